@@ -1,0 +1,48 @@
+# Every target sets itself up in .venv; the stamps make the second time quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+INPUTS := pyproject.toml constraints.txt Makefile $(wildcard setup.py)
+
+.PHONY: run test lint format bench fuzz docs clean
+
+run: $(VENV)/.installed-run
+	$(BIN)/slipform serve
+
+test: $(VENV)/.installed-dev
+	$(BIN)/slipform models pull
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src -name '*.so' -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-run: $(INPUTS) | $(BIN)/python
+	$(PIP) --editable '.[server,local]'
+	touch $@
+
+$(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
+	$(PIP) --editable '.[dev]'
+	touch $@ $(VENV)/.installed-run
+
+$(VENV)/.installed-bench: $(VENV)/.installed-dev
+	$(PIP) --editable '.[dev,bench]'
+	touch $@

@@ -1,0 +1,1 @@
+"""slipform: any language model, answering in the shape of your JSON Schema."""

@@ -1,0 +1,1 @@
+"""How each vendor spells it."""

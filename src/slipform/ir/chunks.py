@@ -1,0 +1,43 @@
+"""What a model gives back while it is still speaking: raw pieces, nothing accumulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipform.ir.response import FinishReason, Usage
+from slipform.ir.warnings import ModelWarning
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDelta:
+    """A piece of a tool call; any field may come late, or never."""
+
+    index: int | None = None
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionChunk:
+    """One piece of a streamed answer. A chunk with `finish` set ends its choice; usage may come after it.
+
+    >>> CompletionChunk(text='{"a"').text
+    '{"a"'
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    refusal: str = ""
+    tool_calls: tuple[ToolDelta, ...] = ()
+    finish: FinishReason | None = None
+    raw_finish: str | None = None
+    usage: Usage | None = None
+    choice: int = 0
+    model: str | None = None
+    id: str | None = None
+    warnings: tuple[ModelWarning, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)

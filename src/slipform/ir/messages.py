@@ -1,0 +1,107 @@
+"""What is said: messages made of parts, in no vendor's spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Plain text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """An image, a sound or a file: bytes or an address, never looked into."""
+
+    kind: Literal["image", "audio", "video", "file"]
+    mime_type: str | None = None
+    data: bytes | None = None
+    url: str | None = None
+    file_id: str | None = None
+    name: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call the model asks for; `arguments` is the raw JSON text it wrote."""
+
+    id: str
+    name: str
+    arguments: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool gave back for the call `call_id`."""
+
+    call_id: str
+    parts: tuple[Text | Media, ...]
+    is_error: bool = False
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """The model's thinking. `opaque` holds what the vendor wants back untouched (signatures, encrypted blocks)."""
+
+    text: str = ""
+    opaque: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A part of a kind slipform does not know, kept as it came so that it can be sent back as it came."""
+
+    vendor: str
+    data: Mapping[str, Any]
+
+
+Part: TypeAlias = Text | Media | ToolCall | ToolResult | Reasoning | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn.
+
+    >>> Message.user("Ada is 36").text
+    'Ada is 36'
+    """
+
+    role: Role
+    parts: tuple[Part, ...]
+    name: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def system(cls, text: str) -> Message:
+        """A system message of plain text."""
+        return cls("system", (Text(text),))
+
+    @classmethod
+    def user(cls, text: str) -> Message:
+        """A user message of plain text."""
+        return cls("user", (Text(text),))
+
+    @classmethod
+    def assistant(cls, text: str) -> Message:
+        """An assistant message of plain text."""
+        return cls("assistant", (Text(text),))
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls among the parts, in order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))

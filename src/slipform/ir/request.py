@@ -1,0 +1,74 @@
+"""What is asked of a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from slipform.ir.messages import Message
+from slipform.schema.spec import ResponseFormat
+
+RESERVED_TOOL = "output"
+"""The tool slipform itself adds on the tool channel; callers may not use the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool of the caller's, with the JSON Schema of its arguments."""
+
+    name: str
+    parameters: Mapping[str, Any]
+    description: str | None = None
+    strict: bool | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTool:
+    """The model must call this very tool."""
+
+    name: str
+
+
+ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn; None leaves it to the vendor."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One call, in no vendor's spelling.
+
+    `response_format` asks for JSON of a schema, `json_mode` for any JSON object, neither for text. `extra` holds
+    vendor fields that are passed through untouched.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    response_format: ResponseFormat | None = None
+    json_mode: bool = False
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int | None = None
+    reasoning: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def replace(self, **changes: Any) -> ModelRequest:
+        """A copy with these fields changed."""
+        return dataclasses.replace(self, **changes)

@@ -1,0 +1,46 @@
+"""What every provider does, whoever answers behind it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Protocol
+
+from slipform.codecs.base import Capabilities
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+
+
+class Provider(Protocol):
+    """One endpoint that answers requests, sync and async, whole and streamed.
+
+    `request.model` is the upstream's own name for the model; the router has taken the provider's prefix off.
+    """
+
+    name: str
+
+    def capabilities(self, model: str) -> Capabilities:
+        """What this model can do here."""
+        ...
+
+    def models(self) -> list[str]:
+        """The models this provider is known to serve; may be empty when any name goes."""
+        ...
+
+    def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer, blocking."""
+        ...
+
+    def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
+        """Answer piece by piece, blocking; closing the iterator stops the upstream."""
+        ...
+
+    async def complete_async(self, request: ModelRequest) -> ModelResponse:
+        """Answer."""
+        ...
+
+    def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
+        """Answer piece by piece; closing the iterator stops the upstream."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections and workers."""
+        ...

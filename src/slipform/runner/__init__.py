@@ -1,0 +1,1 @@
+"""Files and datasets in, validated JSON out."""

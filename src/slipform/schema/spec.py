@@ -1,0 +1,129 @@
+"""`JsonSchemaSpec` and `ResponseFormat`: a wanted shape, in no vendor's spelling."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, overload
+
+from slipform.errors import ConfigError
+from slipform.schema.strict import strict_preflight
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchemaSpec:
+    """A named JSON Schema. The obvious mistakes are refused here, not at the first call.
+
+    >>> JsonSchemaSpec("user", {"type": "object"}).name
+    'user'
+    """
+
+    name: str
+    schema: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ConfigError("JsonSchemaSpec: name must be non-empty")
+        if not isinstance(self.schema, Mapping):
+            raise ConfigError("JsonSchemaSpec: schema must be a JSON object at the top level")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The serialised form, `{"name": …, "schema": …}`."""
+        return {"name": self.name, "schema": self.schema}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> JsonSchemaSpec:
+        """Read the serialised form back, unchecked: the codec validates when it encodes."""
+        spec = object.__new__(cls)
+        object.__setattr__(spec, "name", data["name"])
+        object.__setattr__(spec, "schema", data["schema"])
+        return spec
+
+
+class OutputStrategy(StrEnum):
+    """How the model is made to honour the schema."""
+
+    AUTO = "auto"
+    """The codec picks, once, when it is made: the same request resolves alike on replay."""
+    NATIVE = "native"
+    """The vendor's own structured-output channel."""
+    TOOL = "tool"
+    """One forced tool call whose input schema is the target schema."""
+    PROMPTED = "prompted"
+    """The schema in the system prompt; the reply is found, repaired and validated."""
+
+
+class _Strict:
+    """The type of `ResponseFormat.strict`: a constructor on the class, a flag on an instance."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Callable[[JsonSchemaSpec], ResponseFormat]: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> bool: ...
+        def __get__(self, instance: object | None, owner: type) -> object: ...
+        def __set__(self, instance: object, value: bool) -> None: ...
+
+
+@dataclass(frozen=True)
+class ResponseFormat:
+    """A wanted shape and how to ask for it.
+
+    `strict` asks for the vendor's strict mode where there is one; it says nothing about what happens on failure.
+    `ResponseFormat.strict(spec)` and `ResponseFormat.best_effort(spec)` build one.
+
+    >>> spec = JsonSchemaSpec("user", {"type": "object"})
+    >>> ResponseFormat.best_effort(spec).with_strategy(OutputStrategy.TOOL).strategy.value
+    'tool'
+    """
+
+    json_schema: JsonSchemaSpec
+    if TYPE_CHECKING:
+        strict: _Strict = _Strict()
+    else:
+        strict: bool = True
+    strategy: OutputStrategy = OutputStrategy.AUTO
+
+    @classmethod
+    def best_effort(cls, spec: JsonSchemaSpec) -> ResponseFormat:
+        """Do not ask for the vendor's strict mode."""
+        return cls(spec, strict=False)
+
+    def with_strategy(self, strategy: OutputStrategy) -> ResponseFormat:
+        """A copy with this strategy, which beats the codec's own choice."""
+        return dataclasses.replace(self, strategy=strategy)
+
+    def strict_preflight(self) -> None:
+        """Raise the first breach of the vendors' strict-mode rules; nothing to check when not strict."""
+        if self.strict:
+            strict_preflight(self.json_schema.schema)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The serialised form."""
+        return {
+            "json_schema": self.json_schema.to_dict(),
+            "strict": self.strict,
+            "strategy": self.strategy.value,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ResponseFormat:
+        """Read the serialised form back; `strict` is true and `strategy` auto when absent."""
+        return cls(
+            JsonSchemaSpec.from_dict(data["json_schema"]),
+            strict=data.get("strict", True),
+            strategy=OutputStrategy(data.get("strategy", "auto")),
+        )
+
+
+def _strict(cls: type[ResponseFormat], spec: JsonSchemaSpec) -> ResponseFormat:
+    """Ask for the vendor's strict mode."""
+    return cls(spec, strict=True)
+
+
+# The design document names both a field and a constructor `strict`. A class method is no data descriptor, so an
+# instance's own value wins over it: `ResponseFormat.strict(spec)` builds, `response_format.strict` is the flag.
+type.__setattr__(ResponseFormat, "strict", classmethod(_strict))
