@@ -181,9 +181,7 @@ class RequiredMissingProperties(StrictSchemaError):  # noqa: N818 — the name i
 
     def __init__(self, path: str, missing: Sequence[str]) -> None:
         names = ", ".join(missing)
-        super().__init__(
-            f"strict-mode schema at {path} declares properties not in `required`: {names}", path=path
-        )
+        super().__init__(f"strict-mode schema at {path} declares properties not in `required`: {names}", path=path)
         self.missing = tuple(missing)
 
     def _key(self) -> tuple[object, ...]:

@@ -9,9 +9,7 @@ from typing import Any, Literal, TypeAlias
 from slipform.ir.messages import ToolCall
 from slipform.ir.warnings import ModelWarning
 
-FinishReason: TypeAlias = Literal[
-    "stop", "length", "tool_calls", "content_filter", "refusal", "error", "unknown"
-]
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "error", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
