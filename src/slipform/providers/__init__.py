@@ -1,1 +1,5 @@
 """Who answers."""
+
+from slipform.providers.base import Provider
+
+__all__ = ["Provider"]

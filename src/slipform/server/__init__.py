@@ -1,1 +1,5 @@
 """The proxy."""
+
+from slipform.server.app import App
+
+__all__ = ["App"]

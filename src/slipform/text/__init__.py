@@ -1,1 +1,5 @@
 """What the text holds."""
+
+from slipform.text.loads import Loaded, load
+
+__all__ = ["Loaded", "load"]

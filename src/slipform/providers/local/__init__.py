@@ -1,1 +1,5 @@
-"""The embedded model."""
+"""The embedded model: an answer with no key and no network."""
+
+from slipform.providers.local.provider import LocalProvider
+
+__all__ = ["LocalProvider"]

@@ -1,0 +1,110 @@
+"""The command line: `slipform serve`, `slipform ask`, `slipform models`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from slipform import __version__
+from slipform.client import Client
+from slipform.errors import ConfigError, SlipformError
+from slipform.providers.local.progress import pull_shown
+from slipform.providers.local.weights import DEFAULT, KNOWN, find, known
+
+app = typer.Typer(
+    help="Any language model, answering in the shape of your JSON Schema.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+models = typer.Typer(help="The embedded models.", invoke_without_command=True)
+app.add_typer(models, name="models")
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8080,
+) -> None:
+    """Serve OpenAI's chat API on this machine, answered by the embedded model."""
+    try:
+        import uvicorn
+    except ImportError:
+        raise ConfigError("The proxy's server is not installed", hint="Run `pip install 'slipform[server]'`.") from None
+    from slipform.server import App
+
+    pull_shown(known(DEFAULT))
+    typer.echo(f"slipform {__version__} serves http://{host}:{port}/v1 (model: local). Stop with Ctrl-C.", err=True)
+    uvicorn.run(App(), host=host, port=port, log_level="warning", access_log=False)
+
+
+@app.command()
+def ask(
+    prompt: Annotated[str, typer.Argument(help="What to ask; - reads standard input.")],
+    schema: Annotated[str, typer.Option(help="A JSON Schema file, or module:Class.")],
+    model: Annotated[str | None, typer.Option(help="provider/model; the embedded model by default.")] = None,
+    attempts: Annotated[int, typer.Option(help="Model calls in all, at most.", min=1)] = 2,
+) -> None:
+    """Ask a model and print its answer as JSON that is valid against a schema."""
+    shape = _shape(schema)
+    with Client(model, max_attempts=attempts) as client:
+        answer = client.respond(client.request(shape, sys.stdin.read() if prompt == "-" else prompt))
+    typer.echo(answer.text)
+
+
+@models.callback()
+def list_models(context: typer.Context) -> None:
+    """List the embedded models and whether they are here."""
+    if context.invoked_subcommand is None:
+        for weights in KNOWN.values():
+            path = find(weights)
+            typer.echo(f"{weights.name}\t{path or 'not fetched: slipform models pull ' + weights.name}")
+
+
+@models.command()
+def pull(name: Annotated[str, typer.Argument(help="Which model.")] = DEFAULT) -> None:
+    """Fetch an embedded model's weights into the cache, if they are not there."""
+    typer.echo(pull_shown(known(name)))
+
+
+def main() -> None:
+    """Run the command line; what goes wrong is said in one paragraph, without a traceback."""
+    try:
+        app()
+    except SlipformError as error:
+        typer.secho(f"slipform: {error}", err=True, fg="red")
+        raise SystemExit(1) from None
+
+
+def _shape(given: str) -> Any:
+    path = Path(given)
+    if not path.suffix and ":" in given:
+        return _load_class(given)
+    try:
+        document = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(
+            f"The schema cannot be read: {error.strerror}", where=given, hint="Give a file, or module:Class."
+        ) from error
+    except orjson.JSONDecodeError as error:
+        raise ConfigError(f"The schema is not JSON: {error}", where=given) from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"The schema is JSON but not an object: {json.dumps(document)[:40]}", where=given)
+    return document
+
+
+def _load_class(given: str) -> Any:
+    module, _, name = given.partition(":")
+    sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"There is no {name!r} to import: {error}", where=given, hint="Write it as module:Class."
+        ) from error

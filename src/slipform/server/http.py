@@ -1,0 +1,73 @@
+"""The little of HTTP that the handlers need, on bare ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any, TypeAlias
+
+import orjson
+
+from slipform.errors import RequestError, TooLargeError
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+async def read_json(receive: Receive, max_bytes: int) -> dict[str, Any]:
+    """The request's body, which must be a JSON object within the size limit."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestError("The client went away before the request was whole")
+        body += message.get("body", b"")
+        if len(body) > max_bytes:
+            raise TooLargeError(f"The request is larger than {max_bytes:,} bytes", hint="Send less in one request.")
+        if not message.get("more_body"):
+            break
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise RequestError(f"The request is not JSON: {error}", hint="Send a JSON object.") from error
+    if not isinstance(data, dict):
+        raise RequestError("The request is JSON but not an object", hint="Send a JSON object.")
+    return data
+
+
+async def send_json(send: Send, status: int, content: Any) -> None:
+    """A whole JSON response."""
+    await send_start(send, status, b"application/json")
+    await send({"type": "http.response.body", "body": orjson.dumps(content)})
+
+
+async def send_start(send: Send, status: int, content_type: bytes) -> None:
+    """The head of a response."""
+    headers = [(b"content-type", content_type), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def send_event(send: Send, content: Any) -> None:
+    """One server-sent event."""
+    body = b"data: " + (content if isinstance(content, bytes) else orjson.dumps(content)) + b"\n\n"
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def until_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Run `work`, cancelling it when the client goes away."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+    finally:
+        for each in (task, gone):
+            each.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

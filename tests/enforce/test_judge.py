@@ -1,0 +1,66 @@
+"""One answer → a verdict."""
+
+from __future__ import annotations
+
+import pytest
+
+from slipform.enforce import judge
+from slipform.errors import (
+    EmptyAnswerError,
+    JsonEnforcementError,
+    RefusalError,
+    SchemaViolationError,
+    TruncatedError,
+)
+from slipform.ir import ModelResponse, ToolCall
+from slipform.schema import Schema
+from tests.conftest import PERSON
+
+SCHEMA = Schema[object]("person", PERSON)
+
+
+@pytest.mark.covers("S2-41", "S2-43", "S2-63")
+def test_valid_json_is_taken_and_made_compact() -> None:
+    verdict = judge(ModelResponse(text='{\n  "name": "Ada", "age": 36\n}'), SCHEMA)
+    assert verdict.ok
+    assert verdict.value == {"name": "Ada", "age": 36}
+    assert verdict.candidate == '{"name":"Ada","age":36}'
+
+
+@pytest.mark.covers("S0-14", "S0-67", "S1-39")
+def test_json_is_found_in_prose() -> None:
+    verdict = judge(ModelResponse(text='Sure {here}: {"name": "A}da", "age": 36}. Bye!'), SCHEMA)
+    assert verdict.value == {"name": "A}da", "age": 36}
+
+
+@pytest.mark.covers("S2-36")
+def test_the_reserved_tools_arguments_are_the_answer() -> None:
+    call = ToolCall("c1", "output", '{"name": "Ada", "age": 36}')
+    assert judge(ModelResponse(text="I will call it.", tool_calls=(call,)), SCHEMA).ok
+
+
+@pytest.mark.covers("S2-49", "S2-68")
+def test_violations_are_all_listed_with_their_paths() -> None:
+    verdict = judge(ModelResponse(text='{"age": "x", "extra": 1}'), SCHEMA)
+    assert isinstance(verdict.error, SchemaViolationError)
+    assert not verdict.final
+    paths = {entry["path"] for entry in verdict.error.details["validation_errors"]}
+    assert paths == {"$", "$.age"}
+    assert len(verdict.violations) == 3
+
+
+@pytest.mark.covers("S2-54")
+@pytest.mark.parametrize(
+    ("response", "kind", "final"),
+    [
+        (ModelResponse(refusal="I cannot."), RefusalError, True),
+        (ModelResponse(text="{", finish="content_filter"), RefusalError, True),
+        (ModelResponse(text='{"name": "A', finish="length"), TruncatedError, True),
+        (ModelResponse(text=" \n"), EmptyAnswerError, False),
+        (ModelResponse(text="I do not know."), JsonEnforcementError, False),
+    ],
+)
+def test_what_is_no_answer_has_an_error_of_its_own(response: ModelResponse, kind: type, final: bool) -> None:
+    verdict = judge(response, SCHEMA)
+    assert type(verdict.error) is kind
+    assert verdict.final is final

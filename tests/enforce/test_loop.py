@@ -1,0 +1,105 @@
+"""The loop over scripted answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from slipform.enforce import Outcome, Plan, Report, enforce
+from slipform.errors import JsonEnforcementError, RefusalError, SchemaViolationError, SlipformError
+from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
+from tests.conftest import PERSON
+
+REQUEST = ModelRequest(
+    "m", (Message.user("Ada is 36"),), response_format=ResponseFormat.strict(JsonSchemaSpec("person", PERSON))
+)
+GOOD = '{"name":"Ada","age":36}'
+
+
+def run(plan: Plan, *answers: ModelResponse) -> tuple[list[ModelRequest], Outcome | SlipformError]:
+    """Drive the loop with scripted answers; gives what was asked and how it ended."""
+    steps = enforce(REQUEST, plan)
+    asked = [next(steps)]
+    try:
+        for answer in answers:
+            asked.append(steps.send(answer))
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return asked, outcome
+    except SlipformError as error:
+        return asked, error
+    raise AssertionError("the loop wants more answers than were scripted")
+
+
+def plan(strategy: OutputStrategy = OutputStrategy.NATIVE, *, max_attempts: int = 3, list_keys: bool = False) -> Plan:
+    return Plan(Schema[object]("person", PERSON), strategy, max_attempts, list_keys)
+
+
+def test_a_valid_answer_ends_the_loop() -> None:
+    asked, outcome = run(plan(), ModelResponse(text=GOOD))
+    assert asked == [REQUEST]
+    assert isinstance(outcome, Outcome)
+    assert outcome.value == {"name": "Ada", "age": 36}
+    assert outcome.text == GOOD
+
+
+@pytest.mark.covers("S0-44", "S0-45")
+def test_the_prompted_strategy_puts_the_schema_before_the_conversation() -> None:
+    asked, _ = run(plan(OutputStrategy.PROMPTED), ModelResponse(text=GOOD))
+    first = asked[0].messages[0]
+    assert first.role == "system"
+    assert first.text.startswith('Return ONLY valid JSON matching this schema: {"type":"object",')
+    assert first.text.endswith("}. No prose.")
+    assert asked[0].messages[1:] == REQUEST.messages
+
+
+def test_keys_are_listed_to_models_that_need_it() -> None:
+    asked, _ = run(plan(list_keys=True), ModelResponse(text=GOOD))
+    assert asked[0].messages[-1].text == "Ada is 36\nReply in JSON with the keys: name, age."
+
+
+@pytest.mark.covers("S2-48", "S2-49", "S2-50", "S2-51", "S2-64")
+def test_a_bad_answer_is_asked_again_with_its_faults_and_usage_is_summed() -> None:
+    bad = ModelResponse(text='{"name":"Ada"}', usage=Usage(input=5, output=3))
+    asked, outcome = run(plan(), bad, ModelResponse(text=GOOD, usage=Usage(input=9, output=4)))
+    assert [message.role for message in asked[1].messages] == ["user", "assistant", "user"]
+    assert asked[1].messages[1].text == '{"name":"Ada"}'
+    assert "$: " in asked[1].messages[2].text
+    assert asked[1].messages[2].text.endswith("Return corrected JSON only. No prose. No code fences.")
+    assert isinstance(outcome, Outcome)
+    assert outcome.report.usage == Usage(input=14, output=7, total=21)
+    assert [attempt.outcome for attempt in outcome.report.attempts] == ["schema_violation", "ok"]
+
+
+@pytest.mark.covers("S1-41", "C14")
+def test_an_answer_without_json_is_asked_again_in_the_repair_words() -> None:
+    asked, outcome = run(plan(), ModelResponse(text="Hm."), ModelResponse(text=GOOD))
+    assert asked[1].messages[-1].text == "Return ONLY valid compact JSON. No markdown, no prose."
+    assert isinstance(outcome, Outcome)
+
+
+@pytest.mark.covers("S2-51", "S2-52", "S1-53")
+@pytest.mark.parametrize(
+    ("text", "kind"), [('{"name":"Ada"}', SchemaViolationError), ("no json here", JsonEnforcementError)]
+)
+def test_the_last_bad_answer_raises_with_the_report(text: str, kind: type[SlipformError]) -> None:
+    asked, error = run(plan(max_attempts=2), *[ModelResponse(text=text)] * 2)
+    assert len(asked) == 2
+    assert type(error) is kind
+    assert isinstance(error.report, Report)
+    assert len(error.report.attempts) == 2
+
+
+@pytest.mark.covers("S2-54")
+def test_a_refusal_ends_the_loop_at_once() -> None:
+    asked, error = run(plan(), ModelResponse(refusal="No."))
+    assert len(asked) == 1
+    assert isinstance(error, RefusalError)
+
+
+def test_a_providers_warnings_are_in_the_report_once() -> None:
+    warning = ModelWarning("constraint_weakened", "uniqueItems")
+    bad = ModelResponse(text="{}", warnings=(warning,))
+    _, outcome = run(plan(), bad, ModelResponse(text=GOOD, warnings=(warning,)))
+    assert isinstance(outcome, Outcome)
+    assert outcome.report.to_dict()["warnings"] == [{"code": "constraint_weakened", "message": "uniqueItems"}]

@@ -1,0 +1,84 @@
+"""The error tree: stable codes, HTTP statuses, and messages that say what to do."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from slipform import errors
+from slipform.errors import (
+    AdditionalPropertiesNotFalse,
+    RateLimitError,
+    RequiredMissingProperties,
+    SchemaViolationError,
+    SlipformError,
+)
+
+ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, SlipformError)]
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    codes = [kind.code for kind in ALL]
+    assert len(set(codes)) == len(codes)
+
+
+@pytest.mark.covers("C31")
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        (errors.RequestError, 400),
+        (errors.SchemaError, 400),
+        (errors.AuthenticationError, 401),
+        (errors.UnknownModelError, 404),
+        (errors.TooLargeError, 413),
+        (errors.SchemaViolationError, 422),
+        (errors.RefusalError, 422),
+        (errors.RateLimitError, 429),
+        (errors.UpstreamError, 502),
+        (errors.UpstreamTimeout, 504),
+    ],
+)
+def test_an_error_knows_its_http_status(kind: type[SlipformError], status: int) -> None:
+    assert kind.http_status == status
+
+
+def test_the_message_says_what_where_and_what_to_do() -> None:
+    error = SchemaViolationError("The age is no integer.", where="$.age", hint="Ask again.", details={"n": 1})
+    assert str(error) == "The age is no integer, at $.age. Ask again."
+    assert error.to_dict() == {
+        "code": "schema_violation",
+        "message": str(error),
+        "where": "$.age",
+        "hint": "Ask again.",
+        "details": {"n": 1},
+    }
+
+
+def test_an_error_without_place_or_hint_is_just_its_message() -> None:
+    assert SlipformError("No.").to_dict() == {"code": "slipform_error", "message": "No."}
+
+
+@pytest.mark.covers("S4-46")
+def test_strict_errors_are_comparable_values() -> None:
+    assert AdditionalPropertiesNotFalse("$.a") == AdditionalPropertiesNotFalse("$.a")
+    assert AdditionalPropertiesNotFalse("$.a") != AdditionalPropertiesNotFalse("$.b")
+    assert RequiredMissingProperties("$", ["a"]) != RequiredMissingProperties("$", ["b"])
+    assert len({RequiredMissingProperties("$", ["a"]), RequiredMissingProperties("$", ["a"])}) == 1
+    assert AdditionalPropertiesNotFalse("$") != RequiredMissingProperties("$", [])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RateLimitError("Slow down", retry_after=1.5, status=429, hint="Wait."),
+        RequiredMissingProperties("$", ["a", "b"]),
+        SchemaViolationError("Bad", details={"validation_errors": []}),
+    ],
+)
+def test_an_error_survives_the_way_to_another_process(error: SlipformError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert copy.to_dict() == error.to_dict()
+    assert vars(copy) == vars(error)
