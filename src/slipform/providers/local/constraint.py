@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from slipform.errors import LocalModelError, UnsupportedSchemaError
 from slipform.ir import ModelWarning
+from slipform.providers.local.wrap import needs_wrapping, wrap
 
 Json: TypeAlias = Any
 
@@ -34,6 +35,8 @@ class Constraint:
 
     grammar: str
     warnings: tuple[ModelWarning, ...] = ()
+    wrapped: bool = False
+    """Whether the answer comes under one key; see `wrap`."""
 
     @property
     def exact(self) -> bool:
@@ -47,10 +50,11 @@ def constrain(schema: Mapping[str, Any], max_tokens: int) -> Constraint:
     >>> constrain({"type": "array", "uniqueItems": True}, 100).warnings[0].code
     'constraint_weakened'
     """
-    bounded = _bounded(schema, max_tokens)
-    problems = _problems(_with_options(bounded, lenient=False))
-    if problems is None:
-        return Constraint(_spell(_with_options(bounded, lenient=False)))
+    wrapped = needs_wrapping(schema)
+    bounded = _bounded(wrap(schema) if wrapped else schema, max_tokens)
+    exact = _with_options(bounded, lenient=False)
+    if (problems := _problems(exact)) is None:
+        return Constraint(_spell(exact), wrapped=wrapped)
     lenient = _with_options(bounded, lenient=True)
     if (fatal := _problems(lenient)) is not None:
         raise UnsupportedSchemaError(
@@ -58,7 +62,7 @@ def constrain(schema: Mapping[str, Any], max_tokens: int) -> Constraint:
             hint="Take that keyword out of the schema, or send the request to another provider.",
         )
     said = f"Decoding could not be held to part of the schema ({problems}); the answer is checked against all of it."
-    return Constraint(_spell(lenient), (ModelWarning("constraint_weakened", said),))
+    return Constraint(_spell(lenient), (ModelWarning("constraint_weakened", said),), wrapped)
 
 
 def any_object(max_tokens: int) -> Constraint:

@@ -25,6 +25,7 @@ from slipform.providers.local.constraint import Constraint, any_object, constrai
 from slipform.providers.local.engine import Chunk, Engine, LlamaEngine
 from slipform.providers.local.progress import pull_shown
 from slipform.providers.local.weights import DEFAULT, known
+from slipform.providers.local.wrap import Unwrap
 
 MAX_TOKENS = 1024
 """How long an answer may get when the caller does not say."""
@@ -64,7 +65,7 @@ class LocalProvider:
         choice = answer["choices"][0]
         finish = choice["finish_reason"]
         return ModelResponse(
-            text=choice["message"].get("content") or "",
+            text=_reader(constraint)(choice["message"].get("content") or ""),
             finish=_FINISH.get(finish, "unknown"),
             raw_finish=finish,
             usage=_usage(answer.get("usage")) or Usage(),
@@ -102,6 +103,7 @@ class LocalProvider:
         """Generate in a thread of its own, handing over pieces, then None or an error, until told to stop."""
         constraint = _constraint(request)
         body = _body(request, constraint)
+        read = _reader(constraint)
         stopped = threading.Event()
 
         def hand_over(piece: _Piece) -> bool:
@@ -115,7 +117,7 @@ class LocalProvider:
             try:
                 if warnings := _warnings(constraint):
                     hand_over(CompletionChunk(warnings=warnings))
-                self._ready().chat_stream(body, lambda chunk: hand_over(_chunk(chunk, request)))
+                self._ready().chat_stream(body, lambda chunk: hand_over(_chunk(chunk, request, read)))
             except BaseException as error:  # noqa: BLE001 — raised again where the pieces are read
                 hand_over(error)
             else:
@@ -164,6 +166,11 @@ def _constraint(request: ModelRequest) -> Constraint | None:
     return any_object(_limit(request)) if request.json_mode else None
 
 
+def _reader(constraint: Constraint | None) -> Callable[[str], str]:
+    """What takes the answer out of the engine's text."""
+    return Unwrap().feed if constraint and constraint.wrapped else str
+
+
 def _warnings(constraint: Constraint | None) -> tuple[ModelWarning, ...]:
     return constraint.warnings if constraint else ()
 
@@ -196,11 +203,11 @@ def _message(message: Message) -> dict[str, str]:
     return {"role": message.role, "content": message.text}
 
 
-def _chunk(chunk: Chunk, request: ModelRequest) -> CompletionChunk:
+def _chunk(chunk: Chunk, request: ModelRequest, read: Callable[[str], str]) -> CompletionChunk:
     choice: Mapping[str, Any] = next(iter(chunk["choices"]), {})
     finish = choice.get("finish_reason")
     return CompletionChunk(
-        text=choice.get("delta", {}).get("content") or "",
+        text=read(choice.get("delta", {}).get("content") or ""),
         finish=_FINISH.get(finish, "unknown") if finish else None,
         raw_finish=finish,
         usage=_usage(chunk.get("usage")),
