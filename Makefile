@@ -27,6 +27,10 @@ format: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench
 
+docs: $(VENV)/.installed-docs
+	$(BIN)/mkdocs build --quiet --strict --site-dir build/docs
+	@echo "The documentation is in build/docs/index.html"
+
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src -name '*.so' -delete
@@ -42,6 +46,10 @@ $(VENV)/.installed-run: $(INPUTS) | $(BIN)/python
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.installed-run
+
+$(VENV)/.installed-docs: $(INPUTS) | $(BIN)/python
+	$(PIP) --editable '.[docs]'
+	touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-dev
 	$(PIP) --editable '.[dev,bench]'

@@ -17,7 +17,7 @@ class Usage:
     """Tokens spent. None means the vendor did not say, which is not the same as 0.
 
     >>> Usage(input=3, output=2) + Usage(input=1, cached=1)
-    Usage(input=4, output=2, cached=1, reasoning=None, total=5)
+    Usage(input=4, output=2, cached=1, reasoning=None, total=6)
     """
 
     input: int | None = None
