@@ -53,7 +53,7 @@ def served() -> Iterator[str]:
 def test_the_snippet_works(kind: str, code: str, served: str, tmp_path: Path) -> None:
     if code.strip() == "make run":
         recipe = subprocess.run(["make", "-n", "run"], cwd=ROOT, capture_output=True, text=True, check=True)
-        assert recipe.stdout.rstrip().endswith("slipform serve")
+        assert "slipform serve" in recipe.stdout
         return
     shell = ["bash", "-euo", "pipefail", "-c"] if kind == "sh" else [sys.executable, "-c"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
