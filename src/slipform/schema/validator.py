@@ -1,72 +1,110 @@
-"""Compiled validators and what they find."""
+"""Compiled validators by fingerprint, and what they find."""
 
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from itertools import islice
 from typing import Any
 
-import jsonschema_rs
-import orjson
+from slipform.schema.compiled import Compiled
+from slipform.schema.explain import MAX_VIOLATIONS, explain
+from slipform.schema.limits import canonical_text, not_json, plain_copy
+from slipform.schema.violations import Violation, shown
 
-from slipform.errors import SchemaError
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One way in which a value does not fit: where, which keyword, and a sentence.
-
-    >>> Violation("/age", "/properties/age/type", "type", '"x" is not of type "integer"').json_path
-    '$.age'
-    """
-
-    instance_path: str
-    """JSON Pointer into the value; the empty string is the root."""
-    schema_path: str
-    keyword: str
-    message: str
-
-    @property
-    def json_path(self) -> str:
-        """The same place as `$.a[0]`."""
-        steps = (step.replace("~1", "/").replace("~0", "~") for step in self.instance_path.split("/")[1:])
-        return "$" + "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in steps)
-
-    def to_dict(self) -> dict[str, str]:
-        """Ready for JSON."""
-        return {"path": self.json_path, "keyword": self.keyword, "message": self.message}
+__all__ = ["Violation", "compile_schema", "fingerprint", "is_valid", "violations"]
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:
-    """A stable name for what a schema says, whatever the order of its keys."""
-    return hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    """A stable name for what a schema says, whatever the order of its keys.
+
+    The order of `properties` is no part of it: do not keep under it what depends on that order.
+
+    >>> fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+    True
+    """
+    return hashlib.sha256(canonical_text(document)).hexdigest()
+
+
+def compile_schema(
+    document: Mapping[str, Any], *, formats: bool = True, resources: Mapping[str, Any] | None = None
+) -> Compiled:
+    """Make a schema ready, or find it ready; a schema that cannot be used is a `SchemaError`.
+
+    `resources` are the other documents it may refer to, by URI; nothing is ever fetched.
+
+    >>> compile_schema({"type": "integer"}).is_valid("3")
+    False
+    """
+    text = canonical_text(document)
+    key = hashlib.sha256(text).hexdigest() + ("+" if formats else "-")
+    if resources:
+        key += hashlib.sha256(canonical_text(resources)).hexdigest()
+    compiled = _CACHE.get(key)
+    if compiled is None:
+        known = plain_copy(resources) if resources else None
+        compiled = Compiled(plain_copy(document), formats=formats, resources=known, text=text)
+        _CACHE.put(key, compiled, len(text))
+    return compiled
+
+
+def is_valid(document: Mapping[str, Any], value: Any) -> bool:
+    """Whether a value fits a schema."""
+    return not violations(document, value)
 
 
 def violations(document: Mapping[str, Any], value: Any) -> list[Violation]:
-    """Every way in which `value` does not fit `document`."""
-    compiled = _compile(orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
-    return [
-        Violation(_pointer(error.instance_path), _pointer(error.schema_path), error.kind.name, error.message)
-        for error in compiled.iter_errors(value)
-    ]
+    """Every way in which `value` does not fit `document`.
+
+    >>> [found.message for found in violations({"type": "integer"}, "x")]
+    ['expected integer, found "x"']
+    """
+    return find_violations(compile_schema(document), value)
 
 
-def check_schema(document: Mapping[str, Any]) -> None:
-    """Raise a `SchemaError` if the document is not a usable JSON Schema."""
-    _compile(orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
-
-
-@lru_cache(maxsize=256)
-def _compile(source: bytes) -> jsonschema_rs.Validator:
+def find_violations(compiled: Compiled, value: Any) -> list[Violation]:
+    """Every way in which a value does not fit, at most 1,000 of them; none for a value that fits."""
     try:
-        return jsonschema_rs.validator_for(orjson.loads(source), validate_formats=True, offline=True)
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise SchemaError(
-            f"This is not a usable JSON Schema: {error}", hint="Correct the schema and send it again."
-        ) from error
+        if compiled.is_valid(value):
+            return []
+    except ValueError:  # a value that is no JSON; which one is found below
+        pass
+    if strange := list(islice(not_json(value), MAX_VIOLATIONS)):
+        return strange
+    try:
+        return list(islice(explain(compiled, value), MAX_VIOLATIONS))
+    except (ValueError, RecursionError):
+        message = "does not fit, and is nested too deeply to say why"
+        return [Violation("", "", "depth", message, found=shown(value), steps=())]
 
 
-def _pointer(steps: list[str | int]) -> str:
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+class _Cache:
+    """The most recently used, bounded by count and by the size of the schemas' text."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self._count = count
+        self._size = size
+        self._held = 0
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[str, tuple[Compiled, int]] = OrderedDict()
+
+    def get(self, key: str) -> Compiled | None:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def put(self, key: str, compiled: Compiled, size: int) -> None:
+        with self._lock:
+            self._held -= self._entries.pop(key, (None, 0))[1]
+            self._entries[key] = (compiled, size)
+            self._held += size
+            while len(self._entries) > 1 and (len(self._entries) > self._count or self._held > self._size):
+                self._held -= self._entries.popitem(last=False)[1][1]
+
+
+_CACHE = _Cache(count=256, size=16_000_000)

@@ -1,0 +1,222 @@
+"""`Compiled`: a schema made ready, with verdicts on the whole and on any of its parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jsonschema_rs
+from jsonschema_rs import FancyRegexOptions, Registry
+
+from slipform.errors import SchemaError
+from slipform.schema.graph import Index, Place, examine
+from slipform.schema.limits import check_patterns, too_deep
+from slipform.schema.violations import pointer, shown
+
+_BACKTRACKING = FancyRegexOptions(backtrack_limit=100_000)  # about 3 ms for the worst pattern on the worst string
+_MAX_PARTS = 2_000
+_UNKNOWN_BEFORE = {
+    4: frozenset({"contains", "propertyNames", "if", "dependentRequired", "dependentSchemas", "prefixItems"}),
+    6: frozenset({"if", "dependentRequired", "dependentSchemas", "prefixItems"}),
+    7: frozenset({"dependentRequired", "dependentSchemas", "prefixItems"}),
+    2019: frozenset({"prefixItems", "dependencies"}),
+    2020: frozenset({"additionalItems", "dependencies"}),
+}
+_DRAFTS = {
+    4: jsonschema_rs.Draft4,
+    6: jsonschema_rs.Draft6,
+    7: jsonschema_rs.Draft7,
+    2019: jsonschema_rs.Draft201909,
+    2020: jsonschema_rs.Draft202012,
+}
+_FOREIGN = re.compile(r"Resource '(.*?)' is not present", re.DOTALL)
+_NOWHERE = re.compile(r"(?:Pointer|Anchor) '(.*?)' does not exist", re.DOTALL)
+_METASCHEMA = re.compile(r"Unknown meta-schema: '(.*?)'", re.DOTALL)
+
+
+class Compiled:
+    """A schema made ready. Thread-safe: parts are compiled on demand and only ever added.
+
+    >>> Compiled({"type": "integer"}).is_valid(3)
+    True
+    """
+
+    __slots__ = (
+        "_formats", "_index", "_parts", "_registry", "_resources", "document", "draft", "is_valid", "recursive",
+    )  # fmt: skip
+
+    def __init__(
+        self, document: dict[str, Any], *, formats: bool = True, resources: Mapping[str, Any] | None = None,
+        text: bytes | None = None,
+    ) -> None:  # fmt: skip
+        self.document = document
+        self.draft = _draft(document)
+        self._formats = formats
+        self._resources = dict(resources or {})
+        self._registry: Registry | None = None
+        self._index: Index | None = None
+        self._parts: dict[tuple[Any, ...], jsonschema_rs.Validator] = {}
+        if text is None or b'"pattern' in text:
+            check_patterns(document)
+        # Only references can make a small schema large, or bring it back to itself.
+        needs_graph = text is None or b'Ref"' in text or b'"$ref"' in text
+        self.recursive = needs_graph and examine(self.index).recursive
+        root = self._compile(document)
+        self.is_valid: Callable[[Any], bool] = self._guarded(root) if self.recursive else root.is_valid
+
+    @property
+    def index(self) -> Index:
+        """Where each subschema stands."""
+        if self._index is None:
+            self._index = Index(self.document, self._resources)
+        return self._index
+
+    @property
+    def reference_hides_siblings(self) -> bool:
+        """Up to draft 7 nothing beside a `$ref` counts."""
+        return self.draft <= 7
+
+    @property
+    def counts_contains(self) -> bool:
+        """`minContains` and `maxContains` came with 2019-09."""
+        return self.draft >= 2019
+
+    def knows(self, keyword: str) -> bool:
+        """Whether the schema's draft gives this keyword a meaning."""
+        return keyword not in _UNKNOWN_BEFORE[self.draft]
+
+    def fits(self, place: Place, value: Any) -> bool:
+        """The verdict of one subschema."""
+        if isinstance(place.node, bool):
+            return place.node
+        if place == self.index.root:
+            return self.is_valid(value)
+        key = (place.document, place.path)
+        return self._part(key, lambda: {"$ref": f"{place.document}#{_quoted(place.path)}"}).is_valid(value)
+
+    def holds(self, place: Place, keyword: str, value: Any) -> bool:
+        """The verdict of one assertion of a subschema."""
+        rule = place.node[keyword]
+        if keyword in {"exclusiveMinimum", "exclusiveMaximum"} and isinstance(rule, bool):
+            return True
+        return self._part((place.document, place.path, keyword), lambda: _alone(place.node, keyword)).is_valid(value)
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """Whether a pattern is found in a text."""
+        return self._part(("pattern", pattern), lambda: {"pattern": pattern}).is_valid(text)
+
+    def resolve(self, place: Place, reference: str) -> Place | None:
+        """Where a reference in a subschema leads."""
+        return self.index.resolve(reference, place.base) or self.index.resolve(reference, place.document)
+
+    def first_error(self, place: Place, value: Any) -> tuple[str, str, tuple[str | int, ...]]:
+        """Keyword, message and path of one error, as the validator tells it."""
+        schema = self.document if place == self.index.root else {"$ref": f"{place.document}#{_quoted(place.path)}"}
+        try:
+            self._part(("first", place.document, place.path), lambda: schema).validate(value)
+        except jsonschema_rs.ValidationError as error:
+            text = error.message if len(error.message) <= 300 else error.message[:300] + "…"
+            return error.kind.name, text, tuple(error.instance_path)
+        except ValueError:
+            return "depth", "does not fit, and is nested too deeply to say why", ()
+        return "schema", "does not fit", ()
+
+    def _part(self, key: tuple[Any, ...], schema: Callable[[], dict[str, Any]]) -> jsonschema_rs.Validator:
+        part = self._parts.get(key)
+        if part is None:
+            body = schema()
+            if "$schema" in self.document:
+                body = {"$schema": self.document["$schema"], **body}
+            part = self._compile(body)
+            if len(self._parts) >= _MAX_PARTS:
+                self._parts.clear()
+            self._parts[key] = part
+        return part
+
+    def _compile(self, schema: dict[str, Any]) -> jsonschema_rs.Validator:
+        try:
+            registry = None
+            if schema is not self.document or self._resources:
+                registry = self._documents()
+            return jsonschema_rs.validator_for(
+                schema, validate_formats=self._formats, registry=registry, pattern_options=_BACKTRACKING, offline=True
+            )
+        except jsonschema_rs.ValidationError as error:
+            raise _refusal(error) from error
+        except (jsonschema_rs.ReferencingError, ValueError) as error:
+            raise _reference_refusal(str(error)) from error
+
+    def _documents(self) -> Registry:
+        if self._registry is None:
+            self._registry = Registry(
+                [*self._resources.items(), (self.index.root.document, self.document)], draft=_DRAFTS[self.draft]
+            )
+        return self._registry
+
+    def _guarded(self, root: jsonschema_rs.Validator) -> Callable[[Any], bool]:
+        """A recursive schema follows the value down, and the validator's stack is finite."""
+        is_valid = root.is_valid
+
+        def guarded(value: Any) -> bool:
+            return not too_deep(value) and is_valid(value)
+
+        return guarded
+
+
+def _alone(node: Mapping[str, Any], keyword: str) -> dict[str, Any]:
+    """One assertion with the flag that draft 4 keeps beside it."""
+    flag = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}.get(keyword)
+    if flag and isinstance(node.get(flag), bool):
+        return {keyword: node[keyword], flag: node[flag]}
+    return {keyword: node[keyword]}
+
+
+def _quoted(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path, safe="/~$!*'()+,;=:@")
+
+
+def _draft(document: Mapping[str, Any]) -> int:
+    named = str(document.get("$schema", ""))
+    for mark, draft in (("draft-04", 4), ("draft-06", 6), ("draft-07", 7), ("2019-09", 2019)):
+        if mark in named:
+            return draft
+    return 2020
+
+
+def _refusal(error: jsonschema_rs.ValidationError) -> SchemaError:
+    if not error.instance_path:
+        return _reference_refusal(error.message)
+    steps = error.instance_path
+    keyword = next((step for step in reversed(steps) if isinstance(step, str)), "")
+    found = shown(error.instance)
+    if keyword in {"pattern", "patternProperties"} and isinstance(error.instance, str):
+        said = f"{found} is not a regular expression that JSON Schema knows, or it is too large"
+    elif keyword == "type":
+        said = f"`type` cannot be {found}; the types are array, boolean, integer, null, number, object and string"
+    else:
+        said = f"`{keyword}` cannot be {found}: {error.message[:300]}"
+    return SchemaError(f"The schema is not valid: {said}", where=f"#{pointer(steps)}", hint=_HINT)
+
+
+def _reference_refusal(message: str) -> SchemaError:
+    if foreign := _FOREIGN.search(message):
+        return SchemaError(
+            f"The schema refers to {foreign[1]!r:.300}, which is not part of it, and nothing is fetched",
+            hint="Put the referenced schema under `$defs`, or give it as one of the known resources.",
+        )
+    if nowhere := _NOWHERE.search(message):
+        return SchemaError(f"The schema refers to '#{nowhere[1]:.300}', which it does not define", hint=_HINT)
+    if unknown := _METASCHEMA.search(message):
+        return SchemaError(
+            f"The schema's `$schema` is {unknown[1]!r:.300}, which is no known draft",
+            hint="Use draft 4, 6, 7, 2019-09 or 2020-12.",
+        )
+    return SchemaError(
+        f"The schema is not valid: {message.splitlines()[0][:300] if message else 'unknown'}", hint=_HINT
+    )
+
+
+_HINT = "Correct the schema and send it again."

@@ -1,0 +1,323 @@
+"""Why a value does not fit: every violation, in our own words.
+
+`jsonschema-rs` gives every verdict here; only the walk is ours. Its own error iterator copies the value into each error
+and follows every branch of every union, so its cost is the product of errors and value size, and exponential for
+recursive unions. This walk asks for a verdict first and goes only where something is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from slipform.schema import wording
+from slipform.schema.graph import IN_PLACE_LISTS, Place
+from slipform.schema.violations import Violation, pointer, shown
+
+if TYPE_CHECKING:
+    from slipform.schema.compiled import Compiled
+
+MAX_VIOLATIONS = 1_000
+"""A list longer than this helps no one; the walk ends there."""
+_MAX_FRAMES = 150  # four Python frames each
+_SHOWN_CLOSEST = 3
+
+Steps: TypeAlias = tuple[str | int, ...]
+Found: TypeAlias = Iterator[Violation]
+
+
+def explain(compiled: Compiled, value: Any) -> Found:
+    """Every violation of a value that is known not to fit."""
+    return _Walk(compiled, value, deep=True).at(compiled.index.root, value, ())
+
+
+class _Walk:
+    """One walk over a value. With `deep` off, unions are reported but not looked into: enough to compare them."""
+
+    def __init__(self, compiled: Compiled, value: Any, *, deep: bool, frames: int = 0) -> None:
+        self.compiled = compiled
+        self.value = value
+        self.deep = deep
+        self.frames = frames
+
+    def at(self, place: Place, value: Any, steps: Steps) -> Found:
+        """The violations of `value`, which does not fit the subschema at `place`."""
+        node = place.node
+        if node is False:
+            yield _violation(place, "", "falseSchema", steps, "no value is allowed here", found=shown(value))
+            return
+        if not isinstance(node, dict):
+            return
+        if self.frames >= _MAX_FRAMES:
+            yield _violation(place, "", "depth", steps, "does not fit, and is nested too deeply to say why")
+            return
+        self.frames += 1
+        any_found = False
+        for found in self._keywords(place, value, steps):
+            any_found = True
+            yield found
+        self.frames -= 1
+        if not any_found:
+            yield from self._as_the_validator_says(place, value, steps)
+
+    def _keywords(self, place: Place, value: Any, steps: Steps) -> Found:
+        node = place.node
+        if "$ref" in node and self.compiled.reference_hides_siblings:
+            yield from _reference(self, place, value, steps, "$ref")
+            return
+        for keyword in node:
+            if keyword in wording.ASSERTIONS:
+                yield from self._assertion(place, value, steps, keyword)
+            elif (handler := _HANDLERS.get(keyword)) and self.compiled.knows(keyword):
+                yield from handler(self, place, value, steps, keyword)
+
+    def _assertion(self, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+        if self.compiled.holds(place, keyword, value):
+            return
+        expected, found = wording.expected(keyword, place.node), wording.found(keyword, value)
+        message = f"expected {expected}, found {found}"
+        yield _violation(place, pointer([keyword]), keyword, steps, message, expected=expected, found=found)
+
+    def into(self, place: Place, value: Any, steps: Steps) -> Found:
+        """The violations under a subschema, if there are any."""
+        if not self.compiled.fits(place, value):
+            yield from self.at(place, value, steps)
+
+    def below(self, place: Place, *steps: str | int) -> Place:
+        return self.compiled.index.below(place, *steps)
+
+    def _as_the_validator_says(self, place: Place, value: Any, steps: Steps) -> Found:
+        """Some keywords (`unevaluatedProperties`, `$dynamicRef`) only mean something in the whole."""
+        keyword, message, inner = self.compiled.first_error(place, value)
+        full = (*steps, *inner)
+        yield _violation(place, "", keyword, full, message, found=shown(follow(value, inner)))
+
+    def shallow(self, place: Place, value: Any, steps: Steps) -> list[Violation]:
+        """What is wrong under one branch of a union, without opening the unions in it."""
+        walk = _Walk(self.compiled, self.value, deep=False, frames=self.frames)
+        return _first(walk.at(place, value, steps), 20)
+
+
+Handler: TypeAlias = Callable[[_Walk, Place, Any, Steps, str], Found]
+
+
+def follow(value: Any, steps: Steps) -> Any:
+    """The part of a value that a path leads to."""
+    for step in steps:
+        value = value[step]
+    return value
+
+
+def _first(found: Found, limit: int) -> list[Violation]:
+    return [violation for violation, _ in zip(found, range(limit), strict=False)]
+
+
+def _violation(
+    place: Place, below: str, keyword: str, steps: Steps, message: str, *,
+    expected: str | None = None, found: str | None = None, closest: tuple[Violation, ...] = (),
+) -> Violation:  # fmt: skip
+    return Violation(pointer(steps), place.path + below, keyword, message, expected, found, steps, closest)
+
+
+def _reference(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    reference = place.node[keyword]
+    if keyword == "$ref" and isinstance(reference, str) and (target := walk.compiled.resolve(place, reference)):
+        yield from walk.into(target, value, steps)
+
+
+def _all_of(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    for number in range(len(place.node[keyword])):
+        yield from walk.into(walk.below(place, keyword, number), value, steps)
+
+
+def _union(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    branches = [walk.below(place, keyword, number) for number in range(len(place.node[keyword]))]
+    fitting = [number + 1 for number, branch in enumerate(branches) if walk.compiled.fits(branch, value)]
+    at = pointer([keyword])
+    if len(fitting) > 1 and keyword == "oneOf":
+        names = " and ".join(map(str, fitting[:5]))
+        message = f"fits the alternatives {names}, but must fit exactly one of {len(branches)}"
+        yield _violation(place, at, keyword, steps, message, expected="exactly one alternative", found=shown(value))
+    if fitting:
+        return
+    if not walk.deep:
+        yield _violation(place, at, keyword, steps, "fits none of the alternatives")
+        return
+    tried = [walk.shallow(branch, value, steps) for branch in branches]
+    kinds = [_root_type(found, steps) for found in tried]
+    if all(kinds):
+        expected = wording.joined(list(dict.fromkeys(kind for kind in kinds if kind)))
+        message = f"expected {expected}, found {shown(value)}"
+        yield _violation(place, at, keyword, steps, message, expected=expected, found=shown(value))
+        return
+    best = min(range(len(branches)), key=lambda number: _distance(tried[number], steps))
+    closest = tuple(_first(walk.at(branches[best], value, steps), 20))
+    message = f"fits none of the {len(branches)} alternatives; nearest is number {best + 1}: {_brief(closest, steps)}"
+    yield _violation(
+        place, at, keyword, steps, message, expected="one of the alternatives", found=shown(value), closest=closest
+    )
+
+
+def _root_type(found: list[Violation], steps: Steps) -> str | None:
+    """What a branch asks for when all it has to say is that the kind of value, or the value itself, is wrong."""
+    wrong = next((one for one in found if one.steps == steps and one.keyword in {"type", "const", "enum"}), None)
+    return wrong.expected if wrong else None
+
+
+def _distance(found: list[Violation], steps: Steps) -> tuple[int, int, int]:
+    """How far a branch is: the wrong kind of value first, then a wrong tag, then the number of violations."""
+    wrong_kind = sum(one.steps == steps and one.keyword in {"type", "const", "enum"} for one in found)
+    wrong_tag = sum(
+        one.keyword in {"const", "enum"} and one.steps is not None and len(one.steps) == len(steps) + 1 for one in found
+    )
+    return wrong_kind, wrong_tag, len(found)
+
+
+def _brief(closest: tuple[Violation, ...], steps: Steps) -> str:
+    """The nearest alternative in a line; a union inside it is told by its own nearest alternative."""
+    leaves = [leaf for one in closest for leaf in _leaves(one)]
+    parts = [(f"{one.json_path}: " if one.steps != steps else "") + one.message for one in leaves[:_SHOWN_CLOSEST]]
+    more = len(leaves) - len(parts)
+    return "; ".join(part[:300] for part in parts) + (f"; and {more} more" if more else "")
+
+
+def _leaves(violation: Violation) -> Iterator[Violation]:
+    if not violation.closest:
+        yield violation
+    for one in violation.closest:
+        yield from _leaves(one)
+
+
+def _not(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    if walk.compiled.fits(walk.below(place, keyword), value):
+        message = f"found {shown(value)}, which the schema excludes"
+        yield _violation(place, pointer([keyword]), keyword, steps, message, found=shown(value))
+
+
+def _condition(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    branch = "then" if walk.compiled.fits(walk.below(place, keyword), value) else "else"
+    if branch in place.node:
+        yield from walk.into(walk.below(place, branch), value, steps)
+
+
+def _required(_: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    if isinstance(value, Mapping) and isinstance(place.node[keyword], list):
+        yield from _missing(place, pointer([keyword]), value, steps, place.node[keyword])
+
+
+def _missing(place: Place, below: str, value: Mapping[str, Any], steps: Steps, names: list[Any]) -> Found:
+    for name in names:
+        if name not in value:
+            key = f"the key {shown(name)}"
+            yield _violation(place, below, "required", steps, f"{key} is missing", expected=key, found=shown(value))
+
+
+def _dependent(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    if not isinstance(value, Mapping):
+        return
+    for name, rule in place.node[keyword].items():
+        if name not in value:
+            continue
+        if isinstance(rule, list):
+            yield from _missing(place, pointer([keyword, name]), value, steps, rule)
+        else:
+            names = [rule] if isinstance(rule, str) else []
+            yield from _missing(place, pointer([keyword, name]), value, steps, names)
+            yield from walk.into(walk.below(place, keyword, name), value, steps)
+
+
+def _properties(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    if isinstance(value, Mapping):
+        for name in place.node[keyword]:
+            if name in value:
+                yield from walk.into(walk.below(place, keyword, name), value[name], (*steps, name))
+
+
+def _pattern_properties(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    if isinstance(value, Mapping):
+        for pattern in place.node[keyword]:
+            for name in value:
+                if walk.compiled.matches(pattern, name):
+                    yield from walk.into(walk.below(place, keyword, pattern), value[name], (*steps, name))
+
+
+def _additional_properties(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    if not isinstance(value, Mapping):
+        return
+    known = place.node.get("properties") or {}
+    patterns = list(place.node.get("patternProperties") or {})
+    rule = walk.below(place, keyword)
+    for name in value:
+        if name in known or any(walk.compiled.matches(pattern, name) for pattern in patterns):
+            continue
+        if rule.node is False:
+            allowed = f"; the keys are {wording.alternatives(list(known))}" if known else ""
+            message = f"the key {shown(name)} is not allowed{allowed}"
+            yield _violation(place, pointer([keyword]), keyword, (*steps, name), message, found=shown(value[name]))
+        else:
+            yield from walk.into(rule, value[name], (*steps, name))
+
+
+def _property_names(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    if isinstance(value, Mapping):
+        rule = walk.below(place, keyword)
+        for name in value:
+            for wrong in walk.into(rule, name, ()):
+                message = f"the key {shown(name)} is not allowed: {wrong.message}"
+                yield _violation(place, pointer([keyword]), keyword, (*steps, name), message, found=shown(name))
+
+
+def _items(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    if not isinstance(value, (list, tuple)):
+        return
+    if isinstance(place.node[keyword], list):
+        for number in range(min(len(place.node[keyword]), len(value))):
+            yield from walk.into(walk.below(place, keyword, number), value[number], (*steps, number))
+        return
+    before = place.node.get("prefixItems") if keyword == "items" else place.node.get("items")
+    if keyword == "additionalItems" and not isinstance(before, list):
+        return
+    rule = walk.below(place, keyword)
+    start = len(before) if isinstance(before, list) else 0
+    for number in range(start, len(value)):
+        if rule.node is False:
+            message = f"this item is not allowed; {start} may be given"
+            at = pointer([keyword])
+            yield _violation(place, at, keyword, (*steps, number), message, found=shown(value[number]))
+            continue
+        yield from walk.into(rule, value[number], (*steps, number))
+
+
+def _contains(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    if not isinstance(value, (list, tuple)):
+        return
+    rule = walk.below(place, keyword)
+    count = sum(walk.compiled.fits(rule, item) for item in value)
+    least, most = place.node.get("minContains", 1), place.node.get("maxContains")
+    if walk.compiled.counts_contains and most is not None and count > most:
+        words, at = f"at most {most}", "maxContains"
+    elif count < (least if walk.compiled.counts_contains else 1):
+        words, at = f"at least {least if walk.compiled.counts_contains else 1}", keyword
+    else:
+        return
+    expected = f"{words} items that fit `contains`"
+    yield _violation(
+        place, pointer([at]), at, steps, f"expected {expected}, found {count}", expected=expected, found=str(count)
+    )
+
+
+_HANDLERS: dict[str, Handler] = {
+    "$ref": _reference,
+    "allOf": _all_of,
+    **dict.fromkeys(IN_PLACE_LISTS[1:], _union),
+    "not": _not,
+    "if": _condition,
+    "required": _required,
+    **dict.fromkeys(("dependentRequired", "dependentSchemas", "dependencies"), _dependent),
+    "properties": _properties,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "propertyNames": _property_names,
+    **dict.fromkeys(("prefixItems", "items", "additionalItems"), _items),
+    "contains": _contains,
+}

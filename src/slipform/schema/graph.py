@@ -1,0 +1,303 @@
+"""The graph of a schema's subschemas: where references lead, what recurses, and what would explode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+from slipform.errors import SchemaError
+from slipform.schema.violations import pointer
+
+MAX_EXPANSION = 10_000
+"""How often one place of a value may be visited by a schema whose references fan out."""
+
+ROOT = "http://slipform.invalid/schema"
+"""The address of a document that names none of its own; never asked for, only joined with."""
+IN_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
+IN_PLACE = ("not", "if", "then", "else")
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_DATA = frozenset({"const", "enum", "default", "examples", "example"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One subschema: where it stands, in which document and under which base URI."""
+
+    node: Any
+    document: str
+    path: str
+    base: str
+
+
+class Index:
+    """All subschemas of a document and of the documents it may refer to.
+
+    >>> Index({"$defs": {"a": {"type": "integer"}}}).resolve("#/$defs/a", ROOT).path
+    '/$defs/a'
+    """
+
+    def __init__(self, document: Mapping[str, Any], resources: Mapping[str, Any] | None = None) -> None:
+        self._id = "id" if "draft-04" in str(document.get("$schema", "")) else "$id"
+        self._identified: dict[str, Place] = {}
+        self._dynamic: dict[str, list[Place]] = {}
+        self._bases: dict[int, str] = {}
+        own = document.get(self._id)
+        named = isinstance(own, str) and bool(urlsplit(own).scheme)
+        self.root = self._add(document, urldefrag(str(own))[0] if named else ROOT)
+        for uri, other in (resources or {}).items():
+            self._add(other, uri)
+
+    def _add(self, document: Any, uri: str) -> Place:
+        root = Place(document, uri, "", uri)
+        self._identified.setdefault(uri.rstrip("#"), root)
+        stack: list[tuple[Any, tuple[str | int, ...], str]] = [(document, (), uri)]
+        while stack:
+            node, steps, base = stack.pop()
+            if isinstance(node, dict):
+                base = self._identify(node, steps, base, uri)
+                self._bases[id(node)] = base
+                stack.extend((sub, (*steps, key), base) for key, sub in node.items() if key not in _DATA)
+            elif isinstance(node, list):
+                stack.extend((sub, (*steps, place), base) for place, sub in enumerate(node))
+        return Place(document, uri, "", self._bases.get(id(document), uri))
+
+    def _identify(self, node: Mapping[str, Any], steps: tuple[str | int, ...], base: str, uri: str) -> str:
+        if isinstance(name := node.get(self._id), str) and name:
+            full = _join(base, name)
+            base, fragment = urldefrag(full)
+            self._identified.setdefault(full if fragment else base, Place(node, uri, pointer(steps), base))
+        for key in ("$anchor", "$dynamicAnchor"):
+            if isinstance(anchor := node.get(key), str):
+                place = Place(node, uri, pointer(steps), base)
+                self._identified.setdefault(f"{base}#{anchor}", place)
+                if key == "$dynamicAnchor":
+                    self._dynamic.setdefault(anchor, []).append(place)
+        if node.get("$recursiveAnchor") is True:
+            self._dynamic.setdefault("", []).append(Place(node, uri, pointer(steps), base))
+        return base
+
+    def base_of(self, node: Any, default: str) -> str:
+        """The base URI that holds inside a node."""
+        return self._bases.get(id(node), default)
+
+    def resolve(self, reference: str, base: str) -> Place | None:
+        """Where a reference leads, or None when no known document holds it."""
+        target, fragment = urldefrag(_join(base, reference))
+        fragment = unquote(fragment)
+        if fragment and not fragment.startswith("/"):
+            return self._identified.get(f"{target}#{fragment}")
+        place = self._identified.get(target)
+        if place is None or not fragment:
+            return place
+        return self._descend(place, fragment)
+
+    def _descend(self, place: Place, fragment: str) -> Place | None:
+        node, base = place.node, place.base
+        path = place.path
+        for part in fragment[1:].split("/"):
+            key = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+                node = node[int(key)]
+            elif isinstance(node, dict) and key in node:
+                node = node[key]
+            else:
+                return None
+            path += "/" + part
+            base = self.base_of(node, base)
+        return Place(node, place.document, path, base)
+
+    def references(self, place: Place) -> Iterator[Place]:
+        """Where the references of one subschema may lead."""
+        for keyword in REFERENCES:
+            reference = place.node.get(keyword)
+            if not isinstance(reference, str):
+                continue
+            # A fragment may be meant for the whole document where an `$id` is not to be taken for one.
+            target = self.resolve(reference, place.base) or self.resolve(reference, place.document)
+            if target is not None:
+                yield target
+            if keyword != "$ref":
+                yield from self._dynamic.get(urldefrag(reference)[1], ())
+
+    def below(self, place: Place, *steps: str | int) -> Place:
+        """The subschema some steps down."""
+        node = place.node
+        base = place.base
+        for step in steps:
+            node = node[step]
+            base = self.base_of(node, base)
+        return Place(node, place.document, place.path + pointer(steps), base)
+
+
+def _join(base: str, reference: str) -> str:
+    """`urljoin`, which knows no relative references under a `urn:`."""
+    return base + reference if reference.startswith("#") else urljoin(base, reference)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the graph shows: whether the schema recurses, and how far it fans out."""
+
+    recursive: bool
+    expansion: int
+
+
+def examine(index: Index) -> Shape:
+    """Walk everything the root can reach; refuse loops that lead nowhere and references that explode.
+
+    >>> examine(Index({"items": {"$ref": "#"}})).recursive
+    True
+    """
+    graph = _Graph(index)
+    graph.walk(index.root)
+    expansion = graph.weight[id(index.root.node)] if isinstance(index.root.node, dict) else 1
+    if expansion > MAX_EXPANSION:
+        raise SchemaError(
+            f"The references of this schema multiply to over {MAX_EXPANSION:,} checks of one place in a value",
+            hint="Reference each definition once instead of in every branch.",
+        )
+    return Shape(graph.recursive, expansion)
+
+
+class _Graph:
+    """Depth-first, by hand: Tarjan's components in reverse topological order, weighed as they close."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.recursive = False
+        self.weight: dict[int, int] = {}
+        self._order: dict[int, int] = {}
+        self._low: dict[int, int] = {}
+        self._open: list[Place] = []
+        self._is_open: set[int] = set()
+
+    def walk(self, root: Place) -> None:
+        if not isinstance(root.node, dict):
+            return
+        calls: list[tuple[Place, Iterator[Place]]] = [(root, self._enter(root))]
+        while calls:
+            place, children = calls[-1]
+            child = next(children, None)
+            key = id(place.node)
+            if child is None:
+                calls.pop()
+                if calls:
+                    parent = id(calls[-1][0].node)
+                    self._low[parent] = min(self._low[parent], self._low[key])
+                if self._low[key] == self._order[key]:
+                    self._close(key)
+            elif not isinstance(child.node, dict):
+                continue
+            elif id(child.node) not in self._order:
+                calls.append((child, self._enter(child)))
+            elif id(child.node) in self._is_open:
+                self._low[key] = min(self._low[key], self._order[id(child.node)])
+
+    def _enter(self, place: Place) -> Iterator[Place]:
+        key = id(place.node)
+        self._order[key] = self._low[key] = len(self._order)
+        self._open.append(place)
+        self._is_open.add(key)
+        below = (sub for alone, shared in children(self.index, place) for sub in (*alone, *shared))
+        return iter([*in_place(self.index, place), *below])
+
+    def _close(self, key: int) -> None:
+        members: list[Place] = []
+        while True:
+            place = self._open.pop()
+            self._is_open.discard(id(place.node))
+            members.append(place)
+            if id(place.node) == key:
+                break
+        inside = {id(place.node) for place in members}
+        if len(members) > 1 or self._refers_to_itself(members[0]):
+            self.recursive = True
+            _refuse_loops(self.index, members, inside)
+        weights = {id(place.node): self._weigh(place) for place in members}
+        self.weight.update(weights)
+
+    def _refers_to_itself(self, place: Place) -> bool:
+        below = (sub for alone, shared in children(self.index, place) for sub in (*alone, *shared))
+        return any(sub.node is place.node for sub in (*in_place(self.index, place), *below))
+
+    def _weigh(self, place: Place) -> int:
+        """Visits of one place in a value: in-place branches add up, of the children only the heaviest counts.
+
+        What recurses counts once: the validator remembers its verdict on recursive references.
+        """
+        total = 1 + sum(map(self._known, in_place(self.index, place)))
+        parts = (
+            max(map(self._known, alone), default=0) + sum(map(self._known, shared))
+            for alone, shared in children(self.index, place)
+        )
+        return min(total + max(parts, default=0), MAX_EXPANSION + 1)
+
+    def _known(self, place: Place) -> int:
+        return self.weight.get(id(place.node), 1)
+
+
+def _refuse_loops(index: Index, members: list[Place], inside: set[int]) -> None:
+    """A loop of references that never goes into the value means nothing, and could cost anything."""
+    edges = {id(p.node): [id(s.node) for s in in_place(index, p) if id(s.node) in inside] for p in members}
+    left = dict.fromkeys(edges, 0)
+    for targets in edges.values():
+        for target in targets:
+            left[target] += 1
+    ready = [node for node, count in left.items() if not count]
+    done = 0
+    while ready:
+        done += 1
+        for target in edges[ready.pop()]:
+            left[target] -= 1
+            if not left[target]:
+                ready.append(target)
+    if done < len(edges):
+        place = next(place for place in members if left[id(place.node)])
+        raise SchemaError(
+            "A reference leads back to itself without going into the value, so it says nothing",
+            where=f"#{place.path}",
+            hint="Put the recursion under `properties` or `items`.",
+        )
+
+
+def in_place(index: Index, place: Place) -> Iterator[Place]:
+    """The subschemas applied to the same value."""
+    node = place.node
+    for keyword in IN_PLACE_LISTS:
+        if isinstance(branches := node.get(keyword), list):
+            yield from (index.below(place, keyword, number) for number in range(len(branches)))
+    for keyword in IN_PLACE:
+        if keyword in node:
+            yield index.below(place, keyword)
+    for keyword in ("dependentSchemas", "dependencies"):
+        if isinstance(keyed := node.get(keyword), dict):
+            yield from (index.below(place, keyword, name) for name, sub in keyed.items() if isinstance(sub, dict))
+    yield from index.references(place)
+
+
+def children(index: Index, place: Place) -> Iterator[tuple[list[Place], list[Place]]]:
+    """The subschemas applied to parts of the value: of the first list one meets a part, of the second perhaps all."""
+    node = place.node
+    alone = _keyed(index, place, "properties") + _single(index, place, "additionalProperties")
+    shared = _keyed(index, place, "patternProperties") + _single(index, place, "unevaluatedProperties")
+    yield alone, shared
+    yield _single(index, place, "propertyNames"), []
+    listed = [
+        index.below(place, keyword, number)
+        for keyword in ("prefixItems", "items")
+        if isinstance(node.get(keyword), list)
+        for number in range(len(node[keyword]))
+    ]
+    alone = listed + _single(index, place, "items") + _single(index, place, "additionalItems")
+    yield alone, _single(index, place, "contains") + _single(index, place, "unevaluatedItems")
+
+
+def _single(index: Index, place: Place, keyword: str) -> list[Place]:
+    return [index.below(place, keyword)] if isinstance(place.node.get(keyword), dict) else []
+
+
+def _keyed(index: Index, place: Place, keyword: str) -> list[Place]:
+    keyed = place.node.get(keyword)
+    return [index.below(place, keyword, name) for name in keyed] if isinstance(keyed, dict) else []

@@ -1,0 +1,221 @@
+"""What is let in: sizes, depths and values, checked before anything is compiled or validated.
+
+Schemas come from strangers. Nothing here recurses, so no input can exhaust the interpreter's stack.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import orjson
+
+from slipform.errors import SchemaError
+from slipform.schema.violations import Violation, pointer
+
+MAX_SCHEMA_BYTES = 5_000_000
+MAX_SCHEMA_DEPTH = 240
+"""JSON levels of a schema document; the validator itself stops a little above."""
+MAX_VALUE_DEPTH = 1_000
+"""JSON levels of a value; parsers stop about here too, and the validator's own stack ends far above."""
+MAX_PATTERN_WEIGHT = 3_000_000
+"""Automaton states that all patterns of one schema may need together; about 100 MB."""
+LARGE_BYTES = 1_000_000
+"""From about this size on, work belongs off an event loop."""
+
+_STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REPEAT = re.compile(r"\{(\d{1,7})(?:,(\d{0,7}))?\}")
+_HINT = "Correct the schema and send it again."
+
+
+def canonical_text(document: Mapping[str, Any]) -> bytes:
+    """A schema document as JSON text with sorted keys; anything that is not JSON is a `SchemaError`.
+
+    >>> canonical_text({"type": "integer", "maximum": 3})
+    b'{"maximum":3,"type":"integer"}'
+    """
+    try:
+        text = orjson.dumps(document, option=orjson.OPT_SORT_KEYS | _STRICT)
+    except TypeError:
+        text = _canonical_slow(document)
+    else:
+        if b"null" in text:  # orjson writes NaN as null
+            _refuse(document)
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise SchemaError(
+            f"The schema is {len(text):,} bytes long; the limit is {MAX_SCHEMA_BYTES:,}",
+            hint="Send a smaller schema.",
+        )
+    return text
+
+
+def plain_copy(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The same document in plain dicts and lists, which no one else can change."""
+    try:
+        return cast("dict[str, Any]", orjson.loads(orjson.dumps(document, option=_STRICT)))
+    except TypeError:
+        return cast("dict[str, Any]", json.loads(json.dumps(_unwrapped(document))))
+
+
+def _canonical_slow(document: Mapping[str, Any]) -> bytes:
+    _refuse(document)
+    # Only integers beyond 64 bits and unusual containers come this far.
+    return json.dumps(_unwrapped(document), sort_keys=True, separators=(",", ":")).encode()
+
+
+def _unwrapped(value: Any) -> Any:
+    """Plain dicts and lists; the depth is known to be small."""
+    if isinstance(value, Mapping):
+        return {str(key): _unwrapped(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_unwrapped(item) for item in value]
+    return value
+
+
+def _refuse(document: Mapping[str, Any]) -> None:
+    for found in not_json(document, MAX_SCHEMA_DEPTH):
+        raise SchemaError(f"The schema is not JSON: {found.message}", where=found.json_path, hint=_HINT)
+
+
+def not_json(value: Any, max_depth: int = MAX_VALUE_DEPTH) -> Iterator[Violation]:
+    """Every place where a Python value is not JSON, without recursion: NaN, odd keys and types, lone surrogates.
+
+    >>> [violation.message for violation in not_json({"a": {1, 2}})]
+    ['expected a JSON value, found a Python set']
+    """
+    stack: list[tuple[Any, _Place]] = [(value, None)]
+    while stack:
+        item, place = stack.pop()
+        trouble = _trouble(item)
+        if trouble is not None:
+            yield _violation(place, trouble)
+        elif isinstance(item, (Mapping, list, tuple)):
+            depth = 1 if place is None else place[2] + 1
+            if depth > max_depth:
+                yield _violation(place, f"nested more than {max_depth} levels deep", "depth")
+                return
+            pairs = list(item.items() if isinstance(item, Mapping) else enumerate(item))
+            for key, child in reversed(pairs):
+                if isinstance(item, Mapping) and (wrong := _key_trouble(key)):
+                    yield _violation(place, wrong)
+                else:
+                    stack.append((child, (place, key, depth)))
+
+
+_Place = tuple[Any, Any, int] | None
+"""A path as a linked list, so that a deep one costs no more than a flat one."""
+
+
+def _violation(place: _Place, message: str, keyword: str = "json") -> Violation:
+    steps: list[str | int] = []
+    while place is not None:
+        steps.append(place[1])
+        place = place[0]
+    path = tuple(reversed(steps))
+    if len(path) > 100:  # such a path is of no use to anyone
+        path = path[:100]
+    return Violation(pointer(path), "", keyword, message, expected="a JSON value", steps=path)
+
+
+def _trouble(item: Any) -> str | None:
+    if item is None or isinstance(item, (bool, int)):
+        return None
+    if isinstance(item, str):
+        bad = None if item.isascii() else _SURROGATE.search(item)
+        return None if bad is None else f"expected Unicode text, found the lone surrogate U+{ord(bad[0]):04X}"
+    if isinstance(item, float):
+        return None if math.isfinite(item) else f"expected a JSON value, found {item}"
+    if isinstance(item, (Mapping, list, tuple)):
+        return None
+    return f"expected a JSON value, found a Python {type(item).__name__}"
+
+
+def _key_trouble(key: Any) -> str | None:
+    if not isinstance(key, str):
+        return f"expected text as key, found {key!r:.40}"
+    return _trouble(key)
+
+
+def too_deep(value: Any) -> bool:
+    """Whether a value nests so deeply that the validator's stack would be at risk; quick for ordinary values."""
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return any(found.keyword == "depth" for found in not_json(value))
+    return False
+
+
+def is_large(size: int | bytes | str) -> bool:
+    """Whether work on a text of this size should be kept off an event loop (the validator holds the GIL).
+
+    >>> is_large(2_000_000), is_large("{}")
+    (True, False)
+    """
+    return (size if isinstance(size, int) else len(size)) >= LARGE_BYTES
+
+
+def check_patterns(document: Mapping[str, Any]) -> None:
+    """Refuse a schema whose patterns would need too much memory together."""
+    total = 0
+    stack: list[Any] = [document]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            if isinstance(pattern := item.get("pattern"), str):
+                total += pattern_weight(pattern)
+            if isinstance(keyed := item.get("patternProperties"), dict):
+                total += sum(map(pattern_weight, keyed))
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+        if total > MAX_PATTERN_WEIGHT:
+            raise SchemaError(
+                "The patterns of this schema are too large to compile", hint="Use fewer or smaller repetitions."
+            )
+
+
+def pattern_weight(pattern: str) -> int:
+    """About how many states a pattern's automaton has: repetitions multiply what they repeat.
+
+    >>> pattern_weight("ab"), pattern_weight("(ab){100}")
+    (2, 200)
+    """
+    groups = [0]
+    last = place = 0
+    while place < len(pattern):
+        char = pattern[place]
+        step = 1
+        if char == "(":
+            groups.append(0)
+            last = 0
+        elif char == ")" and len(groups) > 1:
+            last = groups.pop()
+            groups[-1] += last
+        elif repeat := _REPEAT.match(pattern, place):
+            times = max(int(repeat[1]), int(repeat[2] or 0), 1)
+            groups[-1] += last * (times - 1)
+            last *= times
+            step = len(repeat[0])
+        else:
+            last, step = _atom(pattern, place)
+            groups[-1] += last
+        place += step
+    return sum(groups)
+
+
+def _atom(pattern: str, place: int) -> tuple[int, int]:
+    """Weight and length of one atom; Unicode classes are by far the heaviest."""
+    char = pattern[place]
+    if char == "\\":
+        kind = pattern[place + 1 : place + 2]
+        return (600 if kind in "pPwW" and kind else 60 if kind in "dDsS" and kind else 1), 2
+    if char == "[":
+        end = pattern.find("]", place + 2)
+        end = len(pattern) if end < 0 else end
+        body = pattern[place:end]
+        return (600 if "\\p" in body or "\\w" in body or "^" in body[:2] else 8), end - place + 1
+    return (10 if char == "." else 1), 1

@@ -1,0 +1,129 @@
+"""`Violation`: one way in which a value does not fit a schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+_PLAIN_KEY = re.compile(r"[^\W\d]\w*\Z")
+_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One way in which a value does not fit: where, which keyword, and a sentence.
+
+    >>> Violation("/age", "/properties/age/type", "type", 'expected integer, found "x"').json_path
+    '$.age'
+    """
+
+    instance_path: str
+    """JSON Pointer into the value; the empty string is the root."""
+    schema_path: str
+    """JSON Pointer into the schema, to the keyword."""
+    keyword: str
+    message: str
+    expected: str | None = None
+    """What the schema asks for, in a few words."""
+    found: str | None = None
+    """What is there, as JSON and shortened."""
+    steps: tuple[str | int, ...] | None = None
+    """`instance_path` taken apart: keys are strings, array places are integers."""
+    closest: tuple[Violation, ...] = ()
+    """For a failed union: what is wrong under the alternative that comes nearest."""
+
+    @property
+    def json_path(self) -> str:
+        """The same place as `$.a[0]`; keys that are not plain words are quoted, as in `$["my key"]`."""
+        return json_path(guess_steps(self.instance_path) if self.steps is None else self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        fields: dict[str, Any] = {"path": self.json_path, "keyword": self.keyword, "message": self.message}
+        fields["pointer"] = self.instance_path
+        fields["schema_path"] = self.schema_path
+        if self.expected is not None:
+            fields["expected"] = self.expected
+        if self.found is not None:
+            fields["found"] = self.found
+        if self.closest:
+            fields["closest"] = [violation.to_dict() for violation in self.closest]
+        return fields
+
+
+def pointer(steps: Iterable[str | int]) -> str:
+    """The JSON Pointer of a path.
+
+    >>> pointer(["a/b", 0])
+    '/a~1b/0'
+    """
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def json_path(steps: Iterable[str | int]) -> str:
+    """The `$.a[0]` form of a path.
+
+    >>> json_path(["items", 0, "first name", "0"])
+    '$.items[0]["first name"]["0"]'
+    """
+    return "$" + "".join(_step(step) for step in steps)
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if _PLAIN_KEY.match(step) else f"[{shown(step)}]"
+
+
+def guess_steps(path: str) -> tuple[str | int, ...]:
+    """Take a pointer apart when the value is not at hand: a number is taken for an array place."""
+    parts = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
+    return tuple(int(part) if part.isdecimal() and part.isascii() else part for part in parts)
+
+
+def shown(value: Any, size: int = _SHOWN) -> str:
+    """A value as short JSON: long strings are cut, big containers only counted.
+
+    >>> shown({"a": 1}), shown(list(range(100)))
+    ('{"a":1}', 'an array of 100 items')
+    """
+    if isinstance(value, str):
+        text = _dump(value if len(value) <= size else value[:size])
+        return text if len(value) <= size else text[:-1] + '…"'
+    if isinstance(value, Mapping):
+        brief = _brief(value.values(), len(value), value)
+        return brief or f"an object with {_count(len(value), 'key')}"
+    if isinstance(value, (list, tuple)):
+        return _brief(value, len(value), value) or f"an array of {_count(len(value), 'item')}"
+    text = _dump(value)
+    return text if len(text) <= size else text[:size] + "…"
+
+
+def _brief(parts: Iterable[Any], count: int, whole: Any) -> str | None:
+    """Whole small containers are shown as they are; anything that could be large is not even serialised."""
+    if count > 8 or any(isinstance(part, (Mapping, list, tuple)) and part for part in parts):
+        return None
+    if any(isinstance(part, str) and len(part) > _SHOWN for part in parts):
+        return None
+    text = _dump(whole)
+    return text if len(text) <= _SHOWN else None
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _dump(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        pass
+    if isinstance(value, str):
+        return '"' + value.encode("utf-8", "backslashreplace").decode() + '"'
+    if isinstance(value, int):
+        return str(value) if abs(value).bit_length() < 2000 else "an integer of over 600 digits"
+    return f"a Python {type(value).__name__}"
