@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 from pydantic import BaseModel, TypeAdapter
 
 from slipform.schema.spec import JsonSchemaSpec
-from slipform.schema.validator import Violation, check_schema, fingerprint, violations
+from slipform.schema.validator import Violation, fingerprint, violations
 
 T = TypeVar("T")
 
@@ -23,7 +23,6 @@ class Schema(Generic[T]):
     __slots__ = ("_adapter", "document", "fingerprint", "name")
 
     def __init__(self, name: str, document: Mapping[str, Any], adapter: TypeAdapter[T] | None = None) -> None:
-        check_schema(document)
         self.name = name
         self.document = document
         self.fingerprint = fingerprint(document)
