@@ -1,0 +1,101 @@
+"""Settings, and mistakes in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slipform.config import Settings, load_settings, read_settings
+from slipform.errors import ConfigError
+
+DOCUMENT_001 = """
+output:
+  require_json: true
+  use_response_schema: true
+  response_mime_type: application/json
+runtime:
+  streaming: false
+  timeout_seconds: 120
+retries:
+  attempts: 1
+  backoff_seconds: 2
+model_aliases: { glm: zai/glm-4.5 }
+providers:
+  zai:
+    api_key_env: ZAI_KEY
+    headers: { x-team: a }
+"""
+
+
+@pytest.mark.covers("S1-04", "S1-05", "S1-07", "S1-08", "S1-09", "S1-10", "S1-11", "S1-12", "S2-29", "S2-30", "S2-31")
+def test_the_blocks_of_the_design_are_read() -> None:
+    settings = read_settings(DOCUMENT_001)
+    assert settings.output.require_json
+    assert settings.runtime.timeout_seconds == 120
+    assert (settings.retries.attempts, settings.retries.backoff_seconds) == (1, 2)
+    assert settings.model_aliases == {"glm": "zai/glm-4.5"}
+    assert settings.providers["zai"].headers == {"x-team": "a"}
+
+
+@pytest.mark.covers("S1-06", "S2-52", "C02", "C03", "C11")
+def test_the_defaults_are_the_designs() -> None:
+    settings = Settings()
+    assert settings.output.require_json is False
+    assert settings.output.response_mime_type == "application/json"
+    assert settings.enforcement.max_attempts == 3
+    assert settings.enforcement.stream_mode == "auto"
+    assert settings.retries.backoff_seconds == 2
+
+
+@pytest.mark.covers("C33")
+def test_camel_case_names_are_taken() -> None:
+    assert read_settings("output: {requireJson: true}\ndefaultModel: a/b").output.require_json
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "said"),
+    [
+        ("output:\n  require_json: 'yes'\n", "slipform.yaml:2", "output.require_json"),
+        ("output:\n  require_jsn: true\n", "slipform.yaml:2", "no such setting"),
+        ("retries:\n  attempts: -1\n", "slipform.yaml:2", "greater than or equal to 0"),
+        ("runtime:\n  timeout_seconds: 0\n", "slipform.yaml:2", "greater than 0"),
+        ("a: [\n", "slipform.yaml:2", "not YAML"),
+        ("- a\n", "slipform.yaml:1", "the file"),
+        ("output:\n  require_json: true\n  require_json: false\n", "slipform.yaml:3", "set twice"),
+        ("enforcement:\n  on_failure: explode\n", "slipform.yaml:2", "'raise' or 'raw'"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(text: str, where: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_settings(text)
+    assert where in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_settings("output: {a: 1}\nretries: {b: 2}\n")
+    assert caught.value.details["mistakes"] == [
+        "slipform.yaml:1: `output.a`: there is no such setting",
+        "slipform.yaml:2: `retries.b`: there is no such setting",
+    ]
+
+
+def test_an_empty_file_and_no_file_mean_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings("# nothing\n") == Settings()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SLIPFORM_CONFIG", raising=False)
+    assert load_settings() == Settings()
+
+
+def test_the_file_is_found_here_or_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "slipform.yaml").write_text("default_model: here/m")
+    (tmp_path / "other.yaml").write_text("default_model: there/m")
+    monkeypatch.delenv("SLIPFORM_CONFIG", raising=False)
+    assert load_settings().default_model == "here/m"
+    monkeypatch.setenv("SLIPFORM_CONFIG", "other.yaml")
+    assert load_settings().default_model == "there/m"
+    with pytest.raises(ConfigError, match="missing"):
+        load_settings(tmp_path / "missing.yaml")
