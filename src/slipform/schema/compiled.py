@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import jsonschema_rs
 from jsonschema_rs import FancyRegexOptions, Registry
 
 from slipform.errors import SchemaError
+from slipform.schema.formats import PYTHON_FORMATS
 from slipform.schema.graph import Index, Place, examine
 from slipform.schema.limits import check_patterns, too_deep
 from slipform.schema.violations import pointer, shown
@@ -35,6 +36,10 @@ _NOWHERE = re.compile(r"(?:Pointer|Anchor) '(.*?)' does not exist", re.DOTALL)
 _METASCHEMA = re.compile(r"Unknown meta-schema: '(.*?)'", re.DOTALL)
 
 
+Formats: TypeAlias = Literal["json", "python", "ignored"]
+"""`format` as JSON Schema means it, as Python types mean it, or as a mere remark."""
+
+
 class Compiled:
     """A schema made ready. Thread-safe: parts are compiled on demand and only ever added.
 
@@ -47,12 +52,12 @@ class Compiled:
     )  # fmt: skip
 
     def __init__(
-        self, document: dict[str, Any], *, formats: bool = True, resources: Mapping[str, Any] | None = None,
+        self, document: dict[str, Any], *, formats: Formats = "json", resources: Mapping[str, Any] | None = None,
         text: bytes | None = None,
     ) -> None:  # fmt: skip
         self.document = document
         self.draft = _draft(document)
-        self._formats = formats
+        self._formats: Formats = formats
         self._resources = dict(resources or {})
         self._registry: Registry | None = None
         self._index: Index | None = None
@@ -140,7 +145,12 @@ class Compiled:
             if schema is not self.document or self._resources:
                 registry = self._documents()
             return jsonschema_rs.validator_for(
-                schema, validate_formats=self._formats, registry=registry, pattern_options=_BACKTRACKING, offline=True
+                schema,
+                formats=PYTHON_FORMATS if self._formats == "python" else None,
+                validate_formats=self._formats != "ignored",
+                registry=registry,
+                pattern_options=_BACKTRACKING,
+                offline=True,
             )
         except jsonschema_rs.ValidationError as error:
             raise _refusal(error) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import unquote, urldefrag, urljoin
 
 from slipform.errors import SchemaError
 from slipform.schema.violations import pointer
@@ -44,8 +44,8 @@ class Index:
         self._dynamic: dict[str, list[Place]] = {}
         self._bases: dict[int, str] = {}
         own = document.get(self._id)
-        named = isinstance(own, str) and bool(urlsplit(own).scheme)
-        self.root = self._add(document, urldefrag(str(own))[0] if named else ROOT)
+        address = urldefrag(_join(ROOT, own))[0] if isinstance(own, str) else ROOT
+        self.root = self._add(document, address)
         for uri, other in (resources or {}).items():
             self._add(other, uri)
 
@@ -132,8 +132,11 @@ class Index:
 
 
 def _join(base: str, reference: str) -> str:
-    """`urljoin`, which knows no relative references under a `urn:`."""
-    return base + reference if reference.startswith("#") else urljoin(base, reference)
+    """`urljoin`, which knows no fragments under a `urn:` and raises on what is no URI."""
+    try:
+        return base + reference if reference.startswith("#") else urljoin(base, reference)
+    except ValueError:
+        return f"{base}#{reference}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar, cast
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Generic, TypeVar, cast, overload
 
-from pydantic import BaseModel, TypeAdapter
+import orjson
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError
+from typing_extensions import TypeForm
 
+from slipform.errors import SchemaError, SchemaViolationError
+from slipform.schema.compiled import Formats
+from slipform.schema.limits import MAX_SCHEMA_BYTES, not_json, plain_copy
+from slipform.schema.names import fit_name, name_of
 from slipform.schema.spec import JsonSchemaSpec
-from slipform.schema.validator import Violation, fingerprint, violations
+from slipform.schema.validator import find_violations, prepare
+from slipform.schema.violations import Violation, pointer, shown
 
 T = TypeVar("T")
 
@@ -18,28 +31,66 @@ class Schema(Generic[T]):
 
     >>> Schema.of(list[int]).validate([1, "2"])[0].json_path
     '$[1]'
+    >>> Schema.of(list[int]).name
+    'list_of_int'
     """
 
-    __slots__ = ("_adapter", "document", "fingerprint", "name")
+    __slots__ = ("_adapter", "_compiled", "_is_valid", "document", "fingerprint", "name")
 
-    def __init__(self, name: str, document: Mapping[str, Any], adapter: TypeAdapter[T] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        document: Mapping[str, Any],
+        adapter: TypeAdapter[T] | None = None,
+        *,
+        formats: bool = True,
+        resources: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make the schema ready; one that cannot be used is a `SchemaError`.
+
+        `formats` says whether `format` is checked; `resources` are other documents it may refer to, by URI.
+        """
+        if not isinstance(document, Mapping):
+            raise SchemaError("A JSON Schema must be an object at the top level", hint="Wrap it in an object.")
+        kind: Formats = ("json" if adapter is None else "python") if formats else "ignored"
         self.name = name
-        self.document = document
-        self.fingerprint = fingerprint(document)
+        self.fingerprint, self._compiled = prepare(document, kind, resources)
+        self.document: dict[str, Any] = plain_copy(document)
+        """The JSON Schema, in plain dicts and lists and in the order it was given."""
         self._adapter = adapter
+        self._is_valid = self._compiled.is_valid
 
+    @overload
     @classmethod
-    def of(cls, shape: type[T] | Mapping[str, Any] | JsonSchemaSpec | Schema[T]) -> Schema[T]:
-        """The schema of a Python type, of a raw JSON Schema, or of a spec."""
+    def of(cls, shape: Schema[T]) -> Schema[T]: ...
+    @overload
+    @classmethod
+    def of(cls, shape: type[T]) -> Schema[T]: ...
+    @overload
+    @classmethod
+    def of(cls, shape: Mapping[str, Any] | JsonSchemaSpec | str) -> Schema[Any]: ...
+    @overload
+    @classmethod
+    def of(cls, shape: TypeForm[T]) -> Schema[T]: ...
+    @classmethod
+    def of(cls, shape: Any) -> Schema[Any]:
+        """The schema of a Python type, of a JSON Schema (as a dict or as JSON text), or of a spec.
+
+        >>> Schema.of({"type": "integer"}).validate(3)
+        []
+        """
         if isinstance(shape, Schema):
             return shape
         if isinstance(shape, JsonSchemaSpec):
             return cls(shape.name, shape.schema)
+        if isinstance(shape, str):
+            shape = _read(shape)
         if isinstance(shape, Mapping):
-            return cls(str(shape.get("title", "answer")), shape)
-        adapter: TypeAdapter[T] = TypeAdapter(shape)
-        name = shape.__name__ if isinstance(shape, type) and issubclass(shape, BaseModel) else "answer"
-        return cls(name, adapter.json_schema(), adapter)
+            return cls(fit_name(str(shape.get("title", ""))), shape)
+        try:
+            return _of_type(shape, repr(shape))
+        except TypeError:  # an Annotated type may hold what cannot be hashed
+            return _of_type.__wrapped__(shape, "")
 
     @property
     def spec(self) -> JsonSchemaSpec:
@@ -47,11 +98,118 @@ class Schema(Generic[T]):
         return JsonSchemaSpec(self.name, self.document)
 
     def validate(self, value: Any) -> list[Violation]:
-        """Every way in which a JSON value does not fit."""
-        return violations(self.document, value)
+        """Every way in which a JSON value does not fit; none when it fits.
+
+        What the schema does not speak about is not looked at; `check` looks at everything.
+        """
+        try:
+            if self._is_valid(value):
+                return []
+        except ValueError:  # no JSON; `find_violations` says where
+            pass
+        return find_violations(self._compiled, value)
+
+    def check(self, value: Any) -> list[Violation]:
+        """`validate`, and also whether all of it is JSON and whether the type's own validators accept it."""
+        found = list(islice(not_json(value), 100)) or self.validate(value)
+        if found or self._adapter is None:
+            return found
+        try:
+            self._adapter.validate_json(_dump(value))
+        except ValidationError as error:
+            return _said_by_type(error, value)
+        return []
 
     def to_python(self, value: Any) -> T:
-        """The typed object that a valid JSON value stands for."""
+        """The typed object that a JSON value stands for; `SchemaViolationError` when its type refuses it.
+
+        >>> Schema.of(tuple[int, str]).to_python([1, "a"])
+        (1, 'a')
+        """
         if self._adapter is None:
             return cast("T", value)
-        return self._adapter.validate_python(value)
+        try:
+            return self._adapter.validate_json(_dump(value))
+        except ValidationError as error:
+            raise _refused(self.name, _said_by_type(error, value)) from error
+        except TypeError as error:
+            raise _refused(self.name, list(islice(not_json(value), 100))) from error
+
+    def __repr__(self) -> str:
+        return f"Schema({self.name!r}, {shown(self.document)})"
+
+
+class _Generator(GenerateJsonSchema):
+    """Pydantic's own schemas, less its warnings and less defaults that JSON cannot write."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 — pydantic's name and type
+
+    def encode_default(self, dft: Any) -> Any:
+        encoded = super().encode_default(dft)
+        if any(not_json(encoded)):
+            raise PydanticSerializationError("not JSON")
+        return encoded
+
+
+@lru_cache(maxsize=512)
+def _of_type(shape: Any, _order: str) -> Schema[Any]:
+    """`_order` tells `A | B` from `B | A`, which are equal but ask in another order."""
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(shape)
+        document = adapter.json_schema(schema_generator=_Generator)
+    except (PydanticUserError, PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, NameError) as error:
+        said = str(error).splitlines()[0]
+        raise SchemaError(
+            f"No JSON Schema can be made of {shape!r:.200}: {said}",
+            hint="Use a pydantic model, dataclass, TypedDict, enum, Literal, list, dict, tuple or scalar type.",
+        ) from error
+    return Schema(name_of(shape), document, adapter)
+
+
+def _read(text: str) -> Any:
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise SchemaError(f"The schema is {len(text):,} characters long; the limit is {MAX_SCHEMA_BYTES:,}")
+    try:
+        document = json.loads(text, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise SchemaError("The schema's text is nested too deeply") from error
+    except ValueError as error:
+        raise SchemaError(f"The schema's text is not JSON: {error}", hint="Give JSON text or a dict.") from error
+    if not isinstance(document, Mapping):
+        raise SchemaError("A JSON Schema must be an object at the top level", hint="Wrap it in an object.")
+    return document
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _dump(value: Any) -> bytes:
+    """As JSON text, because types read JSON more leniently than Python objects: lists as tuples, text as dates."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # integers beyond 64 bits, lone surrogates; else it raises again
+        return json.dumps(value).encode()
+
+
+def _said_by_type(error: ValidationError, value: Any) -> list[Violation]:
+    return [_violation(found, value) for found in error.errors(include_url=False)]
+
+
+def _violation(found: Any, value: Any) -> Violation:
+    """Pydantic's places name union members and aliases too; only steps that exist in the value are kept."""
+    steps: list[str | int] = []
+    for step in found["loc"]:
+        if (isinstance(value, Mapping) and step in value) or (isinstance(value, list) and step in range(len(value))):
+            steps.append(step)
+            value = value[step]
+    message = str(found["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return Violation(pointer(steps), "", str(found["type"]), message, None, shown(value), tuple(steps))
+
+
+def _refused(name: str, found: list[Violation]) -> SchemaViolationError:
+    first = f": {found[0].json_path}: {found[0].message}" if found else ""
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return SchemaViolationError(
+        f"The value is no {name}{first}{more}", details={"violations": [one.to_dict() for one in found]}
+    )

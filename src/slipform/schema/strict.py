@@ -2,55 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
 
 from slipform.errors import AdditionalPropertiesNotFalse, RequiredMissingProperties, StrictSchemaError
+
+_Todo: TypeAlias = tuple[Any, str]
+
+_KEYED = ("$defs", "definitions", "patternProperties", "dependentSchemas")
+_LISTED = ("prefixItems",)
+_SINGLE = ("additionalProperties", "contains", "not", "if", "then", "else", "unevaluatedProperties", "unevaluatedItems")
+
+_WALKED = frozenset({"properties", "items", "anyOf", "allOf", "oneOf", *_LISTED, *_SINGLE, *_KEYED})
+_MAX_FOLLOWED = 200
+"""References to places that are no place for a schema; a hostile document could hold any number."""
 
 
 def strict_preflight(schema: Any) -> None:
     """Raise the first breach of the strict-mode rules.
 
+    The order is the design document's: `additionalProperties`, `required`, then down into the properties or the items,
+    then into `anyOf`, `allOf` and `oneOf`. References are not followed; `strict_findings` does that.
+
     >>> strict_preflight({"type": "object", "additionalProperties": False})
     """
-    if found := _check(schema, "$"):
-        raise found
+    # Depth first, by hand: a schema may be deeper than the interpreter's stack.
+    todo: list[_Todo] = [(schema, "$")]
+    while todo:
+        node, path = todo.pop()
+        if not isinstance(node, Mapping):
+            continue
+        if node.get("type") == "object":
+            for found in _object_rules(node, path):
+                raise found
+        todo.extend(reversed([*_typed_children(node, path), *_compositions(node, path)]))
 
 
-def _check(schema: Any, path: str) -> StrictSchemaError | None:
-    if not isinstance(schema, Mapping):
-        return None
-    kind = schema.get("type")
-    if kind == "object":
-        found = _object_rules(schema, path)
-    elif kind == "array" and "items" in schema:
-        found = _check(schema["items"], f"{path}.items")
-    else:
-        found = None
-    return found or _composition(schema, path)
+def strict_findings(schema: Any) -> list[StrictSchemaError]:
+    """Every breach of the strict-mode rules, also where `strict_preflight` does not look.
+
+    That is: definitions, lists of types, tuples, schemas of further properties, `not` and `if`, and what references
+    within the document lead to. Each target is looked at once, so cycles are safe.
+
+    >>> [str(found) for found in strict_findings({"type": ["object", "null"]})]
+    ['strict-mode schema requires `additionalProperties: false` at $']
+    """
+    findings: dict[StrictSchemaError, None] = {}
+    followed: set[str] = set()
+    todo: list[_Todo] = [(schema, "$")]
+    while todo:
+        node, path = todo.pop()
+        if not isinstance(node, Mapping):
+            continue
+        if _says_object(node):
+            findings.update(dict.fromkeys(_object_rules(node, path)))
+        todo.extend(reversed([*_children(node, path), *_target(schema, node, followed)]))
+    return list(findings)
 
 
-def _object_rules(schema: Mapping[str, Any], path: str) -> StrictSchemaError | None:
+def _says_object(node: Mapping[str, Any]) -> bool:
+    kind = node.get("type")
+    return "object" in kind if isinstance(kind, list) else kind == "object"
+
+
+def _object_rules(schema: Mapping[str, Any], path: str) -> Iterator[StrictSchemaError]:
     if schema.get("additionalProperties") is not False:
-        return AdditionalPropertiesNotFalse(path)
+        yield AdditionalPropertiesNotFalse(path)
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
-        return None
+        return
     listed = schema.get("required")
     required = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
     missing = [name for name in properties if name not in required]
     if missing:
-        return RequiredMissingProperties(path, missing)
-    for name, sub in properties.items():
-        if found := _check(sub, f"{path}.properties.{name}"):
-            return found
-    return None
+        yield RequiredMissingProperties(path, missing)
 
 
-def _composition(schema: Mapping[str, Any], path: str) -> StrictSchemaError | None:
+def _typed_children(node: Mapping[str, Any], path: str) -> Iterator[_Todo]:
+    """Properties under `type: object`, items under `type: array`; nothing else."""
+    if node.get("type") == "object":
+        yield from _keyed(node, path, "properties")
+    elif node.get("type") == "array" and "items" in node:
+        yield node["items"], f"{path}.items"
+
+
+def _compositions(node: Mapping[str, Any], path: str) -> Iterator[_Todo]:
     for keyword in ("anyOf", "allOf", "oneOf"):
-        branches = schema.get(keyword)
-        for index, sub in enumerate(branches if isinstance(branches, list) else ()):
-            if found := _check(sub, f"{path}.{keyword}[{index}]"):
-                return found
-    return None
+        yield from _listed(node, path, keyword)
+
+
+def _children(node: Mapping[str, Any], path: str) -> Iterator[_Todo]:
+    yield from _keyed(node, path, "properties")
+    yield node.get("items"), f"{path}.items"
+    yield from _listed(node, path, "items")
+    yield from _compositions(node, path)
+    for keyword in _LISTED:
+        yield from _listed(node, path, keyword)
+    for keyword in _SINGLE:
+        yield node.get(keyword), f"{path}.{keyword}"
+    for keyword in _KEYED:
+        yield from _keyed(node, path, keyword)
+
+
+def _keyed(node: Mapping[str, Any], path: str, keyword: str) -> Iterator[_Todo]:
+    keyed = node.get(keyword)
+    if isinstance(keyed, Mapping):
+        yield from ((sub, f"{path}.{keyword}.{name}") for name, sub in keyed.items())
+
+
+def _listed(node: Mapping[str, Any], path: str, keyword: str) -> Iterator[_Todo]:
+    listed = node.get(keyword)
+    if isinstance(listed, list):
+        yield from ((sub, f"{path}.{keyword}[{place}]") for place, sub in enumerate(listed))
+
+
+def _target(document: Any, node: Mapping[str, Any], followed: set[str]) -> Iterator[_Todo]:
+    """What a reference leads to, under the target's own path; definitions are walked without being referred to."""
+    reference = node.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#/") or reference in followed:
+        return
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in reference[2:].split("/")]
+    if parts[0] in _WALKED or len(followed) >= _MAX_FOLLOWED:
+        return
+    followed.add(reference)
+    target, path = document, "$"
+    for key in parts:
+        if isinstance(target, Mapping) and key in target:
+            target, path = target[key], f"{path}.{key}"
+        elif isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+            target, path = target[int(key)], f"{path}[{key}]"
+        else:
+            return
+    yield target, path

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from slipform.schema.compiled import Compiled
+from slipform.schema.compiled import Compiled, Formats
 from slipform.schema.explain import MAX_VIOLATIONS, explain
 from slipform.schema.limits import canonical_text, not_json, plain_copy
 from slipform.schema.violations import Violation, shown
 
-__all__ = ["Violation", "compile_schema", "fingerprint", "is_valid", "violations"]
+__all__ = ["Violation", "compile_schema", "find_violations", "fingerprint", "prepare", "violations"]
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:
@@ -29,7 +29,7 @@ def fingerprint(document: Mapping[str, Any]) -> str:
 
 
 def compile_schema(
-    document: Mapping[str, Any], *, formats: bool = True, resources: Mapping[str, Any] | None = None
+    document: Mapping[str, Any], *, formats: Formats = "json", resources: Mapping[str, Any] | None = None
 ) -> Compiled:
     """Make a schema ready, or find it ready; a schema that cannot be used is a `SchemaError`.
 
@@ -38,8 +38,14 @@ def compile_schema(
     >>> compile_schema({"type": "integer"}).is_valid("3")
     False
     """
+    return prepare(document, formats, resources)[1]
+
+
+def prepare(document: Mapping[str, Any], formats: Formats, resources: Mapping[str, Any] | None) -> tuple[str, Compiled]:
+    """A schema's fingerprint and its compiled form."""
     text = canonical_text(document)
-    key = hashlib.sha256(text).hexdigest() + ("+" if formats else "-")
+    name = hashlib.sha256(text).hexdigest()
+    key = name + formats
     if resources:
         key += hashlib.sha256(canonical_text(resources)).hexdigest()
     compiled = _CACHE.get(key)
@@ -47,12 +53,7 @@ def compile_schema(
         known = plain_copy(resources) if resources else None
         compiled = Compiled(plain_copy(document), formats=formats, resources=known, text=text)
         _CACHE.put(key, compiled, len(text))
-    return compiled
-
-
-def is_valid(document: Mapping[str, Any], value: Any) -> bool:
-    """Whether a value fits a schema."""
-    return not violations(document, value)
+    return name, compiled
 
 
 def violations(document: Mapping[str, Any], value: Any) -> list[Violation]:
