@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from slipform.errors import SchemaError, UnsupportedSchemaError
 from slipform.schema.lower.dialects import Dialect, dialect_names
@@ -75,8 +75,13 @@ class Lowered:
         return self.lift is same
 
 
-def lower(schema: Mapping[str, Any], dialect: str) -> Lowered:
+def lower(
+    schema: Mapping[str, Any], dialect: str, *, open_objects: Literal["closed", "kept"] = "closed"
+) -> Lowered:
     """Express `schema` in `dialect`.
+
+    JSON Schema lets an object hold other keys unless it says otherwise. Where the vendor wants every key listed, such
+    an object is closed, and the report says so; `open_objects="kept"` lets its other keys travel as key/value pairs.
 
     A `ConfigError` for a dialect that is none, an `UnsupportedSchemaError` where the dialect has no words for the
     schema, a `SchemaError` where the schema itself is at fault.
@@ -90,17 +95,18 @@ def lower(schema: Mapping[str, Any], dialect: str) -> Lowered:
     if rules.mode == "pass" and rules.root == "any":
         return Lowered(schema, same)
     text = to_text(schema)
-    return _lower(text, rules.name) if len(text) <= _MAX_CACHED else _lower.__wrapped__(text, rules.name)
+    make = _lower if len(text) <= _MAX_CACHED else _lower.__wrapped__
+    return make(text, rules.name, open_objects == "kept")
 
 
 @lru_cache(maxsize=256)
-def _lower(text: bytes, name: str) -> Lowered:
+def _lower(text: bytes, name: str, keep_open: bool) -> Lowered:
     rules = dialect_named(name)
     try:
         source = Source.read(text)
         if rules.mode == "pass":
             return _passed(source, rules)
-        emitter, out, root_name = _walk(source, rules)
+        emitter, out, root_name = _walk(source, rules, keep_open)
     except RecursionError as error:
         raise SchemaError("This schema is nested too deeply", hint="Flatten it with $defs and $ref.") from error
     plan = out.plan
@@ -116,11 +122,11 @@ def _lower(text: bytes, name: str) -> Lowered:
     return _bound(lowered, root, emitter.defs, plan, live, tuple(emitter.report.losses.values()), rules.name)
 
 
-def _walk(source: Source, rules: Dialect) -> tuple[Emitter, Out, str | None]:
+def _walk(source: Source, rules: Dialect, keep_open: bool) -> tuple[Emitter, Out, str | None]:
     policy: Policy | None = Policy()
     for _ in range(_MAX_PASSES):
         assert policy is not None  # noqa: S101 — set above, and the loop ends when there is none
-        emitter = Emitter(source, rules, Report(), policy)
+        emitter = Emitter(source, rules, Report(), policy, keep_open)
         out, root_name = emitter.root()
         policy = next_policy(emitter, out.schema)
         if policy is None:

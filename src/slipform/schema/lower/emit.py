@@ -61,6 +61,7 @@ class Emitter:
     dialect: Dialect
     report: Report
     policy: Policy = field(default_factory=Policy)
+    keep_open: bool = False
     defs: dict[str, dict[str, Any]] = field(default_factory=dict)
     def_plans: dict[str, Plan] = field(default_factory=dict)
     keys: dict[str, tuple[Part, ...]] = field(default_factory=dict)

@@ -126,14 +126,17 @@ def spell_absence(emitter: Emitter, out: Out, mode: Mode) -> dict[str, Any]:
 def _closed(emitter: Emitter, shape: Shape, view: ObjectView, draft: _Draft) -> Out:
     """An object in a dialect where other keys cannot stand: they travel as key/value pairs."""
     pointer = shape.parts[0].pointer if shape.parts else ""
-    mapped = view.patterns or view.openness in ("schema", "true")
-    if not draft.properties and not mapped and view.openness == "implicit":
+    unsaid = not any(view.properties.values()) and not view.loose
+    if unsaid and not view.patterns and view.openness == "implicit":
         emitter.report.add(f"{pointer}/type", "type", "object", "encoded")
         return Out(describe(emitter, {"type": "string"}, shape, ["a JSON object, written as JSON text"]), TEXT, _STRING)
     if view.openness == "implicit":
-        emitter.report.add(f"{pointer}/additionalProperties", "additionalProperties", None, "closed")
+        if emitter.keep_open:
+            view.openness = "true"
+        else:
+            emitter.report.add(f"{pointer}/additionalProperties", "additionalProperties", None, "closed")
     plan = Record(draft.fields)
-    if mapped:
+    if view.patterns or view.openness in ("schema", "true"):
         value = _other_values(emitter, view)
         if value is not None:
             where = view.additional_pointer or f"{pointer}/patternProperties"

@@ -119,7 +119,7 @@ def _conditional(source: Source, parts: tuple[Part, ...]) -> list[Part]:
     """Subschemas that apply to the same object under a condition."""
     found = []
     for part in parts:
-        if knows(source, "if") and part.get("if") is not None:
+        if part.get("if") is not None:
             found += [source.child(part, word) for word in ("then", "else") if part.get(word) is not None]
         for word in ("dependentSchemas", "dependencies"):
             below = _mapping(part, word)
