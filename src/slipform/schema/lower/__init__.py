@@ -1,0 +1,1 @@
+"""The rooms behind `slipform.schema.lowering`, its public door."""

@@ -1,0 +1,250 @@
+"""From the caller's schema to the vendor's: one walk that writes the lowered schema and the plan for the way back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipform.errors import UnsupportedSchemaError
+from slipform.schema.lower import alternatives
+from slipform.schema.lower.arrays import emit_array
+from slipform.schema.lower.dialects import Dialect
+from slipform.schema.lower.objects import emit_object
+from slipform.schema.lower.plan import ANY, SAME, TEXT, Out, Plan, Ref
+from slipform.schema.lower.report import Report
+from slipform.schema.lower.scalars import emit_scalars
+from slipform.schema.lower.shape import ALL_TYPES, CONSTRAINING, Shape, infer, shape_of
+from slipform.schema.lower.source import Part, Source
+from slipform.schema.lower.writing import describe
+
+MAX_NODES = 20_000
+MAX_DEPTH = 48
+DEFS = "#/$defs/"
+
+_COMPOSITE = frozenset({"object", "array"})
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(slots=True)
+class Policy:
+    """Choices that depend on the whole: made after one walk, for the next."""
+
+    boxed: frozenset[str] = frozenset()
+    """Optional properties spelled as arrays of nought or one items."""
+    chosen: frozenset[str] = frozenset()
+    """Unions spelled without a union."""
+    cut: frozenset[Any] = frozenset()
+    """Definitions to which no reference may lead back."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A place that is being lowered or has been."""
+
+    name: str
+    ref: Ref
+    depth: int
+    optional_edges: int
+    done: bool = False
+    named: bool = False
+    out: Out | None = None
+    kinds: frozenset[str] = ANY
+
+
+@dataclass(slots=True)
+class Emitter:
+    """One walk over the caller's schema."""
+
+    source: Source
+    dialect: Dialect
+    report: Report
+    policy: Policy = field(default_factory=Policy)
+    keep_open: bool = False
+    defs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    def_plans: dict[str, Plan] = field(default_factory=dict)
+    keys: dict[str, tuple[Part, ...]] = field(default_factory=dict)
+    optionals: list[tuple[int, str]] = field(default_factory=list)
+    unions: list[tuple[int, str]] = field(default_factory=list)
+    enum_values: int = 0
+    depth: int = 0
+    _optional_edges: int = 0
+    _nodes: int = 0
+    _entries: dict[tuple[Part, ...], Entry] = field(default_factory=dict)
+    _shapes: dict[tuple[Part, ...], Shape] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def root(self) -> tuple[Out, str | None]:
+        """Lower the whole document; the name is the root's own definition, when something refers to it."""
+        parts, _, _ = self._follow((self.source.root,))
+        entry = self._enter(parts, "root")
+        out = self._body(parts)
+        if out is None:
+            raise UnsupportedSchemaError("No value fits this schema", where="#", hint="Correct the contradiction.")
+        self._leave(entry, parts, out)
+        return out, entry.name if entry.named else None
+
+    def emit(self, parts: Sequence[Part], *, optional: bool = False) -> Out | None:
+        """Lower the conjunction of some parts; None when no value fits them."""
+        if not parts:
+            return self.free((), None)
+        self._optional_edges += optional
+        self.depth += 1
+        try:
+            return self._emit(tuple(dict.fromkeys(parts)))
+        finally:
+            self.depth -= 1
+            self._optional_edges -= optional
+
+    def _emit(self, parts: tuple[Part, ...]) -> Out | None:
+        parts, note, via = self._follow(parts)
+        entry = self._entries.get(parts)
+        if entry is not None and not entry.done:
+            return self._again(entry, parts, note)
+        if self.depth > MAX_DEPTH:
+            self.report.add(_pointer(parts), "", None, "approximated")
+            return self.free(parts, "the rest is nested too deeply to be spelled out")
+        shared = entry is not None and entry.out is not None and not entry.kinds.isdisjoint(_COMPOSITE)
+        refers = self.dialect.refs != "none" and (via is not None or shared)
+        if entry is None or not refers or not entry.named:
+            entry = self._enter(parts, via or _pointer(parts))
+            entry.named = refers
+            out = self._body(parts)
+            if out is None:
+                entry.done = True
+                return None
+            self._leave(entry, parts, out)
+            if not entry.named:
+                return out
+        if entry.out is None:
+            return None
+        return self._reference(entry, note)
+
+    def _follow(self, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], str | None, str | None]:
+        """Step through a place that is nothing but a reference: where it leads, its note, and the name it goes by."""
+        note = via = None
+        seen = set()
+        while len(parts) == 1 and parts[0] not in seen:
+            part = parts[0]
+            seen.add(part)
+            schema = part.schema
+            if isinstance(schema, bool) or not isinstance(part.get("$ref"), str):
+                break
+            if self.source.draft > 7 and not CONSTRAINING.isdisjoint(schema):
+                break
+            target = self.source.resolve(part, schema["$ref"])
+            if target is None:
+                break
+            if isinstance(schema.get("description"), str):
+                note = note or schema["description"]
+            parts, via = (target,), target.pointer
+        return parts, note, via
+
+    def _enter(self, parts: tuple[Part, ...], pointer: str) -> Entry:
+        name = self._unique(_NOT_IN_A_NAME.sub("_", pointer.rpartition("/")[2]).strip("_") or "node")
+        entry = Entry(name, Ref(name), self.depth, self._optional_edges)
+        self._entries[parts] = entry
+        return entry
+
+    def _leave(self, entry: Entry, parts: tuple[Part, ...], out: Out) -> None:
+        entry.done, entry.out, entry.kinds = True, out, out.kinds
+        entry.ref.target = out.plan
+        if entry.named:
+            self.defs[entry.name] = out.schema
+            self.def_plans[entry.name] = out.plan
+            self.keys[entry.name] = parts
+
+    def _again(self, entry: Entry, parts: tuple[Part, ...], note: str | None) -> Out:
+        """A place met again inside itself."""
+        kept = self.dialect.recursion
+        through_optional = self._optional_edges > entry.optional_edges
+        if kept == "none" or (kept == "optional" and not through_optional) or parts in self.policy.cut:
+            self.report.add(_pointer(parts), "$ref", None, "encoded" if self.dialect.free == "json" else "approximated")
+            return self.free(parts, f"of the same form as the {entry.name} that holds it")
+        entry.named = True
+        return self._reference(entry, note)
+
+    def _reference(self, entry: Entry, note: str | None) -> Out:
+        pointer = {"$ref": DEFS + entry.name}
+        schema: dict[str, Any] = pointer
+        if note is not None:
+            beside = self.dialect.ref_note
+            schema = {"description": note, **(pointer if beside == "plain" else {beside: [pointer]})}
+        return Out(schema, entry.ref, entry.kinds)
+
+    def _body(self, parts: tuple[Part, ...]) -> Out | None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise UnsupportedSchemaError(
+                f"Not expressible in {self.dialect.name}: spelled out, this schema has more than {MAX_NODES} parts",
+                hint="Use the next channel: a tool call or a prompt.",
+            )
+        shape = self.shape(parts)
+        if shape.never:
+            return None
+        split, loosened = alternatives.sort_groups(self, shape)
+        if shape.never:
+            return None
+        if split is not None:
+            return alternatives.distribute(self, shape, split)
+        if shape.groups and shape.types == ALL_TYPES and shape.enum is None:
+            infer(shape)
+        return self.typed(shape, loosened)
+
+    def typed(self, shape: Shape, loosened: list[Part]) -> Out | None:
+        """Lower a shape without unions, one JSON type at a time."""
+        self._say_links(shape)
+        if shape.inferred:
+            self.report.add(f"{_pointer(shape.parts)}/type", "type", None, "closed")
+        if shape.types == ALL_TYPES and shape.enum is None:
+            return self.free(shape.parts, None, shape)
+        outs: list[tuple[str, Out | None]] = []
+        if shape.enum is not None:
+            return emit_scalars(self, shape, shape.types)
+        for name in ("object", "array"):
+            if name in shape.types:
+                outs.append((name, emit_object(self, shape, loosened) if name == "object" else emit_array(self, shape)))
+        scalar = shape.types - {"object", "array"}
+        if not outs:
+            return emit_scalars(self, shape, scalar)
+        if scalar:
+            outs.append(("value", emit_scalars(self, shape, scalar)))
+        found = [(name, out) for name, out in outs if out is not None]
+        return alternatives.union(self, found, _pointer(shape.parts), None) if found else None
+
+    def free(self, parts: Sequence[Part], why: str | None, shape: Shape | None = None) -> Out:
+        """A value of any form: JSON text where the dialect wants a type everywhere."""
+        notes = [] if why is None else [why]
+        if self.dialect.free == "native":
+            schema = describe(self, {}, shape, notes)
+            return Out(schema, SAME, ANY, free=True)
+        if why is None:
+            self.report.add(_pointer(parts), "", None, "encoded")
+        schema = describe(self, {"type": "string"}, shape, ["any JSON value, written as JSON text", *notes])
+        return Out(schema, TEXT, frozenset({"string"}), free=True)
+
+    def shape(self, parts: tuple[Part, ...]) -> Shape:
+        """What some parts say together; worked out once."""
+        found = self._shapes.get(parts)
+        if found is None:
+            found = self._shapes[parts] = shape_of(self.source, parts)
+        return found
+
+    def _say_links(self, shape: Shape) -> None:
+        for part in shape.parts:
+            for word in ("$dynamicRef", "$recursiveRef"):
+                if part.get(word) is not None:
+                    self.report.add(f"{part.pointer}/{word}", word, part.get(word), "approximated")
+
+    def _unique(self, name: str) -> str:
+        base, count = name[:60], 1
+        while name in self._names:
+            count += 1
+            name = f"{base}_{count}"
+        self._names.add(name)
+        return name
+
+
+def _pointer(parts: Sequence[Part]) -> str:
+    return parts[0].pointer if parts else ""

@@ -1,0 +1,271 @@
+"""Lifting: plans as composed functions from the vendor's shape to the caller's. None of them raises on any JSON value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeAlias
+
+from slipform.schema.lower.plan import (
+    PENDING,
+    Choice,
+    Field,
+    Items,
+    NullBox,
+    Pairs,
+    Plan,
+    Record,
+    Ref,
+    Test,
+    Text,
+    Tuple,
+    Union,
+    Wrapped,
+    kind_of,
+)
+from slipform.schema.lower.shape import key_of
+
+Lift: TypeAlias = Callable[[Any], Any]
+
+
+def same(value: Any) -> Any:
+    """The identity: nothing is encoded."""
+    return value
+
+
+def parse_text(text: Any) -> Any:
+    """What JSON text stands for; anything else stands for itself."""
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+@dataclass(slots=True)
+class Lifter:
+    """Makes functions of plans; where nothing is encoded there is none."""
+
+    active: frozenset[int]
+    _made: dict[int, list[Lift]] = field(default_factory=dict)
+
+    def of(self, plan: Plan) -> Lift | None:
+        """The function that lifts values of a plan; None for the identity."""
+        if id(plan) not in self.active:
+            return None
+        match plan:
+            case Text():
+                return parse_text
+            case Record():
+                return self._record(plan)
+            case Items():
+                return self._items(plan)
+            case Pairs():
+                return _pairs(self.of(plan.value) or same)
+            case Tuple():
+                return self._tuple(plan)
+            case Wrapped():
+                return _wrapped(plan.key, self.of(plan.plan) or same)
+            case NullBox():
+                return _null_box(self.of(plan.plan) or same)
+            case Choice():
+                return _choice({name: self.of(inner) or same for name, (inner, _) in plan.options.items()})
+            case Union():
+                return self._union(plan)
+            case Ref():
+                return self._ref(plan)
+            case _:
+                return None
+
+    def _ref(self, plan: Ref) -> Lift | None:
+        target = plan.target
+        assert target is not None  # noqa: S101 — every reference is closed before lifting
+        cell = self._made.get(id(target))
+        if cell is None:
+            cell = self._made[id(target)] = []
+            made = self.of(target) or same
+            cell.append(made)
+            return made
+        if cell:
+            return cell[0]
+        waiting = cell
+        return lambda value: waiting[0](value)
+
+    def entry(self, entry: Field) -> Lift | None:
+        """The function for one property: it gives PENDING when the property is absent."""
+        inner = self.of(entry.plan)
+        if entry.mode in ("plain", "native"):
+            return inner
+        lift = inner or same
+        if entry.mode == "null":
+            return lambda value: PENDING if value is None else lift(value)
+        if entry.mode == "empty":
+            return lambda value: PENDING if value == [] else lift(value)
+        return lambda value: (lift(value[0]) if value else PENDING) if isinstance(value, list) else lift(value)
+
+    def _record(self, plan: Record) -> Lift:
+        made = {name: self.entry(entry) for name, entry in plan.fields.items()}
+        fields = {name: lift for name, lift in made.items() if lift is not None}
+        others = self.of(plan.values)
+        if plan.extra is not None:
+            return _record_with_extra(fields, frozenset(plan.fields), plan.extra, others or same)
+        if others is not None:
+            return _record_with_others(fields, frozenset(plan.fields), others)
+        return _record(fields)
+
+    def _items(self, plan: Items) -> Lift:
+        rest = self.of(plan.rest)
+        if not plan.prefix:
+            item = rest or same
+            return lambda value: [item(each) for each in value] if isinstance(value, list) else value
+        prefix = [self.of(inner) or same for inner in plan.prefix]
+        tail = rest or same
+
+        def lift(value: Any) -> Any:
+            if not isinstance(value, list):
+                return value
+            head = [one(each) for one, each in zip(prefix, value, strict=False)]
+            return head + [tail(each) for each in value[len(prefix) :]]
+
+        return lift
+
+    def _tuple(self, plan: Tuple) -> Lift:
+        places = [(name, self.entry(entry) or same) for name, entry in plan.places.items()]
+        rest_key, rest = plan.rest_key, self.of(plan.rest) or same
+
+        def lift(value: Any) -> Any:
+            if not isinstance(value, dict):
+                return value
+            out = []
+            for name, place in places:
+                each = place(value[name]) if name in value else PENDING
+                if each is PENDING:
+                    return out
+                out.append(each)
+            more = value.get(rest_key)
+            return out + [rest(each) for each in more] if isinstance(more, list) else out
+
+        return lift
+
+    def _union(self, plan: Union) -> Lift:
+        table = plan.table
+        assert table is not None  # noqa: S101 — every union is settled before lifting
+        by_kind = {kind: lift for kind, inner in table.by_kind.items() if (lift := self.of(inner)) is not None}
+        objects = [(tests, self.of(inner) or same) for tests, inner in table.objects]
+        get = by_kind.get
+
+        def lift(value: Any) -> Any:
+            if isinstance(value, dict):
+                for tests, inner in objects:
+                    if holds(tests, value):
+                        return inner(value)
+                return value
+            found = get(kind_of(value))
+            return value if found is None else found(value)
+
+        return lift
+
+
+def _record(fields: Mapping[str, Lift]) -> Lift:
+    get = fields.get
+
+    def lift(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        out = {}
+        for name, each in value.items():
+            entry = get(name)
+            if entry is not None:
+                each = entry(each)
+                if each is PENDING:
+                    continue
+            out[name] = each
+        return out
+
+    return lift
+
+
+def _record_with_others(fields: Mapping[str, Lift], named: frozenset[str], others: Lift) -> Lift:
+    every = {name: fields.get(name, same) for name in named}
+
+    def lift(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        out = {name: every.get(name, others)(each) for name, each in value.items()}
+        return {name: each for name, each in out.items() if each is not PENDING}
+
+    return lift
+
+
+def _record_with_extra(fields: Mapping[str, Lift], named: frozenset[str], extra: str, values: Lift) -> Lift:
+    plain = _record(fields)
+    pairs = _pairs(values)
+
+    def lift(value: Any) -> Any:
+        if not isinstance(value, dict) or extra not in value:
+            return plain(value)
+        out = plain({name: each for name, each in value.items() if name != extra})
+        more = pairs(value[extra])
+        if isinstance(more, dict):
+            return out | (more if named.isdisjoint(more) else {key: more[key] for key in more if key not in named})
+        return {**out, extra: more}
+
+    return lift
+
+
+def _pairs(values: Lift) -> Lift:
+    def lift(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        out: dict[str, Any] = {}
+        for pair in value:
+            if isinstance(pair, dict) and isinstance(pair.get("key"), str) and "value" in pair:
+                out.setdefault(pair["key"], values(pair["value"]))
+        return out
+
+    return lift
+
+
+def _wrapped(key: str, inner: Lift) -> Lift:
+    return lambda value: inner(value[key]) if isinstance(value, dict) and key in value else value
+
+
+def _null_box(inner: Lift) -> Lift:
+    return lambda value: (inner(value[0]) if value else None) if isinstance(value, list) else value
+
+
+def _choice(options: Mapping[str, Lift]) -> Lift:
+    def lift(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        for name, each in value.items():
+            if name in options and isinstance(each, list) and each:
+                return options[name](each[0])
+        return None
+
+    return lift
+
+
+def holds(tests: tuple[Test, ...], value: Mapping[str, Any]) -> bool:
+    """Whether an object passes every test."""
+    return all(passes(test, value) for test in tests)
+
+
+def passes(test: Test, value: Mapping[str, Any]) -> bool:
+    """Whether an object passes one test."""
+    word, key, wanted = test
+    there = key in value
+    if word == "has":
+        return there
+    if word == "lacks":
+        return not there
+    if word == "kind":
+        return there and kind_of(value[key]) in wanted
+    found = there and not isinstance(value[key], dict | list) and key_of(value[key]) in wanted
+    return found if word == "in" else not found
