@@ -1,65 +1,293 @@
-"""`load`: the JSON in whatever a model wrote."""
+"""What `json.loads` should be for the text that models write."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
-from slipform.errors import JsonEnforcementError
+from slipform.errors import EmptyAnswerError, JsonEnforcementError
+from slipform.text.candidates import Found, find
+from slipform.text.repair import Check, NanPolicy, Repaired, not_json, repair_at
+from slipform.text.repair_edits import Edit
+from slipform.text.repair_state import Refusal
+from slipform.text.strict import duplicates, parse
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A value, and where in the text it stood."""
+class Hint(Protocol):
+    """What the text tools may know of the shape that is wanted; the schema package makes one from a JSON Schema."""
+
+    @property
+    def root_types(self) -> frozenset[str] | None:
+        """The JSON types the value itself may have, or None when any will do."""
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """The JSON Schema, when there is one."""
+
+    def violations(self, value: Any) -> int:
+        """In how many ways `value` does not fit; 0 when it does."""
+
+
+class LoadWarning(NamedTuple):
+    """Something a careful reader should know: `kind`, where in the text, and a sentence."""
+
+    kind: str
+    position: int
+    message: str
+
+
+class Loaded(NamedTuple):
+    """The value, where in the text it stood, and every edit that was needed to read it."""
 
     value: Any
     start: int
     end: int
+    edits: tuple[Edit, ...] = ()
+    notes: tuple[LoadWarning, ...] = ()
+    source: str = ""
+    """The JSON text the value was parsed from, after repair."""
+
+    @property
+    def warnings(self) -> tuple[LoadWarning, ...]:
+        """`notes`, and a warning for each duplicate key; looked for only when asked, so that `load` stays fast.
+
+        >>> [w.message for w in load('{"a": 1, "a": 2}').warnings]
+        ['The key "a" is given twice in one object; the last value is kept.']
+        """
+        twice = (
+            LoadWarning(
+                "duplicate_key", found.position, f'The key "{found.key}" is given twice in one object; the last value is kept.'
+            )
+            for found in duplicates(self.source)
+        )
+        return (*self.notes, *twice)
 
 
-def load(text: str) -> Loaded:
-    """The value of `text`, or of the first balanced object or array in it that is JSON.
+def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanPolicy = "refuse") -> Loaded:
+    """Read the JSON in `text`: valid JSON as it is, anything else by finding it and repairing it.
 
-    >>> load('Sure! {"age": 36} Anything else?').value
-    {'age': 36}
+    Without a hint the first JSON in the text is taken. With one: the first that fits, else the first whose type is
+    right, else the largest. Raises `JsonEnforcementError`, with position and reason, when there is none.
+
+    >>> load('Sure! ```json\\n{"a": 1,}\\n```').value
+    {'a': 1}
     """
     try:
-        return Loaded(orjson.loads(text), 0, len(text))
-    except orjson.JSONDecodeError as error:
-        position, reason = error.pos, error.msg
-    start = 0
-    while (span := _balanced(text, start)) is not None:
+        value = parse(text)
+    except ValueError as error:
+        if strict:
+            raise _not_strict(text, error) from None
+    else:
+        if hint is None or type(value) is not str or _accepts(hint, "string"):
+            return Loaded(value, 0, len(text), (), (), text)
+        return _unwrapped(text, value, hint, nan) or Loaded(value, 0, len(text), (), (), text)
+    if not text.strip():
+        raise EmptyAnswerError("The answer is empty", hint="Ask again.")
+    return _quick(text, hint) or _search(text, hint, nan)
+
+
+def extract_json_payload(text: str) -> str | None:
+    """The first balanced object or array in `text`, string-aware and repaired where it must be; None without one.
+
+    >>> extract_json_payload('Here: {"a": "}"} and more')
+    '{"a": "}"}'
+    """
+    try:
+        loaded = load(text, _OBJECT_OR_ARRAY)
+    except JsonEnforcementError:
+        return None
+    return loaded.source.strip() if isinstance(loaded.value, dict | list) else None
+
+
+def ensure_json_only(text: str, check: Check | None = None) -> str:
+    """The text's JSON, an object or an array, in compact form; `JsonEnforcementError` when there is none that passes.
+
+    `check` counts what is wrong with a value; the first JSON with nothing wrong is taken.
+
+    >>> ensure_json_only('The answer: {"a": [1, 2]} Bye')
+    '{"a":[1,2]}'
+    """
+    loaded = load(text, _Containers(check))
+    if not isinstance(loaded.value, dict | list):
+        raise not_json(text, Refusal(loaded.start, "it is neither an object nor an array"))
+    if check is not None and (faults := check(loaded.value)):
+        raise JsonEnforcementError(
+            f"The JSON in the answer fails its check in {faults} places", hint="Ask the model to correct it."
+        )
+    return _compact(loaded.value)
+
+
+class _Containers:
+    """The hint of those who want any object or array, or one that passes a check."""
+
+    def __init__(self, check: Check | None = None) -> None:
+        self._check = check
+
+    @property
+    def root_types(self) -> frozenset[str]:
+        return frozenset({"object", "array"})
+
+    @property
+    def schema(self) -> None:
+        return None
+
+    def violations(self, value: Any) -> int:
+        if not isinstance(value, dict | list):
+            return 1
+        return self._check(value) if self._check else 0
+
+
+_OBJECT_OR_ARRAY: Final = _Containers()
+_OPENS: Final = re.compile(r"[{\[]")
+_THOUGHT: Final = re.compile(r"</?(?:think|thinking|thought|reason|reasoning|reflection|scratchpad|analysis)", re.IGNORECASE)
+_ARGUMENTS: Final = ("arguments", "parameters", "input", "args")
+
+
+def _quick(text: str, hint: Hint | None) -> Loaded | None:
+    """Valid JSON with only a fence or a few words around it: everything from the first bracket to the last one."""
+    first = _OPENS.search(text)
+    if first is None:
+        return None
+    start, end = first.start(), max(text.rfind("}"), text.rfind("]")) + 1
+    if _THOUGHT.search(text, 0, start) or _THOUGHT.search(text, end) or end - start < 16:
+        return None
+    try:
+        value = parse(text[start:end])
+    except ValueError:
+        return None
+    if hint is not None and hint.violations(value):
+        return None
+    return Loaded(value, start, end, (), (), text[start:end])
+
+
+def _search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
+    found = find(text, nan=nan)
+    if not found:
+        raise not_json(text, _why_not(text, nan))
+    if hint is None:
+        chosen = found[0]
+        notes = _notes(chosen, chosen.repaired, len(found))
+        repaired = chosen.repaired
+        return Loaded(repaired.value, repaired.start, repaired.end, repaired.edits, notes, repaired.text)
+    return _choose(text, found, hint, nan)
+
+
+def _why_not(text: str, nan: NanPolicy) -> Refusal:
+    first = _OPENS.search(text)
+    if first is None:
+        return Refusal(0, "there is no bracket that could open it")
+    try:
+        repair_at(text, first.start(), len(text), nan=nan)
+    except Refusal as refusal:
+        return refusal
+    return Refusal(first.start(), "what looks like it is part of a sentence or of a closed reasoning block")
+
+
+def _choose(text: str, found: list[Found], hint: Hint, nan: NanPolicy) -> Loaded:
+    """The first that fits, else the first whose type is right, else the largest."""
+    typed: Loaded | None = None
+    largest: Loaded | None = None
+    for candidate in found:
+        for loaded in _readings(text, candidate, hint, nan, len(found)):
+            if hint.violations(loaded.value) == 0:
+                return loaded
+            if typed is None and _accepts(hint, type_of(loaded.value)):
+                typed = loaded
+            if largest is None or loaded.end - loaded.start > largest.end - largest.start:
+                largest = loaded
+    chosen = typed or largest
+    if chosen is None:
+        raise not_json(text, Refusal(0, "there is none"))
+    return chosen
+
+
+def _readings(text: str, candidate: Found, hint: Hint, nan: NanPolicy, count: int) -> Iterator[Loaded]:
+    repaired = candidate.repaired
+    if repaired.edits and hint.violations(repaired.value):
+        repaired = repair_at(text, repaired.start, repaired.end, nan=nan, check=hint.violations)
+    yield _loaded(candidate, repaired, count)
+    for start, end in repaired.parts:
         try:
-            return Loaded(orjson.loads(text[span[0] : span[1]]), *span)
-        except orjson.JSONDecodeError:
-            start = span[0] + 1
-    raise JsonEnforcementError(
-        f"The answer holds no JSON: {reason} at character {position}",
-        hint="Ask again, or ask a model that can be held to a schema.",
+            part = repair_at(text, start, end, nan=nan, check=hint.violations, many=False)
+        except Refusal:
+            continue
+        yield _loaded(candidate, part, count)
+    value = repaired.value
+    if isinstance(value, dict) and ("name" in value or "function" in value or "type" in value):
+        for name in _ARGUMENTS:
+            inner = value.get(name)
+            if isinstance(inner, str):
+                try:
+                    inner = load(inner, hint, nan=nan).value
+                except JsonEnforcementError:
+                    continue
+            if isinstance(inner, dict | list):
+                note = LoadWarning("tool_call", repaired.start, f'The value is the "{name}" of a tool call.')
+                yield _loaded(candidate, repaired, count)._replace(value=inner, notes=(note,))
+
+
+def _loaded(candidate: Found, repaired: Repaired, count: int) -> Loaded:
+    return Loaded(
+        repaired.value, repaired.start, repaired.end, repaired.edits, _notes(candidate, repaired, count), repaired.text
     )
 
 
-def _balanced(text: str, start: int) -> tuple[int, int] | None:
-    """The first balanced object or array from `start` on, respecting strings and escapes."""
-    begin = min((at for bracket in "{[" if (at := text.find(bracket, start)) >= 0), default=-1)
-    if begin < 0:
+def _notes(candidate: Found, repaired: Repaired, count: int) -> tuple[LoadWarning, ...]:
+    notes: list[LoadWarning] = []
+    at = repaired.start
+    if count > 1:
+        notes.append(LoadWarning("several_candidates", at, f"The text holds {count} pieces of JSON; this is one of them."))
+    if candidate.kind == "thought":
+        notes.append(LoadWarning("thought", at, "The JSON stands in a reasoning block that was never closed."))
+    if candidate.kind == "weak":
+        notes.append(LoadWarning("weak", at, "The JSON stands in a sentence and may be part of it."))
+    if repaired.hinted:
+        notes.append(LoadWarning("schema_hint", at, "The text can be read in several ways; the schema settled which."))
+    return tuple(notes)
+
+
+def _unwrapped(text: str, value: str, hint: Hint, nan: NanPolicy) -> Loaded | None:
+    """JSON inside a JSON string, where no string is wanted."""
+    try:
+        inner = load(value, hint, nan=nan)
+    except JsonEnforcementError:
         return None
-    depth = 0
-    in_string = escaped = False
-    for at in range(begin, len(text)):
-        char = text[at]
-        if escaped:
-            escaped = False
-        elif char == "\\":
-            escaped = in_string
-        elif char == '"':
-            in_string = not in_string
-        elif not in_string and char in "{[":
-            depth += 1
-        elif not in_string and char in "}]":
-            depth -= 1
-            if depth == 0:
-                return begin, at + 1
-    return None
+    if isinstance(inner.value, str):
+        return None
+    note = LoadWarning("json_in_string", 0, "The JSON stood inside a JSON string.")
+    return Loaded(inner.value, 0, len(text), inner.edits, (note, *inner.notes), inner.source)
+
+
+def type_of(value: Any) -> str:
+    """The JSON Schema type of a value.
+
+    >>> type_of(True), type_of(1), type_of({})
+    ('boolean', 'integer', 'object')
+    """
+    if value is None:
+        return "null"
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return names[type(value)]
+
+
+def _accepts(hint: Hint, name: str) -> bool:
+    types = hint.root_types
+    return types is None or name in types or (name == "integer" and "number" in types)
+
+
+def _compact(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        import json
+
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _not_strict(text: str, error: ValueError) -> JsonEnforcementError:
+    position = getattr(error, "pos", 0)
+    reason = getattr(error, "msg", str(error))
+    return not_json(text, Refusal(position, f"{reason} (strict mode repairs nothing)"))

@@ -1,0 +1,235 @@
+"""All the places in a text where the JSON may be, best first.
+
+Reasoning blocks are passed over, fenced and tagged blocks come before JSON in running text, and `[1]`, `[note]` or
+`{name}` in a sentence is not JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from slipform.text.repair import NanPolicy, Repaired, repair_at
+from slipform.text.repair_state import Refusal
+from slipform.text.scan import QUOTED_KEY_AHEAD
+
+
+class Candidate(NamedTuple):
+    """A piece of text that may be the JSON, as it stands there.
+
+    `kind` is `whole`, `fenced`, `tagged`, `bare`, `sequence` (several values in a row), `weak` (it may be prose) or
+    `thought` (found only in a reasoning block that never closed).
+    """
+
+    start: int
+    end: int
+    text: str
+    kind: str
+
+
+class Found(NamedTuple):
+    """A candidate and what repair made of it."""
+
+    kind: str
+    repaired: Repaired
+
+
+_REASONING: Final = r"think|thinking|thought|thoughts|reasoning|reason|reflection|scratchpad|analysis|rationale|inner_monologue"
+_MARK: Final = re.compile(
+    rf"(?P<bracket>[{{\[｛［])|<(?P<slash>/?)(?:{_REASONING})\b[^<>\n]{{0,80}}>|(?P<fence>```+|~~~+)"
+    rf"|<(?P<tag>[A-Za-z][\w:.-]{{0,40}})(?:\s[^<>\n]{{0,200}})?>|(?P<wide>◁(?P<wideslash>/?)think▷)",
+    re.IGNORECASE,
+)
+_FENCE_LINE: Final = re.compile(r"[ \t]*+([\w+.#-]*+)[^\n{\[\"]*+\n?")
+_JSON_LABELS: Final = frozenset({"", "json", "jsonc", "json5", "jsonl", "ndjson", "javascript", "js", "python", "py", "ts"})
+_OBJECT: Final = re.compile(
+    r"[{｛]\s*+(?:[\"'“”„‘’`«＂}｝]|\\\"|&quot;|&#34;|//|/\*|#|\Z|\.\.\.|…|\{\s*+[\"'“\w]"
+    r"|[\w$][^{}\[\]\"'\n,:]{0,60}+[\"'”]?\s*+[:：]|-?\d++\s*+:)"
+)
+_ARRAY: Final = re.compile(
+    r"[\[［]\s*+(?:[\"'“‘`＂\]］]|\\\"|&quot;|-?\.?\d|[+.]\d|(?:true|false|null|True|False|None|NaN|undefined)\b|//|/\*|\Z|\(\s*[\d\"'])"
+)
+_CITATION: Final = re.compile(r"\[\s*+(?:\d+(?:\s*[-–,;]\s*\d+)*)?\s*+\]|\{\s*+\}")
+_STATED: Final = re.compile(r"(?:[:=]|\bis|\bare|\breturns?|\A|\n)[ \t]*\Z")
+_LEAD: Final = re.compile(r"[\[\s｛［]*+")
+MAX_FAILURES: Final = 100
+
+
+def candidates(text: str) -> Iterator[Candidate]:
+    """The pieces of `text` that may be its JSON, best guesses first, otherwise in the order of the text.
+
+    >>> [c.text for c in candidates('Sure [1]: {"a": 1}. Or {"b": 2}?')]
+    ['{"a": 1}', '{"b": 2}']
+    """
+    for found in find(text, nan="null"):
+        repaired = found.repaired
+        yield Candidate(repaired.start, repaired.end, text[repaired.start : repaired.end], found.kind)
+
+
+def find(text: str, *, nan: NanPolicy) -> list[Found]:
+    """Every candidate with its repair, best first: fenced and tagged, then bare, then weak, then unfinished thoughts."""
+    search = _Search(text, nan)
+    search.run()
+    order = {"whole": 0, "fenced": 1, "tagged": 1, "bare": 2, "sequence": 2, "weak": 3}
+    ranked = sorted(search.found, key=lambda found: order[found.kind])
+    return ranked or [Found("thought", found.repaired) for found in reversed(search.thoughts)]
+
+
+class _Search:
+    """One pass over a text that may hold JSON among other things."""
+
+    def __init__(self, text: str, nan: NanPolicy) -> None:
+        self.text = text
+        self.nan = nan
+        self.found: list[Found] = []
+        self.thoughts: list[Found] = []
+        self.failure: Refusal | None = None
+        self.failures = 0
+        self.spent = 0
+
+    def run(self) -> None:
+        """Look through the whole text."""
+        text = self.text
+        if self._whole():
+            return
+        position, kind, thinking = 0, "bare", False
+        while mark := _MARK.search(text, position):
+            position = mark.end()
+            what = mark.lastgroup
+            if what == "bracket":
+                position = self._bracket(mark.start(), kind)
+            elif what == "fence":
+                position = self._fence(mark.group(), mark.end())
+            elif what == "tag":
+                kind = "tagged" if self._starts(mark.end()) else kind
+                continue
+            elif mark.group("slash") == "/" or mark.group("wideslash") == "/":
+                # What came before an unpaired end of thought was thought.
+                self.found.clear()
+                thinking = False
+            else:
+                position, thinking = self._thought(mark, thinking)
+            kind = "bare"
+            if self.spent > 8 * len(text) + 100_000 or self.failures > MAX_FAILURES:
+                break
+
+    def _thought(self, mark: re.Match[str], thinking: bool) -> tuple[int, bool]:
+        """Pass over a reasoning block; one that never closes is kept aside in case there is nothing else."""
+        name = re.escape(mark.group().strip("<>◁▷").split()[0])
+        closing = re.compile(rf"[<◁]/{name}\s*[>▷]", re.IGNORECASE).search(self.text, mark.end())
+        if closing is not None:
+            return closing.end(), thinking
+        inside = _Search(self.text[mark.end() :], self.nan)
+        inside.run()
+        self.thoughts = [Found(found.kind, _shift(found.repaired, mark.end())) for found in inside.found]
+        return len(self.text), True
+
+    def _starts(self, at: int) -> bool:
+        return self.text[at : at + 40].lstrip()[:1] in ("{", "[")
+
+    def _whole(self) -> bool:
+        """A text that is nothing but one document, even one without brackets; True when that settles it."""
+        text = self.text.strip("\ufeff\u200b \t\r\n")
+        if text[:1] in ("{", "[", "｛", "［") and not (text[-1:] == "]" and text[:1] == "["):
+            return False
+        if "```" in text or len(text) > 200 and text[:1] not in ('"', "[", "'", "\\", "&", "“"):
+            return False
+        start = self.text.find(text[:1]) if text else 0
+        found = self._repair(start, len(self.text), many=True)
+        if found is None:
+            return False
+        if self.text[found.end :].strip():
+            if not QUOTED_KEY_AHEAD.match(self.text, start):
+                return False
+        self.found.append(Found("whole", found))
+        return True
+
+    def _bracket(self, at: int, kind: str) -> int:
+        text = self.text
+        if not plausible(text, at):
+            return at + 1
+        if kind == "bare" and (weak := _CITATION.match(text, at)):
+            whole = text.strip() == weak.group()
+            if not whole and not _stated(text, at, weak.end()):
+                return weak.end()
+            kind = "bare" if whole else "weak"
+        found = self._repair(at, len(text), many=True)
+        if found is None:
+            return at + 1
+        self.found.append(Found("sequence" if found.parts and kind == "bare" else kind, found))
+        return max(found.end, at + 1)
+
+    def _repair(self, at: int, end: int, *, many: bool) -> Repaired | None:
+        try:
+            return repair_at(self.text, at, end, nan=self.nan, many=many)
+        except Refusal as refusal:
+            self.failures += 1
+            self.spent += max(0, refusal.position - at)
+            if self.failure is None or refusal.position - at > 8:
+                self.failure = refusal
+            return None
+
+    def _fence(self, mark: str, at: int) -> int:
+        """A fenced block; its end is the next fence that does not stand inside a string."""
+        text = self.text
+        line = _FENCE_LINE.match(text, at)
+        label = line.group(1).lower() if line else ""
+        begin = _LEAD_BLANK.match(text, line.end() if line else at).end()  # type: ignore[union-attr]
+        if label not in _JSON_LABELS or not self._fenced_json(begin):
+            return line.end() if line else at
+        first = text.find(mark[:3], begin)
+        found = self._repair(begin, first if first >= 0 else len(text), many=True)
+        if first >= 0 and (found is None or found.in_string):
+            last = text.rfind(mark[:3], first + 1)
+            for end in (len(text), last):
+                other = self._repair(begin, end, many=True) if end > first else None
+                if other is not None and not other.in_string:
+                    found = other
+                    break
+        if found is None:
+            return begin
+        self.found.append(Found("fenced", found))
+        closing = text.find(mark[:3], found.end)
+        return found.end if closing < 0 or text[found.end : closing].strip() else closing + 3
+
+    def _fenced_json(self, begin: int) -> bool:
+        char = self.text[begin : begin + 1]
+        if char in ("{", "[", "｛", "［"):
+            return plausible(self.text, begin)
+        return char != "" and (QUOTED_KEY_AHEAD.match(self.text, begin) is not None or char in "&\\")
+
+
+_LEAD_BLANK: Final = re.compile(r"\s*+")
+
+
+def plausible(text: str, at: int) -> bool:
+    """Whether the bracket at `at` can open JSON, going by the little that follows it.
+
+    >>> plausible("{name}", 0), plausible('{"name": 1}', 0)
+    (False, True)
+    """
+    inner = _LEAD.match(text, at)
+    last = at
+    if text[at] in "[［" and inner is not None:
+        last = inner.end()
+        while last > at + 1 and text[last - 1].isspace():
+            last -= 1
+        last -= 1
+        if text[inner.end() : inner.end() + 1] == "{":
+            return _OBJECT.match(text, inner.end()) is not None
+    return (_OBJECT if text[last] in "{｛" else _ARRAY).match(text, last) is not None
+
+
+def _stated(text: str, at: int, end: int) -> bool:
+    """Whether a short list of numbers stands where an answer would: after a colon or `is`, and at the end of a line."""
+    rest = text[end : end + 40].lstrip(" \t.")
+    return (not rest or rest[0] == "\n") and _STATED.search(text[max(0, at - 40) : at]) is not None
+
+
+def _shift(repaired: Repaired, by: int) -> Repaired:
+    edits = tuple(edit._replace(position=edit.position + by) for edit in repaired.edits)
+    parts = tuple((start + by, end + by) for start, end in repaired.parts)
+    return Repaired(
+        repaired.text, repaired.value, edits, repaired.start + by, repaired.end + by, parts, repaired.in_string
+    )

@@ -1,0 +1,88 @@
+"""The grammar of JSON, and of what is nearly JSON, as regular expressions that take long strides.
+
+Every repeat is possessive, so no pattern here can backtrack: each is linear in what it reads.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+WS: Final = r"[ \t\n\r]*+"
+_HEX: Final = "[0-9a-fA-F]"
+ESCAPE: Final = (
+    r'\\(?:["\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F]' + _HEX + r"{3}|[dD][0-7]" + _HEX + r"{2}"
+    r"|[dD][89abAB]" + _HEX + r"{2}\\u[dD][c-fC-F]" + _HEX + r"{2}))"
+)
+STRING: Final = rf'"[^"\\\x00-\x1f]*+(?:{ESCAPE}[^"\\\x00-\x1f]*+)*+"'
+LAX_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+NUMBER: Final = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
+_SCALAR: Final = rf"(?:{STRING}|{NUMBER}|true|false|null)"
+
+
+def _nest(levels: int) -> str:
+    value = _SCALAR
+    for _ in range(levels):
+        array = rf"\[{WS}(?:{value}{WS}(?:,{WS}(?!\])|(?=\])))*+\]"
+        record = rf"\{{{WS}(?:{STRING}{WS}:{WS}{value}{WS}(?:,{WS}(?!\}})|(?=\}})))*+\}}"
+        value = rf"(?:{_SCALAR}|{array}|{record})"
+    return value
+
+
+_VALUE: Final = _nest(2)
+_MEMBER: Final = rf"{STRING}{WS}:{WS}{_VALUE}{WS}"
+
+MEMBERS: Final = re.compile(rf"{WS}(?:{STRING}{WS}:{WS}(?:({STRING})|{_VALUE}){WS}(,){WS})*+({_MEMBER}(?=\}}))?+")
+"""As many whole members as are right. Groups: the last value that was a string, the last comma, a member before the brace."""
+ITEMS: Final = re.compile(rf"{WS}(?:{_VALUE}{WS}(,){WS})*+({_VALUE}{WS}(?=\]))?+")
+"""As many whole items as are right. Groups: the last comma, an item right before the closing bracket."""
+AFTER_COLON: Final = re.compile(rf"{WS}(?:({STRING})|{_VALUE}){WS}(?=[,}}])")
+BLANK: Final = re.compile(WS)
+STRICT_KEY: Final = re.compile(rf"{STRING}{WS}:")
+STRICT_STRING: Final = re.compile(STRING)
+
+KEY, MEMBER, ITEM, CALL, TOP = range(5)
+"""Where a string stands: as a key, an object's value, an array's item, an argument, or the whole document."""
+
+_FOLLOW: Final = (r":", r"[,}]", r"[,\]]", r"\)", r"\Z")
+STRICT_THEN: Final = tuple(re.compile(rf"{STRING}(?={WS}(?:{c}|\Z))") for c in _FOLLOW)
+LAX_THEN: Final = tuple(re.compile(rf"{LAX_STRING}(?={WS}(?:{c}|\Z))", re.DOTALL) for c in _FOLLOW)
+SINGLE_THEN: Final = tuple(re.compile(rf"'[^'\"\\\x00-\x1f]*+'(?={WS}(?:{c}|\Z))") for c in _FOLLOW)
+
+LOOSE_KEY: Final = re.compile(r"([A-Za-z_$][\w$]*+)([ \t]*+):")
+"""The everyday unquoted key."""
+
+SPACE: Final = r"[\s\u200b-\u200f\u2060\ufeff]*+"
+_QUOTES: Final = "\"'`“”„‟‘’‚‛«»＂＇"
+QUOTED_KEY: Final = rf"""(?:\\"|&quot;|[{_QUOTES}]{{1,3}})[^"'`“”:,{{}}\[\]\n]{{0,120}}+(?:\\"|&quot;|[{_QUOTES}]{{1,3}})"""
+BARE_KEY: Final = r"[A-Za-z_$\u00aa-\uffff][\w$ .-]{0,60}+"
+KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:{QUOTED_KEY}|{BARE_KEY}){SPACE}[:：](?!//)")
+"""A key and its colon, near enough to be sure of it without reading far."""
+QUOTED_KEY_AHEAD: Final = re.compile(rf"{SPACE}{QUOTED_KEY}{SPACE}[:：]")
+
+INVISIBLE: Final = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u0085\u00a0\u00ad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]++"
+)
+LINE_COMMENT: Final = re.compile(r"(?://|#)[^\n\r]*+")
+BLOCK_COMMENT: Final = re.compile(r"/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
+MARKUP_COMMENT: Final = re.compile(r"<!--(?:[^-]++|-(?!->))*+(?:-->|\Z)")
+ELLIPSIS: Final = re.compile(r"\.{2,}+|…++")
+STOP: Final = re.compile(r"```|~~~|</[A-Za-z][\w:.-]*\s*>|<\|[^|>\n]{0,40}\|>|\[/[A-Z_]{2,30}\]")
+"""What can only stand outside the JSON: a closing fence or tag."""
+ESCAPED_BLANK: Final = re.compile(r"(?:\\[nrt])++")
+PUNCTUATION: Final = {
+    "：": ":",
+    "，": ",",
+    "、": ",",
+    "；": ",",
+    ";": ",",
+    "｛": "{",
+    "｝": "}",
+    "［": "[",
+    "］": "]",
+    "【": "[",
+    "】": "]",
+    "（": "(",
+    "）": ")",
+}
+"""Full-width and foreign punctuation, and what it stands for."""
