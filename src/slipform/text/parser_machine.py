@@ -333,7 +333,7 @@ class Machine:
                 self.state = HIGH_ESCAPE
                 return i + 1
             self.state = STRING
-            if "\udc00" <= c <= "\udfff":
+            if 0xDC00 <= ord(c) <= 0xDFFF:
                 self.end_escape(i, ord(c))
                 return i + 1
             self.flush_high(i)

@@ -316,7 +316,7 @@ class ObjectFrame(Frame):
         if self.ended_with(count, child):
             return self.final
         out = {name: self.items[name] for name in self.keys[:count]}
-        for position, name, value in reversed(self.overwritten):
+        for position, name, value in self.overwritten[::-1]:
             if position >= count and name in out:
                 out[name] = value
         if child is not MISSING:
