@@ -12,8 +12,11 @@ from typing import Any
 from setuptools import setup
 
 COMPILED = [
+    "src/slipform/text/parser_numbers.py",
+    "src/slipform/text/parser_states.py",
     "src/slipform/text/parser_tree.py",
     "src/slipform/text/parser_machine.py",
+    "src/slipform/text/parser_show.py",
     "src/slipform/text/parser_source.py",
     "src/slipform/text/lenient.py",
     "src/slipform/text/parser_deltas.py",

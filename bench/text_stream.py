@@ -1,9 +1,9 @@
 """Streaming: what a chunk costs, at the start and at the end, and against the peers.
 
-Run with `PYTHONPATH=src python bench/text_stream.py`. CPU time, best of a few passes; the peers `jiter` and `jsonriver` are
-measured when they are installed. jiter re-parses the whole text for every chunk; its total is integrated from sampled
-prefixes. Figures to beat: total at most 1/30 of jiter's, and at most jsonriver's; last quarter at most 1.3 times the first;
-parse and resolve of 42 kB in 5-character chunks at most 0.15 s.
+Run with `PYTHONPATH=src python bench/text_stream.py`. CPU time, best of a few passes; the peers `jiter` and `jsonriver`
+are measured when they are installed. jiter re-parses the whole text for every chunk; its total is integrated from
+sampled prefixes. Figures to beat: total at most 1/30 of jiter's, and at most jsonriver's; last quarter at most 1.3
+times the first; parse and resolve of 42 kB in 5-character chunks at most 0.15 s.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 from slipform.text import parser as parser_module
 from slipform.text.parser import Parser
 
-WORDS = "the answer to life is größer than 42 and needs “quotes”, naïveté and some 漢字 as well".split()
+PROSE = "the answer to life is größer than 42 and needs “quotes”, naïveté and some 漢字 as well"
+WORDS = PROSE.split()
 
 
 def records(size: int) -> str:
@@ -82,7 +84,7 @@ def quarters(chunks: list[str]) -> list[float]:
         marks.append(time.process_time())
     assert parser.finish().error is None
     assert value is not None
-    return [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    return [after - before for before, after in pairwise(marks)]
 
 
 def best_quarters(chunks: list[str], passes: int = 5) -> list[float]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.text.fence import FencePhase, FenceResult, JsonFenceDetector, StartFinder
+from slipform.text.fence import FenceResult, JsonFenceDetector, StartFinder
 
 
 def run(chunks: list[str] | str, **options: Any) -> tuple[str, FenceResult, JsonFenceDetector]:
@@ -31,13 +31,13 @@ def test_it_goes_through_three_phases() -> None:
     detector = JsonFenceDetector()
     detector.add_chunk("Sure, ")
     assert detector.process() == FenceResult("", complete=False, waiting_for_start=True)
-    assert detector.phase is FencePhase.FINDING_START
+    assert detector.phase == "finding_start"
     detector.add_chunk('here: {"a"')
     assert detector.process() == FenceResult('{"a"', complete=False, waiting_for_start=False)
-    assert detector.phase is FencePhase.TRACKING_DEPTH
+    assert detector.phase == "tracking_depth"
     detector.add_chunk(": 1} bye")
     assert detector.process() == FenceResult(": 1}", complete=True, waiting_for_start=False)
-    assert detector.phase is FencePhase.COMPLETED
+    assert detector.phase == "completed"
 
 
 @pytest.mark.covers("S0-35", "S0-36", "S0-19", "S0-53", "S0-75")
@@ -130,7 +130,7 @@ def test_brackets_of_prose_are_not_json(prose: str) -> None:
     "reasoning",
     [
         '<think>maybe {"a": 0}?</think>',
-        '<THINK>\n[1, 2]\n</THINK>',
+        "<THINK>\n[1, 2]\n</THINK>",
         '<thinking effort="high">{"a": [</thinking>\n```json\n',
         "<reasoning>{}</reasoning><think>[]</think>",
         "<think>" + "x" * 5000 + '{"y": 1}</think>',
@@ -178,9 +178,8 @@ class TestPrefixLimit:
 @settings(max_examples=80, deadline=None)
 @given(
     st.text(alphabet='ab{}[]"<>/ \\1:', max_size=30),
-    st.recursive(
-        st.integers() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
-    ).filter(lambda value: isinstance(value, dict | list)),
+    st.lists(st.integers() | st.text(max_size=4), max_size=3)
+    | st.dictionaries(st.text(max_size=4), st.lists(st.text(max_size=4), max_size=2), max_size=3),
     st.lists(st.integers(0, 80)),
 )
 def test_any_chunking_passes_on_the_same(prose: str, value: Any, places: list[int]) -> None:
@@ -193,7 +192,9 @@ def test_any_chunking_passes_on_the_same(prose: str, value: Any, places: list[in
     assert whole[1].complete == in_pieces[1].complete
 
 
-@pytest.mark.parametrize("text", ["[" * 50_000, "<" * 50_000, "{ " * 50_000, "<think" * 10_000, "[1" * 20_000, "[ " * 30_000])
+@pytest.mark.parametrize(
+    "text", ["[" * 50_000, "<" * 50_000, "{ " * 50_000, "<think" * 10_000, "[1" * 20_000, "[ " * 30_000]
+)
 def test_hostile_prose_takes_linear_time(text: str) -> None:
     finder = StartFinder(loose=True)
     for start in range(0, len(text), 5):

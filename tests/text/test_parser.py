@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -19,7 +20,9 @@ from slipform.text.parser_types import PENDING, Delta, ParseError
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5), max_leaves=25
+    scalars,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+    max_leaves=25,
 )
 jsonish = st.text(alphabet='{}[]",:\\/u0d8cetrufalsn1-.+ \n\té😀\x00x', max_size=40)
 modest = settings(max_examples=80, deadline=None)
@@ -249,7 +252,7 @@ class TestSnapshots:
             taken.append(taken[-1].feed(chunk))
             if skip and number % skip == 0:
                 assert taken[-1].value is taken[-1].value
-        for before, after in zip(taken, taken[1:], strict=False):
+        for before, after in pairwise(taken):
             old, new = nodes(before.value), nodes(after.value)
             for path, node in old.items():
                 if isinstance(node, dict | list) and same(new[path], node):
@@ -342,7 +345,7 @@ class TestDeltas:
 
     def test_repeated_keys_are_set_again(self) -> None:
         taken = snapshots(cut('{"a": "x", "a": [1], "a": "yz", "a": {"b": 2}}', range(0, 60, 3)))
-        for before, after in zip(taken, taken[1:], strict=False):
+        for before, after in pairwise(taken):
             assert apply(after.deltas(), before.value) == after.value
 
     def test_a_growing_string_says_only_what_was_added(self) -> None:

@@ -26,8 +26,8 @@ _OBJECT: Final = r'\{\s*(?:"|\})'
 _LOOSE_OBJECT: Final = r"""\{\s*(?:["'}“‘`]|/[/*]|\#|[\w$-]+\s*:)"""
 _ITEM: Final = r'(?:"|\]|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\s*[,\]]|(?:true|false|null)\s*[,\]])'
 _LOOSE_ITEM: Final = (
-    r"""(?:["'\]“‘`]|[-+]?[\d._]+(?:[eE][+-]?\d+)?\s*[,\]]"""
-    r"|(?:true|false|null|True|False|None|NaN)\s*[,\]]|/[/*])"
+    r"""(?:["'\]“‘`]|(?:[-+]?(?:\d[\d_.]*|\.\d+)(?:[eE][+-]?\d+)?|true|false|null|True|False|None|NaN)"""
+    r"""(?:\s*[,\]]|\s+["'{\[\d-])|/[/*])"""
 )
 _STRICT_START: Final = re.compile(rf"(?:\[\s*)*(?:{_OBJECT}|(?<=[\[\s]){_ITEM})")
 _LOOSE_START: Final = re.compile(rf"(?:\[\s*)*(?:{_LOOSE_OBJECT}|(?<=[\[\s]){_LOOSE_ITEM})")
@@ -65,8 +65,8 @@ class StartFinder:
     """Looks for the bracket that opens the JSON, in prose that may hold other brackets.
 
     A bracket is held back until what follows could stand there in JSON, so that `[note]`, `{name}`, `[[link]]` and
-    `[12:30]` are prose. Reasoning blocks such as `<think>…</think>` are passed over, whatever they hold, and do not count
-    towards the limit. With `loose`, single quotes, bare keys and Python's literals may follow the bracket too.
+    `[12:30]` are prose. Reasoning blocks such as `<think>…</think>` are passed over, whatever they hold, and do not
+    count towards the limit. With `loose`, single quotes, bare keys and Python's literals may follow the bracket too.
     """
 
     def __init__(self, *, loose: bool = False) -> None:
@@ -166,9 +166,9 @@ class JsonFenceDetector:
     >>> detector.prefix
     'Sure! Here is [the JSON]: '
 
-    `max_prefix_chars` bounds the prose before the JSON, over the whole stream; reasoning blocks do not count. Use 50 with
-    `fail_hard` where the first token is forced. `stop_after_json` drops what follows the JSON (`complete` is the sign to
-    stop the model); without it that text is passed on too.
+    `max_prefix_chars` bounds the prose before the JSON, over the whole stream; reasoning blocks do not count. Use 50
+    with `fail_hard` where the first token is forced. `stop_after_json` drops what follows the JSON (`complete` is the
+    sign to stop the model); without it that text is passed on too.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ class Parser:
     Threads may read one snapshot, but must take turns to feed and to read snapshots of the same text.
     """
 
-    __slots__ = ("_after", "_before", "_cell", "_complete", "_error", "_note_count", "_seen", "_source")
+    __slots__ = ("_after", "_before", "_cell", "_complete", "_error", "_note_count", "_notes", "_seen", "_source")
 
     def __init__(
         self, *, max_depth: int = DEFAULT_MAX_DEPTH, lenient: bool = False, _source: Source | None = None
@@ -65,6 +65,7 @@ class Parser:
         self._seen: int = len(source.chunks)
         self._complete: bool = machine.complete
         self._error: ParseError | None = machine.error
+        self._notes: list[Note] = machine.notes
         self._note_count: int = len(machine.notes)
         self._cell: Cell = source.cell
         self._before: Position = source.before
@@ -104,7 +105,7 @@ class Parser:
     @property
     def notes(self) -> tuple[Note, ...]:
         """What the reader of the value should know, in the order of the text."""
-        return tuple(self._source.machine.notes[: self._note_count])
+        return tuple(self._notes[: self._note_count])
 
     @property
     def open_path(self) -> tuple[str | int, ...] | None:

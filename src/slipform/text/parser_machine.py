@@ -9,32 +9,35 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from slipform.text.parser_tree import MISSING, ArrayFrame, Frame, ObjectFrame, Position
+from slipform.text.parser_numbers import (
+    INFINITE,
+    LAST_INTEGER,
+    MAX_INT_DIGITS,
+    NUMBER_ENDS,
+    NUMBER_STEPS,
+    integer_value,
+)
+from slipform.text.parser_states import (
+    AFTER,
+    COLON,
+    DONE,
+    ESCAPE,
+    FAILED,
+    FIRST_ITEM,
+    FIRST_KEY,
+    HEX,
+    HIGH,
+    HIGH_ESCAPE,
+    ITEM,
+    KEY,
+    LITERAL,
+    NUMBER,
+    OTHER,
+    STRING,
+    VALUE,
+)
+from slipform.text.parser_tree import ArrayFrame, Frame, ObjectFrame
 from slipform.text.parser_types import Note, ParseError
-
-# Between tokens: what may come next.
-VALUE: Final = 0
-FIRST_ITEM: Final = 1
-ITEM: Final = 2
-FIRST_KEY: Final = 3
-KEY: Final = 4
-COLON: Final = 5
-AFTER: Final = 6
-DONE: Final = 7
-# Inside a token.
-STRING: Final = 8
-ESCAPE: Final = 9
-HEX: Final = 10
-HIGH: Final = 11
-HIGH_ESCAPE: Final = 12
-NUMBER: Final = 13
-LITERAL: Final = 14
-FAILED: Final = 15
-# States from here on belong to the lenient machine.
-OTHER: Final = 16
-
-MAX_INT_DIGITS: Final = 4300
-"""Python refuses to read or write longer integers, so neither does the parser."""
 
 LONG_TEXT: Final = 1024
 
@@ -51,26 +54,6 @@ _EXPECTED: Final = {
     AFTER: "',' or the closing bracket",
     DONE: "nothing after the JSON",
 }
-
-
-def _transitions() -> list[dict[str, int]]:
-    digits = "0123456789"
-    exponent = {"e": 6, "E": 6}
-    return [
-        {"-": 1, "0": 2, **dict.fromkeys("123456789", 3)},  # 0: at its start
-        {"0": 2, **dict.fromkeys("123456789", 3)},  # 1: after the minus
-        {".": 4, **exponent},  # 2: after a leading zero
-        {".": 4, **exponent, **dict.fromkeys(digits, 3)},  # 3: in the integer
-        dict.fromkeys(digits, 5),  # 4: after the point
-        {**exponent, **dict.fromkeys(digits, 5)},  # 5: in the fraction
-        {"+": 7, "-": 7, **dict.fromkeys(digits, 8)},  # 6: after the e
-        dict.fromkeys(digits, 8),  # 7: after its sign
-        dict.fromkeys(digits, 8),  # 8: in the exponent
-    ]
-
-
-_NUMBER: Final = _transitions()
-_NUMBER_ENDS: Final = frozenset((2, 3, 5, 8))
 
 
 class Machine:
@@ -139,7 +122,7 @@ class Machine:
         """The text ends here: a number at the root is done, anything else still open is an error."""
         if self.complete or self.error is not None:
             return
-        if self.state == NUMBER and self.depth == 0 and self.number in _NUMBER_ENDS:
+        if self.state == NUMBER and self.depth == 0 and self.number in NUMBER_ENDS:
             self.end_number("", 0)
         elif self.state == VALUE and self.depth == 0:
             self.fail("", 0, "empty", "There is no JSON")
@@ -197,10 +180,10 @@ class Machine:
         """A closing bracket where one may stand, or a mistake."""
         state = self.state
         if c == "}":
-            if (state == AFTER or state == FIRST_KEY) and self.top.is_object():
+            if state in (AFTER, FIRST_KEY) and self.top.is_object():
                 self.close()
                 return i + 1
-        elif c == "]" and (state == AFTER or state == FIRST_ITEM) and not self.top.is_object():
+        elif c == "]" and state in (AFTER, FIRST_ITEM) and not self.top.is_object():
             self.close()
             return i + 1
         return self.unexpected(text, i, c)
@@ -212,7 +195,7 @@ class Machine:
                 return self.fail(text, i, "too_deep", f"More than {self.max_depth} levels of nesting")
             self.open(c == "{")
             return i + 1
-        if c in _NUMBER[0]:
+        if c in NUMBER_STEPS[0]:
             self.number = 0
             self.digits = []
             self.state = NUMBER
@@ -323,7 +306,7 @@ class Machine:
         self.grow(chr(code))
 
     def in_escape(self, text: str, i: int) -> int:
-        """After a backslash, in the four digits of \\u, or after the first half of a surrogate pair."""
+        """After a backslash, in the four digits of a code, or after the first half of a surrogate pair."""
         c = text[i]
         state = self.state
         if state == HEX:
@@ -351,7 +334,7 @@ class Machine:
         return i + 1
 
     def in_hex(self, text: str, i: int, c: str) -> int:
-        """One of the four digits of \\u."""
+        """One of the four digits of a code."""
         if c not in "0123456789abcdefABCDEF":
             return self.bad_escape(text, i, c)
         self.hex += c
@@ -392,14 +375,18 @@ class Machine:
         """The closing quote."""
         if self.in_key:
             self.key = "".join(self.pieces)
-            self.state = COLON
-            if self.top.has(self.key):
-                self.note(i, "duplicate_key", self.key, self.key)
+            self.end_key(i)
             return
         value = self.open_text()
         self.length = -1
         self.older_text = ""
         self.add(value)
+
+    def end_key(self, i: int) -> None:
+        """A key is known; the last one of a name counts."""
+        self.state = COLON
+        if self.top.has(self.key):
+            self.note(i, "duplicate_key", self.key, self.key)
 
     def open_text(self) -> str:
         """The text of the open string so far; the same object until it grows."""
@@ -428,7 +415,7 @@ class Machine:
         start = i
         number = self.number
         while i < n:
-            following = _NUMBER[number].get(text[i], 0)
+            following = NUMBER_STEPS[number].get(text[i], 0)
             if not following:
                 break
             number = following
@@ -442,29 +429,17 @@ class Machine:
 
     def end_number(self, text: str, i: int) -> int:
         """A character that is not part of the number."""
-        if self.number not in _NUMBER_ENDS:
+        if self.number not in NUMBER_ENDS:
             return self.fail(text, i, "bad_number", f"Expected a digit, found {text[i]!r}")
-        value = self.number_value(i)
+        digits = "".join(self.digits)
+        value = integer_value(digits) if self.number <= LAST_INTEGER else float(digits)
         if value is None:
             return self.fail(text, i, "number_too_long", f"An integer of more than {MAX_INT_DIGITS} digits")
+        if value in INFINITE:
+            self.note(i, "number_overflow", digits[:40], str(value))
         self.version += 1
         self.add(value)
         return i
-
-    def number_value(self, i: int) -> int | float | None:
-        """The number read, or None when it has too many digits."""
-        digits = "".join(self.digits)
-        if self.number <= 3:
-            if len(digits) > MAX_INT_DIGITS + digits.startswith("-"):
-                return None
-            try:
-                return int(digits)
-            except ValueError:  # the interpreter was set to a lower limit
-                return None
-        value = float(digits)
-        if value in (float("inf"), float("-inf")):
-            self.note(i, "number_overflow", digits[:40], str(value))
-        return value
 
     def in_literal(self, text: str, i: int) -> int:
         """Inside true, false or null."""
@@ -487,56 +462,3 @@ class Machine:
     def bad_literal(self, text: str, i: int) -> int:
         """A word that began like a literal."""
         return self.fail(text, i, "bad_literal", f"Expected {self.word!r}, found {text[i]!r} in it")
-
-    # What can be seen.
-
-    def show(self) -> Any:
-        """The value so far, in containers that will not be touched while anybody can see them; MISSING if none."""
-        if self.depth == 0:
-            if self.length >= 0:
-                return self.open_text()
-            return self.root.child(0) if self.root.size() else MISSING
-        return self.show_frames(self.top, self.length >= 0)
-
-    def show_past(self, position: Position) -> Any:
-        """The value as it was at a position this machine has left behind."""
-        frame = position.frame
-        count = position.count
-        key = ""
-        child: Any = MISSING
-        if position.length >= 0:
-            key, child = self.text_at(position)
-        while frame.parent is not None:
-            child = frame.upto(count, key, child)
-            key = frame.key
-            count = frame.slot
-            frame = frame.parent
-        if child is MISSING and count:
-            return frame.child(0)
-        return child
-
-    def text_at(self, position: Position) -> tuple[str, str]:
-        """Key and text of the string that was open at a position."""
-        frame = position.frame
-        if frame.size() > position.count:
-            text: str = frame.child(position.count)
-            return str(frame.name(position.count)), text[: position.length]
-        return self.key, self.open_text()[: position.length]
-
-    def show_frames(self, top: Frame, with_text: bool) -> Any:
-        """The value with the open path shown down to `top`, and the open string in it if asked for."""
-        path: list[Frame] = []
-        frame: Frame | None = top
-        while frame is not None and frame.parent is not None:
-            path.append(frame)
-            frame = frame.parent
-        path.reverse()
-        # First all containers, outermost first: taking an old one back also lets go of what it held.
-        for frame in path:
-            frame.fresh()
-        if with_text:
-            top.place(self.key, self.open_text())
-        for position in range(len(path) - 1, 0, -1):
-            inner = path[position]
-            path[position - 1].place(inner.key, inner.shown)
-        return path[0].shown

@@ -6,6 +6,7 @@ import codecs
 from typing import Any
 
 from slipform.text.parser_machine import Machine
+from slipform.text.parser_show import show, show_past
 from slipform.text.parser_tree import MISSING, Frame, Position
 
 
@@ -23,7 +24,7 @@ class Cell:
     def show(self) -> Any:
         """The value at the position, made once; MISSING when nothing shows there."""
         machine = self.machine
-        shown = machine.show() if self.version == machine.version else machine.show_past(self.position)
+        shown = show(machine) if self.version == machine.version else show_past(machine, self.position)
         self.value = shown
         return shown
 

@@ -1,10 +1,10 @@
 """The growing tree behind the parser: containers that can be shown at any moment without being copied each time.
 
 A `Frame` is one container that was opened. It keeps its closed children in a log that only grows. What a reader gets is
-never the log of an open container but a *version* of it: a plain list or dict that is not touched again while anybody
-can see it. A small container is simply copied per version. A wide one keeps its last few versions and brings the oldest
-up to date in place when nobody but the frame holds it any more, which the reference count tells; a version someone holds
-is left alone and a copy is made instead. Where reference counts cannot be trusted every version is a copy.
+never the log of an open container but a *version* of it: a plain list or dict that is not touched while anybody can
+see it. A small container is simply copied per version. A wide one keeps its last few versions and brings the oldest
+up to date in place when nobody but the frame holds it any more, which the reference count tells; a version someone
+holds is left alone and a copy is made instead. Where reference counts cannot be trusted every version is a copy.
 """
 
 from __future__ import annotations
@@ -203,11 +203,11 @@ class ArrayFrame(Frame):
         """Whether this is an object rather than an array."""
         return False
 
-    def has(self, key: str) -> bool:
+    def has(self, key: str) -> bool:  # noqa: ARG002
         """Never: items have no keys."""
         return False
 
-    def add(self, key: str, value: Any) -> None:
+    def add(self, key: str, value: Any) -> None:  # noqa: ARG002
         """A child closed."""
         self.items.append(value)
 
@@ -234,7 +234,7 @@ class ArrayFrame(Frame):
         # Only a reader who changed the value can have made the lengths differ.
         return len(shown) == len(self.items)
 
-    def upto(self, count: int, key: str, child: Any) -> Any:
+    def upto(self, count: int, key: str, child: Any) -> Any:  # noqa: ARG002
         """The list as it was with `count` closed children and then `child`."""
         if self.ended_with(count, child):
             return self.final
@@ -243,7 +243,7 @@ class ArrayFrame(Frame):
             out.append(child)
         return out
 
-    def adopt(self, container: Any, open_key: str | None) -> None:
+    def adopt(self, container: Any, open_key: str | None) -> None:  # noqa: ARG002
         """Take over the closed items of an equal list."""
         self.items[:] = container[: len(self.items)]
 

@@ -15,6 +15,8 @@ class Pending(Enum):
     def __repr__(self) -> str:
         return "PENDING"
 
+    __str__ = __repr__
+
     def __bool__(self) -> bool:
         return False
 
