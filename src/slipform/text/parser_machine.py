@@ -9,19 +9,13 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from slipform.text.parser_numbers import (
-    INFINITE,
-    LAST_INTEGER,
-    MAX_INT_DIGITS,
-    NUMBER_ENDS,
-    NUMBER_STEPS,
-    integer_value,
-)
+from slipform.text.parser_numbers import INFINITE, LAST_INTEGER, NUMBER_ENDS, NUMBER_STEPS, TOO_LONG, integer_value
 from slipform.text.parser_states import (
     AFTER,
     COLON,
     DONE,
     ESCAPE,
+    EXPECTED,
     FAILED,
     FIRST_ITEM,
     FIRST_KEY,
@@ -44,16 +38,6 @@ LONG_TEXT: Final = 1024
 _RUN: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*').match
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LITERALS: Final[dict[str, tuple[str, Any]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
-_EXPECTED: Final = {
-    VALUE: "a value",
-    FIRST_ITEM: "a value or ']'",
-    ITEM: "a value",
-    FIRST_KEY: "a quoted key or '}'",
-    KEY: "a quoted key",
-    COLON: "':'",
-    AFTER: "',' or the closing bracket",
-    DONE: "nothing after the JSON",
-}
 
 
 class Machine:
@@ -212,7 +196,7 @@ class Machine:
         """A character that cannot stand here."""
         state = self.state
         code = "trailing_text" if state == DONE else "unexpected_character"
-        return self.fail(text, i, code, f"Expected {_EXPECTED[state]}, found {c!r}")
+        return self.fail(text, i, code, f"Expected {EXPECTED[state]}, found {c!r}")
 
     def open(self, is_object: bool) -> None:
         """A container opens."""
@@ -434,7 +418,7 @@ class Machine:
         digits = "".join(self.digits)
         value = integer_value(digits) if self.number <= LAST_INTEGER else float(digits)
         if value is None:
-            return self.fail(text, i, "number_too_long", f"An integer of more than {MAX_INT_DIGITS} digits")
+            return self.fail(text, i, "number_too_long", TOO_LONG)
         if value in INFINITE:
             self.note(i, "number_overflow", digits[:40], str(value))
         self.version += 1

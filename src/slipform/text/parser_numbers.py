@@ -7,6 +7,8 @@ from typing import Final
 MAX_INT_DIGITS: Final = 4300
 """Python refuses to read or write longer integers, so neither does the parser."""
 
+TOO_LONG: Final = f"An integer of more than {MAX_INT_DIGITS} digits"
+
 
 def _steps() -> list[dict[str, int]]:
     digits = "0123456789"

@@ -24,3 +24,15 @@ LITERAL: Final = 14
 FAILED: Final = 15
 # States from here on belong to the lenient machine.
 OTHER: Final = 16
+
+EXPECTED: Final = {
+    VALUE: "a value",
+    FIRST_ITEM: "a value or ']'",
+    ITEM: "a value",
+    FIRST_KEY: "a quoted key or '}'",
+    KEY: "a quoted key",
+    COLON: "':'",
+    AFTER: "',' or the closing bracket",
+    DONE: "nothing after the JSON",
+}
+"""What a reader of an error is told was due between two tokens."""
