@@ -1,0 +1,268 @@
+"""`JsonFenceDetector`: finds and follows the JSON in a stream of chatty text.
+
+Streaming can only take the first thing that looks like JSON; with the whole text at hand, `candidates` does better.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+DEFAULT_MAX_PREFIX_CHARS: Final = 500
+
+_TAGS: Final = "think|thinking|thought|thoughts|reasoning|reflection|scratchpad|analysis"
+_OPEN_TAG: Final = re.compile(rf"<({_TAGS})(?:\s[^<>]*)?>", re.IGNORECASE)
+_NOTABLE: Final = re.compile(r"[<{\[]")
+_TAG_LOOKAHEAD: Final = 200
+"""A `<` that is not a tag of ours by then never was one."""
+
+_LOOKAHEAD: Final = 64
+"""A bracket whose content fits JSON this far is taken for JSON."""
+
+# What may follow an opening bracket in JSON, far enough to tell `[1, 2]` from `[12:30]` and `[true]` from `[trust]`.
+_OBJECT: Final = r'\{\s*(?:"|\})'
+_LOOSE_OBJECT: Final = r"""\{\s*(?:["'}“‘`]|/[/*]|\#|[\w$-]+\s*:)"""
+_ITEM: Final = r'(?:"|\]|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\s*[,\]]|(?:true|false|null)\s*[,\]])'
+_LOOSE_ITEM: Final = (
+    r"""(?:["'\]“‘`]|(?:[-+]?(?:\d[\d_.]*|\.\d+)(?:[eE][+-]?\d+)?|true|false|null|True|False|None|NaN)"""
+    r"""(?:\s*[,\]]|\s+["'{\[\d-])|/[/*])"""
+)
+_STRICT_START: Final = re.compile(rf"(?:\[\s*)*(?:{_OBJECT}|(?<=[\[\s]){_ITEM})")
+_LOOSE_START: Final = re.compile(rf"(?:\[\s*)*(?:{_LOOSE_OBJECT}|(?<=[\[\s]){_LOOSE_ITEM})")
+# The same, cut off anywhere: as long as this matches to the end of the text there is nothing to say yet.
+_PARTIAL: Final = re.compile(
+    r"(?:\[\s*)*(?:\{\s*(?:[\w$-]*\s*|/)?|[-+]?[\d._]*(?:[eE][+-]?\d*)?\s*|[A-Za-z]{1,5}\s*|/)?\Z"
+)
+_BODY: Final = re.compile(r'[^"\\{}\[\]]*')
+
+
+class FencePhase(StrEnum):
+    """Where the detector stands."""
+
+    FINDING_START = "finding_start"
+    TRACKING_DEPTH = "tracking_depth"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class FenceResult:
+    """What `JsonFenceDetector.process` found.
+
+    `delta` is new text to pass on at once. `failed` says that no JSON began within the limit: with `fail_hard` nothing
+    is passed on any more, without it the text is passed on raw, from its very start, and `raw` is true.
+    """
+
+    delta: str
+    complete: bool
+    waiting_for_start: bool
+    failed: bool = False
+    raw: bool = False
+
+
+class StartFinder:
+    """Looks for the bracket that opens the JSON, in prose that may hold other brackets.
+
+    A bracket is held back until what follows could stand there in JSON, so that `[note]`, `{name}`, `[[link]]` and
+    `[12:30]` are prose. Reasoning blocks such as `<think>…</think>` are passed over, whatever they hold, and do not
+    count towards the limit. With `loose`, single quotes, bare keys and Python's literals may follow the bracket too.
+    """
+
+    def __init__(self, *, loose: bool = False) -> None:
+        self.prefix_chars = 0
+        """How many characters of prose, reasoning left out, have been ruled out so far."""
+        self._start = _LOOSE_START if loose else _STRICT_START
+        self._passed: list[str] = []
+        self._held = ""
+        self._closing_tag = ""
+
+    @property
+    def text(self) -> str:
+        """Everything seen before the start."""
+        return "".join(self._passed) + self._held
+
+    def feed(self, chunk: str, *, last: bool = False) -> str | None:
+        """The JSON's beginning, once it is sure; None while it is not. With `last` nothing is held back any more."""
+        text = self._held + chunk
+        i = 0
+        while True:
+            if self._closing_tag:
+                i = self._skip_reasoning(text, i, last=last)
+                if self._closing_tag:
+                    return None
+            found = _NOTABLE.search(text, i)
+            if found is None:
+                self._pass(text, i, len(text))
+                return None
+            self._pass(text, i, found.start())
+            i = found.start()
+            verdict = self._tag(text, i) if text[i] == "<" else self._bracket(text, i)
+            if verdict is None and not last:
+                self._held = text[i:]
+                return None
+            if verdict and text[i] != "<":
+                self._held = ""
+                return text[i:]
+            if not verdict:
+                self._pass(text, i, i + 1)
+                i += 1
+
+    def _pass(self, text: str, start: int, stop: int) -> None:
+        if stop > start:
+            self._passed.append(text[start:stop])
+            if not self._closing_tag:
+                self.prefix_chars += stop - start
+        self._held = ""
+
+    def _tag(self, text: str, i: int) -> bool | None:
+        """Whether a reasoning block opens at `i`; if so the finder is inside it."""
+        tag = _OPEN_TAG.match(text, i)
+        if tag is not None:
+            self._closing_tag = f"</{tag[1].lower()}>"
+            return True
+        rest = text[i : i + _TAG_LOOKAHEAD]
+        if len(rest) == _TAG_LOOKAHEAD or ">" in rest or "<" in rest[1:]:
+            return False
+        name = rest[1:].split(maxsplit=1)[0].lower() if len(rest) > 1 and not rest[1].isspace() else rest[1:]
+        return None if any(tag.startswith(name) for tag in _TAGS.split("|")) else False
+
+    def _skip_reasoning(self, text: str, i: int, *, last: bool) -> int:
+        """The index after the reasoning block, or the end of the text, holding back what may be its closing tag."""
+        tag = self._closing_tag
+        end = text.lower().find(tag, i)
+        if end >= 0:
+            end += len(tag)
+            self._pass(text, i, end)
+            self._closing_tag = ""
+            return end
+        keep = len(text) if last else max(i, len(text) - len(tag) + 1)
+        self._pass(text, i, keep)
+        self._held = text[keep:]
+        return keep
+
+    def _bracket(self, text: str, i: int) -> bool | None:
+        """Whether the bracket at `i` opens JSON; None when more text must tell."""
+        window = i + _LOOKAHEAD
+        if self._start.match(text, i, window):
+            return True
+        if not _PARTIAL.match(text, i, window):
+            return False
+        return True if len(text) >= window else None
+
+
+class JsonFenceDetector:
+    """Passes on the JSON of a chatty stream as it comes, and nothing else.
+
+    Feed it with `add_chunk`, ask with `process`, and tell it with `finish` when the stream has ended.
+
+    >>> detector = JsonFenceDetector()
+    >>> detector.add_chunk('Sure! Here is [the JSON]: {"a": "}')
+    >>> detector.process()
+    FenceResult(delta='{"a": "}', complete=False, waiting_for_start=False, failed=False, raw=False)
+    >>> detector.add_chunk('"} Hope this helps {:')
+    >>> detector.process().delta
+    '"}'
+    >>> detector.prefix
+    'Sure! Here is [the JSON]: '
+
+    `max_prefix_chars` bounds the prose before the JSON, over the whole stream; reasoning blocks do not count. Use 50
+    with `fail_hard` where the first token is forced. `stop_after_json` drops what follows the JSON (`complete` is the
+    sign to stop the model); without it that text is passed on too.
+    """
+
+    def __init__(
+        self,
+        max_prefix_chars: int = DEFAULT_MAX_PREFIX_CHARS,
+        *,
+        stop_after_json: bool = True,
+        fail_hard: bool = False,
+    ) -> None:
+        self.phase = FencePhase.FINDING_START
+        self.failed = False
+        self.prefix = ""
+        """The prose before the JSON, for debugging; never passed on unless there is no JSON and not `fail_hard`."""
+        self._max_prefix_chars = max_prefix_chars
+        self._stop_after_json = stop_after_json
+        self._fail_hard = fail_hard
+        self._finder = StartFinder()
+        self._chunks: list[str] = []
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+        self._root = ""
+
+    def add_chunk(self, chunk: str) -> None:
+        """Take the next piece of the stream."""
+        self._chunks.append(chunk)
+
+    def process(self) -> FenceResult:
+        """What the chunks added since the last call hold that can be passed on."""
+        return self._process(last=False)
+
+    def finish(self) -> FenceResult:
+        """Like `process`, for the end of the stream: a bracket still held back is prose, and no JSON is a failure."""
+        return self._process(last=True)
+
+    def _process(self, *, last: bool) -> FenceResult:
+        text = "".join(self._chunks)
+        self._chunks.clear()
+        if self.failed:
+            return self._failure(text)
+        if self.phase is FencePhase.FINDING_START:
+            start = self._finder.feed(text, last=last)
+            if self._finder.prefix_chars > self._max_prefix_chars or (start is None and last):
+                self.failed = True
+                return self._failure(self._finder.text + (start or ""))
+            if start is None:
+                return FenceResult("", complete=False, waiting_for_start=True)
+            self.prefix = self._finder.text
+            self.phase = FencePhase.TRACKING_DEPTH
+            self._root = start[0]
+            text = start
+        delta = text
+        if self.phase is FencePhase.TRACKING_DEPTH:
+            end = self._track(text)
+            if self._stop_after_json:
+                delta = text[:end]
+        elif self._stop_after_json:
+            delta = ""
+        return FenceResult(delta, complete=self.phase is FencePhase.COMPLETED, waiting_for_start=False)
+
+    def _failure(self, text: str) -> FenceResult:
+        if self._fail_hard:
+            self.prefix += text
+            return FenceResult("", complete=False, waiting_for_start=False, failed=True)
+        return FenceResult(text, complete=False, waiting_for_start=False, failed=True, raw=True)
+
+    def _track(self, text: str) -> int:
+        """Follow brackets and strings; the index after the JSON, or the end of the text."""
+        i = 0
+        while i < len(text):
+            if self._escaped:
+                self._escaped = False
+                i += 1
+                continue
+            body = _BODY.match(text, i)
+            i = body.end() if body else i
+            if i == len(text):
+                break
+            c = text[i]
+            i += 1
+            if c == "\\":
+                self._escaped = True
+            elif c == '"':
+                self._in_string = not self._in_string
+            elif not self._in_string and self._bracket_closes_root(c):
+                self.phase = FencePhase.COMPLETED
+                break
+        return i
+
+    def _bracket_closes_root(self, c: str) -> bool:
+        if c in "{[":
+            self._depth += 1
+            return False
+        if self._depth == 1 and c != ("}" if self._root == "{" else "]"):
+            return False  # only the bracket that matches the first one ends the JSON
+        self._depth -= 1
+        return self._depth == 0

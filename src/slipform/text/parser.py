@@ -1,0 +1,141 @@
+"""`Parser`: JSON that arrives in pieces, as a value that grows. See `Parser` for what it promises."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from slipform.text.lenient import LenientMachine
+from slipform.text.parser_deltas import deltas_between, open_path
+from slipform.text.parser_machine import Machine
+from slipform.text.parser_source import Cell, Source
+from slipform.text.parser_tree import MISSING, Position
+from slipform.text.parser_types import PENDING, Delta, Note, ParseError
+
+DEFAULT_MAX_DEPTH: Final = 512
+
+
+class Parser:
+    """Reads JSON chunk by chunk and shows its value as it grows.
+
+    >>> first = Parser().feed('{"name": "Ad')
+    >>> second = first.feed('a", "age": 3')
+    >>> first.value, second.value
+    ({'name': 'Ad'}, {'name': 'Ada'})
+    >>> second.feed('6}').finish().value
+    {'name': 'Ada', 'age': 36}
+
+    **What shows.** A string shows from its opening quote on, as the text decoded so far; half an escape or half a
+    surrogate pair is held back. A container shows from its opening bracket on. A number or literal shows when it has
+    ended, because 3 may still become 36. A key shows together with its value. Before anything shows, `value` is
+    `PENDING`, never None.
+
+    **Snapshots.** A parser never changes: `feed` gives a new one, and the old one keeps its value and can be fed
+    something else. (Feeding an older snapshot reads its text again, once; only the newest goes on at no cost.) The same
+    text gives the same value, error and notes, however it is cut, as `str` or as UTF-8 `bytes`.
+
+    **Identity.** Values are plain dicts, lists and strings. A part that is the same in two snapshots is the same object
+    in both, so `is` tells what changed. They share parts, so treat them as read-only; `copy.deepcopy` what you change.
+
+    **Cost.** Feeding a chunk costs its length. Reading the value costs the open path: the containers not yet closed, at
+    most `max_depth`, whatever their width, as long as no more than the last two values of the text are held. While more
+    are held, each read copies the open containers on the way, as it must. Elsewhere than on CPython it always does.
+
+    **Errors.** Nothing raises. `error` says where and why the text stopped being JSON; `value` keeps what came before.
+    Strict means RFC 8259: no NaN, no comments, nothing after the value (`error.code == "trailing_text"`, and `complete`
+    stays true). Deeper than `max_depth` is an error, as are integers of more than 4,300 digits, which Python itself
+    refuses. A key given twice (the last one counts), half a surrogate pair and a number beyond the floats (read as
+    infinity) are in `notes`.
+
+    `lenient=True` first finds the JSON in prose and reasoning, then repairs what can be decided without looking ahead,
+    each repair in `notes`; see `slipform.text.lenient`.
+
+    Threads may read one snapshot, but must take turns to feed and to read snapshots of the same text.
+    """
+
+    __slots__ = ("_after", "_before", "_cell", "_complete", "_error", "_note_count", "_notes", "_seen", "_source")
+
+    def __init__(
+        self, *, max_depth: int = DEFAULT_MAX_DEPTH, lenient: bool = False, _source: Source | None = None
+    ) -> None:
+        source = _source
+        if source is None:
+            source = Source(LenientMachine(max_depth) if lenient else Machine(max_depth))
+        machine = source.machine
+        self._source: Source = source
+        self._seen: int = len(source.chunks)
+        self._complete: bool = machine.complete
+        self._error: ParseError | None = machine.error
+        self._notes: list[Note] = machine.notes
+        self._note_count: int = len(machine.notes)
+        self._cell: Cell = source.cell
+        self._before: Position = source.before
+        self._after: Position = source.position
+
+    def feed(self, chunk: str | bytes) -> Parser:
+        """The parser after this chunk; this one stays as it is. After an error nothing more is read."""
+        source = self._current()
+        source.feed(chunk)
+        return Parser(_source=source)
+
+    def finish(self) -> Parser:
+        """The parser at the end of the text: complete, or with an `error`. A number at the root ends here."""
+        source = self._current()
+        source.finish()
+        return Parser(_source=source)
+
+    @property
+    def value(self) -> Any:
+        """The value so far, or `PENDING`."""
+        cell = self._cell
+        value = cell.value
+        if value is MISSING:
+            value = cell.show()
+        return PENDING if value is MISSING else value
+
+    @property
+    def complete(self) -> bool:
+        """Whether the value has closed. Text after it is an error, but does not make it less complete."""
+        return self._complete
+
+    @property
+    def error(self) -> ParseError | None:
+        """Where and why the text stopped being JSON."""
+        return self._error
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What the reader of the value should know, in the order of the text."""
+        return tuple(self._notes[: self._note_count])
+
+    @property
+    def open_path(self) -> tuple[str | int, ...] | None:
+        """Where the text is now: the innermost container or string that has not closed; None when none is open.
+
+        Everything that shows and is not on this path is closed for good.
+
+        >>> Parser().feed('{"a": 1, "b": [true, "x').open_path
+        ('b', 1)
+        """
+        return open_path(self._source.machine, self._after)
+
+    def deltas(self) -> tuple[Delta, ...]:
+        """What to do to the value of the snapshot this one was fed from, to get this one's.
+
+        >>> [(delta.path, delta.kind, delta.value) for delta in Parser().feed('["a').feed('b", 1').deltas()]
+        [((0,), 'text', 'b')]
+        """
+        return deltas_between(self._source.machine, self._before, self._after)
+
+    @property
+    def cell(self) -> Cell:
+        """For `resolve`: the machine and the place in its tree that this snapshot shows."""
+        return self._cell
+
+    def __repr__(self) -> str:
+        state = "complete" if self._complete else "open"
+        return f"Parser({state}, value={self.value!r}, error={self._error!r})"
+
+    def _current(self) -> Source:
+        """The source if it stands where this snapshot was taken, else one of its own that does."""
+        source = self._source
+        return source if len(source.chunks) == self._seen else source.fork(self._seen, self.value, self._cell)

@@ -1,0 +1,63 @@
+"""What can be seen of a text: its value now, or as it was at an earlier position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slipform.text.parser_machine import Machine
+from slipform.text.parser_tree import MISSING, Frame, Position
+
+
+def show(machine: Machine) -> Any:
+    """The value so far, in containers that will not be touched while anybody can see them; MISSING if there is none."""
+    if machine.depth == 0:
+        if machine.length >= 0:
+            return machine.open_text()
+        return machine.root.child(0) if machine.root.size() else MISSING
+    return show_frames(machine, machine.top, machine.length >= 0)
+
+
+def show_frames(machine: Machine, top: Frame, with_text: bool) -> Any:
+    """The value now with the open path shown down to `top`, and with the string open in it if asked for."""
+    path: list[Frame] = []
+    frame: Frame | None = top
+    while frame is not None and frame.parent is not None:
+        path.append(frame)
+        frame = frame.parent
+    path.reverse()
+    # First all containers, outermost first: taking an old one back also lets go of what it held.
+    for frame in path:
+        frame.fresh()
+    if with_text:
+        top.place(machine.key, machine.open_text())
+    for position in range(len(path) - 1, 0, -1):
+        inner = path[position]
+        path[position - 1].place(inner.key, inner.shown)
+    return path[0].shown
+
+
+def show_past(machine: Machine, position: Position) -> Any:
+    """The value as it was at a position the machine has left behind."""
+    frame = position.frame
+    count = position.count
+    key = ""
+    child: Any = MISSING
+    if position.length >= 0:
+        key, child = text_at(machine, position)
+    while frame.parent is not None:
+        child = frame.upto(count, key, child)
+        key = frame.key
+        count = frame.slot
+        frame = frame.parent
+    if child is MISSING and count:
+        return frame.child(0)
+    return child
+
+
+def text_at(machine: Machine, position: Position) -> tuple[str, str]:
+    """Key and text of the string that was open at a position."""
+    frame = position.frame
+    if frame.size() > position.count:
+        text: str = frame.child(position.count)
+        return str(frame.name(position.count)), text[: position.length]
+    return machine.key, machine.open_text()[: position.length]
