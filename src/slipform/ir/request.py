@@ -53,7 +53,9 @@ class ModelRequest:
     """One call, in no vendor's spelling.
 
     `response_format` asks for JSON of a schema, `json_mode` for any JSON object, neither for text. `extra` holds
-    vendor fields that are passed through untouched.
+    vendor fields that are passed through untouched; `extra_for` names the codec they were written for (None: whichever
+    is called), and every other codec leaves them out with a `LossyEncode`. `reasoning` uses the keys `effort` (a word),
+    `budget` (tokens), `summary` (a word or a flag) and `enabled`.
     """
 
     model: str
@@ -68,6 +70,7 @@ class ModelRequest:
     reasoning: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+    extra_for: str | None = None
 
     def replace(self, **changes: Any) -> ModelRequest:
         """A copy with these fields changed."""
