@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Literal, TypeAlias
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+
+class Unresolved(Enum):
+    """The type of `UNRESOLVED`: no value yet, which is not the same as the value null."""
+
+    UNRESOLVED = "unresolved"
+
+
+UNRESOLVED = Unresolved.UNRESOLVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +46,13 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the model asks for; `arguments` is the raw JSON text it wrote."""
+    """A call the model asks for; `arguments` is the raw JSON text it wrote, `arguments_resolved` its value if known."""
 
     id: str
     name: str
     arguments: str
     extra: Mapping[str, Any] = field(default_factory=dict)
+    arguments_resolved: Any = field(default=UNRESOLVED, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

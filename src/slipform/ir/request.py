@@ -16,13 +16,18 @@ RESERVED_TOOL = "output"
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of the caller's, with the JSON Schema of its arguments."""
+    """A tool of the caller's, with the JSON Schema of its arguments.
+
+    `vendor` is set for a tool of the vendor's own (a web search, say): it names the only codec that can send it, and
+    `extra[vendor]` is the tool as it came.
+    """
 
     name: str
     parameters: Mapping[str, Any]
     description: str | None = None
     strict: bool | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    vendor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from slipform.ir.messages import Message, Part, Reasoning, Text, ToolCall
+from slipform.ir.messages import UNRESOLVED, Message, Part, Reasoning, Text, ToolCall
 from slipform.ir.warnings import ModelWarning
 
 FinishReason: TypeAlias = Literal[
@@ -20,7 +20,7 @@ class Usage:
     """Tokens spent. None means the vendor did not say, which is not the same as 0.
 
     >>> Usage(input=3, output=2) + Usage(input=1, cached=1)
-    Usage(input=4, output=2, cached=1, reasoning=None, total=5)
+    Usage(input=4, output=2, cached=1, reasoning=None, total=6)
     """
 
     input: int | None = None
@@ -53,9 +53,10 @@ def _add(left: int | None, right: int | None) -> int | None:
 class ModelResponse:
     """One answer, in no vendor's spelling; `raw_finish` is the vendor's own word for why it ended.
 
-    `parts` is the turn in the order it was spoken, with what must go back untouched; `message` makes the turn to replay.
-    `others` holds the choices after the first. `lift` is set when the text is still in the vendor's shape of the schema:
-    it turns a parsed value into the caller's shape. `extra["usage"]` is the vendor's own usage object.
+    `parts` is the turn in the order it was spoken, with what must go back untouched; `message` is the turn to replay.
+    `others` holds the choices after the first. `content_resolved` is the value of the text where the reducer was given
+    a schema. `lift` is set when the text is still in the vendor's shape of the schema: it turns a parsed value into the
+    caller's shape. `extra["usage"]` is the vendor's own usage object.
 
     >>> ModelResponse(text="hi").message.text
     'hi'
@@ -74,12 +75,26 @@ class ModelResponse:
     extra: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
     others: tuple[ModelResponse, ...] = ()
+    content_resolved: Any = field(default=UNRESOLVED, compare=False, repr=False)
     lift: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def message(self) -> Message:
         """The assistant's turn, ready to be said again."""
         return Message("assistant", self.parts or _parts(self.reasoning, self.text, self.tool_calls))
+
+
+def settle_finish(finish: FinishReason, has_calls: bool, refusal: str | None) -> FinishReason:
+    """Calls decide `tool_calls`, not the vendor's word; a refusal is one whatever the word.
+
+    >>> settle_finish("stop", True, None)
+    'tool_calls'
+    """
+    if refusal:
+        return "refusal"
+    if has_calls and finish in ("stop", "unknown"):
+        return "tool_calls"
+    return "stop" if finish == "tool_calls" and not has_calls else finish
 
 
 def _parts(reasoning: str, text: str, calls: tuple[ToolCall, ...]) -> tuple[Part, ...]:
