@@ -137,7 +137,7 @@ class ChatStreamEncoder:
         index = chunk.choice
         if index not in self._roles:
             self._roles.add(index)
-            delta = {"role": "assistant", "content": "" if "content" not in delta else delta["content"], **delta}
+            delta = {"role": "assistant", "content": "", **delta}
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": word}
         return self._event([choice])
 
