@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slipform.ir.messages import Media, Opaque, Reasoning
 from slipform.ir.response import FinishReason, Usage
 from slipform.ir.warnings import ModelWarning
 
@@ -25,6 +26,10 @@ class ToolDelta:
 class CompletionChunk:
     """One piece of a streamed answer. A chunk with `finish` set ends its choice; usage may come after it.
 
+    `parts` are pieces that come whole: a finished block of reasoning with its signature (its text was streamed in
+    `reasoning` already), or a part of a kind slipform does not know. `lift` comes at most once, with the first chunk:
+    see `ModelResponse.lift`.
+
     >>> CompletionChunk(text='{"a"').text
     '{"a"'
     """
@@ -41,3 +46,5 @@ class CompletionChunk:
     id: str | None = None
     warnings: tuple[ModelWarning, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[Reasoning | Opaque | Media, ...] = ()
+    lift: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)

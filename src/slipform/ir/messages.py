@@ -1,12 +1,26 @@
-"""What is said: messages made of parts, in no vendor's spelling."""
+"""What is said: messages made of parts, in no vendor's spelling.
+
+The `extra` of a part, a message, a tool or a call is keyed by the name of the codec it is meant for
+(`{"anthropic": {"cache_control": …}}`): that codec sends it as it is, the others leave it out and say so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Literal, TypeAlias
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+
+class Unresolved(Enum):
+    """The type of `UNRESOLVED`: no value yet, which is not the same as the value null."""
+
+    UNRESOLVED = "unresolved"
+
+
+UNRESOLVED = Unresolved.UNRESOLVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +28,7 @@ class Text:
     """Plain text."""
 
     text: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +46,13 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the model asks for; `arguments` is the raw JSON text it wrote."""
+    """A call the model asks for; `arguments` is the raw JSON text it wrote, `arguments_resolved` its value if known."""
 
     id: str
     name: str
     arguments: str
     extra: Mapping[str, Any] = field(default_factory=dict)
+    arguments_resolved: Any = field(default=UNRESOLVED, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +63,15 @@ class ToolResult:
     parts: tuple[Text | Media, ...]
     is_error: bool = False
     name: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """The model's thinking. `opaque` holds what the vendor wants back untouched (signatures, encrypted blocks)."""
+    """The model's thinking.
+
+    `opaque` holds what a vendor wants back untouched (signatures, encrypted blocks), keyed by the codec's name.
+    """
 
     text: str = ""
     opaque: Mapping[str, Any] = field(default_factory=dict)
@@ -59,7 +79,10 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A part of a kind slipform does not know, kept as it came so that it can be sent back as it came."""
+    """A part of a kind slipform does not know, kept as it came so that it can be sent back as it came.
+
+    `vendor` is the name of the codec that read it, and the only one that sends it.
+    """
 
     vendor: str
     data: Mapping[str, Any]

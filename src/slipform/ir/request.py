@@ -16,13 +16,18 @@ RESERVED_TOOL = "output"
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of the caller's, with the JSON Schema of its arguments."""
+    """A tool of the caller's, with the JSON Schema of its arguments.
+
+    `vendor` is set for a tool of the vendor's own (a web search, say): it names the only codec that can send it, and
+    `extra[vendor]` is the tool as it came.
+    """
 
     name: str
     parameters: Mapping[str, Any]
     description: str | None = None
     strict: bool | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    vendor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,9 @@ class ModelRequest:
     """One call, in no vendor's spelling.
 
     `response_format` asks for JSON of a schema, `json_mode` for any JSON object, neither for text. `extra` holds
-    vendor fields that are passed through untouched.
+    vendor fields that are passed through untouched; `extra_for` names the codec they were written for (None: whichever
+    is called), and every other codec leaves them out with a `LossyEncode`. `reasoning` uses the keys `effort` (a word),
+    `budget` (tokens), `summary` (a word or a flag) and `enabled`.
     """
 
     model: str
@@ -68,6 +75,7 @@ class ModelRequest:
     reasoning: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+    extra_for: str | None = None
 
     def replace(self, **changes: Any) -> ModelRequest:
         """A copy with these fields changed."""

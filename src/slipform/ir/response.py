@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from slipform.ir.messages import ToolCall
+from slipform.ir.messages import UNRESOLVED, Message, Part, Reasoning, Text, ToolCall
 from slipform.ir.warnings import ModelWarning
 
-FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "error", "unknown"]
+FinishReason: TypeAlias = Literal[
+    "stop", "length", "tool_calls", "content_filter", "refusal", "pause", "error", "unknown"
+]
+"""Why an answer ended; `pause` means the vendor stopped half-way and wants to be asked to go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,16 @@ def _add(left: int | None, right: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
-    """One answer, in no vendor's spelling; `raw_finish` is the vendor's own word for why it ended."""
+    """One answer, in no vendor's spelling; `raw_finish` is the vendor's own word for why it ended.
+
+    `parts` is the turn in the order it was spoken, with what must go back untouched; `message` is the turn to replay.
+    `others` holds the choices after the first. `content_resolved` is the value of the text where the reducer was given
+    a schema. `lift` is set when the text is still in the vendor's shape of the schema: it turns a parsed value into the
+    caller's shape. `extra["usage"]` is the vendor's own usage object.
+
+    >>> ModelResponse(text="hi").message.text
+    'hi'
+    """
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -61,3 +73,31 @@ class ModelResponse:
     id: str | None = None
     warnings: tuple[ModelWarning, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    others: tuple[ModelResponse, ...] = ()
+    content_resolved: Any = field(default=UNRESOLVED, compare=False, repr=False)
+    lift: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def message(self) -> Message:
+        """The assistant's turn, ready to be said again."""
+        return Message("assistant", self.parts or _parts(self.reasoning, self.text, self.tool_calls))
+
+
+def settle_finish(finish: FinishReason, has_calls: bool, refusal: str | None) -> FinishReason:
+    """Calls decide `tool_calls`, not the vendor's word; a refusal is one whatever the word.
+
+    >>> settle_finish("stop", True, None)
+    'tool_calls'
+    """
+    if refusal:
+        return "refusal"
+    if has_calls and finish in ("stop", "unknown"):
+        return "tool_calls"
+    return "stop" if finish == "tool_calls" and not has_calls else finish
+
+
+def _parts(reasoning: str, text: str, calls: tuple[ToolCall, ...]) -> tuple[Part, ...]:
+    thought: tuple[Part, ...] = (Reasoning(reasoning),) if reasoning else ()
+    said: tuple[Part, ...] = (Text(text),) if text else ()
+    return (*thought, *said, *calls)

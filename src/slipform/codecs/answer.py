@@ -1,0 +1,160 @@
+"""From what a vendor said to a `ModelResponse`: the steps that are the same for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from slipform.codecs.base import EncodedRequest
+from slipform.codecs.faults import fault_error
+from slipform.codecs.plan import Plan
+from slipform.errors import UpstreamError
+from slipform.ir import RESERVED_TOOL, FinishReason, ModelResponse, ModelWarning, Part, Reasoning, Text, ToolCall, Usage
+from slipform.ir.response import settle_finish
+from slipform.schema import OutputStrategy
+
+
+def plan_of(encoded: EncodedRequest) -> Plan:
+    """The plan the codec left in the encoded request."""
+    return encoded.context if isinstance(encoded.context, Plan) else Plan(warnings=encoded.warnings)
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """A whole answer as a JSON object; an answer that is an error is raised as one, whatever its HTTP status was."""
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        shown = body[:200].decode("utf-8", "replace")
+        raise UpstreamError(
+            f"The model's answer is not JSON: {shown or '(nothing)'}",
+            details={"category": "unreadable", "retryable": True},
+        ) from error
+    if isinstance(data, list) and len(data) == 1:
+        data = data[0]
+    if not isinstance(data, dict):
+        raise UpstreamError("The model's answer is not a JSON object", details={"category": "unreadable"})
+    if data.get("error"):
+        raise fault_error(data, status=None)
+    return data
+
+
+def arguments_text(value: Any) -> str:
+    """Tool arguments as JSON text, however they came: text, an object, nothing.
+
+    >>> arguments_text({"a": 1}), arguments_text(None)
+    ('{"a":1}', '{}')
+    """
+    if isinstance(value, str):
+        return value or "{}"
+    return "{}" if value is None else orjson.dumps(value).decode()
+
+
+def arguments_object(text: str) -> Any:
+    """Tool arguments as the object that some vendors want them in; text that is no object goes under `arguments`."""
+    try:
+        value = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        return {"arguments": text}
+    return value if isinstance(value, dict) else {"arguments": value}
+
+
+def count(value: Any) -> int | None:
+    """A token count, when it is one (Cohere counts in floats).
+
+    >>> count(3.0), count(None)
+    (3, None)
+    """
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def usage_of(
+    input_: int | None,
+    output: int | None,
+    cached: int | None = None,
+    reasoning: int | None = None,
+    total: int | None = None,
+) -> Usage:
+    """Usage with the total worked out where the vendor leaves it to us."""
+    if total is None and input_ is not None and output is not None:
+        total = input_ + output
+    return Usage(input=input_, output=output, cached=cached, reasoning=reasoning, total=total)
+
+
+def build_answer(
+    plan: Plan,
+    parts: Sequence[Part],
+    *,
+    finish: FinishReason,
+    raw_finish: str | None,
+    refusal: str | None = None,
+    usage: Usage | None = None,
+    model: str | None = None,
+    id_: str | None = None,
+    extra: Mapping[str, Any] | None = None,
+    warnings: Sequence[ModelWarning] = (),
+    others: tuple[ModelResponse, ...] = (),
+) -> ModelResponse:
+    """One answer from its parts: the reserved tool turned into text, the finish reason settled, the shape lifted."""
+    noted = [*plan.warnings, *warnings]
+    text = "".join(part.text for part in parts if isinstance(part, Text))
+    calls = tuple(part for part in parts if isinstance(part, ToolCall))
+    if plan.strategy is OutputStrategy.TOOL and calls:
+        text, calls, parts = unwrap_output(text, calls, parts, noted)
+    answer = ModelResponse(
+        text=text,
+        tool_calls=calls,
+        reasoning="".join(part.text for part in parts if isinstance(part, Reasoning)),
+        refusal=refusal,
+        finish=settle_finish(finish, bool(calls), refusal),
+        raw_finish=raw_finish,
+        usage=usage if usage is not None else Usage(),
+        model=model,
+        id=id_,
+        warnings=tuple(noted),
+        extra=extra if extra is not None else {},
+        parts=tuple(parts),
+        others=others,
+    )
+    return answer if plan.lift is None else lifted(answer, plan.lift)
+
+
+def unwrap_output(
+    text: str, calls: tuple[ToolCall, ...], parts: Sequence[Part], warnings: list[ModelWarning]
+) -> tuple[str, tuple[ToolCall, ...], Sequence[Part]]:
+    """Turn the call of the reserved tool into the answer's text."""
+    outputs = [call for call in calls if call.name == RESERVED_TOOL]
+    if not outputs:
+        return text, calls, parts
+    if len(outputs) > 1:
+        warnings.append(
+            ModelWarning("extra_output_calls", "The model answered more than once; the first answer counts.")
+        )
+    shown: list[Part] = []
+    for part in parts:
+        if part is outputs[0]:
+            shown.append(Text(outputs[0].arguments))
+        elif not (isinstance(part, ToolCall) and part.name == RESERVED_TOOL):
+            shown.append(part)
+    return outputs[0].arguments, tuple(call for call in calls if call.name != RESERVED_TOOL), shown
+
+
+def lifted(answer: ModelResponse, lift: Callable[[Any], Any]) -> ModelResponse:
+    """The answer in the caller's shape; text that is not JSON yet keeps `lift`, for whoever repairs it."""
+    try:
+        value = orjson.loads(answer.text)
+    except orjson.JSONDecodeError:
+        return replace(answer, lift=lift)
+    moved = lift(value)
+    if moved == value:
+        return answer
+    text = orjson.dumps(moved).decode()
+    parts = tuple(Text(text) if isinstance(part, Text) and part.text == answer.text else part for part in answer.parts)
+    return replace(answer, text=text, parts=parts)
+
+
+def rest_of(data: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    """The fields of `data` that the IR has no name for and that say something."""
+    return {key: value for key, value in data.items() if key not in known and value is not None}

@@ -1,0 +1,63 @@
+"""The Anthropic Messages codec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slipform.codecs.answer import plan_of, read_json
+from slipform.codecs.anthropic.request import NAME, encode_body
+from slipform.codecs.anthropic.response import decode_body
+from slipform.codecs.anthropic.stream import AnthropicMachine
+from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
+from slipform.codecs.faults import fault_error, read_error_body
+from slipform.codecs.plan import Losses, dumps, make_plan, settle
+from slipform.codecs.sse import MAX_EVENT_BYTES
+from slipform.codecs.stream import Reader, SniffingDecoder
+from slipform.errors import UpstreamError
+from slipform.ir import ModelRequest, ModelResponse
+
+VERSION = "2026-10-21"
+"""The API version the codec is written for."""
+
+
+class AnthropicCodec:
+    """Speaks `POST /v1/messages`; with the quirk `body_version`, Vertex's `:rawPredict`.
+
+    >>> AnthropicCodec(Capabilities(forced_tool=True)).strategy.value
+    'tool'
+    """
+
+    name = NAME
+
+    def __init__(self, capabilities: Capabilities, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self.capabilities = capabilities
+        self.strategy = capabilities.auto_strategy
+        self._max_event_bytes = max_event_bytes
+
+    def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
+        """Spell the request."""
+        losses: Losses = []
+        plan = make_plan(request, self.capabilities, self.strategy, losses)
+        body = encode_body(request, plan, self.capabilities, losses)
+        if stream:
+            body["stream"] = True
+        path, headers = "/v1/messages", {"anthropic-version": VERSION}
+        if "body_version" in self.capabilities.quirks:
+            path = f"/publishers/anthropic/models/{request.model}:{'streamRawPredict' if stream else 'rawPredict'}"
+            headers = {}
+            body.pop("model")
+            body["anthropic_version"] = VERSION
+        plan = settle(plan, losses)
+        return EncodedRequest(path, dumps(body), headers, plan.warnings, plan)
+
+    def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
+        """Read a whole answer."""
+        return decode_body(read_json(body), plan_of(encoded))
+
+    def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
+        """A reader for one streamed answer."""
+        return Reader(SniffingDecoder(self._max_event_bytes), AnthropicMachine(), plan_of(encoded))
+
+    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
+        """The error that a non-2xx answer stands for."""
+        return fault_error(read_error_body(body), status=status, headers=headers)

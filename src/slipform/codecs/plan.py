@@ -1,0 +1,267 @@
+"""How one request asks for its shape: which channel, which schema, which tools, and what that costs.
+
+Quirks a codec knows (`Capabilities.quirks`):
+
+- `no_native_with_tools`: a schema on the native channel and tools exclude each other; the tool channel is used then.
+- `required_only`: a tool call can be required, but not of one named tool.
+- `no_strict`: the vendor does not know `strict`; it is left out.
+- `no_parallel_switch`: `parallel_tool_calls` is left out.
+- `usage_always`: usage comes in streams without asking; `stream_options` is left out.
+- `random_seed`: the seed is spelled `random_seed` (Mistral).
+- `short_tool_ids`: tool call ids must be nine letters or digits (Mistral).
+- `reasoning_object`: effort goes in `reasoning: {"effort": …}` (OpenRouter).
+- `thinking_object`: thinking is switched with `thinking: {"type": …}` (DeepSeek, Z.ai).
+- `require_parameters`: routes that ignore a parameter are refused (OpenRouter).
+- `replay_reasoning`: tool-calling turns must be sent back with their `reasoning_content` (DeepSeek).
+- `body_version`: `anthropic_version` goes in the body and the model in the path (Claude on Vertex and Bedrock).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from slipform.codecs.base import Capabilities
+from slipform.errors import RequestError, StrictSchemaError
+from slipform.ir import RESERVED_TOOL, LossyEncode, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
+from slipform.schema import OutputStrategy, ResponseFormat
+from slipform.schema.lowering import Lowered, lower
+from slipform.schema.strict import strict_preflight
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was decided for one request, and what the same codec needs to read the answer."""
+
+    strategy: OutputStrategy | None = None
+    """None when no schema was asked for."""
+    name: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    """The schema as the vendor sees it."""
+    strict: bool = False
+    json_object: bool = False
+    """Whether to switch the vendor's schema-less JSON mode on."""
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    lift: Callable[[Any], Any] | None = None
+    warnings: tuple[ModelWarning, ...] = ()
+
+
+Losses = list[ModelWarning]
+
+
+def lost(path: str, message: str, action: str = "dropped") -> LossyEncode:
+    """The warning for a field that the wire cannot carry.
+
+    >>> lost("sampling.seed", "This API has no seed.").action
+    'dropped'
+    """
+    return LossyEncode("lossy_encode", message, path, action)
+
+
+def make_plan(request: ModelRequest, capabilities: Capabilities, auto: OutputStrategy, losses: Losses) -> Plan:
+    """Decide the channel for this request; `auto` is what the codec settled on when it was made."""
+    refuse_reserved(request)
+    wanted = request.response_format
+    base = Plan(
+        tools=request.tools,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+    )
+    if wanted is None:
+        return _plain(request, capabilities, base, losses)
+    strategy = auto if wanted.strategy is OutputStrategy.AUTO else wanted.strategy
+    if strategy is OutputStrategy.NATIVE and request.tools and "no_native_with_tools" in capabilities.quirks:
+        losses.append(
+            lost("response_format", "This API takes a schema or tools; the schema goes in a tool.", "approximated")
+        )
+        strategy = OutputStrategy.TOOL
+    if strategy is OutputStrategy.NATIVE:
+        return _native(wanted, capabilities, base, losses)
+    if strategy is OutputStrategy.TOOL:
+        return _tool(wanted, capabilities, base, losses)
+    return _prompted(wanted, capabilities, base, losses)
+
+
+def refuse_reserved(request: ModelRequest) -> None:
+    """Callers may not name a tool as slipform names its own."""
+    for index, tool in enumerate(request.tools):
+        if tool.name == RESERVED_TOOL:
+            raise RequestError(
+                f"The tool name `{RESERVED_TOOL}` is reserved for structured output",
+                where=f"tools[{index}].name",
+                hint="Give the tool another name.",
+            )
+
+
+def _plain(request: ModelRequest, capabilities: Capabilities, base: Plan, losses: Losses) -> Plan:
+    if request.json_mode and not capabilities.json_mode:
+        losses.append(lost("json_mode", "This API has no JSON mode; only the prompt asks for JSON."))
+    return _with(base, json_object=request.json_mode and capabilities.json_mode)
+
+
+def _native(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses) -> Plan:
+    lowered = _lower(wanted, capabilities.dialect, losses)
+    return _with(
+        base,
+        strategy=OutputStrategy.NATIVE,
+        name=wanted.json_schema.name,
+        schema=lowered.schema,
+        strict=_strict(wanted, lowered, capabilities, losses),
+        lift=_lift(lowered),
+    )
+
+
+def _tool(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses) -> Plan:
+    lowered = _lower(wanted, capabilities.tool_dialect, losses)
+    strict = _strict(wanted, lowered, capabilities, losses)
+    described = wanted.json_schema.schema.get("description")
+    text = f"Give the final answer, {wanted.json_schema.name}, as the arguments of this tool."
+    tool = Tool(
+        RESERVED_TOOL,
+        lowered.schema,
+        description=f"{text} {described}" if isinstance(described, str) else text,
+        strict=True if strict else None,
+    )
+    return _with(
+        base,
+        strategy=OutputStrategy.TOOL,
+        name=wanted.json_schema.name,
+        schema=lowered.schema,
+        strict=strict,
+        tools=(*base.tools, tool),
+        tool_choice=_forced(base, capabilities, losses),
+        parallel_tool_calls=base.parallel_tool_calls if base.tools else False,
+        lift=_lift(lowered),
+    )
+
+
+def _forced(base: Plan, capabilities: Capabilities, losses: Losses) -> ToolChoice:
+    if not capabilities.forced_tool:
+        losses.append(
+            lost(
+                "tool_choice", "This model cannot be made to call a tool; the answer may come as text.", "approximated"
+            )
+        )
+        return "auto"
+    if base.tools:
+        # A tool of the caller's may have its turn first; the answer comes by some call in any case.
+        return base.tool_choice if isinstance(base.tool_choice, NamedTool) else "required"
+    return "required" if "required_only" in capabilities.quirks else NamedTool(RESERVED_TOOL)
+
+
+def _prompted(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses) -> Plan:
+    if wanted.strict:
+        losses.append(lost("response_format.strict", "A schema in the prompt cannot be made binding.", "approximated"))
+    if base.tools:
+        losses.append(
+            ModelWarning("tools_with_prompted", "Tools and a schema in the prompt do not go well together.", "tools")
+        )
+    return _with(
+        base,
+        strategy=OutputStrategy.PROMPTED,
+        name=wanted.json_schema.name,
+        schema=wanted.json_schema.schema,
+        json_object=capabilities.json_mode and not base.tools,
+    )
+
+
+def _lower(wanted: ResponseFormat, dialect: str, losses: Losses) -> Lowered:
+    schema = wanted.json_schema.schema
+    if not isinstance(schema, Mapping):
+        raise RequestError(
+            "The schema must be a JSON object at the top level", where="response_format.json_schema.schema"
+        )
+    lowered = lower(schema, dialect)
+    for loss in lowered.report:
+        if loss.action in ("dropped", "approximated", "closed"):
+            message = f"`{loss.keyword}` was {loss.action} for the {dialect} dialect; it is checked here instead."
+            losses.append(lost(loss.pointer, message, loss.action))
+    return lowered
+
+
+def _lift(lowered: Lowered) -> Callable[[Any], Any] | None:
+    """The way back, when there is a way to go: only an encoded keyword changes the shape of the answer."""
+    return lowered.lift if any(loss.action == "encoded" for loss in lowered.report) else None
+
+
+def _strict(wanted: ResponseFormat, lowered: Lowered, capabilities: Capabilities, losses: Losses) -> bool:
+    if not wanted.strict or "no_strict" in capabilities.quirks:
+        return False
+    try:
+        strict_preflight(lowered.schema)
+    except StrictSchemaError as error:
+        losses.append(lost(error.path, f"Sent without strict mode: {error}.", "approximated"))
+        return False
+    return True
+
+
+def _with(plan: Plan, **changes: Any) -> Plan:
+    values = {name: getattr(plan, name) for name in Plan.__slots__}
+    return Plan(**{**values, **changes})
+
+
+def settle(plan: Plan, losses: Losses) -> Plan:
+    """The plan with everything that was lost while encoding."""
+    return _with(plan, warnings=tuple(losses)) if losses else plan
+
+
+def drop_sampling(request: ModelRequest, names: Mapping[str, str], losses: Losses, allowed: bool) -> dict[str, Any]:
+    """The sampling fields spelled by `names` (IR name → wire name); what cannot be sent is reported."""
+    values: dict[str, Any] = {}
+    sampling = request.sampling
+    for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stop"):
+        value = getattr(sampling, name)
+        if value is None or value == ():
+            continue
+        if name not in names:
+            losses.append(lost(f"sampling.{name}", f"This API has no {name}."))
+        elif not allowed and name != "stop":
+            losses.append(lost(f"sampling.{name}", "This model takes no sampling parameters."))
+        else:
+            values[names[name]] = list(value) if name == "stop" else value
+    return values
+
+
+def add_extra(body: dict[str, Any], request: ModelRequest, codec: str, losses: Losses) -> None:
+    """Pass vendor fields through untouched, or say that they were meant for another API."""
+    if request.extra_for in (None, codec):
+        _merge(body, request.extra)
+        return
+    losses.extend(lost(key, f"A field of {request.extra_for} that {codec} does not have.") for key in request.extra)
+
+
+def _merge(into: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    for key, value in extra.items():
+        old = into.get(key)
+        if isinstance(old, dict) and isinstance(value, Mapping):
+            into[key] = dict(old)
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def own_extra(extra: Mapping[str, Any], codec: str, path: str, losses: Losses) -> Mapping[str, Any]:
+    """The part of a nested `extra` that is meant for this codec; the rest is reported."""
+    if not extra:
+        return extra
+    losses.extend(lost(path, f"Fields meant for {other} are left out.") for other in extra if other != codec)
+    own = extra.get(codec, {})
+    return own if isinstance(own, Mapping) else {}
+
+
+def dumps(value: Any) -> bytes:
+    """JSON as compact bytes; keys keep their order."""
+    return orjson.dumps(value, default=_plain_mapping)
+
+
+def _plain_mapping(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")

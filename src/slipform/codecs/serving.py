@@ -1,0 +1,104 @@
+"""The other side of a codec: answering in a vendor's API, so that its official clients can call slipform."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import uuid4
+
+from slipform.errors import SlipformError, UpstreamError
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRequest:
+    """A request as a client sent it: in the IR, and how the client wants the answer."""
+
+    request: ModelRequest
+    stream: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What only this API needs to write the answer (`include_usage`, say)."""
+
+
+class StreamEncoder(Protocol):
+    """Writes one streamed answer."""
+
+    def feed(self, chunk: CompletionChunk) -> bytes:
+        """The bytes for one chunk; may be empty."""
+        ...
+
+    def finish(self) -> bytes:
+        """The bytes that end the stream, terminator and all."""
+        ...
+
+    def fail(self, error: SlipformError) -> bytes:
+        """The bytes that tell the client of an error after the stream has begun; nothing may follow."""
+        ...
+
+    def keep_alive(self) -> bytes:
+        """Bytes that mean nothing and keep the connection open; empty where the API's clients take none."""
+        ...
+
+
+class Serving(Protocol):
+    """One API, seen from the server."""
+
+    name: str
+    content_type_stream: str
+
+    def decode_request(self, body: bytes | Mapping[str, Any], *, path: str = "") -> ServedRequest:
+        """Read a request; raises `RequestError` with the place of the mistake."""
+        ...
+
+    def encode_response(
+        self, response: ModelResponse, served: ServedRequest, *, extra: Mapping[str, Any] | None = None
+    ) -> bytes:
+        """Write a whole answer; `extra` are top-level fields to add."""
+        ...
+
+    def encode_stream(self, served: ServedRequest) -> StreamEncoder:
+        """A writer for one streamed answer."""
+        ...
+
+    def encode_error(self, error: SlipformError) -> tuple[int, bytes]:
+        """The HTTP status and the body that make the API's own clients raise their own errors."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Where ids and times come from; tests put their own in."""
+
+    now: Callable[[], float] = time.time
+    new_id: Callable[[], str] = field(default=lambda: uuid4().hex)
+
+    def seconds(self) -> int:
+        """The time in whole seconds."""
+        return int(self.now())
+
+
+DECLINED = "The model declined to answer."
+"""What stands for a refusal that came without words."""
+
+
+def refusal_text(response: ModelResponse) -> str | None:
+    """The words of a refusal, if the answer is one."""
+    return response.refusal or (DECLINED if response.finish == "refusal" else None)
+
+
+def error_fields(error: SlipformError) -> dict[str, Any]:
+    """What a client may know of an error: its message, its code, its details without the vendor's raw body."""
+    fields = error.to_dict()
+    details = {key: value for key, value in fields.get("details", {}).items() if key != "raw"}
+    return {**fields, "details": details} if details else {k: v for k, v in fields.items() if k != "details"}
+
+
+def error_status(error: SlipformError) -> int:
+    """The HTTP status for an error: the vendor's own for overload, else that of the error's class."""
+    if isinstance(error, UpstreamError) and error.details.get("category") == "not_found":
+        return 404
+    if isinstance(error, UpstreamError) and error.details.get("category") == "overloaded":
+        return 503
+    return error.http_status

@@ -1,0 +1,152 @@
+"""One streamed answer: bytes → events → JSON → chunks, and the check that it ended as it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import orjson
+
+from slipform.codecs.faults import fault_error
+from slipform.codecs.ndjson import JsonArrayDecoder
+from slipform.codecs.plan import Plan
+from slipform.codecs.sse import MAX_EVENT_BYTES, Event, Framing, SseDecoder
+from slipform.errors import TruncatedError, UpstreamError
+from slipform.ir import CompletionChunk
+
+
+class Machine(Protocol):
+    """What one vendor's events mean."""
+
+    ended: bool
+    """Whether the vendor has said that the answer is over."""
+    fault: UpstreamError | None
+    """The error the vendor put in the stream, if it did."""
+
+    def read(self, name: str | None, data: Any) -> Sequence[CompletionChunk]:
+        """The chunks that one event stands for."""
+        ...
+
+    def finish(self) -> Sequence[CompletionChunk]:
+        """Chunks that only the end of the stream brings."""
+        ...
+
+
+class Reader:
+    """A `StreamDecoder`: a framing below, a vendor's machine above."""
+
+    __slots__ = ("_fault", "_first", "_framing", "_machine", "_plan")
+
+    def __init__(self, framing: Framing, machine: Machine, plan: Plan) -> None:
+        self._framing = framing
+        self._machine = machine
+        self._plan = plan
+        self._first = True
+        self._fault: UpstreamError | None = None
+
+    def feed(self, data: bytes) -> list[CompletionChunk]:
+        """The chunks completed by these bytes.
+
+        An error inside the stream is raised as an `UpstreamError`, after what came before it has been given out.
+        """
+        if self._fault is not None:
+            raise self._fault
+        events = self._framing.feed(data)
+        return self._chunks(events) if events else []
+
+    def finish(self) -> list[CompletionChunk]:
+        """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""
+        chunks: list[CompletionChunk] = []
+        if self._fault is None:
+            try:
+                chunks = self._chunks(self._framing.finish())
+            except UpstreamError as error:
+                if error.details.get("category") == "unreadable":
+                    raise cut_short() from error
+                raise
+        if self._fault is not None:
+            raise self._fault
+        if not self._machine.ended:
+            raise cut_short()
+        return chunks + self._started(self._machine.finish())
+
+    def _chunks(self, events: list[Event]) -> list[CompletionChunk]:
+        chunks: list[CompletionChunk] = []
+        machine = self._machine
+        for name, data in events:
+            if data == b"[DONE]":
+                machine.ended = True
+                continue
+            try:
+                value = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                if not data.strip():
+                    continue
+                self._fault = _fault_in_text(name, data)
+                break
+            if isinstance(value, dict):
+                chunks += machine.read(name, value)
+            elif name == "error" or isinstance(value, str):
+                machine.fault = fault_error(value, status=None, kind=name or "")
+            if machine.fault is not None:
+                self._fault = machine.fault
+                break
+        if self._fault is not None and not chunks:
+            raise self._fault
+        return self._started(chunks) if self._first else chunks
+
+    def _started(self, chunks: Sequence[CompletionChunk]) -> list[CompletionChunk]:
+        """Hang what was lost while encoding, and the way back to the caller's shape, on the first chunk."""
+        if not self._first or not chunks:
+            return list(chunks)
+        self._first = False
+        if not self._plan.warnings and self._plan.lift is None:
+            return list(chunks)
+        first = replace(chunks[0], warnings=(*self._plan.warnings, *chunks[0].warnings), lift=self._plan.lift)
+        return [first, *chunks[1:]]
+
+
+class SniffingDecoder:
+    """Events, or, where a server streams bare JSON (Gemini without `alt=sse`, an error page), its objects."""
+
+    __slots__ = ("_chosen", "_head", "_limit")
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._limit = max_event_bytes
+        self._head = b""
+        self._chosen: Framing | None = None
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events completed by these bytes."""
+        if self._chosen is not None:
+            return self._chosen.feed(data)
+        self._head += data
+        start = self._head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if not start:
+            return []
+        framing: Callable[[int], Framing] = JsonArrayDecoder if start[:1] in (b"{", b"[") else SseDecoder
+        self._chosen = framing(self._limit)
+        return self._chosen.feed(self._head if framing is SseDecoder else start)
+
+    def finish(self) -> list[Event]:
+        """What is left when the stream ends."""
+        return self._chosen.finish() if self._chosen is not None else []
+
+
+def cut_short() -> TruncatedError:
+    """The error for a stream that stopped before it was over."""
+    return TruncatedError(
+        "The model's stream ended before the answer was over",
+        hint="Ask again; the connection or the server broke off.",
+        details={"category": "cut"},
+    )
+
+
+def _fault_in_text(name: str | None, data: bytes) -> UpstreamError:
+    if name == "error":
+        return fault_error(data.decode("utf-8", "replace"), status=None, kind=name)
+    shown = data[:200].decode("utf-8", "replace")
+    return UpstreamError(
+        f"An event of the model's stream is not JSON: {shown}", details={"category": "unreadable", "retryable": True}
+    )

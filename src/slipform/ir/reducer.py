@@ -1,0 +1,300 @@
+"""Chunks → message: text and tool arguments grow, each with its own parser, values beside the raw strings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+from slipform.errors import EmptyAnswerError, JsonEnforcementError, SchemaViolationError, SlipformError
+from slipform.ir.channel import Channel, JsonParser, Resolver, default_parser
+from slipform.ir.chunks import CompletionChunk
+from slipform.ir.merge import Choice, OpenCall, merge_extra
+from slipform.ir.messages import UNRESOLVED, ToolCall
+from slipform.ir.request import RESERVED_TOOL
+from slipform.ir.response import ModelResponse, Usage, settle_finish
+from slipform.ir.warnings import ModelWarning
+
+State: TypeAlias = Literal["idle", "streaming", "committing", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the reducer must know of the request, as it was when the answer began.
+
+    `emulated` says that the schema went out as the reserved tool. `tools` holds the schemas of the caller's tools;
+    those in `deferred` get a value only once their arguments are whole.
+    """
+
+    response_schema: Mapping[str, Any] | None = None
+    emulated: bool = False
+    tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    deferred: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Growing:
+    """A text or the arguments of a call while they grow: the pieces so far, and the value they have."""
+
+    pieces: list[str] = field(repr=False, compare=False)
+    length: int
+    resolved: Any = UNRESOLVED
+
+    @property
+    def raw(self) -> str:
+        """The text so far; joined only when asked for, so that looking at the value costs no copy."""
+        return "".join(self.pieces[: self.length])
+
+    @property
+    def view(self) -> Any:
+        """The value where there is one, else the raw text."""
+        return self.raw if self.resolved is UNRESOLVED else self.resolved
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingCall:
+    """A tool call so far; id and name may still be missing."""
+
+    id: str | None
+    name: str | None
+    arguments: Growing
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingMessage:
+    """The first choice so far."""
+
+    content: Growing
+    tool_calls: tuple[StreamingCall, ...] = ()
+    reasoning: Growing = field(default_factory=lambda: Growing([], 0))
+    refusal: Growing = field(default_factory=lambda: Growing([], 0))
+
+
+class Reducer:
+    """Folds the chunks of one answer, then gives the answer and is ready for the next.
+
+    Parsing is done when the message is looked at, so folding costs the same for every chunk. A wrong text is kept to
+    the end and raised by `finish`; transport errors go to `fail` at once. Either way the reducer is idle afterwards.
+
+    >>> reducer = Reducer()
+    >>> reducer.start(Snapshot())
+    >>> reducer.push(CompletionChunk(text="hel"))
+    >>> reducer.push(CompletionChunk(text="lo", finish="stop"))
+    >>> reducer.finish().text
+    'hello'
+    """
+
+    def __init__(self, *, parser: Callable[[], JsonParser] | None = None, resolve: Resolver | None = None) -> None:
+        self._make_parser = parser
+        self._resolve = resolve
+        self.state: State = "idle"
+        self._usage: Usage | None = None
+        self._model: str | None = None
+        self._id: str | None = None
+        self._lift: Callable[[Any], Any] | None = None
+        self._output: Channel | None = None
+        self._reset(Snapshot())
+
+    def start(self, snapshot: Snapshot) -> None:
+        """Forget what was, and keep this snapshot until the end."""
+        self._reset(snapshot)
+        self.state = "streaming"
+
+    def push(self, chunk: CompletionChunk) -> None:
+        """Fold one chunk in."""
+        if self.state != "streaming":
+            raise RuntimeError(f"The reducer is {self.state}; call start() first.")
+        if chunk.choice == 0:
+            self._first.add(chunk)
+        else:
+            self._others.setdefault(chunk.choice, Choice()).add(chunk)
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        if chunk.model is not None:
+            self._model = chunk.model
+        if chunk.id is not None:
+            self._id = chunk.id
+        if chunk.warnings:
+            self._warnings.extend(chunk.warnings)
+        if chunk.extra:
+            merge_extra(self._extra, chunk.extra)
+        if chunk.lift is not None:
+            self._lift = chunk.lift
+
+    @property
+    def message(self) -> StreamingMessage:
+        """The first choice so far, with the values its text and arguments have now."""
+        first = self._first
+        pieces = self._source()
+        return StreamingMessage(
+            content=Growing(pieces, len(pieces), self._content_value(pieces)),
+            tool_calls=tuple(self._open_call(call) for call in self._shown()),
+            reasoning=Growing(first.reasoning, len(first.reasoning)),
+            refusal=Growing(first.refusal, len(first.refusal)),
+        )
+
+    @property
+    def error(self) -> str | None:
+        """What is wrong with the text so far; `finish` raises it."""
+        self._content_value(self._source())
+        return self._output.error if self._output is not None else None
+
+    def stop(self) -> None:
+        """Give the answer up."""
+        self._reset(Snapshot())
+        self.state = "idle"
+
+    def fail(self, error: SlipformError) -> SlipformError:
+        """The transport or the vendor failed: forget the answer, and give the error back to be raised."""
+        self.state = "error"
+        self.stop()
+        return error
+
+    def finish(self, *, check: bool = True) -> ModelResponse:
+        """The whole answer. With `check`, a text that is not JSON or does not match its schema is raised."""
+        if self.state != "streaming":
+            raise RuntimeError(f"The reducer is {self.state}; call start() first.")
+        self.state = "committing"
+        try:
+            return self._commit(check)
+        except SlipformError:
+            self.state = "error"
+            raise
+        finally:
+            self.stop()
+
+    def _reset(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._first = Choice()
+        self._others: dict[int, Choice] = {}
+        self._warnings: list[ModelWarning] = []
+        self._extra: dict[str, Any] = {}
+        self._channels: dict[int, Channel] = {}
+        self._usage = self._model = self._id = self._lift = self._output = None
+
+    def _source(self) -> list[str]:
+        """The pieces that hold the answer: the reserved tool's arguments if it was called, else the content."""
+        output = self._output_call()
+        return self._first.text if output is None else output.pieces
+
+    def _output_call(self) -> OpenCall | None:
+        if not self._snapshot.emulated:
+            return None
+        return next((call for call in self._first.calls.calls if call.name == RESERVED_TOOL), None)
+
+    def _shown(self, *, final: bool = False) -> list[OpenCall]:
+        """The calls of the caller's tools; on the tool channel one whose name is still unknown may be the answer."""
+        calls = self._first.calls.calls
+        if not self._snapshot.emulated:
+            return calls
+        hidden = (RESERVED_TOOL,) if final else (None, RESERVED_TOOL)
+        return [call for call in calls if call.name not in hidden]
+
+    def _content_value(self, pieces: list[str]) -> Any:
+        # On the tool channel text may come before the call; it is the answer only if no call ever comes.
+        if self._snapshot.response_schema is None or (self._snapshot.emulated and self._output_call() is None):
+            return UNRESOLVED
+        return self._content().sync(pieces)
+
+    def _content(self) -> Channel:
+        if self._output is None:
+            self._output = self._channel(self._snapshot.response_schema or {}, deferred=False)
+            if self._lift is not None:
+                self._output.lift_with(self._lift)
+        return self._output
+
+    def _channel(self, schema: Mapping[str, Any], *, deferred: bool) -> Channel:
+        make, resolve = self._make_parser, self._resolve
+        if make is None or resolve is None:
+            own_parser, own_resolve = default_parser()
+            make, resolve = make or own_parser, resolve or own_resolve
+        return Channel(schema, make(), resolve, deferred)
+
+    def _call_channel(self, call: OpenCall) -> Channel | None:
+        known = self._channels.get(call.position)
+        name = call.name
+        if known is not None or name is None or name not in self._snapshot.tools:
+            return known
+        channel = self._channel(self._snapshot.tools[name], deferred=name in self._snapshot.deferred)
+        self._channels[call.position] = channel
+        return channel
+
+    def _open_call(self, call: OpenCall) -> StreamingCall:
+        channel = self._call_channel(call)
+        value = channel.sync(call.pieces) if channel is not None else UNRESOLVED
+        return StreamingCall(call.id, call.name, Growing(call.pieces, len(call.pieces), value))
+
+    def _commit(self, check: bool) -> ModelResponse:
+        first = self._first
+        refusal = "".join(first.refusal)
+        pieces, output = self._source(), self._output_call()
+        text = "".join(pieces)
+        calls = {id(call): self._closed(call, check) for call in self._shown(final=True)}
+        finish = settle_finish(first.finish or "unknown", bool(calls), refusal)
+        resolved, lift = UNRESOLVED, self._lift
+        if self._snapshot.response_schema is not None:
+            resolved = self._final_value(pieces, expected=check and not calls and finish == "stop")
+            if lift is not None and resolved is not UNRESOLVED:
+                text, lift = orjson.dumps(resolved).decode(), None
+        return ModelResponse(
+            text=text,
+            tool_calls=tuple(calls.values()),
+            reasoning="".join(first.reasoning),
+            refusal=refusal or None,
+            finish=finish,
+            raw_finish=first.raw_finish,
+            usage=self._usage or Usage(),
+            model=self._model,
+            id=self._id,
+            warnings=tuple(self._warnings),
+            extra=self._extra,
+            parts=first.parts(calls, output, text),
+            others=tuple(self._other(choice) for _, choice in sorted(self._others.items())),
+            content_resolved=resolved,
+            lift=lift,
+        )
+
+    def _closed(self, call: OpenCall, check: bool) -> ToolCall:
+        closed = call.close(self._id)
+        channel = self._call_channel(call)
+        if channel is None:
+            return closed
+        channel.close(call.pieces or ["{}"])
+        if channel.error is not None and check:
+            raise SchemaViolationError(
+                f"The arguments of the tool {closed.name} cannot be used: {channel.error}",
+                where=f"tool_calls[{call.position}].arguments",
+                details={"arguments": closed.arguments},
+            )
+        return replace(closed, arguments_resolved=channel.value)
+
+    def _final_value(self, pieces: list[str], *, expected: bool) -> Any:
+        if not any(piece.strip() for piece in pieces):
+            if expected:
+                raise EmptyAnswerError("The model gave back nothing", hint="Ask again.")
+            return UNRESOLVED
+        channel = self._content()
+        channel.close(pieces)
+        if channel.error is None:
+            return channel.value
+        if not expected:
+            return UNRESOLVED
+        kind = SchemaViolationError if channel.mismatch else JsonEnforcementError
+        raise kind(f"The answer cannot be used: {channel.error}", details={"text": "".join(pieces)})
+
+    def _other(self, choice: Choice) -> ModelResponse:
+        calls = {id(call): call.close(self._id) for call in choice.calls.calls}
+        refusal = "".join(choice.refusal)
+        return ModelResponse(
+            text="".join(choice.text),
+            tool_calls=tuple(calls.values()),
+            reasoning="".join(choice.reasoning),
+            refusal=refusal or None,
+            finish=settle_finish(choice.finish or "unknown", bool(calls), refusal),
+            raw_finish=choice.raw_finish,
+            model=self._model,
+            id=self._id,
+            parts=choice.parts(calls),
+        )
