@@ -1,55 +1,111 @@
-"""`provider/model` → the provider, and its own name for the model."""
+"""`provider/model` or an alias → who answers, and under what name."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from types import MappingProxyType
 
-from slipform.errors import UnknownModelError
+from slipform.errors import ConfigError, UnknownModelError
 from slipform.providers.base import Provider
+
+_NEAREST = 5
 
 
 class Router:
-    """Finds who answers for a model name; the first `/` splits the provider from the model.
+    """Finds the provider of a model. The first `/` splits the provider's name from its own name for the model.
 
-    >>> from slipform.providers.local import LocalProvider
-    >>> Router({"local": LocalProvider()}).resolve("local")[1]
-    'smollm2-135m'
+    ::
+
+        router = Router({"openai": openai}, aliases={"fast": "openai/gpt-6-luna"}, default="fast")
+        provider, upstream_model = router.resolve("fast")
     """
 
-    def __init__(self, providers: Mapping[str, Provider], default: str = "local") -> None:
-        self.providers = dict(providers)
-        self.default = default
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        aliases: Mapping[str, str] | None = None,
+        default: str | None = None,
+    ) -> None:
+        self._providers = dict(providers)
+        self._aliases = {name: _follow(name, aliases or {}) for name in aliases or {}}
+        for name, target in self._aliases.items():
+            self._check(f"model_aliases.{name}", target)
+        self._default = default
+        if default is not None:
+            self._check("default model", self._aliases.get(default, default))
 
-    def resolve(self, model: str | None) -> tuple[Provider, str]:
-        """The provider for a name, and the upstream's name for the model."""
-        name, _, upstream = (model or self.default).partition("/")
-        provider = self.providers.get(name)
-        if provider is None:
-            near = difflib.get_close_matches(name, self.providers, n=3, cutoff=0.4) or sorted(self.providers)
+    @property
+    def providers(self) -> Mapping[str, Provider]:
+        """The providers by name."""
+        return MappingProxyType(self._providers)
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """The aliases, each with the `provider/model` it ends at."""
+        return MappingProxyType(self._aliases)
+
+    def resolve(self, model: str | None = None) -> tuple[Provider, str]:
+        """The provider and its own name for the model; no name means the default model.
+
+        Raises `UnknownModelError`, which lists the nearest names.
+        """
+        name = model or self._default
+        if not name:
             raise UnknownModelError(
-                f"There is no provider {name!r} for the model {model!r}",
-                hint=f"Name a model as provider/model; did you mean: {', '.join(near)}?",
+                "No model was named and there is no default model", hint="Give one as `provider/model`."
             )
-        served = provider.models()
-        if not upstream and served:
-            return provider, served[0]
-        if served and upstream not in served:
-            raise UnknownModelError(
-                f"The provider {name!r} has no model {upstream!r}", hint=f"It serves: {', '.join(served)}."
-            )
+        full = self._aliases.get(name, name)
+        prefix, slash, upstream = full.partition("/")
+        provider = self._providers.get(prefix)
+        if not slash or provider is None or not upstream:
+            raise self._unknown(name, f"Unknown model {name!r}")
+        known = provider.models()
+        if known and upstream not in known:
+            raise self._unknown(name, f"The provider {prefix!r} serves no model {upstream!r}")
         return provider, upstream
 
-    def names(self) -> list[str]:
-        """All the model names that are known to work, as callers write them."""
-        return [f"{name}/{model}" for name, provider in self.providers.items() for model in provider.models()]
-
-    def warm(self) -> None:
-        """Let the default model's provider load what its first answer would otherwise wait for."""
-        provider, _ = self.resolve(None)
-        provider.warm()
+    def models(self) -> list[str]:
+        """Every name that is known to work: aliases, and the models that providers list."""
+        listed = [f"{name}/{model}" for name, provider in self._providers.items() for model in provider.models()]
+        return [*self._aliases, *listed]
 
     def close(self) -> None:
-        """Close all providers."""
-        for provider in self.providers.values():
+        """Close every provider."""
+        for provider in self._providers.values():
             provider.close()
+
+    def _check(self, where: str, target: str) -> None:
+        prefix, slash, upstream = target.partition("/")
+        if not slash or not upstream or prefix not in self._providers:
+            raise ConfigError(
+                f"{target!r} is not a `provider/model` of a known provider",
+                where=where,
+                hint=f"The providers are: {', '.join(sorted(self._providers)) or 'none'}.",
+            )
+
+    def _unknown(self, name: str, message: str) -> UnknownModelError:
+        prefix, _, rest = name.partition("/")
+        near = difflib.get_close_matches(name, self.models(), n=_NEAREST)
+        for provider in difflib.get_close_matches(prefix, list(self._providers), n=2):
+            near.append(f"{provider}/{rest or '<model>'}")
+        near += [known for known in self.models() if known.endswith(f"/{name}")]
+        near = [candidate for candidate in dict.fromkeys(near) if candidate != name][:_NEAREST]
+        if near:
+            hint = f"Did you mean {', '.join(near)}?"
+        else:
+            hint = f"Name it as `provider/model`; the providers are: {', '.join(sorted(self._providers)) or 'none'}."
+        return UnknownModelError(message, hint=hint, details={"model": name, "nearest": near})
+
+
+def _follow(name: str, aliases: Mapping[str, str]) -> str:
+    seen = [name]
+    target = aliases[name]
+    while target in aliases:
+        if target in seen:
+            raise ConfigError(
+                f"The alias goes in a circle: {' → '.join([*seen, target])}", where=f"model_aliases.{name}"
+            )
+        seen.append(target)
+        target = aliases[target]
+    return target

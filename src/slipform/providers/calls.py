@@ -1,0 +1,239 @@
+"""One call, without I/O: generators that say what to send, read, wait for and hand out.
+
+The drivers in `http.py` do what these generators ask, one blocking, one async; so retries, downgrades, time limits and
+errors are written once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from slipform.codecs.base import StreamDecoder
+from slipform.errors import SlipformError, UpstreamError, UpstreamTimeout
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
+from slipform.providers import retry
+from slipform.providers.chunking import as_chunks
+from slipform.providers.endpoint import Endpoint, Prepared, logger
+from slipform.providers.transport import ByteStream, HttpRequest, Limit, Timeouts, TransportFault
+
+_ERROR_BODY = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Send this, and come back with the answer's head."""
+
+    request: HttpRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Come back with the next bytes of the answer's body; none at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Come back after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Hand these chunks to the caller."""
+
+    chunks: Sequence[CompletionChunk]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Hand this answer to the caller."""
+
+    response: ModelResponse
+
+
+Effect: TypeAlias = Open | Read | Sleep | Emit | Finish
+Steps: TypeAlias = Generator[Effect, Any, None]
+_READ = Read()
+
+
+def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
+    """The steps of a whole answer."""
+    prepared, head = yield from _exchange(endpoint, request, streamed=False)
+    body = yield from _whole(endpoint, prepared)
+    try:
+        response = prepared.codec.decode_response(body, prepared.encoded)
+    except SlipformError as error:
+        prepared.annotate(error, head.headers)
+        raise
+    if prepared.warnings:
+        response = dataclasses.replace(response, warnings=_merge(prepared.warnings, response.warnings))
+    yield Finish(response)
+
+
+def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
+    """The steps of a streamed answer. Nothing is repeated from the moment its head has arrived."""
+    prepared, head = yield from _exchange(endpoint, request, streamed=True)
+    try:
+        if head.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
+            # The server took no notice of `stream`, or has an error to tell.
+            body = yield from _whole(endpoint, prepared)
+            response = prepared.codec.decode_response(body, prepared.encoded)
+            yield Emit(_warned(list(as_chunks(response)), prepared.warnings))
+        else:
+            yield from _pieces(endpoint, prepared)
+    except SlipformError as error:
+        prepared.annotate(error, head.headers)
+        raise
+
+
+def _pieces(endpoint: Endpoint, prepared: Prepared) -> Steps:
+    decoder = prepared.codec.decode_stream(prepared.encoded)
+    warnings = prepared.warnings
+    data = b"-"
+    while data:
+        try:
+            data = yield _READ
+        except TransportFault as fault:
+            if fault.limit is not None:
+                raise _broken(endpoint, prepared, fault) from fault
+            chunks = _finish_cut(decoder, fault)
+            data = b""
+        else:
+            chunks = decoder.feed(data) if data else decoder.finish()
+        if chunks:
+            yield Emit(_warned(chunks, warnings))
+            warnings = ()
+
+
+def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[CompletionChunk]:
+    """A cut after the stream's own terminator harms nobody; before it the decoder says what is missing."""
+    try:
+        return decoder.finish()
+    except SlipformError as error:
+        error.details.setdefault("cause", fault.message)
+        raise error from fault
+
+
+def _exchange(
+    endpoint: Endpoint, request: ModelRequest, *, streamed: bool
+) -> Generator[Effect, Any, tuple[Prepared, ByteStream]]:
+    """Send until the vendor answers with success; raises what stands in the way."""
+    total = endpoint.timeouts.total
+    deadline = None if total is None else endpoint.clock() + total
+    attempt = 0
+    taught = False
+    while True:
+        prepared = endpoint.prepare(request, streamed=streamed)
+        asked = None
+        try:
+            head: ByteStream = yield Open(prepared.http(_left(endpoint, deadline)))
+        except TransportFault as fault:
+            error = _broken(endpoint, prepared, fault)
+            if not retry.after_fault(fault):
+                raise error from fault
+        else:
+            if 200 <= head.status < 300:
+                return prepared, head
+            error = yield from _refusal(prepared, head)
+            if head.status in (400, 422) and not taught and endpoint.learn(error, request, prepared):
+                taught = True
+                continue
+            if not retry.after_status(head.status, head.headers, error):
+                raise error
+            asked = retry.asked_wait(head.headers, error)
+        pause = endpoint.retries.pause(attempt, asked)
+        if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
+            error.details["attempts"] = attempt + 1
+            raise error
+        attempt += 1
+        logger.info("%s: %s; repeat %d in %.2f s", error.where, type(error).__name__, attempt, pause)
+        yield Sleep(pause)
+
+
+def _refusal(prepared: Prepared, head: ByteStream) -> Generator[Effect, Any, UpstreamError]:
+    body = bytearray()
+    try:
+        while len(body) < _ERROR_BODY:
+            data = yield _READ
+            if not data:
+                break
+            body += data
+    except TransportFault:
+        pass  # the status says enough
+    if head.status < 400:
+        error = UpstreamError(
+            f"The address answers with status {head.status} instead of an answer",
+            hint="Redirects are not followed, so that keys stay where they belong: set the final `base_url`.",
+            status=head.status,
+        )
+    else:
+        error = prepared.codec.decode_error(head.status, head.headers, bytes(body))
+    if error.status is None:
+        error.status = head.status
+    if error.retry_after is None:
+        error.retry_after = retry.asked_wait(head.headers)
+    prepared.annotate(error, head.headers)
+    return error
+
+
+def _whole(endpoint: Endpoint, prepared: Prepared) -> Generator[Effect, Any, bytes]:
+    parts: list[bytes] = []
+    try:
+        while data := (yield _READ):
+            parts.append(data)
+    except TransportFault as fault:
+        raise _broken(endpoint, prepared, fault) from fault
+    return b"".join(parts)
+
+
+def _left(endpoint: Endpoint, deadline: float | None) -> Timeouts:
+    if deadline is None:
+        return endpoint.timeouts
+    return dataclasses.replace(endpoint.timeouts, total=max(0.001, deadline - endpoint.clock()))
+
+
+_WHAT_RAN_OUT: dict[Limit, str] = {
+    "connect": "No connection within {0:g} s",
+    "first_byte": "No answer within {0:g} s",
+    "between_chunks": "The answer stopped for {0:g} s",
+    "total": "No complete answer within {0:g} s",
+}
+
+
+def _broken(endpoint: Endpoint, prepared: Prepared, fault: TransportFault) -> UpstreamError:
+    details = {"phase": fault.phase}
+    if fault.limit is not None:
+        seconds = getattr(endpoint.timeouts, fault.limit) or 0.0
+        error: UpstreamError = UpstreamTimeout(
+            _WHAT_RAN_OUT[fault.limit].format(seconds),
+            hint=f"Raise the time limit `{fault.limit}` if the model needs longer.",
+            details={**details, "limit": fault.limit},
+        )
+    elif fault.unsent:
+        error = UpstreamError(
+            f"Cannot connect: {fault.message}", hint="Check `base_url` and the network.", details=details
+        )
+    else:
+        error = UpstreamError(
+            f"The connection broke: {fault.message}",
+            hint="The request was not repeated, because the vendor may have acted on it.",
+            details=details,
+        )
+    prepared.annotate(error)
+    return error
+
+
+def _merge(ours: Sequence[ModelWarning], theirs: Sequence[ModelWarning]) -> tuple[ModelWarning, ...]:
+    return tuple(dict.fromkeys((*ours, *theirs)))
+
+
+def _warned(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning]) -> Sequence[CompletionChunk]:
+    """The chunks, with the call's warnings on the first of them."""
+    if not warnings:
+        return chunks
+    first, *rest = chunks
+    return [dataclasses.replace(first, warnings=_merge(warnings, first.warnings)), *rest]

@@ -1,0 +1,148 @@
+"""One vendor at one address: which codec speaks to it, how a request is dressed for it, what it has taught."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from slipform.codecs.base import Capabilities, Codec, EncodedRequest
+from slipform.errors import SlipformError, UpstreamError
+from slipform.ir import ModelRequest, ModelWarning
+from slipform.providers import lessons
+from slipform.providers.auth import Authorised, authorise
+from slipform.providers.catalog import Vendor
+from slipform.providers.codecs_by_name import CodecFactory
+from slipform.providers.lessons import LessonStore
+from slipform.providers.retry import Retries
+from slipform.providers.secrets import Secret, scrub_error
+from slipform.providers.transport import HttpRequest, Timeouts
+
+logger = logging.getLogger("slipform.providers")
+
+_CODECS_KEPT = 256
+_REQUEST_ID = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One attempt at a request: the codec that spelled it, and what it takes to read the answer."""
+
+    model: str
+    provider: str
+    codec: Codec
+    encoded: EncodedRequest
+    capabilities: Capabilities
+    authorised: Authorised
+    streamed: bool
+    warnings: tuple[ModelWarning, ...] = ()
+
+    def http(self, timeouts: Timeouts) -> HttpRequest:
+        """The request for the transport."""
+        sent = self.authorised
+        return HttpRequest(sent.url, sent.headers, self.encoded.body, timeouts, self.streamed)
+
+    def annotate(self, error: SlipformError, headers: Mapping[str, str] | None = None) -> SlipformError:
+        """The error with the call it belongs to, and without any key in it."""
+        error.details.setdefault("provider", self.provider)
+        error.details.setdefault("model", self.model)
+        for name in _REQUEST_ID:
+            if headers is not None and headers.get(name):
+                error.details.setdefault("request_id", headers[name])
+                break
+        if error.where is None:
+            error.where = f"{self.provider}/{self.model}"
+        scrub_error(error, self.authorised.secrets)
+        return error
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Everything about a vendor's address but the network."""
+
+    vendor: Vendor
+    make_codec: CodecFactory
+    store: LessonStore
+    name: str
+    base_url: str | None = None
+    api_key: Secret | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    retries: Retries = field(default_factory=Retries)
+    clock: Callable[[], float] = time.monotonic
+    codecs: dict[Capabilities, Codec] = field(default_factory=dict, repr=False)
+
+    def capabilities(self, model: str, request: ModelRequest | None = None) -> Capabilities:
+        """What the model can do here, less what it was learned not to do (with this request's schema)."""
+        return lessons.downgrade(self.vendor.capabilities(model), self._lessons(model, request))
+
+    def codec(self, model: str, capabilities: Capabilities) -> Codec:
+        """The codec for these capabilities, made once: what `auto` means is settled here."""
+        made = self.codecs.get(capabilities)
+        if made is None:
+            if len(self.codecs) >= _CODECS_KEPT:
+                self.codecs.clear()
+            made = self.codecs[capabilities] = self.make_codec(capabilities)
+            logger.debug("%s/%s: codec %s, auto means %s", self.name, model, made.name, made.strategy.value)
+        return made
+
+    def prepare(self, request: ModelRequest, *, streamed: bool) -> Prepared:
+        """Spell, address and sign one attempt."""
+        learned = self._lessons(request.model, request)
+        capabilities = lessons.downgrade(self.vendor.capabilities(request.model), learned)
+        codec = self.codec(request.model, capabilities)
+        encoded = codec.encode_request(request, stream=streamed)
+        headers = {"content-type": "application/json", "accept": "*/*", "user-agent": "slipform"}
+        for source in (self.vendor.headers, encoded.headers, self.headers):
+            headers.update((name.lower(), value) for name, value in source.items())
+        authorised = authorise(
+            self.vendor,
+            url=self.url() + self.vendor.path(encoded.path, self.settings),
+            headers=headers,
+            body=encoded.body,
+            key=self.api_key,
+            settings=self.settings,
+            now=datetime.now(UTC),
+        )
+        said = [lessons.lesson_warning(lesson, request.model) for lesson in sorted(learned) if "use_" not in lesson]
+        return Prepared(
+            model=request.model,
+            provider=self.name,
+            codec=codec,
+            encoded=encoded,
+            capabilities=capabilities,
+            authorised=authorised,
+            streamed=streamed,
+            warnings=(*encoded.warnings, *said),
+        )
+
+    def url(self) -> str:
+        """The base URL, read anew for each call since parts of it may come from the environment."""
+        return self.vendor.url(self.base_url, self.settings)
+
+    def learn(self, error: UpstreamError, request: ModelRequest, prepared: Prepared) -> bool:
+        """Remember what a refusal of the request teaches; True when repeating it is worthwhile."""
+        text = f"{error.message} {error.details.get('param') or ''} {error.details.get('code') or ''}"
+        taught = lessons.learn(text, request, prepared.capabilities)
+        if taught is None:
+            return False
+        lesson, about_schema = taught
+        key = lessons.schema_key(self.url(), request.model, request) if about_schema else None
+        self.store.add(key or lessons.model_key(self.url(), request.model), lesson)
+        logger.warning(
+            "%s/%s refused the request; learned %s%s",
+            self.name,
+            request.model,
+            lesson,
+            " for this schema" if about_schema else "",
+        )
+        return True
+
+    def _lessons(self, model: str, request: ModelRequest | None) -> frozenset[str]:
+        url = self.url()
+        learned = self.store.get(lessons.model_key(url, model))
+        key = lessons.schema_key(url, model, request) if request is not None else None
+        return learned | self.store.get(key) if key else learned

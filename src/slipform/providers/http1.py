@@ -1,0 +1,193 @@
+"""HTTP/1.1 as bytes: spelling a request, reading an answer split anywhere. No I/O."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Literal
+
+_HEAD_LIMIT = 1 << 18
+_LINE_LIMIT = 1 << 16
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: |\r|$)")
+_BREAK = re.compile(rb"\r?\n\r?\n")
+
+
+class ProtocolError(Exception):
+    """The bytes are not an HTTP answer, or not a complete one."""
+
+
+def spell_request(method: str, target: str, host: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    r"""The bytes of a request.
+
+    >>> spell_request("POST", "/x", "a", {}, b"{}")
+    b'POST /x HTTP/1.1\r\nhost: a\r\naccept-encoding: identity\r\ncontent-length: 2\r\n\r\n{}'
+    """
+    lines = [f"{method} {target} HTTP/1.1", f"host: {host}", "accept-encoding: identity"]
+    for name, value in headers.items():
+        if not name.isascii() or any(c in "\r\n\0" for c in name + value) or ":" in name:
+            raise ProtocolError(f"The header {name!r} cannot be sent: it holds a line break or the like")
+        lines.append(f"{name}: {value}")
+    lines += [f"content-length: {len(body)}", "", ""]
+    return "\r\n".join(lines).encode("latin-1", "replace") + body
+
+
+class AnswerReader:
+    r"""Reads one answer. `feed` it what arrives (nothing at the end of the connection), `take` what it holds.
+
+    >>> reader = AnswerReader()
+    >>> reader.feed(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+    >>> reader.status, reader.take(), reader.take(), reader.reusable
+    (200, b'hi', b'', True)
+    """
+
+    __slots__ = ("_body", "_buffer", "_ended", "_left", "_state", "_unzip", "headers", "status")
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._buffer = b""
+        self._state: Literal["head", "fixed", "size", "data", "gap", "trailer", "open", "done"] = "head"
+        self._left = 0
+        self._body: list[bytes] = []
+        self._unzip: zlib._Decompress | None = None
+        self._ended = False
+
+    @property
+    def has_head(self) -> bool:
+        """Whether status and headers are known."""
+        return self._state != "head"
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the connection can carry another request: the answer is complete and its end was announced."""
+        return self._state == "done" and not self._ended and not self._buffer and self._keeps()
+
+    def feed(self, data: bytes) -> None:
+        """Take in what arrived; no bytes mean that the connection has ended."""
+        if not data:
+            self._ended = True
+            if self._state == "open":
+                self._state = "done"
+            elif self._state != "done":
+                when = "in the middle of the answer" if self.has_head else "without an answer"
+                raise ProtocolError(f"the server closed the connection {when}")
+            return
+        self._buffer = self._buffer + data if self._buffer else data
+        while self._step():
+            pass
+
+    def take(self) -> bytes | None:
+        """The body bytes at hand; empty at the body's end, None when more must be fed first."""
+        if self._body:
+            data = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+            self._body.clear()
+            if self._unzip is None:
+                return data
+            try:
+                plain = self._unzip.decompress(data)
+            except zlib.error as error:
+                raise ProtocolError(f"the answer's compression is broken: {error}") from error
+            return plain or self.take()
+        return b"" if self._state == "done" else None
+
+    def _step(self) -> bool:
+        """Move on by one state if the buffer allows it."""
+        state = self._state
+        if state == "head":
+            return self._read_head()
+        if state in ("fixed", "data"):
+            return self._read_counted()
+        if state == "open":
+            self._body.append(self._buffer)
+            self._buffer = b""
+            return False
+        if state == "done":
+            return False
+        line = self._line()
+        if line is None:
+            return False
+        if state == "size":
+            self._read_size(line)
+        elif state == "gap":
+            if line:
+                raise ProtocolError("a chunk is longer than it says")
+            self._state = "size"
+        elif not line:
+            self._state = "done"
+        return True
+
+    def _line(self) -> bytes | None:
+        line, found, rest = self._buffer.partition(b"\n")
+        if not found:
+            if len(line) > _LINE_LIMIT:
+                raise ProtocolError("a line of the answer is too long")
+            return None
+        self._buffer = rest
+        return line.rstrip(b"\r")
+
+    def _read_size(self, line: bytes) -> None:
+        try:
+            self._left = int(line.partition(b";")[0], 16)
+        except ValueError:
+            raise ProtocolError("a chunk has no size") from None
+        if self._left < 0:
+            raise ProtocolError("a chunk has a negative size")
+        self._state = "data" if self._left else "trailer"
+
+    def _read_counted(self) -> bool:
+        if not self._buffer:
+            return False
+        piece, self._buffer = self._buffer[: self._left], self._buffer[self._left :]
+        self._left -= len(piece)
+        self._body.append(piece)
+        if self._left:
+            return False
+        self._state = "done" if self._state == "fixed" else "gap"
+        return True
+
+    def _read_head(self) -> bool:
+        if not self._buffer.startswith(b"HTTP/1."[: len(self._buffer)]):
+            raise ProtocolError("what came back is not HTTP/1.1")
+        found = _BREAK.search(self._buffer)
+        if found is None:
+            if len(self._buffer) > _HEAD_LIMIT:
+                raise ProtocolError("the head of the answer is too long")
+            return False
+        first, *lines = self._buffer[: found.start()].split(b"\n")
+        self._buffer = self._buffer[found.end() :]
+        status = _STATUS.match(first)
+        if status is None:
+            raise ProtocolError("what came back is not HTTP/1.1")
+        self.status = int(status[1])
+        if 100 <= self.status < 200:
+            return True  # an interim answer; the real one follows
+        self.headers = {}
+        for line in lines:
+            name, colon, value = line.decode("latin-1").partition(":")
+            if not colon:
+                raise ProtocolError("a header of the answer has no colon")
+            key, text = name.strip().lower(), value.strip()
+            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+        self._begin_body()
+        return True
+
+    def _begin_body(self) -> None:
+        if self.headers.get("content-encoding", "identity").lower() in ("gzip", "deflate", "x-gzip"):
+            self._unzip = zlib.decompressobj(wbits=47)
+        if self.status in (204, 304):
+            self._state = "done"
+        elif "chunked" in self.headers.get("transfer-encoding", "").lower():
+            self._state = "size"
+        elif "content-length" in self.headers:
+            try:
+                self._left = int(self.headers["content-length"].partition(",")[0])
+            except ValueError:
+                raise ProtocolError("the answer's length is not a number") from None
+            self._state = "fixed" if self._left > 0 else "done"
+        else:
+            self._state = "open"
+
+    def _keeps(self) -> bool:
+        framed = "transfer-encoding" in self.headers or "content-length" in self.headers or self.status in (204, 304)
+        return framed and "close" not in self.headers.get("connection", "").lower()

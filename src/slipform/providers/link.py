@@ -1,0 +1,176 @@
+"""One connection to one server, without I/O: generators that say which bytes to send and when to receive.
+
+A generator yields bytes to be sent, or None to be given what arrives (nothing at the end of the connection).
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from slipform.providers.http1 import AnswerReader, ProtocolError, spell_request
+from slipform.providers.transport import HttpRequest
+
+Result = TypeVar("Result")
+Talk: TypeAlias = Generator[bytes | None, bytes, Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request goes: the server, and the proxy on the way to it if there is one."""
+
+    secure: bool
+    host: str
+    port: int
+    proxy: tuple[str, int] | None = None
+    proxy_login: str | None = None
+
+    @property
+    def dialled(self) -> tuple[str, int]:
+        """The address to connect to."""
+        return self.proxy or (self.host, self.port)
+
+    @property
+    def authority(self) -> str:
+        """The `host` header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"Place({self.authority})"
+
+
+def find_place(url: str, proxies: Mapping[str, str]) -> tuple[Place, str]:
+    """The place of a URL, and the target to ask for there; `proxies` are by scheme, as the environment names them.
+
+    >>> find_place("http://a:81/x?y=1", {})
+    (Place(a:81), '/x?y=1')
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ProtocolError("the address must begin with http:// or https://")
+    secure = parts.scheme == "https"
+    host, port = parts.hostname, parts.port or (443 if secure else 80)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    proxy = proxies.get(parts.scheme)
+    if not proxy:
+        return Place(secure, host, port), target
+    via = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    login = None
+    if via.username is not None:
+        login = f"{unquote(via.username)}:{unquote(via.password or '')}"
+    place = Place(secure, host, port, (via.hostname or "", via.port or 80), login)
+    # An https request goes through a tunnel; the proxy itself is asked for a whole http address.
+    return place, target if secure else f"http://{place.authority}{target}"
+
+
+class Link:
+    """The bytes' side of a connection: TLS when the place is secure, then HTTP/1.1."""
+
+    __slots__ = ("_in", "_out", "_tls", "place", "reader")
+
+    def __init__(self, place: Place, context: ssl.SSLContext | None) -> None:
+        self.place = place
+        self.reader = AnswerReader()
+        self._in = ssl.MemoryBIO()
+        self._out = ssl.MemoryBIO()
+        self._tls: ssl.SSLObject | None = None
+        if place.secure and context is not None:
+            self._tls = context.wrap_bio(self._in, self._out, server_hostname=place.host)
+
+    def greet(self) -> Talk[None]:
+        """What comes before the first request: the proxy's tunnel and the TLS handshake."""
+        if self.place.proxy is not None and self.place.secure:
+            yield from self._tunnel()
+        if self._tls is None:
+            return
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                yield from self._flush()
+                data = yield None
+                if data:
+                    self._in.write(data)
+                else:
+                    self._in.write_eof()
+            else:
+                yield from self._flush()
+                return
+
+    def ask(self, request: HttpRequest, target: str) -> Talk[None]:
+        """Send the request."""
+        self.reader = AnswerReader()
+        headers = request.headers
+        if self.place.proxy is not None and not self.place.secure:
+            headers = {**headers, **self._proxy_headers()}
+        data = spell_request(request.method, target, self.place.authority, headers, request.body)
+        if self._tls is None:
+            yield data
+        else:
+            self._tls.write(data)
+            yield from self._flush()
+
+    def head(self) -> Talk[None]:
+        """Receive until status and headers are known."""
+        while not self.reader.has_head:
+            yield from self._receive()
+
+    def more(self) -> Talk[bytes]:
+        """The next bytes of the body; empty at its end."""
+        while True:
+            data = self.reader.take()
+            if data is not None:
+                return data
+            yield from self._receive()
+
+    def _receive(self) -> Talk[None]:
+        data = yield None
+        if self._tls is None:
+            self.reader.feed(data)
+            return
+        if data:
+            self._in.write(data)
+        else:
+            self._in.write_eof()
+        while True:
+            try:
+                plain = self._tls.read(1 << 16)
+            except ssl.SSLWantReadError:
+                break
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                plain = b""
+            self.reader.feed(plain)
+            if not plain:
+                return
+        yield from self._flush()
+
+    def _flush(self) -> Talk[None]:
+        if self._out.pending:
+            yield self._out.read()
+
+    def _tunnel(self) -> Talk[None]:
+        yield (
+            f"CONNECT {self.place.host}:{self.place.port} HTTP/1.1\r\nhost: {self.place.host}:{self.place.port}\r\n"
+            + "".join(f"{name}: {value}\r\n" for name, value in self._proxy_headers().items())
+            + "\r\n"
+        ).encode()
+        seen = b""
+        while b"\r\n\r\n" not in seen:
+            data = yield None
+            seen += data
+            if not data or len(seen) > 1 << 16:
+                raise ProtocolError("the proxy gave no answer")
+        status = seen.split(b" ", 2)[1:2]
+        if status != [b"200"]:
+            line = seen.split(b"\r\n", 1)[0][:80].decode("latin-1")
+            raise ProtocolError(f"the proxy refused the connection: {line}")
+
+    def _proxy_headers(self) -> dict[str, str]:
+        if self.place.proxy_login is None:
+            return {}
+        return {"proxy-authorization": f"Basic {base64.b64encode(self.place.proxy_login.encode()).decode()}"}

@@ -1,0 +1,112 @@
+"""`FakeModel`: a scripted model in the same process, for unit tests that need no network."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from slipform.codecs.base import Capabilities
+from slipform.errors import ConfigError
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.providers.chunking import as_chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A stream that fails after so many chunks; asked for whole, it fails at once."""
+
+    content: str | ModelResponse
+    error: Exception
+    after: int = 1
+
+
+Turn: TypeAlias = str | ModelResponse | Exception | Interrupted
+
+
+class FakeModel:
+    """A provider whose answers are scripted. It also remembers what it was asked.
+
+    Each call takes the next turn of the script; the last turn also serves all calls after it. A turn is a text, a
+    `ModelResponse`, an exception to raise or an `Interrupted` stream; a function from the request to a turn can stand
+    for the list. Streams are cut into pieces of `chunk_size` characters.
+
+    >>> model = FakeModel(["not JSON", '{"name": "Ada"}'])
+    >>> [model.complete(ModelRequest("any", ())).text for _ in range(2)]
+    ['not JSON', '{"name": "Ada"}']
+    """
+
+    def __init__(
+        self,
+        script: Sequence[Turn] | Callable[[ModelRequest], Turn],
+        *,
+        name: str = "fake",
+        chunk_size: int = 4,
+        capabilities: Capabilities | None = None,
+        models: Sequence[str] = (),
+    ) -> None:
+        if not callable(script) and not script:
+            raise ConfigError("A fake model needs a script of at least one turn")
+        self.name = name
+        self.requests: list[ModelRequest] = []
+        """Everything it was asked, in order."""
+        self.closed = False
+        self._script = script if callable(script) else list(script)
+        self._chunk_size = chunk_size
+        self._capabilities = capabilities or Capabilities()
+        self._models = list(models)
+        self._lock = threading.Lock()
+
+    def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 — the same for every model
+        """What was given; nothing by default, so that everything goes through the prompt."""
+        return self._capabilities
+
+    def models(self) -> list[str]:
+        """What was given; empty when any name goes."""
+        return list(self._models)
+
+    def complete(self, request: ModelRequest) -> ModelResponse:
+        """The next turn, whole."""
+        turn = self._next(request)
+        if isinstance(turn, Exception):
+            raise turn
+        if isinstance(turn, Interrupted):
+            raise turn.error
+        return _response(turn)
+
+    def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
+        """The next turn, in pieces."""
+        turn = self._next(request)
+        if isinstance(turn, Exception):
+            raise turn
+        if isinstance(turn, Interrupted):
+            chunks = list(as_chunks(_response(turn.content), self._chunk_size))
+            yield from chunks[: turn.after]
+            raise turn.error
+        yield from as_chunks(_response(turn), self._chunk_size)
+
+    async def complete_async(self, request: ModelRequest) -> ModelResponse:
+        """The next turn, whole."""
+        return self.complete(request)
+
+    async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
+        """The next turn, in pieces."""
+        for chunk in self.stream(request):
+            yield chunk
+
+    def close(self) -> None:
+        """Remember that it was closed."""
+        self.closed = True
+
+    def _next(self, request: ModelRequest) -> Turn:
+        with self._lock:
+            self.requests.append(request)
+            asked = len(self.requests)
+        if callable(self._script):
+            return self._script(request)
+        return self._script[min(asked, len(self._script)) - 1]
+
+
+def _response(turn: str | ModelResponse) -> ModelResponse:
+    return ModelResponse(text=turn) if isinstance(turn, str) else turn

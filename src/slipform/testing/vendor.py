@@ -1,0 +1,252 @@
+"""`FakeVendor`: a scripted vendor on loopback, real HTTP from end to end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from slipform.errors import ConfigError
+from slipform.testing.shapes import SHAPES, Api, Shape
+from slipform.testing.steps import Answer, Raw, Step
+
+_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 429: "Too Many Requests", 500: "Internal Server Error"}
+
+
+@dataclass(slots=True)
+class Received:
+    """A request as it arrived."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    connection: int
+    """Which connection brought it, counted from 1."""
+    answered: bool = field(default=False)
+    """Whether the whole of the script's step was sent."""
+    aborted: bool = field(default=False)
+    """Whether the client went away before that."""
+
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+class FakeVendor:
+    """A vendor that does what its script says, on a free port of the loopback address.
+
+    Each request takes the next step of the script; the last step also serves all that come after. A step is a text (an
+    answer), a `ModelResponse`, an `Answer` or a `Raw`; a function from `Received` to a step can stand for the list.
+
+    >>> with FakeVendor(["Hello"]) as vendor:
+    ...     vendor.base_url.startswith("http://127.0.0.1:")
+    True
+    """
+
+    def __init__(self, script: Sequence[Step] | Callable[[Received], Step], *, api: Api = "openai") -> None:
+        if not callable(script) and not script:
+            raise ConfigError("A fake vendor needs a script of at least one step")
+        self._script = script if callable(script) else list(script)
+        self._shape = SHAPES[api]
+        self.requests: list[Received] = []
+        """Everything that was asked, in order."""
+        self.connections_made = 0
+        """How many connections were opened in all."""
+        self._open: set[_Peer] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        self._port = 0
+
+    @property
+    def base_url(self) -> str:
+        """What to give a client of this API as its base URL."""
+        return f"http://127.0.0.1:{self._port}{self._shape.prefix}"
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open now."""
+        return len(self._open)
+
+    def wait_until(self, condition: Callable[[FakeVendor], bool], timeout: float = 5.0) -> bool:
+        """Wait for something to become true of the vendor; False when it does not in time."""
+        end = time.monotonic() + timeout
+        while not condition(self):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.002)
+        return True
+
+    def __enter__(self) -> Self:
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="fake-vendor", daemon=True)
+        self._thread.start()
+        started.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _run(self, started: threading.Event) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        server = loop.run_until_complete(loop.create_server(lambda: _Peer(self, loop), "127.0.0.1", 0, backlog=1024))
+        self._port = server.sockets[0].getsockname()[1]
+        started.set()
+        try:
+            loop.run_forever()
+        finally:
+            server.close()
+            loop.run_until_complete(_finish(list(self._open)))
+            loop.close()
+
+    def _next(self, received: Received) -> Raw:
+        self.requests.append(received)
+        if callable(self._script):
+            step = self._script(received)
+        else:
+            step = self._script[min(len(self.requests), len(self._script)) - 1]
+        return _spell(step, received, self._shape)
+
+
+async def _finish(peers: Sequence[_Peer]) -> None:
+    for peer in peers:
+        peer.abort()
+    tasks = [peer.task for peer in peers if peer.task is not None]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.sleep(0)
+
+
+def _spell(step: Step, received: Received, shape: Shape) -> Raw:
+    if isinstance(step, Raw):
+        return step
+    answer = step if isinstance(step, Answer) else Answer(step)
+    try:
+        body = received.json()
+    except ValueError:
+        body = {}
+    if shape.streamed(received.path, body if isinstance(body, dict) else {}):
+        pieces = tuple(shape.events(answer.response, answer.chunk_size))
+        kind, chunked = "text/event-stream", True
+    else:
+        whole = json.dumps(shape.whole(answer.response)).encode()
+        # Paced or cut, even a whole answer has to come in pieces.
+        size = max(1, len(whole) // 8) if answer.pace or answer.cut_after is not None else len(whole)
+        pieces = tuple(whole[start : start + size] for start in range(0, len(whole), size))
+        kind, chunked = "application/json", False
+    return Raw(
+        pieces=pieces,
+        headers={"content-type": kind, "x-request-id": "req_fake", **answer.headers},
+        latency=answer.latency,
+        pace=answer.pace,
+        cut_after=answer.cut_after,
+        ending=answer.ending,
+        chunked=chunked,
+    )
+
+
+class _Peer(asyncio.Protocol):
+    """One connection of a client."""
+
+    def __init__(self, vendor: FakeVendor, loop: asyncio.AbstractEventLoop) -> None:
+        self._vendor = vendor
+        self._loop = loop
+        self._buffer = b""
+        self._number = 0
+        self._transport: asyncio.Transport | None = None
+        self._current: Received | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.Transport):
+            self._transport = transport
+        self._vendor.connections_made += 1
+        self._number = self._vendor.connections_made
+        self._vendor._open.add(self)  # noqa: SLF001 — a peer is a part of its vendor
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._read()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 — the protocol's signature
+        if self._current is not None and not self._current.answered:
+            self._current.aborted = True
+        if self.task is not None:
+            self.task.cancel()
+        self._vendor._open.discard(self)  # noqa: SLF001
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _read(self) -> None:
+        if self.task is not None:
+            return
+        head, found, rest = self._buffer.partition(b"\r\n\r\n")
+        if not found:
+            return
+        first, *lines = head.decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        length = int(headers.get("content-length", "0"))
+        if len(rest) < length:
+            return
+        self._buffer = rest[length:]
+        method, path, _ = first.split(" ", 2)
+        received = self._current = Received(method, path, headers, rest[:length], self._number)
+        step = self._vendor._next(received)  # noqa: SLF001
+        self.task = self._loop.create_task(self._play(step, received))
+
+    async def _play(self, step: Raw, received: Received) -> None:
+        if step.latency:
+            await asyncio.sleep(step.latency)
+        if not step.unframed:
+            self._write(_head(step))
+        sent = step.pieces if step.cut_after is None else step.pieces[: step.cut_after]
+        for index, piece in enumerate(sent):
+            if index and step.pace:
+                await asyncio.sleep(step.pace)
+            self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if step.chunked else piece)
+        if step.ending == "hang":
+            await self._loop.create_future()
+        received.answered = True
+        if step.ending == "clean" and step.cut_after is None:
+            if step.chunked:
+                self._write(b"0\r\n\r\n")
+            self.task = None
+            self._read()
+        else:
+            self._end(step)
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _end(self, step: Raw) -> None:
+        if self._transport is None:
+            return
+        if step.ending == "reset":
+            raw = self._transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+
+def _head(step: Raw) -> bytes:
+    headers = dict(step.headers)
+    if step.chunked:
+        headers["transfer-encoding"] = "chunked"
+    else:
+        headers["content-length"] = str(sum(len(piece) for piece in step.pieces))
+    lines = [f"HTTP/1.1 {step.status} {_REASONS.get(step.status, 'Status')}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
