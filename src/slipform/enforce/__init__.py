@@ -1,8 +1,31 @@
 """Make the answer fit."""
 
-from slipform.enforce.judge import Verdict, judge
-from slipform.enforce.loop import Outcome, Plan, Steps, enforce
+from slipform.enforce.fixes import Switches
+from slipform.enforce.judge import Standard, Verdict, judge
+from slipform.enforce.loads import loads, loads_report
+from slipform.enforce.loop import Budget, Formatter, Outcome, Plan, Steps, enforce
+from slipform.enforce.patch import Patched, patch
+from slipform.enforce.prompts import Wording
 from slipform.enforce.report import Attempt, Report
-from slipform.enforce.stream import LiveText, fold
+from slipform.enforce.stream import LiveText
 
-__all__ = ["Attempt", "LiveText", "Outcome", "Plan", "Report", "Steps", "Verdict", "enforce", "fold", "judge"]
+__all__ = [
+    "Attempt",
+    "Budget",
+    "Formatter",
+    "LiveText",
+    "Outcome",
+    "Patched",
+    "Plan",
+    "Report",
+    "Standard",
+    "Steps",
+    "Switches",
+    "Verdict",
+    "Wording",
+    "enforce",
+    "judge",
+    "loads",
+    "loads_report",
+    "patch",
+]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import orjson
 
+from slipform.enforce.fixes import Switches
+from slipform.enforce.hints import SchemaHint, lifted
+from slipform.enforce.patch import Patched, patch
 from slipform.errors import (
     EmptyAnswerError,
     EnforcementError,
@@ -15,9 +21,24 @@ from slipform.errors import (
     SchemaViolationError,
     TruncatedError,
 )
-from slipform.ir import RESERVED_TOOL, ModelResponse
+from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, ToolCall
 from slipform.schema import Schema, Violation
-from slipform.text.loads import load
+from slipform.text.loads import Loaded, load
+from slipform.text.repair_edits import Edit
+
+Validator: TypeAlias = Callable[[Any], str | None]
+"""A check of the caller's own: what is wrong with a valid value, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """What answers are held to: a schema for the content (or None for any text), and one for each tool's arguments."""
+
+    schema: Schema[Any] | None
+    tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
+    switches: Switches = field(default_factory=Switches)
+    repair: bool = True
+    validators: tuple[Validator, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,69 +48,167 @@ class Verdict:
     value: Any = None
     candidate: str = ""
     """The text that was judged: the value's JSON when there is one, else what the model wrote."""
+    repairs: tuple[Edit, ...] = ()
+    patched: Patched | None = None
     violations: tuple[Violation, ...] = ()
+    warnings: tuple[ModelWarning, ...] = ()
     error: EnforcementError | None = None
+    hopeless: bool = False
+    """Whether asking again is pointless: it was refused, or does not fit the token limit."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """The model's calls of the caller's tools, with their arguments mended."""
+    wrong_calls: Mapping[str, tuple[Violation, ...]] = field(default_factory=dict)
+    """What is wrong with the arguments of which call."""
 
     @property
     def ok(self) -> bool:
         """Whether there is a valid value."""
         return self.error is None
 
-    @property
-    def final(self) -> bool:
-        """Whether asking again is pointless: the answer is good, was refused, or will not fit the token limit."""
-        return self.ok or isinstance(self.error, RefusalError | TruncatedError)
 
+def judge(response: ModelResponse, standard: Standard) -> Verdict:
+    """Find the JSON in an answer, repair it, hold it against the full schema, and patch what is mechanical.
 
-def judge(response: ModelResponse, schema: Schema[Any]) -> Verdict:
-    """Find the JSON in an answer and hold it against the full schema.
-
-    >>> judge(ModelResponse(text='{"a": 1}'), Schema.of(dict[str, int])).value
+    >>> judge(ModelResponse(text='{"a": "1",}'), Standard(Schema.of(dict[str, int]))).value
     {'a': 1}
     """
-    text = _spoken(response)
-    if failed := _not_an_answer(response, text):
-        return Verdict(candidate=text, error=failed)
+    own_calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL]
+    text = spoken(response)
+    if failed := _declined(response, text if standard.schema or not own_calls else "called"):
+        if not (own_calls and isinstance(failed, EmptyAnswerError)):
+            return Verdict(candidate=text, error=failed, hopeless=not isinstance(failed, EmptyAnswerError))
+    if own_calls:
+        return _judge_calls(response, own_calls, standard)
+    if standard.schema is None:
+        return Verdict(value=text, candidate=text)
+    return _judge_text(text, response, standard, standard.schema)
+
+
+def judge_value(value: Any, standard: Standard) -> Verdict:
+    """Hold a value that is already parsed to the same standard."""
+    if standard.schema is None:
+        return Verdict(value=value, candidate=dumps(value))
+    return _held_to(value, Loaded(value, 0, 0), standard, standard.schema)
+
+
+def _judge_text(text: str, response: ModelResponse, standard: Standard, schema: Schema[Any]) -> Verdict:
+    hint = SchemaHint(schema, response.lift)
     try:
-        value = load(text).value
+        loaded = load(text, hint, strict=not standard.repair)
     except JsonEnforcementError as error:
+        if response.finish == "length":
+            return Verdict(candidate=text, error=_cut_off(), hopeless=True)
         return Verdict(candidate=text, error=error)
-    compact = orjson.dumps(value).decode()
-    found = schema.validate(value)
-    if not found:
-        return Verdict(value=value, candidate=compact)
-    return Verdict(candidate=compact, violations=tuple(found), error=violation_error(found))
+    if response.finish == "length" and loaded.edits:
+        return Verdict(candidate=text, repairs=loaded.edits, error=_cut_off(), hopeless=True)
+    if any(edit.kind == "truncated" for edit in loaded.edits):
+        # Closing what is open is safe; a value cut in the middle is not the value that was meant.
+        return Verdict(candidate=text, repairs=loaded.edits, error=_cut_short())
+    return _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
 
 
-def violation_error(found: list[Violation]) -> SchemaViolationError:
+def _held_to(value: Any, loaded: Loaded, standard: Standard, schema: Schema[Any]) -> Verdict:
+    patched = patch(value, schema, standard.switches)
+    found = patched.violations or tuple(_own_validators(patched.value, schema, standard))
+    return Verdict(
+        value=patched.value,
+        candidate=dumps(patched.value),
+        repairs=loaded.edits,
+        patched=patched if patched.edits else None,
+        violations=found,
+        warnings=tuple(ModelWarning(note.kind, note.message) for note in loaded.warnings),
+        error=violation_error(found) if found else None,
+    )
+
+
+def _own_validators(value: Any, schema: Schema[Any], standard: Standard) -> list[Violation]:
+    """What the Python type's validators and the caller's say of a value that fits the schema."""
+    found = schema.check(value)
+    for validator in () if found else standard.validators:
+        if (said := validator(value)) is not None:
+            found.append(Violation("", "", "validator", said, steps=()))
+    return found
+
+
+def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: Standard) -> Verdict:
+    """Arguments of the caller's own tools are repaired, validated and patched like any other answer."""
+    mended: list[ToolCall] = []
+    wrong: dict[str, tuple[Violation, ...]] = {}
+    repairs: tuple[Edit, ...] = ()
+    for call in calls:
+        schema = standard.tools.get(call.name)
+        if schema is None:
+            mended.append(call)
+            if standard.tools:
+                known = ", ".join(standard.tools)
+                wrong[call.id] = (Violation("", "", "tool", f"there is no tool {call.name!r}; the tools are {known}"),)
+            continue
+        said = dataclasses.replace(response, lift=None)
+        verdict = _judge_text(call.arguments or "{}", said, dataclasses.replace(standard, validators=()), schema)
+        repairs += verdict.repairs
+        if verdict.ok:
+            mended.append(dataclasses.replace(call, arguments=verdict.candidate, arguments_resolved=verdict.value))
+        else:
+            found = verdict.violations or (Violation("", "", "json", str(verdict.error), steps=()),)
+            wrong[call.id] = found
+            mended.append(call)
+    found = tuple(violation for each in wrong.values() for violation in each)
+    error = violation_error(found, what="A tool call's arguments are") if found else None
+    cut = response.finish == "length" and error is not None
+    return Verdict(
+        candidate=response.text,
+        repairs=repairs,
+        violations=found,
+        error=_cut_off() if cut else error,
+        hopeless=cut,
+        tool_calls=tuple(mended),
+        wrong_calls=wrong,
+    )
+
+
+def violation_error(found: Sequence[Violation], what: str = "The answer is JSON but") -> SchemaViolationError:
     """The error for JSON that breaks its schema."""
     first = found[0]
     rest = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return SchemaViolationError(
-        f"The answer is JSON but not valid: {first.message}{rest}",
+        f"{what} not valid: {first.message}{rest}",
         where=first.json_path,
         hint="Allow more attempts, relax the schema, or ask a stronger model.",
         details={"validation_errors": [violation.to_dict() for violation in found]},
     )
 
 
-def _spoken(response: ModelResponse) -> str:
-    for call in response.tool_calls:
-        if call.name == RESERVED_TOOL:
-            return call.arguments
-    return response.text
+def spoken(response: ModelResponse) -> str:
+    """The text that holds the answer: the reserved tool's arguments if it was called, else the content."""
+    return next((call.arguments for call in response.tool_calls if call.name == RESERVED_TOOL), response.text)
 
 
-def _not_an_answer(response: ModelResponse, text: str) -> EnforcementError | None:
-    """Refusals, filters, truncation and silence are their own outcomes, never parse errors."""
+def dumps(value: Any) -> str:
+    """Compact JSON; integers of any size and lone surrogates are kept."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return json.dumps(value, separators=(",", ":"))
+
+
+def _declined(response: ModelResponse, text: str) -> EnforcementError | None:
+    """Refusals, filters and silence are their own outcomes, never parse errors."""
     if response.refusal is not None or response.finish == "refusal":
         return RefusalError(f"The model refused: {response.refusal or text}", hint="Change the request.")
     if response.finish == "content_filter":
         return RefusalError("A safety filter stopped the answer", hint="Change the request.")
-    if response.finish == "length":
-        return TruncatedError(
-            "The answer was cut off by the token limit before its JSON closed", hint="Raise `max_tokens`."
-        )
     if not text.strip():
+        if response.finish == "length":
+            return _cut_off()
         return EmptyAnswerError("The model gave back nothing", hint="Ask again, or ask another model.")
     return None
+
+
+def _cut_off() -> TruncatedError:
+    return TruncatedError(
+        "The answer was cut off by the token limit before its JSON closed", hint="Raise `max_tokens`."
+    )
+
+
+def _cut_short() -> TruncatedError:
+    return TruncatedError("The answer ends in the middle of a value", hint="Ask again, or ask another model.")

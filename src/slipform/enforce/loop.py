@@ -3,32 +3,82 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
-from slipform.enforce.judge import Verdict, judge
-from slipform.enforce.prompts import first_request, reask_request
+from slipform.enforce.fixes import Switches
+from slipform.enforce.judge import Standard, Validator, Verdict, judge, judge_value
+from slipform.enforce.parts import SMALL, Parts, parts_of, parts_request
+from slipform.enforce.prompts import Wording, call_again_request, first_request, formatter_request, reask_request
 from slipform.enforce.report import Attempt, Report
 from slipform.errors import EnforcementError
-from slipform.ir import ModelRequest, ModelResponse
+from slipform.ir import ModelRequest, ModelResponse, Usage
 from slipform.schema import OutputStrategy, Schema
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How one answer is to be enforced; `max_attempts` counts all calls."""
+class Budget:
+    """What one answer may cost in all; whichever ends first ends the loop."""
 
-    schema: Schema[Any]
+    attempts: int = 1
+    seconds: float | None = None
+    tokens: int | None = None
+    money: float | None = None
+
+    def spent_by(self, report: Report, seconds: float) -> str | None:
+        """Which limit is reached, if any."""
+        usage = report.usage
+        limits = (
+            ("attempts", self.attempts, len(report.attempts)),
+            ("seconds", self.seconds, seconds),
+            ("tokens", self.tokens, usage.total if usage.total is not None else usage.output or 0),
+            ("money", self.money, report.cost or 0),
+        )
+        return next((name for name, limit, used in limits if limit is not None and used >= limit), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Formatter:
+    """A second model that only re-shapes what the first one said, on the last attempt."""
+
+    model: str
+    strategy: OutputStrategy = OutputStrategy.NATIVE
+    wording: Wording = field(default_factory=Wording)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one answer is to be enforced; without a schema only tool calls are looked at."""
+
+    schema: Schema[Any] | None
     strategy: OutputStrategy = OutputStrategy.PROMPTED
-    max_attempts: int = 1
-    list_keys: bool = False
-    """Whether the prompt names the keys although the channel carries the schema: small models need it."""
+    budget: Budget = field(default_factory=Budget)
+    wording: Wording = field(default_factory=Wording)
+    tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
+    stronger: tuple[OutputStrategy, ...] = ()
+    """Strategies to go on with when the first has failed twice."""
+    formatter: Formatter | None = None
+    reask_scope: Literal["auto", "full", "parts"] = "auto"
+    switches: Switches = field(default_factory=Switches)
+    repair: bool = True
+    validators: tuple[Validator, ...] = ()
+    keep_text: bool = False
+    """Whether the report keeps what the model wrote."""
+    price: Callable[[str, Usage], float | None] | None = None
+    """What a call to a model cost, where that is known."""
+    clock: Callable[[], float] = time.monotonic
+
+    @property
+    def standard(self) -> Standard:
+        """What answers are held to."""
+        return Standard(self.schema, self.tools, self.switches, self.repair, self.validators)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A valid value, its compact JSON, and the way there."""
+    """A valid value, its compact JSON, and the way there; `response` is the last answer, its tool calls mended."""
 
     value: Any
     text: str
@@ -37,6 +87,15 @@ class Outcome:
 
 
 Steps: TypeAlias = Generator[ModelRequest, ModelResponse, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What is asked next, and how its answer is to be read."""
+
+    request: ModelRequest
+    strategy: OutputStrategy
+    parts: Parts | None = None
 
 
 def enforce(request: ModelRequest, plan: Plan) -> Steps:
@@ -50,26 +109,84 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     ...     stop.value.value
     36
     """
-    first = attempt_request = first_request(request, plan.strategy, list_keys=plan.list_keys)
-    report = Report(plan.strategy)
+    started = plan.clock()
+    first = first_request(request, plan.strategy, plan.wording)
+    turn = _Turn(first.request, plan.strategy)
+    report = Report(warnings=first.warnings)
     while True:
-        response = yield attempt_request
-        verdict = judge(response, plan.schema)
-        report = _record(report, response, verdict)
+        sent = plan.clock()
+        response = yield turn.request
+        verdict = _judged(response, turn, plan)
+        report = _recorded(report, response, verdict, turn, plan, plan.clock() - sent)
         if verdict.ok:
-            return Outcome(verdict.value, verdict.candidate, response, report)
-        if verdict.final or len(report.attempts) >= plan.max_attempts:
-            raise _failure(verdict, report)
-        attempt_request = reask_request(first, verdict.candidate, verdict.violations)
+            mended = dataclasses.replace(response, tool_calls=verdict.tool_calls) if verdict.tool_calls else response
+            return Outcome(verdict.value, verdict.candidate, mended, report)
+        ended = plan.budget.spent_by(report, plan.clock() - started)
+        if verdict.hopeless or ended:
+            raise _failure(verdict, report, ended)
+        turn = _next(request, response, verdict, len(report.attempts), plan)
 
 
-def _record(report: Report, response: ModelResponse, verdict: Verdict) -> Report:
-    attempt = Attempt("ok" if verdict.error is None else verdict.error.code, verdict.violations, response.usage)
-    fresh = tuple(warning for warning in response.warnings if warning not in report.warnings)
-    return dataclasses.replace(report, attempts=(*report.attempts, attempt), warnings=(*report.warnings, *fresh))
+def _judged(response: ModelResponse, turn: _Turn, plan: Plan) -> Verdict:
+    if turn.parts is None:
+        return judge(response, plan.standard)
+    answered = judge(response, Standard(Schema("parts", turn.parts.schema), switches=plan.switches))
+    if answered.error is not None and answered.value is None:
+        return answered
+    merged = judge_value(turn.parts.merged(answered.value), plan.standard)
+    return dataclasses.replace(merged, repairs=answered.repairs)
 
 
-def _failure(verdict: Verdict, report: Report) -> EnforcementError:
+def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, attempts: int, plan: Plan) -> _Turn:
+    """What to ask after a bad answer: the same way again, then a stronger way, and a formatter at the last."""
+    if plan.formatter and attempts == plan.budget.attempts - 1 and verdict.candidate.strip() and not verdict.wrong_calls:
+        formatter = plan.formatter
+        asked = formatter_request(request, formatter.model, verdict.candidate)
+        return _Turn(first_request(asked, formatter.strategy, formatter.wording).request, formatter.strategy)
+    strategy = plan.strategy
+    if attempts > 1 and plan.stronger:
+        strategy = plan.stronger[min(attempts - 2, len(plan.stronger) - 1)]
+    if strategy is not plan.strategy and request.response_format is not None:
+        request = request.replace(response_format=request.response_format.with_strategy(strategy))
+    base = first_request(request, strategy, plan.wording).request
+    if verdict.wrong_calls:
+        return _Turn(call_again_request(base, response, verdict.wrong_calls), strategy)
+    if parts := _parts(verdict, plan):
+        return _Turn(parts_request(base, verdict.candidate, parts, verdict.violations), strategy, parts)
+    return _Turn(reask_request(base, verdict.candidate, verdict.violations), strategy)
+
+
+def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
+    small = len(verdict.candidate) <= SMALL
+    if plan.schema is None or plan.reask_scope == "full" or (small and plan.reask_scope == "auto"):
+        return None
+    return parts_of(verdict.value, verdict.violations, plan.schema.document) if verdict.violations else None
+
+
+def _recorded(
+    report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
+) -> Report:
+    attempt = Attempt(
+        outcome="ok" if verdict.error is None else verdict.error.code,
+        strategy=turn.strategy,
+        model=turn.request.model,
+        candidate=verdict.candidate,
+        text=response.text if plan.keep_text else None,
+        repairs=verdict.repairs,
+        patched=verdict.patched,
+        violations=verdict.violations,
+        usage=response.usage,
+        seconds=seconds,
+        cost=plan.price(turn.request.model, response.usage) if plan.price else None,
+    )
+    said = dict.fromkeys((*report.warnings, *response.warnings, *verdict.warnings))
+    return Report((*report.attempts, attempt), tuple(said))
+
+
+def _failure(verdict: Verdict, report: Report, ended: str | None) -> EnforcementError:
     error = verdict.error or EnforcementError("The answer could not be judged")
     error.report = report
+    if ended is not None and ended != "attempts":
+        error.hint = f"The budget of {ended} is spent; allow more of it. {error.hint or ''}".strip()
+    error.details.setdefault("attempts", len(report.attempts))
     return error

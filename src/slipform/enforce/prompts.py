@@ -3,43 +3,99 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from slipform.ir import Message, ModelRequest, Text
+from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Text, ToolResult
 from slipform.schema import OutputStrategy, Violation
+from slipform.schema.summary import summarize
 
 FIRST_WITH_SCHEMA = "Return ONLY valid JSON matching this schema: {schema}. No prose."
 FIRST_WITHOUT_SCHEMA = "Return JSON only."
 REPAIR = "Return ONLY valid compact JSON. No markdown, no prose."
 REASK = "Return corrected JSON only. No prose. No code fences."
 KEYS = "Reply in JSON with the keys: {keys}."
+FORMAT = "Re-shape the text into JSON. Use only what the text says; leave out what it does not say."
+CALL_AGAIN = "The arguments are not valid:\n{faults}\nCall the tool again with corrected arguments."
 
 
-def first_request(request: ModelRequest, strategy: OutputStrategy, *, list_keys: bool) -> ModelRequest:
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How the shape is told to the model."""
+
+    list_keys: bool = False
+    """Whether the prompt names the keys although the channel carries the schema: small models need it."""
+    max_schema_chars: int = 2000
+    descriptions: bool = False
+    """Whether a schema in the prompt keeps its descriptions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worded:
+    """A request with what the model must be told, and what the caller should know of that."""
+
+    request: ModelRequest
+    warnings: tuple[ModelWarning, ...] = ()
+
+
+def first_request(request: ModelRequest, strategy: OutputStrategy, wording: Wording) -> Worded:
     """The request with what the model must be told about the shape, for this strategy."""
     schema = request.response_format.json_schema.schema if request.response_format else None
-    if strategy is OutputStrategy.PROMPTED:
-        said = FIRST_WITHOUT_SCHEMA if schema is None else FIRST_WITH_SCHEMA.format(schema=_compact(schema))
-        return request.replace(messages=(Message.system(said), *request.messages))
-    if list_keys and schema is not None and (keys := _keys(schema)):
-        return _append_to_last_user(request, KEYS.format(keys=", ".join(keys)))
-    return request
+    if strategy is OutputStrategy.PROMPTED and (schema is not None or request.json_mode):
+        return _prompted(request, schema, wording)
+    if wording.list_keys and schema is not None and (keys := _keys(schema)):
+        return Worded(_append_to_last_user(request, KEYS.format(keys=", ".join(keys))))
+    return Worded(request)
 
 
-def reask_request(first: ModelRequest, answer: str, violations: Sequence[Violation]) -> ModelRequest:
-    """The first request again, with the answer it got and what was wrong with it."""
-    if violations:
-        found = "\n".join(f"- {violation.json_path}: {violation.message}" for violation in violations)
-        said = f"That JSON is not valid:\n{found}\n{REASK}"
-    else:
-        said = REPAIR
-    return first.replace(messages=(*first.messages, Message.assistant(answer), Message.user(said)))
+def reask_request(base: ModelRequest, answer: str, violations: Sequence[Violation]) -> ModelRequest:
+    """The request again, with the answer it got and what was wrong with it."""
+    said = f"That JSON is not valid:\n{faults(violations)}\n{REASK}" if violations else REPAIR
+    previous = (Message.assistant(answer),) if answer.strip() else ()
+    return base.replace(messages=(*base.messages, *previous, Message.user(said)))
 
 
-def _compact(schema: Mapping[str, Any]) -> str:
-    return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+def call_again_request(
+    base: ModelRequest, response: ModelResponse, wrong: Mapping[str, Sequence[Violation]]
+) -> ModelRequest:
+    """The request again, with the model's tool calls and, as their results, what was wrong with their arguments."""
+    results = tuple(
+        ToolResult(call.id, (Text(_call_result(wrong.get(call.id, ()))),), is_error=True, name=call.name)
+        for call in response.tool_calls
+    )
+    return base.replace(messages=(*base.messages, response.message, Message("tool", results)))
+
+
+def formatter_request(request: ModelRequest, model: str, text: str) -> ModelRequest:
+    """Ask another model to re-shape what the first one said."""
+    return request.replace(model=model, messages=(Message.system(FORMAT), Message.user(text)), tools=(), tool_choice=None)
+
+
+def faults(violations: Sequence[Violation]) -> str:
+    """What is wrong, a line each: where, and what was expected and found."""
+    return "\n".join(f"- {violation.json_path}: {violation.message}" for violation in violations)
+
+
+def _call_result(violations: Sequence[Violation]) -> str:
+    if not violations:
+        return "Not run, because another call in this turn had invalid arguments. Call it again."
+    return CALL_AGAIN.format(faults=faults(violations))
+
+
+def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: Wording) -> Worded:
+    said, warnings = FIRST_WITHOUT_SCHEMA, ()
+    if schema is not None:
+        summary = summarize(schema, max_chars=wording.max_schema_chars, descriptions=wording.descriptions)
+        said = FIRST_WITH_SCHEMA.format(schema=summary.text)
+        warnings = (_CUT,) if summary.cut else ()
+    return Worded(request.replace(messages=(Message.system(said), *request.messages)), warnings)
+
+
+_CUT = ModelWarning(
+    "schema_summary_cut",
+    "The schema shown to the model was shortened to fit the prompt; the answer is validated against the full schema.",
+)
 
 
 def _keys(schema: Mapping[str, Any]) -> list[str]:
