@@ -21,8 +21,8 @@ _UNKNOWN_BEFORE = {
     4: frozenset({"contains", "propertyNames", "if", "dependentRequired", "dependentSchemas", "prefixItems"}),
     6: frozenset({"if", "dependentRequired", "dependentSchemas", "prefixItems"}),
     7: frozenset({"dependentRequired", "dependentSchemas", "prefixItems"}),
-    2019: frozenset({"prefixItems", "dependencies"}),
-    2020: frozenset({"additionalItems", "dependencies"}),
+    2019: frozenset({"prefixItems"}),
+    2020: frozenset({"additionalItems"}),
 }
 _DRAFTS = {
     4: jsonschema_rs.Draft4,

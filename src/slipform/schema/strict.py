@@ -7,11 +7,16 @@ from typing import Any, TypeAlias
 
 from slipform.errors import AdditionalPropertiesNotFalse, RequiredMissingProperties, StrictSchemaError
 
-_Todo: TypeAlias = tuple[Any, str]
+_Path: TypeAlias = tuple[Any, str]
+"""The path before, and the last step: written out only where there is something to say."""
+_Todo: TypeAlias = tuple[Any, _Path]
 
 _KEYED = ("$defs", "definitions", "patternProperties", "dependentSchemas")
 _LISTED = ("prefixItems",)
-_SINGLE = ("additionalProperties", "contains", "not", "if", "then", "else", "unevaluatedProperties", "unevaluatedItems")
+_SINGLE = (
+    "items", "additionalProperties", "contains", "not", "if", "then", "else", "unevaluatedProperties",
+    "unevaluatedItems",
+)  # fmt: skip
 
 _WALKED = frozenset({"properties", "items", "anyOf", "allOf", "oneOf", *_LISTED, *_SINGLE, *_KEYED})
 _MAX_FOLLOWED = 200
@@ -27,7 +32,7 @@ def strict_preflight(schema: Any) -> None:
     >>> strict_preflight({"type": "object", "additionalProperties": False})
     """
     # Depth first, by hand: a schema may be deeper than the interpreter's stack.
-    todo: list[_Todo] = [(schema, "$")]
+    todo: list[_Todo] = [(schema, (None, "$"))]
     while todo:
         node, path = todo.pop()
         if not isinstance(node, Mapping):
@@ -49,7 +54,7 @@ def strict_findings(schema: Any) -> list[StrictSchemaError]:
     """
     findings: dict[StrictSchemaError, None] = {}
     followed: set[str] = set()
-    todo: list[_Todo] = [(schema, "$")]
+    todo: list[_Todo] = [(schema, (None, "$"))]
     while todo:
         node, path = todo.pop()
         if not isinstance(node, Mapping):
@@ -65,9 +70,9 @@ def _says_object(node: Mapping[str, Any]) -> bool:
     return "object" in kind if isinstance(kind, list) else kind == "object"
 
 
-def _object_rules(schema: Mapping[str, Any], path: str) -> Iterator[StrictSchemaError]:
+def _object_rules(schema: Mapping[str, Any], path: _Path) -> Iterator[StrictSchemaError]:
     if schema.get("additionalProperties") is not False:
-        yield AdditionalPropertiesNotFalse(path)
+        yield AdditionalPropertiesNotFalse(_written(path))
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return
@@ -75,45 +80,54 @@ def _object_rules(schema: Mapping[str, Any], path: str) -> Iterator[StrictSchema
     required = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
     missing = [name for name in properties if name not in required]
     if missing:
-        yield RequiredMissingProperties(path, missing)
+        yield RequiredMissingProperties(_written(path), missing)
 
 
-def _typed_children(node: Mapping[str, Any], path: str) -> Iterator[_Todo]:
+def _written(path: _Path) -> str:
+    steps: list[str] = []
+    rest: _Path | None = path
+    while rest is not None:
+        steps.append(rest[1])
+        rest = rest[0]
+    return "".join(reversed(steps))
+
+
+def _typed_children(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
     """Properties under `type: object`, items under `type: array`; nothing else."""
     if node.get("type") == "object":
         yield from _keyed(node, path, "properties")
     elif node.get("type") == "array" and "items" in node:
-        yield node["items"], f"{path}.items"
+        yield node["items"], (path, ".items")
 
 
-def _compositions(node: Mapping[str, Any], path: str) -> Iterator[_Todo]:
+def _compositions(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
     for keyword in ("anyOf", "allOf", "oneOf"):
         yield from _listed(node, path, keyword)
 
 
-def _children(node: Mapping[str, Any], path: str) -> Iterator[_Todo]:
+def _children(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
     yield from _keyed(node, path, "properties")
-    yield node.get("items"), f"{path}.items"
     yield from _listed(node, path, "items")
     yield from _compositions(node, path)
     for keyword in _LISTED:
         yield from _listed(node, path, keyword)
     for keyword in _SINGLE:
-        yield node.get(keyword), f"{path}.{keyword}"
+        if keyword in node:
+            yield node[keyword], (path, f".{keyword}")
     for keyword in _KEYED:
         yield from _keyed(node, path, keyword)
 
 
-def _keyed(node: Mapping[str, Any], path: str, keyword: str) -> Iterator[_Todo]:
+def _keyed(node: Mapping[str, Any], path: _Path, keyword: str) -> Iterator[_Todo]:
     keyed = node.get(keyword)
     if isinstance(keyed, Mapping):
-        yield from ((sub, f"{path}.{keyword}.{name}") for name, sub in keyed.items())
+        yield from ((sub, (path, f".{keyword}.{name}")) for name, sub in keyed.items())
 
 
-def _listed(node: Mapping[str, Any], path: str, keyword: str) -> Iterator[_Todo]:
+def _listed(node: Mapping[str, Any], path: _Path, keyword: str) -> Iterator[_Todo]:
     listed = node.get(keyword)
     if isinstance(listed, list):
-        yield from ((sub, f"{path}.{keyword}[{place}]") for place, sub in enumerate(listed))
+        yield from ((sub, (path, f".{keyword}[{place}]")) for place, sub in enumerate(listed))
 
 
 def _target(document: Any, node: Mapping[str, Any], followed: set[str]) -> Iterator[_Todo]:
@@ -125,12 +139,13 @@ def _target(document: Any, node: Mapping[str, Any], followed: set[str]) -> Itera
     if parts[0] in _WALKED or len(followed) >= _MAX_FOLLOWED:
         return
     followed.add(reference)
-    target, path = document, "$"
+    target: Any = document
+    path: _Path = (None, "$")
     for key in parts:
         if isinstance(target, Mapping) and key in target:
-            target, path = target[key], f"{path}.{key}"
+            target, path = target[key], (path, f".{key}")
         elif isinstance(target, list) and key.isdecimal() and int(key) < len(target):
-            target, path = target[int(key)], f"{path}[{key}]"
+            target, path = target[int(key)], (path, f"[{key}]")
         else:
             return
     yield target, path
