@@ -221,8 +221,7 @@ def box(emitter: Emitter, schema: dict[str, Any], text: str | None, head: dict[s
 def closed_object(emitter: Emitter, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     """An object with these properties and no others, as the dialect spells it."""
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
-    if emitter.dialect.additional != "none":
-        schema["additionalProperties"] = False
+    schema["additionalProperties"] = False
     if emitter.dialect.ordering:
         schema["propertyOrdering"] = list(properties)
     return schema

@@ -114,7 +114,7 @@ class Lifter:
         fields = {name: lift for name, lift in made.items() if lift is not None}
         others = self.of(plan.values)
         if plan.extra is not None:
-            return _record_with_extra(fields, frozenset(plan.fields), plan.extra, others or same)
+            return _record_with_extra(fields, plan.extra, others or same)
         if others is not None:
             return _record_with_others(fields, frozenset(plan.fields), others)
         return _record(fields)
@@ -203,7 +203,7 @@ def _record_with_others(fields: Mapping[str, Lift], named: frozenset[str], other
     return lift
 
 
-def _record_with_extra(fields: Mapping[str, Lift], named: frozenset[str], extra: str, values: Lift) -> Lift:
+def _record_with_extra(fields: Mapping[str, Lift], extra: str, values: Lift) -> Lift:
     plain = _record(fields)
     pairs = _pairs(values)
 
@@ -213,7 +213,7 @@ def _record_with_extra(fields: Mapping[str, Lift], named: frozenset[str], extra:
         out = plain({name: each for name, each in value.items() if name != extra})
         more = pairs(value[extra])
         if isinstance(more, dict):
-            return out | (more if named.isdisjoint(more) else {key: more[key] for key in more if key not in named})
+            return out | {key: each for key, each in more.items() if key not in out}
         return {**out, extra: more}
 
     return lift

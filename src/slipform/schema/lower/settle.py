@@ -55,9 +55,9 @@ def settle(root: Plan, defs: Mapping[str, Any], *, closed: bool) -> frozenset[in
 
     `closed` says that objects hold no other keys even where the schema does not say so.
     """
-    unions = [plan for plan in reachable(root) if isinstance(plan, Union)]
     now = active(root)
-    while True:
+    unions = [plan for plan in reachable(root) if isinstance(plan, Union)] if now else []
+    while unions:
         for union in unions:
             union.table = None
         settler = _Settler(defs, set(now), closed)
@@ -68,6 +68,7 @@ def settle(root: Plan, defs: Mapping[str, Any], *, closed: bool) -> frozenset[in
         if then == now:
             return active(root)
         now = then
+    return now
 
 
 @dataclass(slots=True)

@@ -42,7 +42,9 @@ _TIGHTEST = {
     "minimum": max, "exclusiveMinimum": max, "minLength": max, "minItems": max,
     "maximum": min, "exclusiveMaximum": min, "maxLength": min, "maxItems": min,
 }  # fmt: skip
+_BOUNDING = frozenset({*_TIGHTEST, *LOCAL_WORDS, "pattern", "format", "multipleOf"})
 _SINCE = {"const": 6, "contains": 6, "propertyNames": 6, "if": 7, "unevaluatedProperties": 2019, "unevaluatedItems": 2019}
+_NOTES = frozenset({"title", "description", "default"})
 _MAX_PARTS = 2_000
 
 
@@ -165,6 +167,8 @@ def shape_of(source: Source, starts: Iterable[Part]) -> Shape:
 
 
 def _annotate(shape: Shape, part: Part) -> None:
+    if isinstance(part.schema, bool) or _NOTES.isdisjoint(part.schema):
+        return
     if shape.title is None and isinstance(part.get("title"), str):
         shape.title = part.get("title")
     if shape.description is None and isinstance(part.get("description"), str):
@@ -206,8 +210,12 @@ def _enum(source: Source, shape: Shape, part: Part) -> None:
 
 
 def _bounds(source: Source, shape: Shape, part: Part) -> None:
-    assert not isinstance(part.schema, bool)  # noqa: S101 — flatten keeps no booleans
+    said = words(part) & _BOUNDING
+    if not said:
+        return
     for keyword, tightest in _TIGHTEST.items():
+        if keyword not in said:
+            continue
         value = part.get(keyword)
         if value is True and keyword.startswith("exclusive"):
             value = part.get(keyword[9:].lower())
@@ -218,14 +226,14 @@ def _bounds(source: Source, shape: Shape, part: Part) -> None:
             shape.bounds[keyword] = Bound(keyword, value, f"{part.pointer}/{keyword}")
     for keyword in ("pattern", "format", "multipleOf"):
         value = part.get(keyword)
-        if value is None:
+        if keyword not in said or value is None:
             continue
         bound = Bound(keyword, value, f"{part.pointer}/{keyword}")
         known = shape.bounds.setdefault(keyword, bound)
         if known.value != value:
             shape.local.append(bound)
     for keyword in LOCAL_WORDS:
-        value = part.get(keyword)
+        value = part.get(keyword) if keyword in said else None
         if value is not None and value is not False and knows(source, keyword):
             shape.local.append(Bound(keyword, value, f"{part.pointer}/{escape(keyword)}"))
 

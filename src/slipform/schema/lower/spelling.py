@@ -6,6 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from slipform.schema.lower.dialects import Dialect
 from slipform.schema.lower.emit import DEFS
 from slipform.schema.lower.limits import subschemas, walk
@@ -19,9 +21,7 @@ def document(
     used = _used(root, defs)
     if itself is not None:
         used.pop(itself, None)
-    schema = copy.deepcopy(root)
-    if used:
-        schema["$defs"] = copy.deepcopy(used)
+    schema = _copied({**root, "$defs": used} if used else root)
     if itself is not None:
         for top in (schema, *schema.get("$defs", {}).values()):
             for node in walk(top):
@@ -32,6 +32,14 @@ def document(
             for node in walk(top):
                 node.pop("additionalProperties", None)
     return _openapi(schema) if dialect.spelling == "openapi" else schema
+
+
+def _copied(schema: dict[str, Any]) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = orjson.loads(orjson.dumps(schema))
+    except (TypeError, ValueError):
+        return copy.deepcopy(schema)
+    return found
 
 
 def _used(root: dict[str, Any], defs: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -151,6 +151,7 @@ class _Record:
     plan: Record
     state: _Growing = field(default_factory=_Growing)
     base: dict[str, Any] = field(default_factory=dict)
+    held: dict[str, Any] = field(default_factory=dict)
     out: dict[str, Any] | None = None
 
     def feed(self, value: Any, is_open: bool) -> Any:
@@ -172,6 +173,8 @@ class _Record:
         same = self.state.done == before[0] and self.state.last is before[1]
         if self.out is None or not same:
             self.out = {**self.base, **shown}
+        if self.held and not is_open:
+            self.out = self.out | {key: each for key, each in self.held.items() if key not in self.out}
         return self.out
 
     def _stage(self, name: str) -> Stage:
@@ -186,7 +189,9 @@ class _Record:
         if lifted is PENDING:
             return {}
         if name == self.plan.extra and isinstance(lifted, dict):
-            return {key: each for key, each in lifted.items() if key not in self.plan.fields}
+            # A listed key among the extra ones counts only if it is not there by itself, which the end will tell.
+            self.held = {key: each for key, each in lifted.items() if key in self.plan.fields}
+            return {key: each for key, each in lifted.items() if key not in self.held}
         return {name: lifted}
 
 
