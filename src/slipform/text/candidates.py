@@ -52,6 +52,7 @@ _ARRAY: Final = re.compile(
 )
 _CITATION: Final = re.compile(r"\[\s*+(?:\d+(?:\s*[-–,;]\s*\d+)*)?\s*+\]|\{\s*+\}")
 _STATED: Final = re.compile(r"(?:[:=]|\bis|\bare|\breturns?|\A|\n)[ \t]*\Z")
+_WORD: Final = re.compile(r"\w")
 _LEAD: Final = re.compile(r"[\[\s｛［]*+")
 MAX_FAILURES: Final = 100
 
@@ -86,6 +87,8 @@ class _Search:
         self.thoughts: list[Found] = []
         self.failure: Refusal | None = None
         self.failures = 0
+        self.stopped = False
+        self.aside = False
         self.spent = 0
 
     def run(self) -> None:
@@ -93,7 +96,7 @@ class _Search:
         text = self.text
         if self._whole():
             return
-        position, kind, thinking = 0, "bare", False
+        position, kind = 0, "bare"
         while mark := _MARK.search(text, position):
             position = mark.end()
             what = mark.lastgroup
@@ -107,23 +110,25 @@ class _Search:
             elif mark.group("slash") == "/" or mark.group("wideslash") == "/":
                 # What came before an unpaired end of thought was thought.
                 self.found.clear()
-                thinking = False
             else:
-                position, thinking = self._thought(mark, thinking)
+                position = self._thought(mark)
             kind = "bare"
-            if self.spent > 8 * len(text) + 100_000 or self.failures > MAX_FAILURES:
+            if self.stopped or self.spent > 8 * len(text) + 100_000 or self.failures > MAX_FAILURES:
                 break
 
-    def _thought(self, mark: re.Match[str], thinking: bool) -> tuple[int, bool]:
-        """Pass over a reasoning block; one that never closes is kept aside in case there is nothing else."""
+    def _thought(self, mark: re.Match[str]) -> int:
+        """Pass over a reasoning block; what a block that never closes holds is kept aside, in case there is nothing else."""
+        if self.aside:
+            return mark.end()
         name = re.escape(mark.group().strip("<>◁▷").split()[0])
         closing = re.compile(rf"[<◁]/{name}\s*[>▷]", re.IGNORECASE).search(self.text, mark.end())
         if closing is not None:
-            return closing.end(), thinking
-        inside = _Search(self.text[mark.end() :], self.nan)
-        inside.run()
-        self.thoughts = [Found(found.kind, _shift(found.repaired, mark.end())) for found in inside.found]
-        return len(self.text), True
+            return closing.end()
+        self.aside = True
+        return mark.end()
+
+    def _add(self, kind: str, repaired: Repaired) -> None:
+        (self.thoughts if self.aside else self.found).append(Found(kind, repaired))
 
     def _starts(self, at: int) -> bool:
         return self.text[at : at + 40].lstrip()[:1] in ("{", "[")
@@ -142,22 +147,22 @@ class _Search:
         if self.text[found.end :].strip():
             if not QUOTED_KEY_AHEAD.match(self.text, start):
                 return False
-        self.found.append(Found("whole", found))
+        self._add("whole", found)
         return True
 
     def _bracket(self, at: int, kind: str) -> int:
         text = self.text
-        if not plausible(text, at):
+        if not plausible(text, at) or (self.failures and at + 1 == len(text.rstrip())):
             return at + 1
         if kind == "bare" and (weak := _CITATION.match(text, at)):
-            whole = text.strip() == weak.group()
+            whole = not _WORD.search(text, 0, at) and not _WORD.search(text, weak.end())
             if not whole and not _stated(text, at, weak.end()):
                 return weak.end()
             kind = "bare" if whole else "weak"
         found = self._repair(at, len(text), many=True)
         if found is None:
             return at + 1
-        self.found.append(Found("sequence" if found.parts and kind == "bare" else kind, found))
+        self._add("sequence" if found.parts and kind == "bare" else kind, found)
         return max(found.end, at + 1)
 
     def _repair(self, at: int, end: int, *, many: bool) -> Repaired | None:
@@ -165,6 +170,7 @@ class _Search:
             return repair_at(self.text, at, end, nan=self.nan, many=many)
         except Refusal as refusal:
             self.failures += 1
+            self.stopped = self.stopped or refusal.final
             self.spent += max(0, refusal.position - at)
             if self.failure is None or refusal.position - at > 8:
                 self.failure = refusal
@@ -189,7 +195,7 @@ class _Search:
                     break
         if found is None:
             return begin
-        self.found.append(Found("fenced", found))
+        self._add("fenced", found)
         closing = text.find(mark[:3], found.end)
         return found.end if closing < 0 or text[found.end : closing].strip() else closing + 3
 
@@ -225,11 +231,3 @@ def _stated(text: str, at: int, end: int) -> bool:
     """Whether a short list of numbers stands where an answer would: after a colon or `is`, and at the end of a line."""
     rest = text[end : end + 40].lstrip(" \t.")
     return (not rest or rest[0] == "\n") and _STATED.search(text[max(0, at - 40) : at]) is not None
-
-
-def _shift(repaired: Repaired, by: int) -> Repaired:
-    edits = tuple(edit._replace(position=edit.position + by) for edit in repaired.edits)
-    parts = tuple((start + by, end + by) for start, end in repaired.parts)
-    return Repaired(
-        repaired.text, repaired.value, edits, repaired.start + by, repaired.end + by, parts, repaired.in_string
-    )

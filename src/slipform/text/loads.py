@@ -82,7 +82,8 @@ def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanP
             raise _not_strict(text, error) from None
     else:
         if hint is None or type(value) is not str or _accepts(hint, "string"):
-            return Loaded(value, 0, len(text), (), (), text)
+            # Made without the keyword handling of `Loaded(...)`, which is a tenth of the cost of a small document.
+            return _make(Loaded, (value, 0, len(text), (), (), text))
         return _unwrapped(text, value, hint, nan) or Loaded(value, 0, len(text), (), (), text)
     if not text.strip():
         raise EmptyAnswerError("The answer is empty", hint="Ask again.")
@@ -140,6 +141,7 @@ class _Containers:
         return self._check(value) if self._check else 0
 
 
+_make: Final = tuple.__new__
 _OBJECT_OR_ARRAY: Final = _Containers()
 _OPENS: Final = re.compile(r"[{\[]")
 _THOUGHT: Final = re.compile(r"</?(?:think|thinking|thought|reason|reasoning|reflection|scratchpad|analysis)", re.IGNORECASE)

@@ -22,7 +22,7 @@ Check = Callable[[Any], int]
 MAX_READINGS: Final = 24
 """How many other readings of an ambiguous text are tried against a check."""
 _BLANK: Final = re.compile(SPACE)
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def repair_at(
     text: str, start: int, end: int, *, nan: NanPolicy, check: Check | None = None, many: bool = True
 ) -> Repaired:
     """Repair the document that begins at `start`; raises `Refusal` when there is none."""
-    cleaned = _SURROGATE.sub("\ufffd", text) if _SURROGATE.search(text, start, end) else text
+    cleaned = _without_surrogates(text)
     first = _BLANK.match(cleaned, start, end)
     begin = first.end() if first else start
     braceless = cleaned[begin : begin + 1] not in ("{", "[") and _lacks_braces(cleaned, begin, end)
@@ -145,11 +145,19 @@ def _parse_infinite(written: str, m: Reading, error: ValueError) -> Any:
     raise Refusal(m.roots[0][0], f"it cannot be read even after repair ({error})") from error
 
 
+def _without_surrogates(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATE.sub(lambda found: "\ufffd" * len(found.group()), text)
+    return text
+
+
 def _with_surrogates(text: str, edits: list[Edit], start: int, end: int) -> list[Edit]:
     """Note the lone surrogates that were replaced outside of all other edits."""
     covered = [(edit.position, edit.position + len(edit.before)) for edit in edits]
     extra = [
-        Edit("lone_surrogate", found.start(), found.group(), "\ufffd")
+        Edit("lone_surrogate", found.start(), found.group(), "\ufffd" * len(found.group()))
         for found in _SURROGATE.finditer(text, start, end)
         if not any(low <= found.start() < high for low, high in covered)
     ]

@@ -6,8 +6,9 @@ import re
 from typing import Final
 
 from slipform.text.repair_brackets import close, drop_key, finish
-from slipform.text.repair_state import AT_END, AT_VALUE, Reading, Refusal
-from slipform.text.scan import ITEM, KEY, KEY_AHEAD, LOOSE_KEY, MEMBER, MEMBERS, SINGLE_THEN, STRICT_KEY
+from slipform.text.repair_runs import run
+from slipform.text.repair_state import AT_KEY, AT_VALUE, Reading, Refusal
+from slipform.text.scan import ITEM, KEY, KEY_AHEAD, MEMBER, STRICT_KEY
 from slipform.text.scan_quoting import quoted, requote
 from slipform.text.scan_scalars import read_scalar
 from slipform.text.scan_strings import delimiter_at, read_string
@@ -21,48 +22,15 @@ _COLON_AHEAD: Final = re.compile(r"\s*+[:：]")
 
 def read_key(m: Reading) -> None:
     """Read on from where a key is expected."""
-    text, end = m.text, m.end
-    found = MEMBERS.match(text, m.position, end)
-    if found is not None and found.end() > m.position:
-        if _members_read(m, found):
-            return
+    run(m)
+    if m.state != AT_KEY:
+        return
     char = m.peek()
     at = m.position
-    if char == '"' and (found := STRICT_KEY.match(text, at, end)):
-        _key_read(m, at, found.end())
-    elif found := LOOSE_KEY.match(text, at, end):
-        word = found.group(1)
-        m.edit("unquoted_key", at, word, f'"{word}"')
-        _key_read(m, at, found.end())
-    elif char == "'" and (found := SINGLE_THEN[KEY].match(text, at, end)):
-        m.edit("wrong_quote", at, found.group(), f'"{found.group()[1:-1]}"')
-        m.position = found.end()
-        _colon(m, at)
+    if char == '"' and (found := STRICT_KEY.match(m.text, at, m.end)):
+        m.key, m.position, m.colon, m.state = at, found.end(), True, AT_VALUE
     else:
         _odd_key(m, char, at)
-
-
-def _members_read(m: Reading, found: re.Match[str]) -> bool:
-    """Take a run of members that needs no repair; True when it ends at the closing brace."""
-    m.position = found.end()
-    if found.start(3) >= 0:
-        m.comma = -1
-        m.state = AT_END
-        m.last_string = -1
-        return True
-    if found.start(2) >= 0:
-        m.comma = found.start(2)
-        stop = found.end(1)
-        m.last_string = found.start(1) if stop >= 0 and m.text[stop : m.comma].isspace() | (stop == m.comma) else -1
-        m.last_close = -1
-    return False
-
-
-def _key_read(m: Reading, at: int, position: int) -> None:
-    m.key = at
-    m.position = position
-    m.colon = True
-    m.state = AT_VALUE
 
 
 def _odd_key(m: Reading, char: str, at: int) -> None:
@@ -71,7 +39,7 @@ def _odd_key(m: Reading, char: str, at: int) -> None:
     elif char in "}])":
         close(m, char)
     elif char == ",":
-        m.drop("extra_comma")
+        m.drop_commas()
     elif char == ":":
         m.stray(at)
     elif char in "{[(":
@@ -112,11 +80,27 @@ def _is_set(m: Reading, at: int) -> bool:
     return True
 
 
+def _string_before(text: str, comma: int) -> int:
+    """Where the value before `comma` began, if it was a plain string; else -1."""
+    at = comma - 1
+    while at > 0 and text[at] in " \t\r\n":
+        at -= 1
+    if comma < 0 or text[at] != '"':
+        return -1
+    at = text.rfind('"', 0, at)
+    while at > 0 and text[at - 1] == "\\":
+        at = text.rfind('"', 0, at)
+    before = at - 1
+    while before > 0 and text[before] in " \t\r\n":
+        before -= 1
+    return at if before > 0 and text[before] == ":" else -1
+
+
 def _extend_string(m: Reading, only_closed: bool = False) -> bool:
     """Read the last string on past the comma that followed it: its quote was not its end."""
-    if m.last_string < 0 or m.comma < 0 or not m.stack:
+    at = m.last_string if m.last_string >= 0 else _string_before(m.text, m.comma)
+    if at < 0:
         return False
-    at = m.last_string
     span = read_string(m.text, at, m.end, MEMBER, m.closers(), beyond=m.comma)
     if span is None or span.end <= m.comma or not span.closed:
         return False

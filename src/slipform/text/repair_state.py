@@ -9,6 +9,7 @@ from slipform.text.scan import (
     BLANK,
     BLOCK_COMMENT,
     CALL,
+    COMMAS,
     ELLIPSIS,
     ESCAPED_BLANK,
     INVISIBLE,
@@ -34,10 +35,12 @@ _PLAIN: Final = frozenset('"{}[],:0123456789-tfn')
 class Refusal(Exception):  # noqa: N818 — it says no; nothing went wrong
     """The text cannot be read as JSON without inventing something."""
 
-    def __init__(self, position: int, reason: str) -> None:
+    def __init__(self, position: int, reason: str, *, final: bool = False) -> None:
         super().__init__(reason)
         self.position = position
         self.reason = reason
+        self.final = final
+        """Whether looking further on in the text is useless."""
 
 
 class Reading:
@@ -62,6 +65,7 @@ class Reading:
         "state",
         "taken",
         "text",
+        "unlucky",
     )
 
     def __init__(self, text: str, start: int, end: int, *, many: bool, nan: str, taken: dict[int, int]) -> None:
@@ -91,6 +95,8 @@ class Reading:
         self.doubled = 0
         self.in_string = False
         """Whether the text ended inside a string."""
+        self.unlucky = 0
+        """How often a stride over good text led nowhere."""
         self.roots: list[tuple[int, int]] = []
 
     def edit(self, kind: str, at: int, before: str, after: str) -> None:
@@ -156,10 +162,17 @@ class Reading:
         self.edit(kind, self.position, self.text[self.position], "")
         self.position += 1
 
+    def drop_commas(self) -> None:
+        """Leave out commas that separate nothing."""
+        found = COMMAS.match(self.text, self.position, self.end)
+        run = found.group() if found else self.text[self.position]
+        self.edit("extra_comma", self.position, run, "")
+        self.position += len(run)
+
     def push(self, frame: str) -> None:
         """A bracket was opened."""
         if len(self.stack) >= MAX_DEPTH:
-            raise Refusal(self.position, f"it is nested deeper than {MAX_DEPTH} levels")
+            raise Refusal(self.position, f"it is nested deeper than {MAX_DEPTH} levels", final=True)
         self.stack.append(frame)
         self.comma = -1
         self.state = AT_KEY if frame == "{" else AT_VALUE

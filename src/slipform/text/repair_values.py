@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from slipform.text.repair_brackets import close, drop_key, finish, reopen
+from slipform.text.repair_runs import run
 from slipform.text.repair_state import AT_END, AT_KEY, AT_VALUE, Reading, Refusal
 from slipform.text.scan import (
-    AFTER_COLON,
     BLANK,
+    CONTAINER,
     ITEM,
-    ITEMS,
     KEY_AHEAD,
     LAX_THEN,
     QUOTED_KEY_AHEAD,
@@ -24,36 +24,36 @@ _BEGINS = frozenset("{[-+.0123456789")
 
 def read_value(m: Reading) -> None:
     """Read on from where a value is expected."""
-    text, end = m.text, m.end
-    if m.colon:
-        found = AFTER_COLON.match(text, m.position, end)
-        if found is not None:
-            m.comma = -1
-            m.valued(found.end(), found.start(1))
+    if not m.stack:
+        if m.roots and _another_root(m):
             return
-    elif m.stack and m.stack[-1] == "[":
-        found = ITEMS.match(text, m.position, end)
-        if found is not None and found.end() > m.position:
-            m.position = found.end()
-            if found.start(2) >= 0:
-                m.comma = -1
-                m.valued(found.end())
-                return
-            if found.start(1) >= 0:
-                m.comma = found.start(1)
-                m.last_close = -1
+    elif m.stack[-1] == "[":
+        run(m)
+        if m.state != AT_VALUE or (m.stack[-1] == "{" and not m.colon):
+            return
     char = m.peek()
     at = m.position
     if char == "{" or char == "[":
         _open(m, char, at)
     elif char == '"':
         _string(m, at)
-    elif char == "'" and (found := SINGLE_THEN[m.where()].match(text, at, end)):
+    elif char == "'" and (found := SINGLE_THEN[m.where()].match(m.text, at, m.end)):
         m.edit("wrong_quote", at, found.group(), f'"{found.group()[1:-1]}"')
         m.begin_root(at)
         m.valued(found.end(), at)
     else:
         _odd_value(m, char, at)
+
+
+def _another_root(m: Reading) -> bool:
+    """One more of several documents in a row, when it needs no repair."""
+    found = CONTAINER.match(m.text, m.position, m.end)
+    if found is None:
+        return False
+    m.begin_root(found.start(1))
+    m.valued(found.end())
+    m.last_close = found.end() - 1
+    return True
 
 
 def _open(m: Reading, char: str, at: int) -> None:
@@ -152,7 +152,7 @@ def _value_missing(m: Reading, char: str) -> None:
     elif not m.stack:
         raise Refusal(m.position, "there is no JSON value here")
     elif char == ",":
-        m.drop("extra_comma")
+        m.drop_commas()
     else:
         close(m, char)
 

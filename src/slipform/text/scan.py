@@ -17,26 +17,26 @@ ESCAPE: Final = (
 STRING: Final = rf'"[^"\\\x00-\x1f]*+(?:{ESCAPE}[^"\\\x00-\x1f]*+)*+"'
 LAX_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 NUMBER: Final = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
-_SCALAR: Final = rf"(?:{STRING}|{NUMBER}|true|false|null)"
+SCALAR: Final = rf"(?:{STRING}|{NUMBER}|true|false|null)"
 
 
 def _nest(levels: int) -> str:
-    value = _SCALAR
+    value = SCALAR
     for _ in range(levels):
         array = rf"\[{WS}(?:{value}{WS}(?:,{WS}(?!\])|(?=\])))*+\]"
         record = rf"\{{{WS}(?:{STRING}{WS}:{WS}{value}{WS}(?:,{WS}(?!\}})|(?=\}})))*+\}}"
-        value = rf"(?:{_SCALAR}|{array}|{record})"
+        value = rf"(?:{SCALAR}|{array}|{record})"
     return value
 
 
-_VALUE: Final = _nest(2)
-_MEMBER: Final = rf"{STRING}{WS}:{WS}{_VALUE}{WS}"
+VALUE: Final = _nest(2)
 
-MEMBERS: Final = re.compile(rf"{WS}(?:{STRING}{WS}:{WS}(?:({STRING})|{_VALUE}){WS}(,){WS})*+({_MEMBER}(?=\}}))?+")
-"""As many whole members as are right. Groups: the last value that was a string, the last comma, a member before the brace."""
-ITEMS: Final = re.compile(rf"{WS}(?:{_VALUE}{WS}(,){WS})*+({_VALUE}{WS}(?=\]))?+")
-"""As many whole items as are right. Groups: the last comma, an item right before the closing bracket."""
-AFTER_COLON: Final = re.compile(rf"{WS}(?:({STRING})|{_VALUE}){WS}(?=[,}}])")
+MEMBERS: Final = re.compile(rf"{WS}(?:{STRING}{WS}:{WS}{VALUE}{WS},{WS})*+")
+"""As many whole members as are right, each with its comma. (No groups: CPython 3.11 fails on groups in such repeats.)"""
+ITEMS: Final = re.compile(rf"{WS}(?:{VALUE}{WS},{WS})*+")
+"""As many whole items as are right, each with its comma."""
+CONTAINER: Final = re.compile(rf"{WS}(?=[{{\[])({_nest(3)})")
+COMMAS: Final = re.compile(rf",(?:{WS},)*+")
 BLANK: Final = re.compile(WS)
 STRICT_KEY: Final = re.compile(rf"{STRING}{WS}:")
 STRICT_STRING: Final = re.compile(STRING)
@@ -48,9 +48,6 @@ _FOLLOW: Final = (r":", r"[,}]", r"[,\]]", r"\)", r"\Z")
 STRICT_THEN: Final = tuple(re.compile(rf"{STRING}(?={WS}(?:{c}|\Z))") for c in _FOLLOW)
 LAX_THEN: Final = tuple(re.compile(rf"{LAX_STRING}(?={WS}(?:{c}|\Z))", re.DOTALL) for c in _FOLLOW)
 SINGLE_THEN: Final = tuple(re.compile(rf"'[^'\"\\\x00-\x1f]*+'(?={WS}(?:{c}|\Z))") for c in _FOLLOW)
-
-LOOSE_KEY: Final = re.compile(r"([A-Za-z_$][\w$]*+)([ \t]*+):")
-"""The everyday unquoted key."""
 
 SPACE: Final = r"[\s\u200b-\u200f\u2060\ufeff]*+"
 _QUOTES: Final = "\"'`“”„‟‘’‚‛«»＂＇"

@@ -87,7 +87,7 @@ def _content_edits(text: str, body: int, stop: int, mark: str) -> list[RawEdit]:
 def _character_edit(at: int, char: str) -> RawEdit:
     if char == '"':
         return ("unescaped_quote", at, char, '\\"')
-    if char >= "\ud800":
+    if ord(char) >= 0xD800:
         return ("lone_surrogate", at, char, "\ufffd")
     return ("control_character", at, char, _CONTROL.get(char) or f"\\u{ord(char):04x}")
 
