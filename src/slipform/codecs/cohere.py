@@ -1,0 +1,292 @@
+"""Cohere v2 Chat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slipform.codecs.answer import arguments_text, build_answer, count, plan_of, read_json, rest_of, usage_of
+from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
+from slipform.codecs.faults import fault_error, read_error_body
+from slipform.codecs.openai_chat.request import data_url
+from slipform.codecs.plan import Losses, Plan, add_extra, drop_sampling, dumps, lost, make_plan, own_extra, settle
+from slipform.codecs.sse import MAX_EVENT_BYTES
+from slipform.codecs.stream import Reader, SniffingDecoder
+from slipform.errors import UpstreamError
+from slipform.ir import (
+    CompletionChunk,
+    FinishReason,
+    Media,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    NamedTool,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolDelta,
+    ToolResult,
+    Usage,
+)
+from slipform.schema import OutputStrategy
+
+NAME = "cohere"
+
+_SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "p",
+    "top_k": "k",
+    "seed": "seed",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "stop": "stop_sequences",
+}
+_FINISH: dict[str, FinishReason] = {
+    "COMPLETE": "stop",
+    "STOP_SEQUENCE": "stop",
+    "TOOL_CALL": "tool_calls",
+    "MAX_TOKENS": "length",
+    "ERROR": "error",
+    "TIMEOUT": "error",
+}
+_KNOWN = frozenset({"id", "finish_reason", "message", "usage", "error"})
+
+
+class CohereCodec:
+    """Speaks `POST /v2/chat`.
+
+    >>> CohereCodec(Capabilities(native=True)).strategy.value
+    'native'
+    """
+
+    name = NAME
+
+    def __init__(self, capabilities: Capabilities, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self.capabilities = capabilities
+        self.strategy = capabilities.auto_strategy
+        self._max_event_bytes = max_event_bytes
+
+    def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
+        """Spell the request."""
+        losses: Losses = []
+        plan = make_plan(request, self.capabilities, self.strategy, losses)
+        body = _body(request, plan, self.capabilities, losses)
+        body["stream"] = stream
+        add_extra(body, request, NAME, losses)
+        plan = settle(plan, losses)
+        return EncodedRequest("/v2/chat", dumps(body), warnings=plan.warnings, context=plan)
+
+    def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
+        """Read a whole answer."""
+        return _decode(read_json(body), plan_of(encoded))
+
+    def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
+        """A reader for one streamed answer."""
+        return Reader(SniffingDecoder(self._max_event_bytes), CohereMachine(), plan_of(encoded))
+
+    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
+        """The error that a non-2xx answer stands for."""
+        return fault_error(read_error_body(body), status=status, headers=headers)
+
+
+def _body(request: ModelRequest, plan: Plan, capabilities: Capabilities, losses: Losses) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": request.model, "messages": _messages(request.messages, losses)}
+    if plan.strategy is OutputStrategy.NATIVE:
+        body["response_format"] = {"type": "json_object", "json_schema": plan.schema}
+    elif plan.json_object:
+        body["response_format"] = {"type": "json_object"}
+    if request.max_tokens is not None:
+        body["max_tokens"] = request.max_tokens
+    body.update(drop_sampling(request, _SAMPLING, losses, capabilities.sampling))
+    wanted = request.reasoning or {}
+    if wanted.get("budget") is not None:
+        body["thinking"] = {"type": "enabled", "token_budget": wanted["budget"]}
+    elif wanted.get("enabled") is not None or wanted.get("effort") is not None:
+        off = wanted.get("enabled") is False or wanted.get("effort") == "none"
+        body["thinking"] = {"type": "disabled" if off else "enabled"}
+    _add_tools(body, plan, losses)
+    if request.metadata:
+        losses.append(lost("metadata", "This API keeps no metadata."))
+    return body
+
+
+def _add_tools(body: dict[str, Any], plan: Plan, losses: Losses) -> None:
+    offered = plan.tools
+    choice = plan.tool_choice
+    if isinstance(choice, NamedTool) and len(offered) > 1:
+        # A single tool cannot be named here, but it can be the only one there is.
+        losses.append(lost("tools", f"Only {choice.name} is offered, so that it is the one called.", "approximated"))
+        offered = tuple(tool for tool in offered if tool.name == choice.name)
+    tools = [spelled for tool in offered if (spelled := _tool(tool, losses)) is not None]
+    if not tools:
+        return
+    body["tools"] = tools
+    if any(tool.strict for tool in offered):
+        body["strict_tools"] = True
+    if choice == "none":
+        body["tool_choice"] = "NONE"
+    elif choice not in (None, "auto"):
+        body["tool_choice"] = "REQUIRED"
+    if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
+        losses.append(lost("parallel_tool_calls", "This API may call several tools at once."))
+
+
+def _tool(tool: Tool, losses: Losses) -> dict[str, Any] | None:
+    own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
+    if tool.vendor is not None:
+        losses.append(lost(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
+        return None
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    return {"type": "function", "function": {**function, "parameters": tool.parameters}, **own}
+
+
+def _messages(messages: tuple[Message, ...], losses: Losses) -> list[dict[str, Any]]:
+    turns: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        path = f"messages[{index}]"
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        turns.extend(
+            {"role": "tool", "tool_call_id": result.call_id, "content": _content(result.parts, path, losses)}
+            for result in results
+        )
+        said = tuple(part for part in message.parts if not isinstance(part, (ToolResult, ToolCall)))
+        if not said and not message.tool_calls:
+            continue
+        turn: dict[str, Any] = {"role": "user" if message.role == "tool" else message.role}
+        content = _content(said, path, losses)
+        if content:
+            turn["content"] = content
+        for part in said:
+            if isinstance(part, Opaque) and part.vendor == NAME and "tool_plan" in part.data:
+                turn["tool_plan"] = part.data["tool_plan"]
+        if message.tool_calls:
+            turn["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in message.tool_calls
+            ]
+        turns.append({**turn, **own_extra(message.extra, NAME, path, losses)})
+    return turns
+
+
+def _content(parts: tuple[Part, ...], path: str, losses: Losses) -> str | list[dict[str, Any]]:
+    if len(parts) == 1 and isinstance(parts[0], Text):
+        return parts[0].text
+    content: list[dict[str, Any]] = []
+    for part in parts:
+        if isinstance(part, Text):
+            content.append({"type": "text", "text": part.text})
+        elif isinstance(part, Media) and part.kind == "image":
+            content.append({"type": "image_url", "image_url": {"url": data_url(part)}})
+        elif isinstance(part, Reasoning) and NAME in part.opaque:
+            content.append(dict(part.opaque[NAME]))
+        elif not (isinstance(part, Opaque) and part.vendor == NAME):
+            losses.append(lost(path, "A part that this API does not take."))
+    return content
+
+
+def _decode(data: Mapping[str, Any], plan: Plan) -> ModelResponse:
+    message = data.get("message") or {}
+    parts: list[Part] = [Opaque(NAME, {"tool_plan": message["tool_plan"]})] if message.get("tool_plan") else []
+    content = message.get("content") or ()
+    for item in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+        if item.get("type") == "thinking":
+            parts.append(Reasoning(str(item.get("thinking") or ""), {NAME: dict(item)}))
+        elif isinstance(item.get("text"), str):
+            parts.append(Text(item["text"]))
+    for index, call in enumerate(message.get("tool_calls") or ()):
+        function = call.get("function") or {}
+        name, arguments = str(function.get("name") or ""), arguments_text(function.get("arguments"))
+        parts.append(ToolCall(str(call.get("id") or f"call_{index}"), name, arguments))
+    word, usage = data.get("finish_reason"), data.get("usage") or None
+    extra = rest_of(data, _KNOWN)
+    if message.get("citations"):
+        extra["citations"] = message["citations"]
+    if usage:
+        extra["usage"] = usage
+    return build_answer(
+        plan,
+        parts,
+        finish=_FINISH.get(word or "", "unknown"),
+        raw_finish=word,
+        usage=read_usage(usage),
+        id_=data.get("id"),
+        extra=extra,
+    )
+
+
+def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
+    """Tokens, which Cohere counts in floats.
+
+    >>> read_usage({"tokens": {"input_tokens": 3.0, "output_tokens": 2.0}}).total
+    5
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    tokens = usage.get("tokens") or usage.get("billed_units") or {}
+    return usage_of(
+        count(tokens.get("input_tokens")), count(tokens.get("output_tokens")), count(usage.get("cached_tokens"))
+    )
+
+
+class CohereMachine:
+    """What the events of a v2 chat stream mean."""
+
+    __slots__ = ("_plan", "_thoughts", "ended", "fault")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.fault: UpstreamError | None = None
+        self._plan: list[str] = []
+        self._thoughts: dict[Any, list[str]] = {}
+
+    def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
+        """The chunks that one event stands for."""
+        kind = data.get("type") or name
+        message = (data.get("delta") or {}).get("message") or {}
+        if kind in ("content-delta", "content-start"):
+            return self._content(data.get("index"), message.get("content") or {})
+        if kind in ("tool-call-start", "tool-call-delta"):
+            call = message.get("tool_calls") or {}
+            function = call.get("function") or {}
+            delta = ToolDelta(data.get("index"), call.get("id"), function.get("name"), function.get("arguments") or "")
+            return [CompletionChunk(tool_calls=(delta,))]
+        if kind == "message-start":
+            return [CompletionChunk(id=data.get("id"))]
+        if kind == "content-end":
+            thought = "".join(self._thoughts.pop(data.get("index"), ()))
+            block = {"type": "thinking", "thinking": thought}
+            return [CompletionChunk(parts=(Reasoning(thought, {NAME: block}),))] if thought else []
+        if kind == "tool-plan-delta":
+            self._plan.append(message.get("tool_plan") or "")
+        elif kind == "citation-start":
+            return [CompletionChunk(extra={"citations": [message.get("citations")]})]
+        elif kind == "message-end":
+            return self._end(data.get("delta") or {})
+        elif kind == "error" or data.get("error") or (kind is None and data.get("message")):
+            self.fault = fault_error(data, status=None)
+        return []
+
+    def finish(self) -> list[CompletionChunk]:
+        """The plan that came before the calls, for replay."""
+        plan = "".join(self._plan)
+        return [CompletionChunk(parts=(Opaque(NAME, {"tool_plan": plan}),))] if plan else []
+
+    def _content(self, index: Any, content: Mapping[str, Any]) -> list[CompletionChunk]:
+        if content.get("thinking"):
+            self._thoughts.setdefault(index, []).append(content["thinking"])
+            return [CompletionChunk(reasoning=content["thinking"])]
+        return [CompletionChunk(content["text"])] if content.get("text") else []
+
+    def _end(self, delta: Mapping[str, Any]) -> list[CompletionChunk]:
+        self.ended = True
+        if delta.get("error"):
+            self.fault = fault_error({"error": delta["error"]}, status=None)
+        word, usage = delta.get("finish_reason"), delta.get("usage") or None
+        extra = {"usage": usage} if usage else {}
+        finish = _FINISH.get(word or "", "unknown")
+        return [CompletionChunk(finish=finish, raw_finish=word, usage=read_usage(usage), extra=extra)]

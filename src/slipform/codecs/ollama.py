@@ -1,0 +1,265 @@
+"""Ollama's own chat API."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from slipform.codecs.answer import (
+    arguments_object,
+    arguments_text,
+    build_answer,
+    count,
+    plan_of,
+    read_json,
+    rest_of,
+    usage_of,
+)
+from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
+from slipform.codecs.faults import fault_error, read_error_body
+from slipform.codecs.ndjson import NdjsonDecoder
+from slipform.codecs.plan import Losses, Plan, add_extra, drop_sampling, dumps, lost, make_plan, own_extra, settle
+from slipform.codecs.sse import MAX_EVENT_BYTES
+from slipform.codecs.stream import Reader
+from slipform.errors import UpstreamError
+from slipform.ir import (
+    CompletionChunk,
+    FinishReason,
+    Media,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolDelta,
+    ToolResult,
+    Usage,
+)
+from slipform.schema import OutputStrategy
+
+NAME = "ollama"
+
+_SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "seed": "seed",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "stop": "stop",
+}
+_FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "load": "error", "unload": "error"}
+_KNOWN = frozenset({"model", "message", "done", "done_reason", "prompt_eval_count", "eval_count", "error"})
+
+
+class OllamaCodec:
+    """Speaks `POST /api/chat`.
+
+    >>> OllamaCodec(Capabilities(native=True)).strategy.value
+    'native'
+    """
+
+    name = NAME
+
+    def __init__(self, capabilities: Capabilities, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self.capabilities = capabilities
+        self.strategy = capabilities.auto_strategy
+        self._max_event_bytes = max_event_bytes
+
+    def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
+        """Spell the request; `stream` is always said, because its default here is true."""
+        losses: Losses = []
+        plan = make_plan(request, self.capabilities, self.strategy, losses)
+        body = _body(request, plan, self.capabilities, losses)
+        body["stream"] = stream
+        add_extra(body, request, NAME, losses)
+        plan = settle(plan, losses)
+        return EncodedRequest("/api/chat", dumps(body), warnings=plan.warnings, context=plan)
+
+    def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
+        """Read a whole answer."""
+        return _decode(read_json(body), plan_of(encoded))
+
+    def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
+        """A reader for one streamed answer."""
+        return Reader(NdjsonDecoder(self._max_event_bytes), OllamaMachine(), plan_of(encoded))
+
+    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
+        """The error that a non-2xx answer stands for."""
+        return fault_error(read_error_body(body), status=status, headers=headers)
+
+
+def _body(request: ModelRequest, plan: Plan, capabilities: Capabilities, losses: Losses) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": request.model, "messages": _messages(request.messages, losses)}
+    tools = [_tool for tool in plan.tools if (_tool := _spelled(tool, losses)) is not None]
+    if tools and plan.tool_choice != "none":
+        body["tools"] = tools
+        if plan.tool_choice not in (None, "auto"):
+            losses.append(lost("tool_choice", "This API has no tool choice; the model may answer with text."))
+        if plan.parallel_tool_calls is False:
+            losses.append(lost("parallel_tool_calls", "This API may call several tools at once."))
+    if plan.strategy is OutputStrategy.NATIVE:
+        body["format"] = plan.schema
+    elif plan.json_object:
+        body["format"] = "json"
+    options = drop_sampling(request, _SAMPLING, losses, capabilities.sampling)
+    if request.max_tokens is not None:
+        options["num_predict"] = request.max_tokens
+    if options:
+        body["options"] = options
+    wanted = request.reasoning or {}
+    if wanted.get("effort") is not None:
+        body["think"] = False if wanted["effort"] == "none" else wanted["effort"]
+    elif wanted.get("enabled") is not None:
+        body["think"] = wanted["enabled"]
+    if request.metadata:
+        losses.append(lost("metadata", "This API keeps no metadata."))
+    return body
+
+
+def _spelled(tool: Any, losses: Losses) -> dict[str, Any] | None:
+    own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
+    if tool.vendor is not None:
+        losses.append(lost(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
+        return None
+    if tool.strict:
+        losses.append(lost(f"tools.{tool.name}.strict", "This API has no strict tools."))
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    return {"type": "function", "function": {**function, "parameters": tool.parameters}, **own}
+
+
+def _messages(messages: tuple[Message, ...], losses: Losses) -> list[dict[str, Any]]:
+    turns: list[dict[str, Any]] = []
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    for index, message in enumerate(messages):
+        path = f"messages[{index}]"
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                said = "".join(piece.text for piece in part.parts if isinstance(piece, Text))
+                name = part.name or names.get(part.call_id)
+                turn = {"role": "tool", "content": said}
+                turns.append({**turn, "tool_name": name} if name else turn)
+        if all(isinstance(part, ToolResult) for part in message.parts):
+            continue
+        turns.append(_turn(message, path, losses))
+    return turns
+
+
+def _turn(message: Message, path: str, losses: Losses) -> dict[str, Any]:
+    turn: dict[str, Any] = {"role": message.role, "content": message.text}
+    thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning) and NAME in part.opaque)
+    if thought:
+        turn["thinking"] = thought
+    images = [
+        part for part in message.parts if isinstance(part, Media) and part.data is not None and part.kind == "image"
+    ]
+    if images:
+        turn["images"] = [b64encode(image.data or b"").decode() for image in images]
+    for part in message.parts:
+        foreign = isinstance(part, Opaque) or (isinstance(part, Reasoning) and NAME not in part.opaque)
+        if foreign or (isinstance(part, Media) and part not in images):
+            losses.append(lost(path, "A part that this API does not take."))
+    if message.tool_calls:
+        turn["tool_calls"] = [
+            {"function": {"name": call.name, "arguments": arguments_object(call.arguments)}}
+            for call in message.tool_calls
+        ]
+    return {**turn, **own_extra(message.extra, NAME, path, losses)}
+
+
+def _decode(data: Mapping[str, Any], plan: Plan) -> ModelResponse:
+    message = data.get("message") or {}
+    parts: list[Part] = []
+    if message.get("thinking"):
+        parts.append(Reasoning(message["thinking"], {NAME: {"thinking": message["thinking"]}}))
+    if message.get("content"):
+        parts.append(Text(message["content"]))
+    for index, call in enumerate(message.get("tool_calls") or ()):
+        function = call.get("function") or {}
+        name, arguments = str(function.get("name") or ""), arguments_text(function.get("arguments"))
+        parts.append(ToolCall(str(call.get("id") or f"call_{index}"), name, arguments))
+    word = data.get("done_reason")
+    return build_answer(
+        plan,
+        parts,
+        finish=_FINISH.get(word or "stop", "unknown"),
+        raw_finish=word,
+        usage=read_usage(data),
+        model=data.get("model"),
+        extra={**rest_of(data, _KNOWN), **_raw_usage(data)},
+    )
+
+
+def _raw_usage(data: Mapping[str, Any]) -> dict[str, Any]:
+    usage = {key: data[key] for key in ("prompt_eval_count", "eval_count") if data.get(key) is not None}
+    return {"usage": usage} if usage else {}
+
+
+def read_usage(data: Mapping[str, Any]) -> Usage | None:
+    """Tokens; the prompt's are missing when it was cached.
+
+    >>> read_usage({"eval_count": 2}).input is None
+    True
+    """
+    if not _raw_usage(data):
+        return None
+    return usage_of(count(data.get("prompt_eval_count")), count(data.get("eval_count")))
+
+
+class OllamaMachine:
+    """What the lines of a chat stream mean."""
+
+    __slots__ = ("_calls", "_thought", "ended", "fault")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.fault: UpstreamError | None = None
+        self._calls = 0
+        self._thought: list[str] = []
+
+    def read(self, name: str | None, data: Any) -> list[CompletionChunk]:  # noqa: ARG002
+        """The chunks that one line stands for."""
+        if data.get("error"):
+            self.fault = fault_error(data, status=None)
+            return []
+        message = data.get("message") or {}
+        thought = message.get("thinking") or ""
+        if thought:
+            self._thought.append(thought)
+        calls = tuple(self._call(call) for call in message.get("tool_calls") or ())
+        if not data.get("done"):
+            return [CompletionChunk(message.get("content") or "", thought, tool_calls=calls, model=data.get("model"))]
+        self.ended = True
+        word = data.get("done_reason")
+        whole = "".join(self._thought)
+        chunk = CompletionChunk(
+            text=message.get("content") or "",
+            reasoning=thought,
+            tool_calls=calls,
+            finish=_FINISH.get(word or "stop", "unknown"),
+            raw_finish=word,
+            usage=read_usage(data),
+            model=data.get("model"),
+            extra={**rest_of(data, _KNOWN), **_raw_usage(data)},
+            parts=(Reasoning(whole, {NAME: {"thinking": whole}}),) if whole else (),
+        )
+        return [chunk]
+
+    def finish(self) -> list[CompletionChunk]:
+        """Nothing is left at the end."""
+        return []
+
+    def _call(self, call: Mapping[str, Any]) -> ToolDelta:
+        function = call.get("function") or {}
+        arguments = function.get("arguments")
+        text = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
+        self._calls += 1
+        return ToolDelta(self._calls - 1, call.get("id") or None, function.get("name"), text)

@@ -1,0 +1,60 @@
+"""The OpenAI Responses codec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slipform.codecs.answer import plan_of, read_json
+from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
+from slipform.codecs.faults import fault_error, read_error_body
+from slipform.codecs.openai_responses.request import NAME, encode_body
+from slipform.codecs.openai_responses.response import decode_body
+from slipform.codecs.openai_responses.stream import ResponsesMachine
+from slipform.codecs.plan import Losses, dumps, make_plan, settle
+from slipform.codecs.sse import MAX_EVENT_BYTES
+from slipform.codecs.stream import Reader, SniffingDecoder
+from slipform.errors import UpstreamError
+from slipform.ir import ModelRequest, ModelResponse
+
+
+class OpenAIResponsesCodec:
+    """Speaks `POST /responses`.
+
+    >>> from slipform.ir import Message
+    >>> codec = OpenAIResponsesCodec(Capabilities(native=True))
+    >>> codec.strategy.value
+    'native'
+    >>> codec.encode_request(ModelRequest("m", (Message.user("hi"),)), stream=False).body
+    b'{"model":"m","input":"hi"}'
+    """
+
+    name = NAME
+
+    def __init__(self, capabilities: Capabilities, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self.capabilities = capabilities
+        self.strategy = capabilities.auto_strategy
+        self._max_event_bytes = max_event_bytes
+
+    def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
+        """Spell the request."""
+        losses: Losses = []
+        plan = make_plan(request, self.capabilities, self.strategy, losses)
+        body = encode_body(request, plan, self.capabilities, losses)
+        if stream:
+            body["stream"] = True
+        plan = settle(plan, losses)
+        return EncodedRequest("/responses", dumps(body), warnings=plan.warnings, context=plan)
+
+    def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
+        """Read a whole answer."""
+        return decode_body(read_json(body), plan_of(encoded))
+
+    def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
+        """A reader for one streamed answer."""
+        plan = plan_of(encoded)
+        machine = ResponsesMachine(shaped=plan.strategy is not None)
+        return Reader(SniffingDecoder(self._max_event_bytes), machine, plan)
+
+    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
+        """The error that a non-2xx answer stands for."""
+        return fault_error(read_error_body(body), status=status, headers=headers)
