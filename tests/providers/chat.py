@@ -87,8 +87,8 @@ class ChatCodec:
             error = json.loads(body)["error"]
         except (ValueError, KeyError, TypeError):
             error = {"message": f"status {status}"}
-        kinds: dict[int, type[UpstreamError]] = {401: AuthenticationError, 429: RateLimitError, 400: UpstreamRequestError}
-        kind = kinds.get(status, UpstreamError)
+        kinds = {401: AuthenticationError, 429: RateLimitError, 400: UpstreamRequestError}
+        kind: type[UpstreamError] = kinds.get(status, UpstreamError)
         details = {"code": error.get("code")}
         if error.get("code") == "insufficient_quota":
             details["retryable"] = False

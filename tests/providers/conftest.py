@@ -18,8 +18,6 @@ from tests.providers.chat import ChatCodec
 
 QUICK = Retries(attempts=2, base=0.002, cap=0.01, longest_wait=5.0)
 
-Face = Any
-
 
 class SyncFace:
     """The blocking half of a provider."""
@@ -65,8 +63,8 @@ def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
 def make(transport: Transport) -> Callable[..., HttpProvider]:
     """Makes a provider for a fake vendor, over each transport in turn."""
 
-    def build(base_url: str, **options: Any) -> HttpProvider:
-        options = {"api_key": "sk-test-1234567890", "retries": QUICK, "transport": transport} | options
+    def build(base_url: str, **given: Any) -> HttpProvider:
+        options: dict[str, Any] = {"api_key": "sk-test-1234567890", "retries": QUICK, "transport": transport, **given}
         row = options.pop("row", "openai")
         vendor = load_catalog().vendor(row) if isinstance(row, str) else row
         return HttpProvider(vendor, base_url=base_url, codec=ChatCodec, **options)

@@ -40,7 +40,7 @@ class Limits:
 
     def ran_out(self, limit: Limit) -> Limit:
         """Which of the two it was."""
-        return "total" if self._total_at is not None and self._clock() >= self._total_at else limit
+        return "total" if self._total_at is not None and self._clock() >= self._total_at - 0.005 else limit
 
     def _end(self, limit: Limit, now: float) -> float | None:
         if limit == "first_byte":

@@ -83,3 +83,7 @@ class Pool:
             for _, connection in queue:
                 with contextlib.suppress(OSError):
                     connection.close()
+
+    def __del__(self) -> None:
+        # A provider that nobody closed is no leak worth a warning: its idle sockets go with it.
+        self.close()

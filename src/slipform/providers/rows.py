@@ -39,7 +39,7 @@ def read_row(name: str, row: object, known: Mapping[str, Vendor], template: Vend
     for key, value in fields.items():
         reader = _READERS.get(key)
         if reader is None:
-            raise _unknown(key, _READERS, where)
+            raise _unknown(key, _READERS, f"{where}.{key}")
         changes.update(reader(value, f"{where}.{key}", base, known))
     vendor = dataclasses.replace(base, **changes)
     if not vendor.base_url or not vendor.codec:
@@ -50,7 +50,7 @@ def read_row(name: str, row: object, known: Mapping[str, Vendor], template: Vend
 def _named(value: object, where: str, known: Mapping[str, Vendor]) -> Vendor:
     name = _text(value, where)
     if name not in known:
-        raise _unknown(name, known, where.rpartition(".")[0] or where, what="vendor")
+        raise _unknown(name, known, where, what="vendor")
     return known[name]
 
 
@@ -89,7 +89,7 @@ def _fields(value: object, where: str, base: Vendor, _: Mapping[str, Vendor]) ->
         env = _texts(parts.pop("env", ()), f"{inner}.env")
         default = parts.pop("default", None)
         for extra in parts:
-            raise _unknown(extra, ("env", "default"), inner)
+            raise _unknown(extra, ("env", "default"), f"{inner}.{extra}")
         read[name] = Field(env, None if default is None else _text(default, f"{inner}.default"))
     return {"fields": MappingProxyType({**base.fields, **read})}
 
@@ -103,7 +103,7 @@ def _values(value: object, where: str) -> dict[str, Any]:
     for name, item in _mapping(value, where).items():
         inner = f"{where}.{name}"
         if name not in _CAPABILITY_NAMES:
-            raise _unknown(name, _CAPABILITY_NAMES, where)
+            raise _unknown(name, _CAPABILITY_NAMES, inner)
         if name in _FLAGS:
             if not isinstance(item, bool):
                 raise _wrong(item, "true or false", inner)
@@ -115,7 +115,7 @@ def _values(value: object, where: str) -> dict[str, Any]:
         else:
             read[name] = _text(item, inner)
             if name.endswith("dialect") and item not in DIALECTS:
-                raise _unknown(str(item), DIALECTS, where, what=f"{name} in")
+                raise _unknown(str(item), DIALECTS, inner, what="dialect")
     return read
 
 
@@ -187,7 +187,7 @@ def _wrong(value: object, wanted: str, where: str) -> ConfigError:
 def _unknown(name: str, options: Any, where: str, what: str = "field") -> ConfigError:
     near = difflib.get_close_matches(name, sorted(options), n=3)
     hint = f"Did you mean {', '.join(near)}?" if near else f"Known are: {', '.join(sorted(options))}."
-    return ConfigError(f"Unknown {what} {name!r}", where=f"{where}.{name}", hint=hint)
+    return ConfigError(f"Unknown {what} {name!r}", where=where, hint=hint)
 
 
 _READERS: Mapping[str, Reader] = {

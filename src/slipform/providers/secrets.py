@@ -9,6 +9,7 @@ from typing import Any
 from slipform.errors import SlipformError
 
 MASK = "[redacted]"
+_TOO_SHORT = 6
 
 
 class Secret:
@@ -61,10 +62,12 @@ def from_environment(names: Sequence[str], environment: Mapping[str, str] | None
 def scrub(value: Any, secrets: Iterable[Secret]) -> Any:
     """The value with every secret in its strings masked, however deep.
 
+    Words of less than six characters stay: local servers get keys like `x`, and no secret is that short.
+
     >>> scrub({"message": "bad key sk-123456"}, [Secret("sk-123456")])
     {'message': 'bad key [redacted]'}
     """
-    words = [secret.reveal() for secret in secrets if secret.reveal()]
+    words = [secret.reveal() for secret in secrets if len(secret.reveal()) >= _TOO_SHORT]
     return _scrub(value, words) if words else value
 
 

@@ -1,0 +1,183 @@
+"""Cancelling a call and closing a stream end the vendor's work at once; nothing is left open."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from slipform.errors import TruncatedError, UpstreamError
+from slipform.ir import CompletionChunk
+from slipform.providers.http import HttpProvider
+from slipform.providers.pyreqwest_transport import PyreqwestTransport
+from slipform.providers.sockets import SocketTransport
+from slipform.providers.transport import Transport
+from slipform.testing import Answer, FakeVendor, Received, Step, cut_stream, hang, rate_limited, reset, trickle
+from tests.providers.chat import ChatCodec, ask
+from tests.providers.conftest import QUICK
+
+
+def provider_for(vendor: FakeVendor, transport: Transport | None = None) -> HttpProvider:
+    return HttpProvider(
+        "openai", base_url=vendor.base_url, api_key="k-123456", codec=ChatCodec, retries=QUICK, transport=transport
+    )
+
+
+def all_gone(vendor: FakeVendor) -> bool:
+    return vendor.open_connections == 0
+
+
+def test_closing_a_blocking_stream_closes_the_connection(transport: Transport) -> None:
+    with FakeVendor([trickle("x" * 1000, pace=0.01)]) as vendor:
+        stream = provider_for(vendor, transport).stream(ask())
+        assert isinstance(next(stream), CompletionChunk)
+        stream.close()  # type: ignore[attr-defined]
+        assert vendor.wait_until(all_gone)
+    assert vendor.requests[0].aborted
+
+
+async def test_closing_an_async_stream_closes_the_connection(transport: Transport) -> None:
+    with FakeVendor([trickle("x" * 1000, pace=0.01)]) as vendor:
+        stream = provider_for(vendor, transport).stream_async(ask())
+        assert isinstance(await anext(stream), CompletionChunk)
+        await stream.aclose()  # type: ignore[attr-defined]
+        assert await asyncio.to_thread(vendor.wait_until, all_gone)
+    assert vendor.requests[0].aborted
+
+
+async def test_cancelling_a_stream_closes_the_connection(transport: Transport) -> None:
+    with FakeVendor([cut_stream("hello", after=2, ending="hang")]) as vendor:
+        provider = provider_for(vendor, transport)
+
+        async def read() -> list[CompletionChunk]:
+            return [chunk async for chunk in provider.stream_async(ask())]
+
+        task = asyncio.create_task(read())
+        assert await asyncio.to_thread(vendor.wait_until, lambda v: bool(v.requests))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(vendor.wait_until, all_gone)
+    assert vendor.requests[0].aborted
+
+
+async def test_cancelling_a_call_before_its_answer_closes_the_connection() -> None:
+    """The reason why pyreqwest is not the default transport: there the connection stays open."""
+    with FakeVendor([hang()]) as vendor:
+        task = asyncio.create_task(provider_for(vendor).complete_async(ask()))
+        assert await asyncio.to_thread(vendor.wait_until, lambda v: bool(v.requests))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(vendor.wait_until, all_gone)
+    assert vendor.requests[0].aborted
+
+
+async def test_cancelling_while_waiting_for_a_repeat_sends_nothing_more() -> None:
+    with FakeVendor([rate_limited(retry_after=3)]) as vendor:
+        task = asyncio.create_task(provider_for(vendor).complete_async(ask()))
+        assert await asyncio.to_thread(vendor.wait_until, lambda v: bool(v.requests))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert len(vendor.requests) == 1
+
+
+def test_closing_the_provider_closes_idle_connections() -> None:
+    with FakeVendor(["x"]) as vendor:
+        with provider_for(vendor) as provider:
+            provider.complete(ask())
+            assert vendor.open_connections == 1
+        assert vendor.wait_until(all_gone)
+
+
+def test_one_pool_serves_threads_and_event_loops() -> None:
+    with FakeVendor(["x"]) as vendor:
+        provider = provider_for(vendor)
+        provider.complete(ask())
+        asyncio.run(_complete(provider))
+        asyncio.run(_complete(provider))
+        worker = threading.Thread(target=provider.complete, args=(ask(),))
+        worker.start()
+        worker.join()
+        assert (len(vendor.requests), vendor.connections_made) == (4, 1)
+        provider.close()
+
+
+async def _complete(provider: HttpProvider) -> None:
+    await provider.complete_async(ask())
+
+
+def test_a_connection_that_the_server_dropped_while_idle_is_not_used() -> None:
+    with FakeVendor(["x"]) as vendor:
+        provider = provider_for(vendor)
+        provider.complete(ask())
+        for peer in list(vendor._open):
+            vendor._loop.call_soon_threadsafe(peer.abort)
+        assert vendor.wait_until(all_gone)
+        assert provider.complete(ask()).text == "x"
+        assert vendor.connections_made == 2
+        provider.close()
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts file descriptors by /proc")
+@pytest.mark.parametrize("kind", ["sockets", "pyreqwest"])
+def test_ten_thousand_calls_leak_no_socket_and_lose_no_request(kind: str) -> None:
+    """Good answers, streams, cut streams, resets and streams given up half-way, eight at a time."""
+    calls = 10_000 if kind == "sockets" else 2_000
+    workers = 8
+
+    def script(received: Received) -> Step:
+        name = received.json()["messages"][0]["content"]
+        number = int(name)
+        if number % 50 == 7:
+            return reset()
+        if number % 50 == 10:
+            return cut_stream("hello", after=2)
+        return Answer("hello", chunk_size=5)
+
+    async def one(provider: HttpProvider, number: int) -> None:
+        request = ask(str(number))
+        try:
+            if number % 5 == 0:
+                stream = provider.stream_async(request)
+                async for _ in stream:
+                    if number % 100 == 0:
+                        break
+                await stream.aclose()  # type: ignore[attr-defined]
+            else:
+                await provider.complete_async(request)
+        except (UpstreamError, TruncatedError):
+            assert number % 50 in (7, 10)
+
+    async def run(provider: HttpProvider) -> None:
+        async def work(start: int) -> None:
+            for number in range(start, calls, workers):
+                await one(provider, number)
+
+        await asyncio.gather(*(work(start) for start in range(workers)))
+
+    with FakeVendor(script) as vendor:
+        before = descriptors()
+        transport: Transport = SocketTransport() if kind == "sockets" else PyreqwestTransport()
+        provider = provider_for(vendor, transport)
+        asyncio.run(run(provider))
+        assert vendor.open_connections <= workers
+        provider.close()
+        if kind == "sockets":
+            assert vendor.wait_until(all_gone)
+            assert descriptors() == before
+        else:
+            assert vendor.open_connections <= workers
+            assert descriptors() - before < 4 * workers  # its own runtime keeps a few
+    asked = [request.json()["messages"][0]["content"] for request in vendor.requests]
+    assert len(asked) == calls
+    assert len(set(asked)) == calls

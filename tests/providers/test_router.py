@@ -1,0 +1,81 @@
+"""From a model's name to who answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from slipform.errors import ConfigError, UnknownModelError
+from slipform.providers.router import Router
+from slipform.testing import FakeModel
+
+
+def router(**options: object) -> Router:
+    providers = {
+        "openai": FakeModel(["a"], name="openai"),
+        "zai": FakeModel(["b"], name="zai"),
+        "local": FakeModel(["c"], name="local", models=["tiny", "small"]),
+    }
+    return Router(providers, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.covers("S2-04", "S2-27", "S2-28")
+def test_the_first_slash_splits() -> None:
+    provider, model = router().resolve("openai/org/gpt-oss/20b")
+    assert (provider.name, model) == ("openai", "org/gpt-oss/20b")
+
+
+@pytest.mark.covers("S2-29")
+def test_aliases_come_first_and_may_lead_to_aliases() -> None:
+    made = router(aliases={"glm": "zai/glm-4.5", "fast": "glm", "openai/x": "local/tiny"})
+    assert made.resolve("fast")[1] == "glm-4.5"
+    assert made.resolve("openai/x")[0].name == "local"
+    assert made.aliases["fast"] == "zai/glm-4.5"
+
+
+def test_the_default_is_used_when_no_model_is_named() -> None:
+    made = router(aliases={"glm": "zai/glm-4.5"}, default="glm")
+    assert made.resolve()[1] == "glm-4.5"
+    assert made.resolve("")[1] == "glm-4.5"
+    with pytest.raises(UnknownModelError, match="no default model"):
+        router().resolve(None)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("opnai/gpt-6", "openai/gpt-6"),
+        ("local/tinny", "local/tiny"),
+        ("tiny", "local/tiny"),
+        ("glmm", "glm"),
+        ("openai", "openai/<model>"),
+        ("openai/", "openai/<model>"),
+    ],
+)
+def test_an_unknown_name_lists_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(UnknownModelError) as caught:
+        router(aliases={"glm": "zai/glm-4.5"}).resolve(name)
+    assert nearest in caught.value.details["nearest"]
+    assert nearest in str(caught.value)
+    assert caught.value.http_status == 404
+
+
+def test_a_name_like_no_other_lists_the_providers() -> None:
+    with pytest.raises(UnknownModelError, match="local, openai, zai"):
+        router().resolve("qqqqqqqq/y")
+
+
+def test_mistakes_in_aliases_are_found_when_it_is_made() -> None:
+    with pytest.raises(ConfigError, match="circle: a → b → a") as caught:
+        router(aliases={"a": "b", "b": "a"})
+    assert caught.value.where == "model_aliases.a"
+    with pytest.raises(ConfigError, match="providers are: local, openai, zai"):
+        router(aliases={"a": "nobody/x"})
+    with pytest.raises(ConfigError, match="default"):
+        router(default="gpt-6")
+
+
+def test_it_lists_what_it_knows_and_closes_its_providers() -> None:
+    made = router(aliases={"glm": "zai/glm-4.5"})
+    assert made.models() == ["glm", "local/tiny", "local/small"]
+    made.close()
+    assert all(provider.closed for provider in made.providers.values())  # type: ignore[attr-defined]
