@@ -11,6 +11,10 @@ import pytest
 import uvicorn
 
 from slipform.client import AsyncClient
+from slipform.config import Settings
+from slipform.enforce import Budget
+from slipform.engine import Options
+from slipform.providers import Provider
 from slipform.providers.local import LocalProvider
 from slipform.providers.router import Router
 from slipform.server import App
@@ -34,8 +38,14 @@ def local() -> Iterator[LocalProvider]:
 @pytest.fixture(scope="session")
 def proxy(local: LocalProvider) -> Iterator[str]:
     """A running proxy with the embedded model; gives its address."""
-    with serving(App(AsyncClient(router=Router({"local": local}), max_attempts=3))) as address:
+    client = AsyncClient(router=router_for(local), options=Options(budget=Budget(attempts=3)))
+    with serving(App(client, Settings())) as address:
         yield address
+
+
+def router_for(provider: Provider) -> Router:
+    """A router whose default, and only, provider is this one, under the name of the embedded model."""
+    return Router({"local": provider}, aliases={"local": f"local/{LocalProvider().models()[0]}"}, default="local")
 
 
 class serving:  # noqa: N801 — reads as a verb
@@ -60,4 +70,4 @@ class serving:  # noqa: N801 — reads as a verb
         self._socket.close()
 
 
-__all__ = ["PERSON", "serving"]
+__all__ = ["PERSON", "router_for", "serving"]

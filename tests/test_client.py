@@ -12,8 +12,7 @@ import slipform
 from slipform import AsyncClient, Client
 from slipform.errors import TruncatedError, UnknownModelError
 from slipform.providers.local import LocalProvider
-from slipform.providers.router import Router
-from tests.conftest import PERSON
+from tests.conftest import PERSON, router_for
 
 pytestmark = [pytest.mark.local, pytest.mark.xdist_group("local")]
 
@@ -35,7 +34,7 @@ class Mood(Enum):
 
 @pytest.fixture
 def client(local: LocalProvider) -> Client:
-    return Client(router=Router({"local": local}), max_attempts=2)
+    return Client(router=router_for(local))
 
 
 def test_ask_gives_an_object_of_the_type_asked_for(client: Client) -> None:
@@ -56,7 +55,7 @@ def test_ask_takes_a_raw_schema_and_gives_plain_values(client: Client) -> None:
 
 
 async def test_the_async_client_gives_the_same(local: LocalProvider) -> None:
-    client = AsyncClient(router=Router({"local": local}))
+    client = AsyncClient(router=router_for(local))
     assert await client.ask(Person, "Ada is 36") == Person(name="Ada", age=36)
 
 

@@ -12,7 +12,10 @@ import orjson
 import typer
 
 from slipform import __version__
-from slipform.client import Client
+from slipform.client import AsyncClient, Client
+from slipform.config import load_settings
+from slipform.enforce import Budget
+from slipform.engine import Options, options_of, router_of
 from slipform.errors import ConfigError, SlipformError
 from slipform.providers.local.progress import pull_shown
 from slipform.providers.local.weights import DEFAULT, KNOWN, find, known
@@ -44,19 +47,24 @@ def options(
 
 @app.command()
 def serve(
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8080,
+    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port to listen on.")] = None,
+    config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
 ) -> None:
-    """Serve OpenAI's chat API on this machine, answered by the embedded model."""
+    """Serve the OpenAI, Anthropic and Gemini APIs on this machine; the embedded model answers by default."""
     try:
         import uvicorn
     except ImportError:
         raise ConfigError("The proxy's server is not installed", hint="Run `pip install 'slipform[server]'`.") from None
     from slipform.server import App
 
-    pull_shown(known(DEFAULT))
-    typer.echo(f"slipform {__version__} serves http://{host}:{port}/v1 (model: local). Stop with Ctrl-C.", err=True)
-    uvicorn.run(App(), host=host, port=port, log_level="warning", access_log=False)
+    settings = load_settings(config)
+    client = AsyncClient(options=options_of(settings), router=router_of(settings))
+    if settings.default_model.partition("/")[0] == "local":
+        pull_shown(known(DEFAULT))
+    where = (host or settings.server.host, settings.server.port if port is None else port)
+    typer.echo(f"slipform {__version__} serves http://{where[0]}:{where[1]}/v1 (Ctrl-C stops it)", err=True)
+    uvicorn.run(App(client, settings), host=where[0], port=where[1], log_level="warning", access_log=False)
 
 
 @app.command()
@@ -68,9 +76,9 @@ def ask(
 ) -> None:
     """Ask a model and print its answer as JSON that is valid against a schema."""
     shape = _shape(schema)
-    with Client(model, max_attempts=attempts) as client:
-        answer = client.respond(client.request(shape, sys.stdin.read() if prompt == "-" else prompt))
-    typer.echo(answer.text)
+    words = sys.stdin.read() if prompt == "-" else prompt
+    with Client(model, options=Options(budget=Budget(attempts))) as client:
+        typer.echo(client.ask_full(shape, words).text)
 
 
 @models.callback()

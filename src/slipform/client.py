@@ -2,69 +2,177 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeAlias, TypeVar, overload
 
-from slipform.enforce import LiveText, Outcome, Plan, Steps, enforce, fold
-from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse
-from slipform.providers import Provider
-from slipform.providers.local import LocalProvider
+from typing_extensions import TypeForm
+
+from slipform.config import Settings, load_settings
+from slipform.enforce import LiveText, Outcome, Report, enforce
+from slipform.enforce.stream import closing_chunks
+from slipform.engine import Options, plan_for, routed, router_of
+from slipform.errors import UpstreamError
+from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
+from slipform.ir.reducer import Reducer, Snapshot
 from slipform.providers.router import Router
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 
 T = TypeVar("T")
 
-Prompt = str | Sequence[Message]
+Prompt: TypeAlias = str | Sequence[Message]
+RawSchema: TypeAlias = Mapping[str, Any] | JsonSchemaSpec | str
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[T]):
+    """An answer and the way to it."""
+
+    value: T
+    text: str
+    """The answer as compact JSON."""
+    report: Report
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens over all attempts."""
+        return self.report.usage
 
 
 class Client:
     """Asks models for answers of a shape, and gives back valid ones or an error that says why not.
 
-    >>> client = Client(max_attempts=2)
-    >>> client.close()
+    >>> with Client("local") as client:
+    ...     client.options.budget.attempts
+    1
     """
 
-    def __init__(self, model: str | None = None, *, max_attempts: int = 1, router: Router | None = None) -> None:
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        options: Options | None = None,
+        settings: Settings | None = None,
+        router: Router | None = None,
+    ) -> None:
         self.model = model
-        self.max_attempts = max_attempts
-        self.router = router or default_router()
+        self.options = options or Options()
+        self.router = router or router_of(settings or load_settings())
 
-    @overload
-    def ask(self, shape: type[T], prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None) -> T: ...
     @overload
     def ask(
         self,
-        shape: dict[str, Any] | JsonSchemaSpec,
+        shape: type[T],
         prompt: Prompt,
         *,
         model: str | None = None,
         max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> T: ...
+    @overload
+    def ask(
+        self,
+        shape: RawSchema,
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
     ) -> Any: ...
-    def ask(self, shape: Any, prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None) -> Any:
+    @overload
+    def ask(
+        self,
+        shape: TypeForm[T],
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> T: ...
+    def ask(
+        self,
+        shape: Any,
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> Any:
         """An answer of this shape: a Python type gives an object of that type, a JSON Schema gives plain values."""
+        return (self.ask_full(shape, prompt, model=model, max_tokens=max_tokens, options=options)).value
+
+    @overload
+    def ask_full(
+        self,
+        shape: type[T],
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> Result[T]: ...
+    @overload
+    def ask_full(
+        self,
+        shape: RawSchema,
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> Result[Any]: ...
+    @overload
+    def ask_full(
+        self,
+        shape: TypeForm[T],
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> Result[T]: ...
+    def ask_full(
+        self,
+        shape: Any,
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> Result[Any]:
+        """`ask`, with the report of how the answer was made to fit."""
         schema: Schema[Any] = Schema.of(shape)
-        outcome = self.respond(self.request(schema, prompt, model=model, max_tokens=max_tokens))
-        return schema.to_python(outcome.value)
+        outcome = self.respond(_request(schema, prompt, model or self.model, max_tokens), options)
+        return Result(schema.to_python(outcome.value), outcome.text, outcome.report)
 
-    def request(
-        self, shape: Any, prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None
-    ) -> ModelRequest:
-        """The vendor-neutral request that `ask` would send."""
-        return _request(Schema.of(shape), prompt, model or self.model, max_tokens)
+    def text(self, prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None) -> str:
+        """An answer in plain words."""
+        request = ModelRequest(model or self.model or "", _messages(prompt), max_tokens=max_tokens)
+        return (self.complete(request)).text
 
-    def respond(self, request: ModelRequest) -> Outcome:
-        """Answer a vendor-neutral request that carries a `response_format`."""
-        provider, request = _route(self.router, request)
-        steps = _steps(provider, request, self.max_attempts)
+    def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
+        """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""
+        steps = enforce(request, plan_for(self.router, request, options or self.options))
         asked = next(steps)
         while True:
             try:
-                asked = steps.send(provider.complete(asked))
+                response = self.complete(asked)
+            except UpstreamError as error:
+                asked = steps.throw(error)
+                continue
+            try:
+                asked = steps.send(response)
             except StopIteration as done:
                 outcome: Outcome = done.value
                 return outcome
+
+    def complete(self, request: ModelRequest) -> ModelResponse:
+        """What the model answers to a vendor-neutral request, as it is."""
+        provider, request = routed(self.router, request)
+        return provider.complete(request)
 
     def close(self) -> None:
         """Let go of connections and models."""
@@ -82,76 +190,170 @@ class Client:
 class AsyncClient:
     """The same, for event loops."""
 
-    def __init__(self, model: str | None = None, *, max_attempts: int = 1, router: Router | None = None) -> None:
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        options: Options | None = None,
+        settings: Settings | None = None,
+        router: Router | None = None,
+    ) -> None:
         self.model = model
-        self.max_attempts = max_attempts
-        self.router = router or default_router()
+        self.options = options or Options()
+        self.router = router or router_of(settings or load_settings())
 
     @overload
     async def ask(
-        self, shape: type[T], prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None
-    ) -> T: ...
-    @overload
-    async def ask(
         self,
-        shape: dict[str, Any] | JsonSchemaSpec,
+        shape: type[T],
         prompt: Prompt,
         *,
         model: str | None = None,
         max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> T: ...
+    @overload
+    async def ask(
+        self,
+        shape: RawSchema,
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
     ) -> Any: ...
-    async def ask(self, shape: Any, prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None) -> Any:
+    @overload
+    async def ask(
+        self,
+        shape: TypeForm[T],
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> T: ...
+    async def ask(
+        self,
+        shape: Any,
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> Any:
         """An answer of this shape: a Python type gives an object of that type, a JSON Schema gives plain values."""
-        schema: Schema[Any] = Schema.of(shape)
-        outcome = await self.respond(_request(schema, prompt, model or self.model, max_tokens))
-        return schema.to_python(outcome.value)
+        return (await self.ask_full(shape, prompt, model=model, max_tokens=max_tokens, options=options)).value
 
-    async def respond(self, request: ModelRequest) -> Outcome:
-        """Answer a vendor-neutral request that carries a `response_format`."""
-        provider, request = _route(self.router, request)
-        steps = _steps(provider, request, self.max_attempts)
+    @overload
+    async def ask_full(
+        self,
+        shape: type[T],
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> Result[T]: ...
+    @overload
+    async def ask_full(
+        self,
+        shape: RawSchema,
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> Result[Any]: ...
+    @overload
+    async def ask_full(
+        self,
+        shape: TypeForm[T],
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> Result[T]: ...
+    async def ask_full(
+        self,
+        shape: Any,
+        prompt: Prompt,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        options: Options | None = None,
+    ) -> Result[Any]:
+        """`ask`, with the report of how the answer was made to fit."""
+        schema: Schema[Any] = Schema.of(shape)
+        outcome = await self.respond(_request(schema, prompt, model or self.model, max_tokens), options)
+        return Result(schema.to_python(outcome.value), outcome.text, outcome.report)
+
+    async def text(self, prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None) -> str:
+        """An answer in plain words."""
+        request = ModelRequest(model or self.model or "", _messages(prompt), max_tokens=max_tokens)
+        return (await self.complete(request)).text
+
+    async def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
+        """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""
+        steps = enforce(request, plan_for(self.router, request, options or self.options))
         asked = next(steps)
         while True:
             try:
-                asked = steps.send(await provider.complete_async(asked))
+                response = await self.complete(asked)
+            except UpstreamError as error:
+                asked = steps.throw(error)
+                continue
+            try:
+                asked = steps.send(response)
             except StopIteration as done:
                 outcome: Outcome = done.value
                 return outcome
 
-    async def respond_stream(self, request: ModelRequest) -> AsyncIterator[CompletionChunk | Outcome]:
-        """Chunks of the answer's JSON as they become certain, then the outcome.
-
-        Where the channel is held to the schema the pieces leave live; elsewhere the whole answer is judged first.
-        """
-        provider, request = _route(self.router, request)
-        live = _plan(provider, request, self.max_attempts).strategy is OutputStrategy.NATIVE
-        steps = _steps(provider, request, 1 if live else self.max_attempts)
-        asked = next(steps)
-        while True:
-            text = LiveText()
-            chunks: list[CompletionChunk] = []
-            async for chunk in provider.stream_async(asked):
-                chunks.append(chunk)
-                if live and (piece := text.feed(chunk.text)):
-                    yield CompletionChunk(text=piece)
-            try:
-                asked = steps.send(fold(chunks))
-            except StopIteration as done:
-                outcome: Outcome = done.value
-                yield CompletionChunk(text=text.held if live else outcome.text)
-                yield outcome
-                return
-
-    async def text(self, request: ModelRequest) -> ModelResponse:
-        """Answer a request that asks for no shape."""
-        provider, request = _route(self.router, request)
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """What the model answers to a vendor-neutral request, as it is."""
+        provider, request = routed(self.router, request)
         return await provider.complete_async(request)
 
-    async def text_stream(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
-        """Answer a request that asks for no shape, piece by piece."""
-        provider, request = _route(self.router, request)
+    async def complete_stream(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
+        """What the model answers to a vendor-neutral request, piece by piece, as it is."""
+        provider, request = routed(self.router, request)
         async for chunk in provider.stream_async(request):
             yield chunk
+
+    async def respond_stream(
+        self, request: ModelRequest, options: Options | None = None, *, live: bool = True
+    ) -> AsyncIterator[CompletionChunk | Outcome]:
+        """Chunks of the answer as they become certain, then the outcome.
+
+        With `live`, pieces leave as they are written where the channel is held to the schema; elsewhere, and without
+        it, the whole answer is judged first.
+        """
+        plan = plan_for(self.router, request, options or self.options)
+        live = live and plan.strategy is OutputStrategy.NATIVE and plan.schema is not None and not request.tools
+        if live:
+            plan = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, attempts=1))
+        steps = enforce(request, plan)
+        asked = next(steps)
+        while True:
+            held, reducer = LiveText(), Reducer()
+            reducer.start(Snapshot(emulated=plan.strategy is OutputStrategy.TOOL))
+            try:
+                async for chunk in self.complete_stream(asked):
+                    live = live and chunk.lift is None
+                    reducer.push(chunk)
+                    if live and (piece := held.feed(chunk.text)):
+                        yield CompletionChunk(text=piece)
+            except UpstreamError as error:
+                asked = steps.throw(error)
+                continue
+            try:
+                asked = steps.send(reducer.finish(check=False))
+            except StopIteration as done:
+                outcome: Outcome = done.value
+                for chunk in closing_chunks(outcome.answer, held.held if held.sent else outcome.text):
+                    yield chunk
+                yield outcome
+                return
 
     async def close(self) -> None:
         """Let go of connections and models."""
@@ -167,22 +369,45 @@ class AsyncClient:
 
 
 @overload
-def ask(shape: type[T], prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None) -> T: ...
+def ask(
+    shape: type[T],
+    prompt: Prompt,
+    *,
+    model: str | None = None,
+    max_tokens: int | None = None,
+    options: Options | None = None,
+) -> T: ...
 @overload
 def ask(
-    shape: dict[str, Any] | JsonSchemaSpec, prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None
+    shape: RawSchema,
+    prompt: Prompt,
+    *,
+    model: str | None = None,
+    max_tokens: int | None = None,
+    options: Options | None = None,
 ) -> Any: ...
-def ask(shape: Any, prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None) -> Any:
+@overload
+def ask(
+    shape: TypeForm[T],
+    prompt: Prompt,
+    *,
+    model: str | None = None,
+    max_tokens: int | None = None,
+    options: Options | None = None,
+) -> T: ...
+def ask(
+    shape: Any,
+    prompt: Prompt,
+    *,
+    model: str | None = None,
+    max_tokens: int | None = None,
+    options: Options | None = None,
+) -> Any:
     """Ask for an answer of this shape, with the embedded model unless another is named.
 
     `slipform.ask(Person, "Ada is 36")` gives a `Person`.
     """
-    return _default_client().ask(shape, prompt, model=model, max_tokens=max_tokens)
-
-
-def default_router() -> Router:
-    """The providers that need no configuration."""
-    return Router({"local": LocalProvider()})
+    return _default_client().ask(shape, prompt, model=model, max_tokens=max_tokens, options=options)
 
 
 @functools.cache
@@ -191,26 +416,10 @@ def _default_client() -> Client:
 
 
 def _request(schema: Schema[Any], prompt: Prompt, model: str | None, max_tokens: int | None) -> ModelRequest:
-    messages = (Message.user(prompt),) if isinstance(prompt, str) else tuple(prompt)
-    response_format = ResponseFormat.strict(schema.spec)
-    return ModelRequest(model or "", messages, response_format=response_format, max_tokens=max_tokens)
+    return ModelRequest(
+        model or "", _messages(prompt), response_format=ResponseFormat.strict(schema.spec), max_tokens=max_tokens
+    )
 
 
-def _route(router: Router, request: ModelRequest) -> tuple[Provider, ModelRequest]:
-    provider, upstream = router.resolve(request.model)
-    return provider, request.replace(model=upstream)
-
-
-def _steps(provider: Provider, request: ModelRequest, max_attempts: int) -> Steps:
-    return enforce(request, _plan(provider, request, max_attempts))
-
-
-def _plan(provider: Provider, request: ModelRequest, max_attempts: int) -> Plan:
-    if request.response_format is None:
-        schema, strategy = Schema[Any]("object", {"type": "object"}), OutputStrategy.AUTO
-    else:
-        schema, strategy = Schema.of(request.response_format.json_schema), request.response_format.strategy
-    capabilities = provider.capabilities(request.model)
-    if strategy is OutputStrategy.AUTO:
-        strategy = capabilities.auto_strategy
-    return Plan(schema, strategy, max_attempts, list_keys="list_keys" in capabilities.quirks)
+def _messages(prompt: Prompt) -> tuple[Message, ...]:
+    return (Message.user(prompt),) if isinstance(prompt, str) else tuple(prompt)

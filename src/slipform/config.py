@@ -60,6 +60,9 @@ class ProviderSettings(_Block):
     api_key_env: str | None = None
     headers: dict[str, str] = {}
     models: list[str] = []
+    """The models it serves; any name goes when empty."""
+    settings: dict[str, str] = {}
+    """What the base URL needs to know: resource, region, project."""
 
 
 class Patches(_Block):

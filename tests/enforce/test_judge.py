@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipform.enforce import judge
+from slipform.enforce import Standard, judge
 from slipform.errors import (
     EmptyAnswerError,
     JsonEnforcementError,
@@ -16,7 +16,7 @@ from slipform.ir import ModelResponse, ToolCall
 from slipform.schema import Schema
 from tests.conftest import PERSON
 
-SCHEMA = Schema[object]("person", PERSON)
+SCHEMA = Standard(Schema[object]("person", PERSON))
 
 
 @pytest.mark.covers("S2-41", "S2-43", "S2-63")
@@ -41,12 +41,12 @@ def test_the_reserved_tools_arguments_are_the_answer() -> None:
 
 @pytest.mark.covers("S2-49", "S2-68")
 def test_violations_are_all_listed_with_their_paths() -> None:
-    verdict = judge(ModelResponse(text='{"age": "x", "extra": 1}'), SCHEMA)
+    verdict = judge(ModelResponse(text='{"age": "x"}'), SCHEMA)
     assert isinstance(verdict.error, SchemaViolationError)
-    assert not verdict.final
+    assert not verdict.hopeless
     paths = {entry["path"] for entry in verdict.error.details["validation_errors"]}
     assert paths == {"$", "$.age"}
-    assert len(verdict.violations) == 3
+    assert len(verdict.violations) == 2
 
 
 @pytest.mark.covers("S2-54")
@@ -63,4 +63,4 @@ def test_violations_are_all_listed_with_their_paths() -> None:
 def test_what_is_no_answer_has_an_error_of_its_own(response: ModelResponse, kind: type, final: bool) -> None:
     verdict = judge(response, SCHEMA)
     assert type(verdict.error) is kind
-    assert verdict.final is final
+    assert verdict.hopeless is final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipform.enforce import Outcome, Plan, Report, enforce
+from slipform.enforce import Budget, Outcome, Plan, Report, Wording, enforce
 from slipform.errors import JsonEnforcementError, RefusalError, SchemaViolationError, SlipformError
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Usage
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
@@ -32,7 +32,7 @@ def run(plan: Plan, *answers: ModelResponse) -> tuple[list[ModelRequest], Outcom
 
 
 def plan(strategy: OutputStrategy = OutputStrategy.NATIVE, *, max_attempts: int = 3, list_keys: bool = False) -> Plan:
-    return Plan(Schema[object]("person", PERSON), strategy, max_attempts, list_keys)
+    return Plan(Schema[object]("person", PERSON), strategy, Budget(max_attempts), Wording(list_keys))
 
 
 def test_a_valid_answer_ends_the_loop() -> None:

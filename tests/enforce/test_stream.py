@@ -7,8 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipform.enforce import LiveText, fold
-from slipform.ir import CompletionChunk, ModelWarning, Usage
+from slipform.enforce import LiveText
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -32,24 +31,3 @@ def test_nothing_has_left_before_the_second_character() -> None:
     assert not live.sent
     assert live.feed('"') == "{"
     assert live.sent
-
-
-def test_chunks_fold_into_the_response_they_add_up_to() -> None:
-    warning = ModelWarning("w", "said")
-    response = fold(
-        [
-            CompletionChunk(warnings=(warning,)),
-            CompletionChunk(text='{"a"'),
-            CompletionChunk(text=": 1}"),
-            CompletionChunk(finish="length", raw_finish="max_tokens"),
-            CompletionChunk(usage=Usage(input=1, output=2), id="x"),
-        ]
-    )
-    assert response.text == '{"a": 1}'
-    assert (response.finish, response.raw_finish) == ("length", "max_tokens")
-    assert response.usage == Usage(input=1, output=2)
-    assert response.warnings == (warning,)
-
-
-def test_a_stream_that_never_said_why_it_ended_is_not_a_success() -> None:
-    assert fold([CompletionChunk(text="{}")]).finish == "unknown"

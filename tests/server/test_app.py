@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,11 +12,13 @@ import openai
 import pytest
 
 from slipform.client import AsyncClient
+from slipform.config import Settings
+from slipform.enforce import Budget
+from slipform.engine import Options
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
 from slipform.providers.local import LocalProvider
-from slipform.providers.router import Router
 from slipform.server import App
-from tests.conftest import PERSON, serving
+from tests.conftest import PERSON, router_for, serving
 
 pytestmark = pytest.mark.xdist_group("local")
 
@@ -39,8 +42,9 @@ def chat(address: str, **fields: Any) -> tuple[int, Any]:
 
 
 @pytest.fixture(scope="module")
-def sdk(proxy: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{proxy}/v1", api_key="anything", max_retries=0)
+def sdk(proxy: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{proxy}/v1", api_key="anything", max_retries=0) as client:
+        yield client
 
 
 @pytest.mark.local
@@ -113,7 +117,7 @@ def test_models_and_health(proxy: str) -> None:
     assert call(proxy, "GET", "/healthz") == (200, {"status": "ok"})
     status, answer = call(proxy, "GET", "/v1/models")
     assert status == 200
-    assert [entry["id"] for entry in answer["data"]] == ["local/smollm2-135m"]
+    assert [entry["id"] for entry in answer["data"]] == ["local", "local/smollm2-135m"]
 
 
 def schema(document: Any) -> Any:
@@ -133,7 +137,7 @@ def schema(document: Any) -> Any:
         ({"messages": []}, 400, "invalid_request"),
         ({"messages": [{"role": "wizard", "content": "x"}]}, 400, "invalid_request"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "invalid_request"),
-        ({"n": 2}, 400, "invalid_request"),
+        ({"n": 2, "response_format": schema({"type": "object"})}, 400, "invalid_request"),
         ({"tools": [{"type": "function"}]}, 400, "invalid_request"),
         ({"model": None}, 400, "invalid_request"),
         ({"model": "locall"}, 404, "model_not_found"),
@@ -189,7 +193,8 @@ class Scripted(LocalProvider):
 
 
 def scripted(text: str) -> serving:
-    return serving(App(AsyncClient(router=Router({"local": Scripted(text)}), max_attempts=3)))
+    client = AsyncClient(router=router_for(Scripted(text)), options=Options(budget=Budget(attempts=3)))
+    return serving(App(client, Settings()))
 
 
 @pytest.mark.covers("S2-51", "S2-66", "S2-67", "S2-68")
@@ -205,8 +210,10 @@ def test_answers_that_stay_invalid_fail_with_the_reasons() -> None:
 
 @pytest.mark.covers("S2-63")
 def test_a_stream_that_turns_out_invalid_never_closes_its_json() -> None:
-    with scripted('{"name": "Ada"}') as address:
-        client = openai.OpenAI(base_url=f"{address}/v1", api_key="-", max_retries=0)
+    with (
+        scripted('{"name": "Ada"}') as address,
+        openai.OpenAI(base_url=f"{address}/v1", api_key="-", max_retries=0) as client,
+    ):
         stream = client.chat.completions.create(model="local", messages=ASK, response_format=FORMAT, stream=True)
         seen: list[str] = []
         with pytest.raises(openai.APIError, match="age"):

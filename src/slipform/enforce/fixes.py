@@ -60,7 +60,7 @@ def fixes(violation: Violation, value: Any, document: Mapping[str, Any], switche
     if violation.keyword == "required":
         yield from _missing(violation, steps, found, holder, switches)
         return
-    if found is None and steps and _is_optional(violation, document):
+    if found is None and steps and isinstance(steps[-1], str) and _is_optional(violation, document):
         yield (Edit("remove", steps, "null for an optional key"),)
     if violation.closest:
         yield from _nearest_branch(violation, value, document, switches)

@@ -74,9 +74,9 @@ def judge(response: ModelResponse, standard: Standard) -> Verdict:
     """
     own_calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL]
     text = spoken(response)
-    if failed := _declined(response, text if standard.schema or not own_calls else "called"):
-        if not (own_calls and isinstance(failed, EmptyAnswerError)):
-            return Verdict(candidate=text, error=failed, hopeless=not isinstance(failed, EmptyAnswerError))
+    failed = _declined(response, text)
+    if failed is not None and not (own_calls and isinstance(failed, EmptyAnswerError)):
+        return Verdict(candidate=text, error=failed, hopeless=not isinstance(failed, EmptyAnswerError))
     if own_calls:
         return _judge_calls(response, own_calls, standard)
     if standard.schema is None:

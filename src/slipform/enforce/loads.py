@@ -32,7 +32,9 @@ class Report:
 
 
 @overload
-def loads(text: str, schema: None = None, *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse") -> Any: ...
+def loads(
+    text: str, schema: None = None, *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse"
+) -> Any: ...
 @overload
 def loads(text: str, schema: type[T], *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse") -> T: ...
 @overload

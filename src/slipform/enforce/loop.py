@@ -13,8 +13,8 @@ from slipform.enforce.judge import Standard, Validator, Verdict, judge, judge_va
 from slipform.enforce.parts import SMALL, Parts, parts_of, parts_request
 from slipform.enforce.prompts import Wording, call_again_request, first_request, formatter_request, reask_request
 from slipform.enforce.report import Attempt, Report
-from slipform.errors import EnforcementError
-from slipform.ir import ModelRequest, ModelResponse, Usage
+from slipform.errors import EnforcementError, RefusalError, UpstreamError
+from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, Usage
 from slipform.schema import OutputStrategy, Schema
 
 
@@ -85,6 +85,21 @@ class Outcome:
     response: ModelResponse
     report: Report
 
+    @property
+    def answer(self) -> ModelResponse:
+        """The last answer with its text in the caller's shape, and with the usage of all attempts."""
+        calls = tuple(call for call in self.response.tool_calls if call.name != RESERVED_TOOL)
+        return dataclasses.replace(
+            self.response,
+            text=self.text,
+            tool_calls=calls,
+            finish="tool_calls" if calls else "stop",
+            usage=self.report.usage,
+            parts=(),
+            others=(),
+            lift=None,
+        )
+
 
 Steps: TypeAlias = Generator[ModelRequest, ModelResponse, Outcome]
 
@@ -115,7 +130,11 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     report = Report(warnings=first.warnings)
     while True:
         sent = plan.clock()
-        response = yield turn.request
+        try:
+            response = yield turn.request
+        except UpstreamError as error:
+            error.report = report
+            raise
         verdict = _judged(response, turn, plan)
         report = _recorded(report, response, verdict, turn, plan, plan.clock() - sent)
         if verdict.ok:
@@ -139,7 +158,12 @@ def _judged(response: ModelResponse, turn: _Turn, plan: Plan) -> Verdict:
 
 def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, attempts: int, plan: Plan) -> _Turn:
     """What to ask after a bad answer: the same way again, then a stronger way, and a formatter at the last."""
-    if plan.formatter and attempts == plan.budget.attempts - 1 and verdict.candidate.strip() and not verdict.wrong_calls:
+    if (
+        plan.formatter
+        and attempts == plan.budget.attempts - 1
+        and verdict.candidate.strip()
+        and not verdict.wrong_calls
+    ):
         formatter = plan.formatter
         asked = formatter_request(request, formatter.model, verdict.candidate)
         return _Turn(first_request(asked, formatter.strategy, formatter.wording).request, formatter.strategy)
@@ -186,7 +210,11 @@ def _recorded(
 def _failure(verdict: Verdict, report: Report, ended: str | None) -> EnforcementError:
     error = verdict.error or EnforcementError("The answer could not be judged")
     error.report = report
+    count = len(report.attempts)
+    if not isinstance(error, RefusalError):
+        tried = "1 attempt" if count == 1 else f"{count} attempts"
+        error.message = f"Failed to produce schema-valid JSON after {tried}: {error.message}"
     if ended is not None and ended != "attempts":
         error.hint = f"The budget of {ended} is spent; allow more of it. {error.hint or ''}".strip()
-    error.details.setdefault("attempts", len(report.attempts))
+    error.details.setdefault("attempts", count)
     return error

@@ -135,7 +135,7 @@ def _put(value: Any, steps: Steps, new: Any) -> Any:
     if not steps:
         return new
     step, rest = steps[0], steps[1:]
-    if isinstance(value, list) and isinstance(step, int) and step < len(value):
+    if isinstance(value, list) and isinstance(step, int) and step < len(value) and (rest or new is not ABSENT):
         part = _put(value[step], rest, new)
         return value if part is value[step] else [*value[:step], part, *value[step + 1 :]]
     if not isinstance(value, dict) or (step not in value and (rest or new is ABSENT)):

@@ -69,7 +69,9 @@ def call_again_request(
 
 def formatter_request(request: ModelRequest, model: str, text: str) -> ModelRequest:
     """Ask another model to re-shape what the first one said."""
-    return request.replace(model=model, messages=(Message.system(FORMAT), Message.user(text)), tools=(), tool_choice=None)
+    return request.replace(
+        model=model, messages=(Message.system(FORMAT), Message.user(text)), tools=(), tool_choice=None
+    )
 
 
 def faults(violations: Sequence[Violation]) -> str:
@@ -84,7 +86,7 @@ def _call_result(violations: Sequence[Violation]) -> str:
 
 
 def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: Wording) -> Worded:
-    said, warnings = FIRST_WITHOUT_SCHEMA, ()
+    said, warnings = FIRST_WITHOUT_SCHEMA, tuple[ModelWarning, ...]()
     if schema is not None:
         summary = summarize(schema, max_chars=wording.max_schema_chars, descriptions=wording.descriptions)
         said = FIRST_WITH_SCHEMA.format(schema=summary.text)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slipform.ir import CompletionChunk, ModelResponse, Usage
+from slipform.ir import CompletionChunk, ModelResponse, ToolDelta
 
 
 @dataclass(slots=True)
@@ -46,19 +46,10 @@ class LiveText:
         return True
 
 
-def fold(chunks: Sequence[CompletionChunk]) -> ModelResponse:
-    """The response that the chunks of a stream add up to.
-
-    >>> fold([CompletionChunk(text="3"), CompletionChunk(text="6"), CompletionChunk(finish="stop")]).text
-    '36'
-    """
-    ended = next((chunk for chunk in reversed(chunks) if chunk.finish), None)
-    return ModelResponse(
-        text="".join(chunk.text for chunk in chunks),
-        finish=ended.finish if ended and ended.finish else "unknown",
-        raw_finish=ended.raw_finish if ended else None,
-        usage=next((chunk.usage for chunk in reversed(chunks) if chunk.usage), Usage()),
-        model=chunks[-1].model if chunks else None,
-        id=chunks[-1].id if chunks else None,
-        warnings=tuple(warning for chunk in chunks for warning in chunk.warnings),
-    )
+def closing_chunks(answer: ModelResponse, rest: str) -> Iterator[CompletionChunk]:
+    """What ends a stream: the text that has not left yet, tool calls, why it ended, and what it cost."""
+    if rest:
+        yield CompletionChunk(text=rest)
+    for index, call in enumerate(answer.tool_calls):
+        yield CompletionChunk(tool_calls=(ToolDelta(index, call.id, call.name, call.arguments),))
+    yield CompletionChunk(finish=answer.finish, usage=answer.usage, id=answer.id)

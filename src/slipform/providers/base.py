@@ -41,10 +41,6 @@ class Provider(Protocol):
         """Answer piece by piece; closing the iterator stops the upstream."""
         ...
 
-    def warm(self) -> None:
-        """Load or connect what the first answer would otherwise wait for; may do nothing."""
-        ...
-
     def close(self) -> None:
         """Let go of connections and workers."""
         ...

@@ -5,35 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from slipform.client import AsyncClient
-from slipform.enforce import Outcome
-from slipform.errors import SlipformError
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
-from slipform.server import openai_chat as chat
-from slipform.server.http import Receive, Scope, Send, read_json, send_event, send_json, send_start, until_gone
-
-MAX_BODY = 8 * 1024 * 1024
-MAX_ATTEMPTS = 3
+from slipform.codecs.serving import ServedRequest, Serving
+from slipform.config import Settings
+from slipform.errors import RequestError, SlipformError
+from slipform.ir import CompletionChunk, ModelRequest
+from slipform.providers.local import LocalProvider
+from slipform.server.apis import api_at, paths
+from slipform.server.http import Receive, Scope, Send, read_body, send_bytes, send_json, send_start, until_gone
 
 _log = logging.getLogger("slipform.server")
 
 
 class App:
-    """Serves OpenAI's chat API; every answer with a schema is valid against it or is an error.
+    """Serves the vendors' APIs; every answer with a schema is valid against it or is an error.
 
-    >>> app = App(AsyncClient())
+    >>> app = App(AsyncClient(), Settings())
     """
 
-    def __init__(self, client: AsyncClient | None = None) -> None:
-        self._client = client or AsyncClient(max_attempts=MAX_ATTEMPTS)
-        self._routes: dict[tuple[str, str], Callable[[Receive, Send], Awaitable[None]]] = {
-            ("GET", "/healthz"): self._health,
-            ("GET", "/v1/models"): self._models,
-            ("POST", "/v1/chat/completions"): self._chat,
-        }
+    def __init__(self, client: AsyncClient, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
         self._started = int(time.time())
         self._warming: asyncio.Task[None] | None = None
 
@@ -51,96 +46,105 @@ class App:
                 self._warming = asyncio.create_task(self._warm())
                 await send({"type": "lifespan.startup.complete"})
             else:
-                await self._stop()
+                if self._warming is not None:
+                    await self._warming
+                await self._client.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
     async def _warm(self) -> None:
+        """Load the embedded model before the first request wants it, when it is the default."""
         try:
-            await asyncio.to_thread(self._client.router.warm)
+            provider, _ = self._client.router.resolve(None)
+            if isinstance(provider, LocalProvider):
+                await asyncio.to_thread(provider.warm)
         except SlipformError as error:
             _log.warning("%s", error)
 
-    async def _stop(self) -> None:
-        if self._warming is not None:
-            await self._warming
-        await self._client.close()
-
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handler = self._routes.get((scope["method"], scope["path"]))
-        if handler is None:
-            await send_json(send, *self._no_route(scope))
+        method, path = scope["method"], scope["path"]
+        if method == "GET" and path == "/healthz":
+            await send_json(send, 200, {"status": "ok"})
+        elif method == "GET" and path == "/v1/models":
+            await send_json(send, 200, self._models())
+        else:
+            await self._serve(method, path, receive, send)
+
+    def _models(self) -> dict[str, Any]:
+        entries = [
+            {"id": name, "object": "model", "created": self._started, "owned_by": "slipform"}
+            for name in self._client.router.models()
+        ]
+        return {"object": "list", "data": entries}
+
+    async def _serve(self, method: str, path: str, receive: Receive, send: Send) -> None:
+        api = api_at(path)
+        if api is None or method != "POST":
+            status = 404 if api is None else 405
+            said = f"There is nothing at {method} {path}; slipform serves {paths()}"
+            error = {"message": said, "type": "invalid_request_error", "param": None, "code": None}
+            await send_json(send, status, {"error": error})
             return
         try:
-            await handler(receive, send)
+            body = await read_body(receive, self._settings.server.max_body_bytes)
+            served = api.decode_request(body, path=path)
+            _check(served.request)
+            work = self._stream(api, served, send) if served.stream else self._whole(api, served, send)
+            await until_gone(work, receive)
         except SlipformError as error:
-            await send_json(send, error.http_status, chat.encode_error(error))
+            await send_bytes(send, *api.encode_error(error))
         except Exception:  # noqa: BLE001 — the caller gets an error in the right shape, the log the traceback
-            _log.exception("unexpected error on %s", scope["path"])
+            _log.exception("unexpected error on %s", path)
             failed = SlipformError("An unexpected error inside slipform", hint="See the server's log.")
-            await send_json(send, failed.http_status, chat.encode_error(failed))
+            await send_bytes(send, *api.encode_error(failed))
 
-    def _no_route(self, scope: Scope) -> tuple[int, dict[str, Any]]:
-        methods = sorted(method for method, path in self._routes if path == scope["path"])
-        if methods:
-            status, said = 405, f"{scope['path']} takes {', '.join(methods)}, not {scope['method']}"
+    async def _whole(self, api: Serving, served: ServedRequest, send: Send) -> None:
+        if _is_enforced(served.request):
+            response = (await self._client.respond(served.request)).answer
         else:
-            paths = ", ".join(sorted({path for _, path in self._routes}))
-            status, said = 404, f"There is nothing at {scope['path']}; slipform serves {paths}"
-        return status, {"error": {"message": said, "type": "invalid_request_error", "param": None, "code": None}}
+            response = await self._client.complete(served.request)
+        await send_bytes(send, 200, api.encode_response(response, served))
 
-    async def _health(self, receive: Receive, send: Send) -> None:
-        del receive
-        await send_json(send, 200, {"status": "ok"})
-
-    async def _models(self, receive: Receive, send: Send) -> None:
-        del receive
-        names = self._client.router.names()
-        entries = [{"id": each, "object": "model", "created": self._started, "owned_by": "slipform"} for each in names]
-        await send_json(send, 200, {"object": "list", "data": entries})
-
-    async def _chat(self, receive: Receive, send: Send) -> None:
-        body = await read_json(receive, MAX_BODY)
-        request = chat.decode_request(body)
-        if body.get("stream"):
-            include_usage = bool((body.get("stream_options") or {}).get("include_usage"))
-            await until_gone(self._stream(request, send, include_usage=include_usage), receive)
-        else:
-            await until_gone(self._whole(request, send), receive)
-
-    async def _whole(self, request: ModelRequest, send: Send) -> None:
-        if _wants_json(request):
-            outcome = await self._client.respond(request)
-            response = ModelResponse(text=outcome.text, finish="stop", usage=outcome.report.usage)
-        else:
-            response = await self._client.text(request)
-        await send_json(send, 200, chat.encode_response(response, completion_id=chat.new_id(), model=request.model))
-
-    async def _stream(self, request: ModelRequest, send: Send, *, include_usage: bool) -> None:
-        encoder = chat.StreamEncoder(request.model, include_usage=include_usage)
+    async def _stream(self, api: Serving, served: ServedRequest, send: Send) -> None:
+        if _is_enforced(served.request) and self._settings.enforcement.stream_mode == "reject":
+            raise RequestError(
+                "Streaming with a schema is switched off here", hint="Send the request without `stream`."
+            )
+        encoder = api.encode_stream(served)
         started = False
         try:
-            async for chunk in self._chunks(request):
-                if not started:
-                    started = True
-                    await send_start(send, 200, b"text/event-stream")
-                for event in encoder.encode(chunk):
-                    await send_event(send, event)
-            await send_event(send, b"[DONE]")
+            async for chunk in self._chunks(served.request):
+                if data := encoder.feed(chunk):
+                    if not started:
+                        started = True
+                        await send_start(send, 200, api.content_type_stream.encode())
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+            last = encoder.finish()
         except SlipformError as error:
             if not started:
                 raise
-            await send_event(send, chat.encode_error(error))
-        await send({"type": "http.response.body", "body": b""})
+            last = encoder.fail(error)
+        if not started:
+            await send_start(send, 200, api.content_type_stream.encode())
+        await send({"type": "http.response.body", "body": last})
 
     async def _chunks(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
-        if not _wants_json(request):
-            async for chunk in self._client.text_stream(request):
+        if not _is_enforced(request):
+            async for chunk in self._client.complete_stream(request):
                 yield chunk
             return
-        async for piece in self._client.respond_stream(request):
-            yield CompletionChunk(finish="stop", usage=piece.report.usage) if isinstance(piece, Outcome) else piece
+        live = self._settings.enforcement.stream_mode != "buffer"
+        async for piece in self._client.respond_stream(request, live=live):
+            if isinstance(piece, CompletionChunk):
+                yield piece
 
 
-def _wants_json(request: ModelRequest) -> bool:
-    return request.response_format is not None or request.json_mode
+def _check(request: ModelRequest) -> None:
+    if not request.messages:
+        raise RequestError("There are no messages", where="messages", hint="Send at least one.")
+    if _is_enforced(request) and request.extra.get("n") not in (None, 1):
+        raise RequestError("One answer is enforced per request", where="n", hint="Leave `n` out, or ask again.")
+
+
+def _is_enforced(request: ModelRequest) -> bool:
+    return request.response_format is not None or request.json_mode or bool(request.tools)

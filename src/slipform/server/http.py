@@ -15,8 +15,8 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-async def read_json(receive: Receive, max_bytes: int) -> dict[str, Any]:
-    """The request's body, which must be a JSON object within the size limit."""
+async def read_body(receive: Receive, max_bytes: int) -> bytes:
+    """The request's body, within the size limit."""
     body = bytearray()
     while True:
         message = await receive()
@@ -26,32 +26,24 @@ async def read_json(receive: Receive, max_bytes: int) -> dict[str, Any]:
         if len(body) > max_bytes:
             raise TooLargeError(f"The request is larger than {max_bytes:,} bytes", hint="Send less in one request.")
         if not message.get("more_body"):
-            break
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise RequestError(f"The request is not JSON: {error}", hint="Send a JSON object.") from error
-    if not isinstance(data, dict):
-        raise RequestError("The request is JSON but not an object", hint="Send a JSON object.")
-    return data
+            return bytes(body)
 
 
 async def send_json(send: Send, status: int, content: Any) -> None:
     """A whole JSON response."""
+    await send_bytes(send, status, orjson.dumps(content))
+
+
+async def send_bytes(send: Send, status: int, body: bytes) -> None:
+    """A whole JSON response that is already bytes."""
     await send_start(send, status, b"application/json")
-    await send({"type": "http.response.body", "body": orjson.dumps(content)})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def send_start(send: Send, status: int, content_type: bytes) -> None:
     """The head of a response."""
     headers = [(b"content-type", content_type), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-
-
-async def send_event(send: Send, content: Any) -> None:
-    """One server-sent event."""
-    body = b"data: " + (content if isinstance(content, bytes) else orjson.dumps(content)) + b"\n\n"
-    await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def until_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:

@@ -1,0 +1,138 @@
+"""Router and enforcement, put together: a request → who answers it, and the plan that its answer is held to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from slipform.config import ProviderSettings, Settings
+from slipform.enforce import Budget, Formatter, Plan, Steps, Switches, Wording, enforce
+from slipform.enforce.judge import Validator
+from slipform.errors import ConfigError
+from slipform.ir import ModelRequest
+from slipform.providers import Provider
+from slipform.providers.catalog import load_catalog
+from slipform.providers.http import HttpProvider
+from slipform.providers.local import LocalProvider
+from slipform.providers.router import Router
+from slipform.providers.transport import Timeouts
+from slipform.schema import OutputStrategy, Schema
+
+LOCAL = "local"
+_STRENGTH = (OutputStrategy.PROMPTED, OutputStrategy.TOOL, OutputStrategy.NATIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How answers are enforced; a client has some, and a call may have others."""
+
+    budget: Budget = field(default_factory=Budget)
+    switches: Switches = field(default_factory=Switches)
+    repair: bool = True
+    validators: tuple[Validator, ...] = ()
+    reask_scope: Literal["auto", "full", "parts"] = "auto"
+    formatter: str | None = None
+    """A model that re-shapes what the first one said, on the last attempt."""
+    tools: Literal["enforce", "pass"] = "enforce"
+    max_schema_chars: int = 2000
+    descriptions: bool = False
+    keep_text: bool = False
+
+
+def plan_for(router: Router, request: ModelRequest, options: Options) -> Plan:
+    """How the answer to this request is to be enforced, by what its model can do."""
+    provider, upstream = router.resolve(request.model)
+    wanted = request.response_format
+    strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
+    chosen, stronger, wording = _channel(provider, upstream, strategy, options)
+    return Plan(
+        schema=_schema(request),
+        strategy=chosen,
+        stronger=stronger,
+        wording=wording,
+        budget=options.budget,
+        tools={tool.name: Schema(tool.name, tool.parameters) for tool in request.tools if options.tools == "enforce"},
+        formatter=_formatter(router, options),
+        reask_scope=options.reask_scope,
+        switches=options.switches,
+        repair=options.repair,
+        validators=options.validators,
+        keep_text=options.keep_text,
+    )
+
+
+def steps_for(router: Router, request: ModelRequest, options: Options) -> Steps:
+    """The enforcement of one request."""
+    return enforce(request, plan_for(router, request, options))
+
+
+def routed(router: Router, request: ModelRequest) -> tuple[Provider, ModelRequest]:
+    """Who answers, and the request under the upstream's own name for the model."""
+    provider, upstream = router.resolve(request.model)
+    return provider, request.replace(model=upstream)
+
+
+def _schema(request: ModelRequest) -> Schema[Any] | None:
+    if request.response_format is not None:
+        return Schema.of(request.response_format.json_schema)
+    return Schema("object", {"type": "object"}) if request.json_mode else None
+
+
+def _channel(
+    provider: Provider, model: str, wanted: OutputStrategy, options: Options
+) -> tuple[OutputStrategy, tuple[OutputStrategy, ...], Wording]:
+    """The strategy, the stronger ones this model also has, and how the prompt is worded."""
+    capabilities = provider.capabilities(model)
+    chosen = capabilities.auto_strategy if wanted is OutputStrategy.AUTO else wanted
+    has = {OutputStrategy.NATIVE: capabilities.native, OutputStrategy.TOOL: capabilities.forced_tool}
+    stronger = tuple(each for each in _STRENGTH[_STRENGTH.index(chosen) + 1 :] if has[each])
+    wording = Wording("list_keys" in capabilities.quirks, options.max_schema_chars, options.descriptions)
+    return chosen, stronger, wording
+
+
+def _formatter(router: Router, options: Options) -> Formatter | None:
+    if options.formatter is None:
+        return None
+    provider, upstream = router.resolve(options.formatter)
+    strategy, _, wording = _channel(provider, upstream, OutputStrategy.AUTO, options)
+    return Formatter(options.formatter, strategy, wording)
+
+
+def options_of(settings: Settings) -> Options:
+    """The enforcement that a configuration asks for."""
+    enforcement = settings.enforcement
+    return Options(
+        budget=Budget(enforcement.max_attempts, enforcement.max_seconds, enforcement.max_tokens),
+        switches=Switches(**enforcement.patches.model_dump()),
+    )
+
+
+def router_of(settings: Settings, environment: Mapping[str, str] | None = None) -> Router:
+    """The providers of a configuration: the embedded model, those named, and those whose key is in the environment."""
+    found = os.environ if environment is None else environment
+    if LOCAL in settings.providers:
+        raise ConfigError("The provider name `local` is the embedded model's", where=f"providers.{LOCAL}")
+    catalog = load_catalog({name: _row(given) for name, given in settings.providers.items()})
+    timeouts = Timeouts(total=settings.runtime.timeout_seconds)
+    local = LocalProvider()
+    providers: dict[str, Provider] = {LOCAL: local}
+    for name, vendor in catalog.vendors.items():
+        given = settings.providers.get(name)
+        if given is not None or any(found.get(key) for key in vendor.api_key_env):
+            providers[name] = HttpProvider(vendor, timeouts=timeouts, settings=given.settings if given else None)
+    aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **settings.model_aliases}
+    return Router(providers, aliases=aliases, default=settings.default_model)
+
+
+def _row(given: ProviderSettings) -> dict[str, Any]:
+    """A provider of the configuration as a row for the catalogue."""
+    row = {
+        "extends": given.kind,
+        "base_url": given.base_url,
+        "api_key_env": [given.api_key_env] if given.api_key_env else None,
+        "headers": given.headers or None,
+        "models": given.models or None,
+    }
+    return {name: value for name, value in row.items() if value is not None}
