@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from slipform.config import ProviderSettings, Settings
-from slipform.enforce import Budget, Formatter, Plan, Steps, Switches, Wording, enforce
+from slipform.enforce import Budget, Formatter, Plan, Report, Steps, Switches, Wording
 from slipform.enforce.judge import Validator
-from slipform.errors import ConfigError
+from slipform.errors import ConfigError, SlipformError
 from slipform.ir import ModelRequest
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
@@ -21,6 +22,8 @@ from slipform.providers.transport import Timeouts
 from slipform.schema import OutputStrategy, Schema
 
 LOCAL = "local"
+
+_log = logging.getLogger("slipform.calls")
 _STRENGTH = (OutputStrategy.PROMPTED, OutputStrategy.TOOL, OutputStrategy.NATIVE)
 
 
@@ -61,11 +64,6 @@ def plan_for(router: Router, request: ModelRequest, options: Options) -> Plan:
         validators=options.validators,
         keep_text=options.keep_text,
     )
-
-
-def steps_for(router: Router, request: ModelRequest, options: Options) -> Steps:
-    """The enforcement of one request."""
-    return enforce(request, plan_for(router, request, options))
 
 
 def routed(router: Router, request: ModelRequest) -> tuple[Provider, ModelRequest]:
@@ -136,3 +134,37 @@ def _row(given: ProviderSettings) -> dict[str, Any]:
         "models": given.models or None,
     }
     return {name: value for name, value in row.items() if value is not None}
+
+
+def logged(steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool = False) -> Steps:
+    """The same steps, with one log line when they end: what was called and how it went, no prompt and no secret."""
+    try:
+        outcome = yield from steps
+    except SlipformError as error:
+        _log_call(request, plan, error.report, streaming, error.code)
+        raise
+    _log_call(request, plan, outcome.report, streaming, "ok")
+    return outcome
+
+
+def _log_call(request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str) -> None:
+    if not isinstance(report, Report) or not _log.isEnabledFor(logging.INFO):
+        return
+    provider, _, model = request.model.partition("/")
+    usage = report.usage
+    fields = {
+        "provider": provider,
+        "model": model,
+        "require_json": plan.schema is not None,
+        "use_response_schema": request.response_format is not None,
+        "strategy": plan.strategy.value,
+        "streaming": streaming,
+        "timeout": plan.budget.seconds,
+        "latency": round(sum(attempt.seconds or 0 for attempt in report.attempts), 3),
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "attempts": len(report.attempts),
+        "repair_attempted": "yes" if len(report.attempts) > 1 else "no",
+        "outcome": outcome,
+    }
+    _log.info("call %s", " ".join(f"{name}={value}" for name, value in fields.items()), extra={"slipform": fields})
