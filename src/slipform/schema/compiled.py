@@ -115,6 +115,10 @@ class Compiled:
         """Where a reference in a subschema leads."""
         return self.index.resolve(reference, place.base) or self.index.resolve(reference, place.document)
 
+    def place_of(self, node: Any) -> Place | None:
+        """Where a subschema of the document stands; None for one that is not part of it."""
+        return self.index.place_of(node)
+
     def first_error(self, place: Place, value: Any) -> tuple[str, str, tuple[str | int, ...]]:
         """Keyword, message and path of one error, as the validator tells it."""
         schema = self.document if place == self.index.root else {"$ref": f"{place.document}#{_quoted(place.path)}"}

@@ -1,0 +1,140 @@
+"""Named schemas: two built in, the rest from a folder or from Python types. The one module here that reads files."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from slipform.errors import ConfigError, RequestError, SchemaError
+from slipform.schema.limits import MAX_SCHEMA_BYTES
+from slipform.schema.python_types import Schema
+
+MINIMAL_OBJECT: Mapping[str, Any] = MappingProxyType({"type": "object", "additionalProperties": False})
+"""Admits `{}` only."""
+GENERIC_LIST: Mapping[str, Any] = MappingProxyType({"type": "array", "items": {"type": "object"}})
+"""Any list of objects; it does not meet the vendors' strict rules."""
+
+_MAX_VALUES = 500_000
+_SUFFIXES = frozenset({".json", ".yaml", ".yml"})
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Schemas by name.
+
+    >>> sorted(Registry.load().names)
+    ['generic_list', 'minimal_object']
+    """
+
+    schemas: Mapping[str, Schema[Any]]
+
+    @classmethod
+    def load(cls, folder: str | Path | None = None, references: Mapping[str, str] | None = None) -> Registry:
+        """The built-in schemas, those in a folder's `.json` and `.yaml` files, and `module:Class` references by name.
+
+        A file's name without its ending is the schema's name. What is given twice or cannot be read is a `ConfigError`
+        that names the file or the reference.
+        """
+        schemas: dict[str, Schema[Any]] = {
+            "minimal_object": Schema("minimal_object", MINIMAL_OBJECT),
+            "generic_list": Schema("generic_list", GENERIC_LIST),
+        }
+        sources = dict.fromkeys(schemas, "built in")
+        for path in _files(folder):
+            _claim(path.stem, str(path), sources)
+            schemas[path.stem] = _from_file(path)
+        for name, reference in (references or {}).items():
+            _claim(name, reference, sources)
+            schemas[name] = _from_reference(reference)
+        return cls(MappingProxyType(schemas))
+
+    @property
+    def names(self) -> list[str]:
+        """The names there are."""
+        return list(self.schemas)
+
+    def get(self, name: str) -> Schema[Any]:
+        """The schema of that name, or a `RequestError` that lists the names there are.
+
+        >>> Registry.load().get("minimal_object").validate({})
+        []
+        """
+        if name not in self.schemas:
+            known = ", ".join(sorted(self.schemas))
+            raise RequestError(f"No schema is named {name!r:.100}", hint=f"The names are: {known}.")
+        return self.schemas[name]
+
+
+def _claim(name: str, source: str, sources: dict[str, str]) -> None:
+    if name in sources:
+        raise ConfigError(
+            f"Two schemas are named {name!r}: {sources[name]} and {source}", where=source, hint="Rename one of them."
+        )
+    sources[name] = source
+
+
+def _files(folder: str | Path | None) -> list[Path]:
+    if folder is None:
+        return []
+    root = Path(folder)
+    if not root.is_dir():
+        raise ConfigError(
+            "The folder of schemas does not exist", where=str(root), hint="Create it or correct the path."
+        )
+    found = (path for path in root.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith("."))
+    return sorted(path for path in found if path.is_file())
+
+
+def _from_file(path: Path) -> Schema[Any]:
+    try:
+        if path.stat().st_size > 2 * MAX_SCHEMA_BYTES:
+            raise ConfigError(f"This schema's file is over {2 * MAX_SCHEMA_BYTES:,} bytes long", where=str(path))
+        text = path.read_text("utf-8")
+        document = json.loads(text) if path.suffix.lower() == ".json" else _from_yaml(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())[:300]
+        raise ConfigError(f"This schema cannot be read: {said}", where=str(path), hint="Correct the file.") from error
+    try:
+        return Schema(path.stem, document)
+    except SchemaError as error:
+        raise ConfigError(f"This file holds no usable JSON Schema: {error}", where=str(path)) from error
+
+
+def _from_yaml(text: str) -> Any:
+    """YAML's aliases let a few lines stand for gigabytes; such a document is refused before it is unfolded."""
+    document = yaml.safe_load(text)
+    count = 0
+    stack: list[Any] = [document]
+    while stack:
+        item = stack.pop()
+        count += 1
+        if count > _MAX_VALUES:
+            raise ValueError("its aliases unfold to too many values")
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+    return document
+
+
+def _from_reference(reference: str) -> Schema[Any]:
+    module, colon, names = reference.partition(":")
+    if not (module and colon and names):
+        raise ConfigError("A reference to a Python type is written `module:Class`", where=reference)
+    try:
+        target: Any = importlib.import_module(module)
+        for name in names.split("."):
+            target = getattr(target, name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"This Python type cannot be found: {error}", where=reference) from error
+    try:
+        return Schema.of(target)
+    except SchemaError as error:
+        raise ConfigError(f"This is no type that a schema can be made of: {error}", where=reference) from error
