@@ -1,20 +1,28 @@
 """What shape is wanted."""
 
+from slipform.schema.example import Example, example
 from slipform.schema.limits import is_large
 from slipform.schema.python_types import Schema
+from slipform.schema.registry import Registry
 from slipform.schema.spec import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from slipform.schema.strict import strict_findings, strict_preflight
+from slipform.schema.summary import Summary, summarize
 from slipform.schema.validator import fingerprint
 from slipform.schema.violations import Violation
 
 __all__ = [
+    "Example",
     "JsonSchemaSpec",
     "OutputStrategy",
+    "Registry",
     "ResponseFormat",
     "Schema",
+    "Summary",
     "Violation",
+    "example",
     "fingerprint",
     "is_large",
     "strict_findings",
     "strict_preflight",
+    "summarize",
 ]

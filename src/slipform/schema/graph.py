@@ -42,7 +42,7 @@ class Index:
         self._id = "id" if "draft-04" in str(document.get("$schema", "")) else "$id"
         self._identified: dict[str, Place] = {}
         self._dynamic: dict[str, list[Place]] = {}
-        self._bases: dict[int, str] = {}
+        self._places: dict[int, Place] = {}
         own = document.get(self._id)
         address = urldefrag(_join(ROOT, own))[0] if isinstance(own, str) else ROOT
         self.root = self._add(document, address)
@@ -57,11 +57,11 @@ class Index:
             node, steps, base = stack.pop()
             if isinstance(node, dict):
                 base = self._identify(node, steps, base, uri)
-                self._bases[id(node)] = base
+                self._places[id(node)] = Place(node, uri, pointer(steps), base)
                 stack.extend((sub, (*steps, key), base) for key, sub in node.items() if key not in _DATA)
             elif isinstance(node, list):
                 stack.extend((sub, (*steps, place), base) for place, sub in enumerate(node))
-        return Place(document, uri, "", self._bases.get(id(document), uri))
+        return self._places.get(id(document), root)
 
     def _identify(self, node: Mapping[str, Any], steps: tuple[str | int, ...], base: str, uri: str) -> str:
         if isinstance(name := node.get(self._id), str) and name:
@@ -80,7 +80,12 @@ class Index:
 
     def base_of(self, node: Any, default: str) -> str:
         """The base URI that holds inside a node."""
-        return self._bases.get(id(node), default)
+        place = self._places.get(id(node))
+        return default if place is None else place.base
+
+    def place_of(self, node: Any) -> Place | None:
+        """Where a subschema stands, known by its identity."""
+        return self._places.get(id(node))
 
     def resolve(self, reference: str, base: str) -> Place | None:
         """Where a reference leads, or None when no known document holds it."""

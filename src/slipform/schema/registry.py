@@ -21,6 +21,7 @@ MINIMAL_OBJECT: Mapping[str, Any] = MappingProxyType({"type": "object", "additio
 GENERIC_LIST: Mapping[str, Any] = MappingProxyType({"type": "array", "items": {"type": "object"}})
 """Any list of objects; it does not meet the vendors' strict rules."""
 
+_MAX_VALUES = 500_000
 _SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
 
@@ -96,7 +97,7 @@ def _from_file(path: Path) -> Schema[Any]:
         if path.stat().st_size > 2 * MAX_SCHEMA_BYTES:
             raise ConfigError(f"This schema's file is over {2 * MAX_SCHEMA_BYTES:,} bytes long", where=str(path))
         text = path.read_text("utf-8")
-        document = json.loads(text) if path.suffix.lower() == ".json" else yaml.safe_load(text)
+        document = json.loads(text) if path.suffix.lower() == ".json" else _from_yaml(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         said = " ".join(str(error).split())[:300]
         raise ConfigError(f"This schema cannot be read: {said}", where=str(path), hint="Correct the file.") from error
@@ -104,6 +105,23 @@ def _from_file(path: Path) -> Schema[Any]:
         return Schema(path.stem, document)
     except SchemaError as error:
         raise ConfigError(f"This file holds no usable JSON Schema: {error}", where=str(path)) from error
+
+
+def _from_yaml(text: str) -> Any:
+    """YAML's aliases let a few lines stand for gigabytes; such a document is refused before it is unfolded."""
+    document = yaml.safe_load(text)
+    count = 0
+    stack: list[Any] = [document]
+    while stack:
+        item = stack.pop()
+        count += 1
+        if count > _MAX_VALUES:
+            raise ValueError("its aliases unfold to too many values")
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+    return document
 
 
 def _from_reference(reference: str) -> Schema[Any]:
