@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from slipform.errors import SchemaError, UnsupportedSchemaError
+from slipform.schema.lower.deep import lift_deep
 from slipform.schema.lower.dialects import Dialect, dialect_names
 from slipform.schema.lower.dialects import dialect as dialect_named
 from slipform.schema.lower.emit import Emitter, Policy
@@ -48,7 +49,7 @@ _MAX_CACHED = 262_144
 
 
 def _identity_stream() -> LiftStream:
-    return LiftStream(Streamer(frozenset()).of(SAME))
+    return LiftStream(Streamer(frozenset()).of(SAME), same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,22 +148,28 @@ def _bound(
     name: str,
 ) -> Lowered:
     """Tie the plan to functions."""
-    lift = Lifter(live).of(plan) or same
+    fast = Lifter(live).of(plan)
     encoder = Encoder(defs, live)
+
+    def lift(value: Any) -> Any:
+        try:
+            return fast(value) if fast is not None else value
+        except RecursionError:
+            return lift_deep(plan, value, live)
 
     def encode(value: Any) -> Any:
         try:
             found = encoder.encode(plan, value)
-        except Misfit as misfit:
+        except (Misfit, RecursionError) as misfit:
             raise _no_words(name, str(misfit)) from misfit
         if not encoder.fits(root, found):
             raise _no_words(name, "")
         return found
 
     def lift_stream() -> LiftStream:
-        return LiftStream(Streamer(live).of(plan))
+        return LiftStream(Streamer(live).of(plan), lift)
 
-    return Lowered(lowered, lift, report, encode, lift_stream)
+    return Lowered(lowered, same if fast is None else lift, report, encode, lift_stream)
 
 
 def _no_words(name: str, key: str) -> SchemaError:

@@ -87,7 +87,12 @@ def distribute(emitter: Emitter, shape: Shape, split: Split) -> Out | None:
     if word == "oneOf":
         emitter.report.add(f"{part.pointer}/oneOf", "oneOf", None, "approximated")
     outs: list[tuple[str, Out]] = []
+    seen: set[tuple[Part, ...]] = set()
     for index, branch in enumerate(_branches(emitter, part, word)):
+        target = emitter.follow((branch,))[0]
+        if target in seen:
+            continue
+        seen.add(target)
         alone = only_type and emitter.shape((branch,)).types <= shape.types
         out = emitter.emit([branch] if alone else [*base, branch])
         if out is not None:

@@ -73,11 +73,11 @@ class Emitter:
     _nodes: int = 0
     _entries: dict[tuple[Part, ...], Entry] = field(default_factory=dict)
     _shapes: dict[tuple[Part, ...], Shape] = field(default_factory=dict)
-    _names: set[str] = field(default_factory=set)
+    _names: dict[str, int] = field(default_factory=dict)
 
     def root(self) -> tuple[Out, str | None]:
         """Lower the whole document; the name is the root's own definition, when something refers to it."""
-        parts, _, _ = self._follow((self.source.root,))
+        parts, _, _ = self.follow((self.source.root,))
         entry = self._enter(parts, "root")
         out = self._body(parts)
         if out is None:
@@ -98,7 +98,7 @@ class Emitter:
             self._optional_edges -= optional
 
     def _emit(self, parts: tuple[Part, ...]) -> Out | None:
-        parts, note, via = self._follow(parts)
+        parts, note, via = self.follow(parts)
         entry = self._entries.get(parts)
         if entry is not None and not entry.done:
             return self._again(entry, parts, note)
@@ -121,7 +121,7 @@ class Emitter:
             return None
         return self._reference(entry, note)
 
-    def _follow(self, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], str | None, str | None]:
+    def follow(self, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], str | None, str | None]:
         """Step through a place that is nothing but a reference: where it leads, its note, and the name it goes by."""
         note = via = None
         seen = set()
@@ -238,12 +238,10 @@ class Emitter:
                     self.report.add(f"{part.pointer}/{word}", word, part.get(word), "approximated")
 
     def _unique(self, name: str) -> str:
-        base, count = name[:60], 1
-        while name in self._names:
-            count += 1
-            name = f"{base}_{count}"
-        self._names.add(name)
-        return name
+        name = name[:60]
+        count = self._names.get(name, 0) + 1
+        self._names[name] = count
+        return name if count == 1 else self._unique(f"{name}_{count}")
 
 
 def _pointer(parts: Sequence[Part]) -> str:

@@ -39,13 +39,15 @@ def emit_object(emitter: Emitter, shape: Shape, loosened: list[Part]) -> Out | N
             return None
         if out is not None:
             _place(emitter, draft, name, out, parts, required)
-    for name, variants in view.loose.items():
+    if not emitter.dialect.closes:
+        for name in view.loose:
+            _place(emitter, draft, name, emitter.free((), None), [], required=False)
+        return _open(emitter, shape, view, draft)
+    for name, variants in ({} if emitter.keep_open else view.loose).items():
         loose = _any_of(emitter, variants)
         if loose is not None:
             _place(emitter, draft, name, loose, variants, required=False)
-    if emitter.dialect.closes:
-        return _closed(emitter, shape, view, draft)
-    return _open(emitter, shape, view, draft)
+    return _closed(emitter, shape, view, draft)
 
 
 def _any_of(emitter: Emitter, variants: list[Part]) -> Out | None:

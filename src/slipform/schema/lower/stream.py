@@ -6,6 +6,7 @@ a container that something follows is whole. So each call looks only at what is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
@@ -357,7 +358,24 @@ class LiftStream:
     """
 
     _stage: Stage
+    _whole: Callable[[Any], Any]
+    _shown: Any = PENDING
 
     def __call__(self, partial: Any, *, done: bool = False) -> Any:
         """The caller's shape of what has arrived."""
-        return self._stage.feed(partial, not done)
+        try:
+            self._shown = self._stage.feed(partial, not done)
+        except RecursionError:
+            # Nested deeper than the stack: what was shown stays, and the whole is lifted at the end.
+            self._stage = _Whole(self._whole, self._shown)
+            self._shown = self._stage.feed(partial, not done)
+        return self._shown
+
+
+@dataclass(slots=True)
+class _Whole:
+    whole: Callable[[Any], Any]
+    shown: Any
+
+    def feed(self, value: Any, is_open: bool) -> Any:
+        return self.shown if is_open else self.whole(value)

@@ -56,9 +56,8 @@ def object_view(source: Source, parts: tuple[Part, ...], loosened: list[Part]) -
         _keys(source, view, part)
     for pattern in list(view.patterns):
         _pattern_keys(source, view, parts, pattern)
-    conditional = [*loosened, *_conditional(source, parts)]
-    if view.openness in ("implicit", "true"):
-        _loosen(source, view, conditional)
+    if view.openness == "implicit":
+        _loosen(source, view, [*loosened, *_conditional(source, parts)])
     return view
 
 
