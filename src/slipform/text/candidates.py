@@ -35,20 +35,25 @@ class Found(NamedTuple):
     repaired: Repaired
 
 
-_REASONING: Final = r"think|thinking|thought|thoughts|reasoning|reason|reflection|scratchpad|analysis|rationale|inner_monologue"
+_REASONING: Final = (
+    r"think|thinking|thought|thoughts|reasoning|reason|reflection|scratchpad|analysis|rationale|inner_monologue"
+)
 _MARK: Final = re.compile(
     rf"(?P<bracket>[{{\[｛［])|<(?P<slash>/?)(?:{_REASONING})\b[^<>\n]{{0,80}}>|(?P<fence>```+|~~~+)"
     rf"|<(?P<tag>[A-Za-z][\w:.-]{{0,40}})(?:\s[^<>\n]{{0,200}})?>|(?P<wide>◁(?P<wideslash>/?)think▷)",
     re.IGNORECASE,
 )
 _FENCE_LINE: Final = re.compile(r"[ \t]*+([\w+.#-]*+)[^\n{\[\"]*+\n?")
-_JSON_LABELS: Final = frozenset({"", "json", "jsonc", "json5", "jsonl", "ndjson", "javascript", "js", "python", "py", "ts"})
+_JSON_LABELS: Final = frozenset(
+    {"", "json", "jsonc", "json5", "jsonl", "ndjson", "javascript", "js", "python", "py", "ts"}
+)
 _OBJECT: Final = re.compile(
     r"[{｛]\s*+(?:[\"'“”„‘’`«＂}｝]|\\\"|&quot;|&#34;|//|/\*|#|\Z|\.\.\.|…|\{\s*+[\"'“\w]"
     r"|[\w$][^{}\[\]\"'\n,:]{0,60}+[\"'”]?\s*+[:：]|-?\d++\s*+:)"
 )
 _ARRAY: Final = re.compile(
     r"[\[［]\s*+(?:[\"'“‘`＂\]］]|\\\"|&quot;|-?\.?\d|[+.]\d|(?:true|false|null|True|False|None|NaN|undefined)\b|//|/\*|\Z|\(\s*[\d\"'])"
+    r"|[\[［]\s*+[-tfnTFN][a-z]{0,4}+\s*+\Z"
 )
 _CITATION: Final = re.compile(r"\[\s*+(?:\d+(?:\s*[-–,;]\s*\d+)*)?\s*+\]|\{\s*+\}")
 _STATED: Final = re.compile(r"(?:[:=]|\bis|\bare|\breturns?|\A|\n)[ \t]*\Z")
@@ -69,7 +74,7 @@ def candidates(text: str) -> Iterator[Candidate]:
 
 
 def find(text: str, *, nan: NanPolicy) -> list[Found]:
-    """Every candidate with its repair, best first: fenced and tagged, then bare, then weak, then unfinished thoughts."""
+    """Every candidate with its repair: fenced and tagged first, then bare, then weak, then unfinished thoughts."""
     search = _Search(text, nan)
     search.run()
     order = {"whole": 0, "fenced": 1, "tagged": 1, "bare": 2, "sequence": 2, "weak": 3}
@@ -117,7 +122,7 @@ class _Search:
                 break
 
     def _thought(self, mark: re.Match[str]) -> int:
-        """Pass over a reasoning block; what a block that never closes holds is kept aside, in case there is nothing else."""
+        """Pass over a reasoning block; what an unclosed one holds is kept aside, in case there is nothing else."""
         if self.aside:
             return mark.end()
         name = re.escape(mark.group().strip("<>◁▷").split()[0])
@@ -138,15 +143,14 @@ class _Search:
         text = self.text.strip("\ufeff\u200b \t\r\n")
         if text[:1] in ("{", "[", "｛", "［") and not (text[-1:] == "]" and text[:1] == "["):
             return False
-        if "```" in text or len(text) > 200 and text[:1] not in ('"', "[", "'", "\\", "&", "“"):
+        if "```" in text or (len(text) > 200 and text[:1] not in ('"', "[", "'", "\\", "&", "“")):
             return False
         start = self.text.find(text[:1]) if text else 0
         found = self._repair(start, len(self.text), many=True)
         if found is None:
             return False
-        if self.text[found.end :].strip():
-            if not QUOTED_KEY_AHEAD.match(self.text, start):
-                return False
+        if self.text[found.end :].strip() and not QUOTED_KEY_AHEAD.match(self.text, start):
+            return False
         self._add("whole", found)
         return True
 

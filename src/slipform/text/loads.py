@@ -59,7 +59,9 @@ class Loaded(NamedTuple):
         """
         twice = (
             LoadWarning(
-                "duplicate_key", found.position, f'The key "{found.key}" is given twice in one object; the last value is kept.'
+                "duplicate_key",
+                found.position,
+                f'The key "{found.key}" is given twice in one object; the last value is kept.',
             )
             for found in duplicates(self.source)
         )
@@ -67,12 +69,12 @@ class Loaded(NamedTuple):
 
 
 def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanPolicy = "refuse") -> Loaded:
-    """Read the JSON in `text`: valid JSON as it is, anything else by finding it and repairing it.
+    r"""Read the JSON in `text`: valid JSON as it is, anything else by finding it and repairing it.
 
     Without a hint the first JSON in the text is taken. With one: the first that fits, else the first whose type is
     right, else the largest. Raises `JsonEnforcementError`, with position and reason, when there is none.
 
-    >>> load('Sure! ```json\\n{"a": 1,}\\n```').value
+    >>> load('Sure! ```json\n{"a": 1,}\n```').value
     {'a': 1}
     """
     try:
@@ -144,7 +146,9 @@ class _Containers:
 _make: Final = tuple.__new__
 _OBJECT_OR_ARRAY: Final = _Containers()
 _OPENS: Final = re.compile(r"[{\[]")
-_THOUGHT: Final = re.compile(r"</?(?:think|thinking|thought|reason|reasoning|reflection|scratchpad|analysis)", re.IGNORECASE)
+_THOUGHT: Final = re.compile(
+    r"</?(?:think|thinking|thought|reason|reasoning|reflection|scratchpad|analysis)", re.IGNORECASE
+)
 _ARGUMENTS: Final = ("arguments", "parameters", "input", "args")
 
 
@@ -241,7 +245,9 @@ def _notes(candidate: Found, repaired: Repaired, count: int) -> tuple[LoadWarnin
     notes: list[LoadWarning] = []
     at = repaired.start
     if count > 1:
-        notes.append(LoadWarning("several_candidates", at, f"The text holds {count} pieces of JSON; this is one of them."))
+        notes.append(
+            LoadWarning("several_candidates", at, f"The text holds {count} pieces of JSON; this is one of them.")
+        )
     if candidate.kind == "thought":
         notes.append(LoadWarning("thought", at, "The JSON stands in a reasoning block that was never closed."))
     if candidate.kind == "weak":

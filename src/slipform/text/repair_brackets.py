@@ -17,9 +17,8 @@ _MORE_AHEAD: Final = re.compile(
 def close(m: Reading, char: str) -> None:
     """Step over a closing bracket, putting right whatever is wrong about it."""
     frame = m.stack[-1]
-    if m.comma >= 0 and m.state != AT_END:
-        m.edit_before("trailing_comma", m.comma, m.text[m.comma], "")
-        m.comma = -1
+    if m.state != AT_END:
+        m.drop_comma()
     if CLOSER[frame] != char:
         _mismatch(m, char)
         return
@@ -90,7 +89,7 @@ def _fits(m: Reading, outer: list[str], after: int) -> bool:
     """Whether what follows a closing bracket suits the frame that would then be open."""
     following = _NEXT.match(m.text, after, m.end)
     char = following.group(1) if following else None
-    if following is None or following.end() >= m.end and char is None:
+    if following is None or (following.end() >= m.end and char is None):
         return True
     if not outer:
         return char is None or (char == "," and KEY_AHEAD.match(m.text, following.end(), m.end) is None)
@@ -109,7 +108,7 @@ def reopen(m: Reading) -> None:
 
 
 def after_root(m: Reading) -> None:
-    """A whole document was read: is there more of it, another one, or the end?"""
+    """A whole document was read: go on if there is more of it, or another one."""
     mark, changes = m.position, len(m.edits)
     char = m.peek()
     if char != "" and char in "}]":
@@ -143,8 +142,8 @@ def finish(m: Reading) -> None:
     """The text ended: close what is open."""
     if not m.stack and m.state == AT_VALUE and not m.roots:
         raise Refusal(m.position, "it ends before any value begins")
-    if m.comma >= 0 and m.state != AT_END:
-        m.edit_before("trailing_comma", m.comma, m.text[m.comma], "")
+    if m.state != AT_END:
+        m.drop_comma()
     closing = "".join("]" if frame == "t" else CLOSER[frame] for frame in reversed(m.stack) if frame != "f")
     if closing:
         m.edit("missing_bracket", m.position, "", closing)

@@ -13,10 +13,9 @@ from slipform.text.scan_quoting import quoted, requote
 from slipform.text.scan_scalars import read_scalar
 from slipform.text.scan_strings import delimiter_at, read_string
 
-_SET: Final = re.compile(
-    r"\{\s*+(?:(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'|-?\d++(?:\.\d++)?+)\s*+(?:,\s*+|(?=\})))++\}"
-)
+_SET: Final = re.compile(r"\{\s*+(?:(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'|-?\d++(?:\.\d++)?+)\s*+(?:,\s*+|(?=\})))++\}")
 _THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\n]|\.\d|\s*+\Z)")
+_COLON_OR_END: Final = re.compile(r"\s*+(?:[:：]|\Z)")
 _COLON_AHEAD: Final = re.compile(r"\s*+[:：]")
 
 
@@ -59,7 +58,7 @@ def _quoted_key(m: Reading, at: int) -> None:
             raise Refusal(at, "a key has no end that can be told from its content")
     elif not span.closed:
         drop_key(m, at)
-    elif _COLON_AHEAD.match(m.text, span.end, m.end) or not _extend_string(m, only_closed=True):
+    elif _COLON_OR_END.match(m.text, span.end, m.end) or not _extend_string(m, only_closed=True):
         m.edits.extend(requote(m.text, span))
         m.position = span.end
         _colon(m, at)
@@ -104,7 +103,7 @@ def _extend_string(m: Reading, only_closed: bool = False) -> bool:
     span = read_string(m.text, at, m.end, MEMBER, m.closers(), beyond=m.comma)
     if span is None or span.end <= m.comma or not span.closed:
         return False
-    if only_closed and not m.text[span.stop : span.stop + 1] in ('"', "'", "”"):
+    if only_closed and m.text[span.stop : span.stop + 1] not in ('"', "'", "”"):
         return False
     m.undo_from(at)
     m.choices.append(at)

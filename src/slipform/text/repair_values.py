@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slipform.text.repair_brackets import close, drop_key, finish, reopen
 from slipform.text.repair_runs import run
-from slipform.text.repair_state import AT_END, AT_KEY, AT_VALUE, Reading, Refusal
+from slipform.text.repair_state import AT_END, AT_KEY, AT_VALUE, PUT_IN, Reading, Refusal
 from slipform.text.scan import (
     BLANK,
     CONTAINER,
@@ -147,7 +147,6 @@ def _odd_value(m: Reading, char: str, at: int) -> None:
 def _value_missing(m: Reading, char: str) -> None:
     if m.colon:
         m.edit("missing_value", m.position, "", "null")
-        m.comma = -1
         m.valued(m.position)
     elif not m.stack:
         raise Refusal(m.position, "there is no JSON value here")
@@ -179,7 +178,6 @@ def _bare_value(m: Reading, at: int) -> None:
     if kind:
         m.edit(kind, at, scalar.before, scalar.after)
     m.begin_root(at)
-    m.comma = -1
     m.valued(scalar.end)
 
 
@@ -221,7 +219,7 @@ def _no_comma(m: Reading, char: str, at: int) -> None:
         begins = char in _BEGINS or delimiter_at(m.text, at, m.end) != "" or (char.isalpha() and frame == "[")
     if begins and not (frame != "{" and _ends_in_prose(m, at, char)):
         m.edit("missing_comma", at, "", ",")
-        m.comma = -1
+        m.comma = PUT_IN
         m.state = AT_KEY if frame == "{" else AT_VALUE
     elif not begins and not _ends_in_prose(m, at, char):
         m.stray(at)

@@ -10,7 +10,9 @@ from slipform.text.repair_edits import RawEdit
 from slipform.text.scan import ESCAPE, STRICT_STRING
 from slipform.text.scan_strings import Span
 
-_SPECIAL: Final = re.compile(rf'({ESCAPE})|(\\u[0-9a-fA-F]{{4}})|(\\x[0-9a-fA-F]{{2}}|\\.?)|(["\x00-\x1f\ud800-\udfff])', re.DOTALL)
+_SPECIAL: Final = re.compile(
+    rf'({ESCAPE})|(\\u[0-9a-fA-F]{{4}})|(\\x[0-9a-fA-F]{{2}}|\\.?)|(["\x00-\x1f\ud800-\udfff])', re.DOTALL
+)
 _CLEAN: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*+')
 _CUT_ESCAPE: Final = re.compile(
     r"\\(?:u[0-9a-fA-F]{0,3})?\Z|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?\Z"
@@ -93,7 +95,7 @@ def _character_edit(at: int, char: str) -> RawEdit:
 
 
 def _meant_literally(text: str, after: int, stop: int, escape: str, path: bool) -> bool:
-    """In a string with raw backslashes, `\\new` of a Windows path or `\\frac` of a formula is no escape either."""
+    r"""In a string with raw backslashes, `\new` of a Windows path or `\frac` of a formula is no escape either."""
     letter = escape[1]
     if path:
         return letter in "bfnrtu"
@@ -123,9 +125,9 @@ def _encode(content: str) -> str:
 
 
 def quoted(content: str) -> str:
-    """Any text as a JSON string, raw backslashes and all.
+    r"""Any text as a JSON string, raw backslashes and all.
 
     >>> quoted('say "hi"')
-    '"say \\\\"hi\\\\""'
+    '"say \\"hi\\""'
     """
     return f'"{content}"' if _CLEAN.fullmatch(content) else '"' + _encode(content) + '"'

@@ -16,7 +16,7 @@ _ATOM: Final = re.compile(
 )
 _GROUPED: Final = re.compile(r"[-+]?\d{1,3}(?:,\d{3})++(?:\.\d++)?+(?=\s*+[,}\]\n]|\s*+\Z)")
 _AFTER_ATOM: Final = re.compile(
-    rf"[ \t]*+(?:[,:;}}\])\n\r\"'“{{\[，；｝］<`]|\Z|//|/\*|#|\.\.|…|[-+.]?\d|(?:true|false|null|True|False|None)\b)"
+    r"[ \t]*+(?:[,:;}\])\n\r\"'“{\[，；｝］<`]|\Z|//|/\*|#|\.\.|…|[-+.]?\d|(?:true|false|null|True|False|None)\b)"
 )
 _BARE: Final = {
     MEMBER: re.compile(r"[^,}\]\n\r\"，｝]*+"),
