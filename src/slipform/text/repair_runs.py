@@ -183,8 +183,10 @@ def _climb(m: Reading, at: int) -> bool:
 
 def _respell(m: Reading, kind: int, at: int, word: str) -> bool:
     if kind == _WORD:
-        m.choices.append(at)
-        m.edits.append(("literal", at, word, _WORDS[word]))
+        if m.choose(at):
+            m.edits.append(("unquoted_value", at, word, f'"{word}"'))
+        else:
+            m.edits.append(("literal", at, word, _WORDS[word]))
     elif kind == _RAW:
         if word == '""':
             return False

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from slipform.text.repair_brackets import close, drop_key, finish, reopen
 from slipform.text.repair_runs import run
 from slipform.text.repair_state import AT_END, AT_KEY, AT_VALUE, PUT_IN, Reading, Refusal
@@ -19,7 +22,9 @@ from slipform.text.scan_quoting import requote
 from slipform.text.scan_scalars import call_at, read_scalar
 from slipform.text.scan_strings import Span, delimiter_at, read_string
 
-_BEGINS = frozenset("{[-+.0123456789")
+_THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)-?\d{1,3}(?:,\d{3})*\Z")
+_THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\]\n]|\.\d|\s*+\Z)")
+_BEGINS: Final = frozenset("{[-+.0123456789")
 
 
 def read_value(m: Reading) -> None:
@@ -130,7 +135,7 @@ def _odd_value(m: Reading, char: str, at: int) -> None:
     elif char in ",}])":
         _value_missing(m, char)
     elif char == ":":
-        m.stray(at)
+        m.drop("stray_text")
     elif char in "{[":
         _open(m, char, at)
     elif char == "(":
@@ -163,6 +168,8 @@ def _bare_value(m: Reading, at: int) -> None:
         m.position = argument
         m.push("f")
         return
+    if m.where() == ITEM and m.text[at] == "0" and grouped_number(m, at):
+        return
     scalar = read_scalar(m.text, at, m.end, m.where(), m.taken.get(at, 0) == 1)
     if scalar is None:
         m.stray(at)
@@ -179,6 +186,18 @@ def _bare_value(m: Reading, at: int) -> None:
         m.edit(kind, at, scalar.before, scalar.after)
     m.begin_root(at)
     m.valued(scalar.end)
+
+
+def grouped_number(m: Reading, at: int) -> bool:
+    """Whether the comma was inside a number, `1,000`; then the number is read on."""
+    if at != m.comma + 1 or not _THOUSANDS_BEFORE.search(m.text, max(0, m.comma - 20), m.comma):
+        return False
+    found = _THOUSANDS.match(m.text, at, m.end)
+    if found is None:
+        return False
+    m.edit_before("number", m.comma, ",", "")
+    m.valued(found.end())
+    return True
 
 
 def _cut_value(m: Reading, at: int) -> None:

@@ -75,7 +75,7 @@ def _content_edits(text: str, body: int, stop: int, mark: str) -> list[RawEdit]:
         which = found.lastindex
         before = found.group()
         if which == 1:
-            if odd and _meant_literally(text, found.end(), stop, before, path):
+            if odd and _meant_literally(before, path):
                 edits.append(("bad_escape", found.start(), before, "\\" + before))
         elif which == 2:
             edits.append(("lone_surrogate", found.start(), before, "\\ufffd"))
@@ -94,12 +94,12 @@ def _character_edit(at: int, char: str) -> RawEdit:
     return ("control_character", at, char, _CONTROL.get(char) or f"\\u{ord(char):04x}")
 
 
-def _meant_literally(text: str, after: int, stop: int, escape: str, path: bool) -> bool:
+def _meant_literally(escape: str, path: bool) -> bool:
     r"""In a string with raw backslashes, `\new` of a Windows path or `\frac` of a formula is no escape either."""
     letter = escape[1]
     if path:
         return letter in "bfnrtu"
-    return letter in "bf" and after < stop and (text[after].isalpha() or text[after] == "\\")
+    return letter in "bf"
 
 
 def _escape(before: str, mark: str) -> str:

@@ -172,6 +172,8 @@ def _find_end(text: str, span: Span, end: int, where: int, closers: str, skip: i
         if quote < beyond:
             inner += 1
             continue
+        if where == TOP and at < end:
+            return None
         sure = closes(text, at, end, where, len(closers))
         if sure == STRONG or (sure == WEAK and inner % 2 == 0):
             if not skip:
@@ -186,11 +188,11 @@ def _find_end(text: str, span: Span, end: int, where: int, closers: str, skip: i
             return None
     if weak is not None:
         return weak
-    if where == TOP and inner:
-        return None
-    stop = _before_closers(text, span.body, end, closers)
+    stop = after = _before_closers(text, span.body, end, closers)
     if stop < end:
-        return span._replace(stop=stop, end=stop, closed=True, guessed=True)
+        if text[stop - 1] in "“”" and span.delimiter == '"':
+            stop -= 1
+        return span._replace(stop=stop, end=after, closed=True, guessed=True)
     return span._replace(guessed=inner > 0)
 
 
