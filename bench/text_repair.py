@@ -2,8 +2,8 @@
 
     python -m bench.text_repair [seconds per cell]
 
-Peers are measured when they are installed, and left out when they are not. Times are CPU times of this process, the best
-of several passes; a peer that gives a wrong value or raises is shown as such and left out of the ratios.
+Peers are measured when they are installed, and left out when they are not. Times are CPU times of this process, the
+best of several passes; a peer that gives a wrong value or raises is shown as such and left out of the ratios.
 """
 
 from __future__ import annotations
@@ -30,7 +30,21 @@ PEERS = {
     "dirtyjson": ("dirtyjson", "loads"),
     "partial_json_parser": ("partial_json_parser", "loads"),
 }
-WORDS = "alpha beta gamma Zürich Ада naïve 東京 order invoice status pending note the of and".split()
+WORDS = [
+    "alpha",
+    "beta",
+    "gamma",
+    "Zürich",
+    "Ада",
+    "naïve",
+    "東京",
+    "order",
+    "invoice",
+    "status",
+    "pending",
+    "note",
+    "the",
+]
 
 
 def document(size: int) -> dict[str, Any]:
@@ -46,7 +60,11 @@ def document(size: int) -> dict[str, Any]:
             "active": rng.random() < 0.5,
             "parent": None,
             "tags": rng.choices(WORDS, k=3),
-            "address": {"city": rng.choice(WORDS), "zip": str(rng.randrange(10_000, 99_999)), "floor": rng.randrange(9)},
+            "address": {
+                "city": rng.choice(WORDS),
+                "zip": str(rng.randrange(10_000, 99_999)),
+                "floor": rng.randrange(9),
+            },
             "text": " ".join(rng.choices(WORDS, k=10)),
         }
         records.append(record)
@@ -84,7 +102,20 @@ def expected(kind: str, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unquoted(text: str) -> str:
-    for key in ("records", "id", "name", "score", "active", "parent", "tags", "address", "city", "zip", "floor", "text"):
+    for key in (
+        "records",
+        "id",
+        "name",
+        "score",
+        "active",
+        "parent",
+        "tags",
+        "address",
+        "city",
+        "zip",
+        "floor",
+        "text",
+    ):
         text = text.replace(f'"{key}":', f"{key}:")
     return text
 
@@ -157,13 +188,17 @@ def bench_valid(budget: float) -> None:
     for size in SIZES:
         text = json.dumps(document(size), ensure_ascii=False)
         copies = [(text + " ")[:-1] for _ in range(max(4, 200_000 // size))]
-        times = {name: math.inf for name in ("orjson", "slipform", "json")}
+        times = dict.fromkeys(("orjson", "slipform", "json"), math.inf)
         tools: dict[str, Reader] = {"orjson": orjson.loads, "slipform": load, "json": json.loads}
         for _ in range(max(5, int(budget * 20))):
             for name, tool in tools.items():
-                times[name] = min(times[name], cpu_time(lambda tool=tool: [tool(copy) for copy in copies], 0))
-        print(f"{size:>10,}  {times['orjson'] / times['slipform']:.2f} of orjson, "
-              f"{times['json'] / times['slipform']:.2f} of json")
+                times[name] = min(
+                    times[name], cpu_time(lambda tool=tool, copies=copies: [tool(copy) for copy in copies], 0)
+                )
+        print(
+            f"{size:>10,}  {times['orjson'] / times['slipform']:.2f} of orjson, "
+            f"{times['json'] / times['slipform']:.2f} of json"
+        )
 
 
 ADVERSARIAL: dict[str, Callable[[int], str]] = {
@@ -203,7 +238,8 @@ def bench_adversarial() -> None:
         for size in (100_000, 1_000_000):
             text = make(size)
             times.append(cpu_time(lambda text=text: _try(text), 0.02))
-        print(f"{name:22}{times[0] * 1e3:12.1f}{times[1] * 1e3:12.1f}{math.log10(max(times[1], 1e-5) / max(times[0], 1e-6)):10.2f}")
+        growth = math.log10(max(times[1], 1e-5) / max(times[0], 1e-6))
+        print(f"{name:22}{times[0] * 1e3:12.1f}{times[1] * 1e3:12.1f}{growth:10.2f}")
 
 
 def _try(text: str) -> None:

@@ -35,24 +35,32 @@ class Found(NamedTuple):
     repaired: Repaired
 
 
-_REASONING: Final = r"think|thinking|thought|thoughts|reasoning|reason|reflection|scratchpad|analysis|rationale|inner_monologue"
+_REASONING: Final = (
+    r"think|thinking|thought|thoughts|reasoning|reason|reflection|scratchpad|analysis|rationale|inner_monologue"
+)
 _MARK: Final = re.compile(
     rf"(?P<bracket>[{{\[｛［])|<(?P<slash>/?)(?:{_REASONING})\b[^<>\n]{{0,80}}>|(?P<fence>```+|~~~+)"
     rf"|<(?P<tag>[A-Za-z][\w:.-]{{0,40}})(?:\s[^<>\n]{{0,200}})?>|(?P<wide>◁(?P<wideslash>/?)think▷)",
     re.IGNORECASE,
 )
 _FENCE_LINE: Final = re.compile(r"[ \t]*+([\w+.#-]*+)[^\n{\[\"]*+\n?")
-_JSON_LABELS: Final = frozenset({"", "json", "jsonc", "json5", "jsonl", "ndjson", "javascript", "js", "python", "py", "ts"})
+_JSON_LABELS: Final = frozenset(
+    {"", "json", "jsonc", "json5", "jsonl", "ndjson", "javascript", "js", "python", "py", "ts"}
+)
+_GAP: Final = r"(?:[\s\u200b-\u200f\u2060\ufeff]|\\[nrt])*+"
 _OBJECT: Final = re.compile(
-    r"[{｛]\s*+(?:[\"'“”„‘’`«＂}｝]|\\\"|&quot;|&#34;|//|/\*|#|\Z|\.\.\.|…|\{\s*+[\"'“\w]"
+    r"[{｛]" + _GAP + r"(?:[\"'“”„‘’`«＂}｝]|,\s*+[\"}]|<!--|\\\"|&quot;|&#34;|//|/\*|#|\Z|\.\.\.|…|\{\s*+[\"'“\w]"
     r"|[\w$][^{}\[\]\"'\n,:]{0,60}+[\"'”]?\s*+[:：]|-?\d++\s*+:)"
 )
 _ARRAY: Final = re.compile(
-    r"[\[［]\s*+(?:[\"'“‘`＂\]］]|\\\"|&quot;|-?\.?\d|[+.]\d|(?:true|false|null|True|False|None|NaN|undefined)\b|//|/\*|\Z|\(\s*[\d\"'])"
+    r"[\[［]" + _GAP + r"(?:[\"'“‘`＂\]］]|,|<!--|\\\"|&quot;|-?\.?\d|[+.]\d|//|/\*|\Z|\(\s*[\d\"']"
+    r"|(?:true|false|null|True|False|None|NaN|undefined)\b|[-tfnTFN][a-z]{0,4}+\s*+\Z)"
 )
 _CITATION: Final = re.compile(r"\[\s*+(?:\d+(?:\s*[-–,;]\s*\d+)*)?\s*+\]|\{\s*+\}")
-_STATED: Final = re.compile(r"(?:[:=]|\bis|\bare|\breturns?|\A|\n)[ \t]*\Z")
-_WORD: Final = re.compile(r"\w")
+_STATED: Final = re.compile(r"(?:[:=(]|\bis|\bare|\breturns?|\A|\n)[ \t]*\Z")
+_WORD: Final = re.compile(r"[^\W\d_]")
+_PLACEHOLDER: Final = re.compile(r"\[\s*+[^\W\d][^\[\]{}\",:]*+\]|\((?!\s*+[\"'\d\[{-])")
+_OPENING: Final = re.compile(r"[{}\[\]]")
 _LEAD: Final = re.compile(r"[\[\s｛［]*+")
 MAX_FAILURES: Final = 100
 
@@ -68,12 +76,17 @@ def candidates(text: str) -> Iterator[Candidate]:
         yield Candidate(repaired.start, repaired.end, text[repaired.start : repaired.end], found.kind)
 
 
-def find(text: str, *, nan: NanPolicy) -> list[Found]:
-    """Every candidate with its repair, best first: fenced and tagged, then bare, then weak, then unfinished thoughts."""
+def find(text: str, *, nan: NanPolicy, cited: bool = False) -> list[Found]:
+    """Every candidate with its repair: fenced and tagged first, then bare, then weak, then unfinished thoughts.
+
+    `cited` adds lists of numbers that are most likely citations, for those who can tell by their schema.
+    """
     search = _Search(text, nan)
     search.run()
-    order = {"whole": 0, "fenced": 1, "tagged": 1, "bare": 2, "sequence": 2, "weak": 3}
-    ranked = sorted(search.found, key=lambda found: order[found.kind])
+    order = {"whole": 0, "fenced": 1, "tagged": 1, "bare": 2, "sequence": 2, "weak": 3, "cited": 4}
+    ranked = sorted(
+        (found for found in search.found if cited or found.kind != "cited"), key=lambda found: order[found.kind]
+    )
     return ranked or [Found("thought", found.repaired) for found in reversed(search.thoughts)]
 
 
@@ -117,7 +130,7 @@ class _Search:
                 break
 
     def _thought(self, mark: re.Match[str]) -> int:
-        """Pass over a reasoning block; what a block that never closes holds is kept aside, in case there is nothing else."""
+        """Pass over a reasoning block; what an unclosed one holds is kept aside, in case there is nothing else."""
         if self.aside:
             return mark.end()
         name = re.escape(mark.group().strip("<>◁▷").split()[0])
@@ -138,28 +151,29 @@ class _Search:
         text = self.text.strip("\ufeff\u200b \t\r\n")
         if text[:1] in ("{", "[", "｛", "［") and not (text[-1:] == "]" and text[:1] == "["):
             return False
-        if "```" in text or len(text) > 200 and text[:1] not in ('"', "[", "'", "\\", "&", "“"):
+        if "```" in text or (len(text) > 200 and text[:1] not in ('"', "[", "'", "\\", "&", "“")):
             return False
         start = self.text.find(text[:1]) if text else 0
-        found = self._repair(start, len(self.text), many=True)
+        if _PLACEHOLDER.match(text):
+            return False
+        found = self._repair(start, len(self.text), many=False)
         if found is None:
             return False
-        if self.text[found.end :].strip():
-            if not QUOTED_KEY_AHEAD.match(self.text, start):
-                return False
+        if self.text[found.end :].strip() and not QUOTED_KEY_AHEAD.match(self.text, start):
+            return False
         self._add("whole", found)
         return True
 
     def _bracket(self, at: int, kind: str) -> int:
         text = self.text
-        if not plausible(text, at) or (self.failures and at + 1 == len(text.rstrip())):
+        if not plausible(text, at) or (not text[at + 1 :].strip() and _OPENING.search(text, 0, at)):
             return at + 1
         if kind == "bare" and (weak := _CITATION.match(text, at)):
             whole = not _WORD.search(text, 0, at) and not _WORD.search(text, weak.end())
-            if not whole and not _stated(text, at, weak.end()):
+            kind = "bare" if whole else "weak" if _stated(text, at, weak.end()) else "cited"
+            if kind == "cited" and "," not in weak.group():
                 return weak.end()
-            kind = "bare" if whole else "weak"
-        found = self._repair(at, len(text), many=True)
+        found = self._repair(at, len(text), many=kind == "bare")
         if found is None:
             return at + 1
         self._add("sequence" if found.parts and kind == "bare" else kind, found)
@@ -185,7 +199,7 @@ class _Search:
         if label not in _JSON_LABELS or not self._fenced_json(begin):
             return line.end() if line else at
         first = text.find(mark[:3], begin)
-        found = self._repair(begin, first if first >= 0 else len(text), many=True)
+        found = self._repair(begin, len(text[:first].rstrip()) if first >= 0 else len(text), many=True)
         if first >= 0 and (found is None or found.in_string):
             last = text.rfind(mark[:3], first + 1)
             for end in (len(text), last):
@@ -229,5 +243,5 @@ def plausible(text: str, at: int) -> bool:
 
 def _stated(text: str, at: int, end: int) -> bool:
     """Whether a short list of numbers stands where an answer would: after a colon or `is`, and at the end of a line."""
-    rest = text[end : end + 40].lstrip(" \t.")
+    rest = text[end : end + 40].lstrip(" \t.);")
     return (not rest or rest[0] == "\n") and _STATED.search(text[max(0, at - 40) : at]) is not None

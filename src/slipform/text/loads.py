@@ -59,7 +59,9 @@ class Loaded(NamedTuple):
         """
         twice = (
             LoadWarning(
-                "duplicate_key", found.position, f'The key "{found.key}" is given twice in one object; the last value is kept.'
+                "duplicate_key",
+                found.position,
+                f'The key "{found.key}" is given twice in one object; the last value is kept.',
             )
             for found in duplicates(self.source)
         )
@@ -67,12 +69,12 @@ class Loaded(NamedTuple):
 
 
 def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanPolicy = "refuse") -> Loaded:
-    """Read the JSON in `text`: valid JSON as it is, anything else by finding it and repairing it.
+    r"""Read the JSON in `text`: valid JSON as it is, anything else by finding it and repairing it.
 
     Without a hint the first JSON in the text is taken. With one: the first that fits, else the first whose type is
     right, else the largest. Raises `JsonEnforcementError`, with position and reason, when there is none.
 
-    >>> load('Sure! ```json\\n{"a": 1,}\\n```').value
+    >>> load('Sure! ```json\n{"a": 1,}\n```').value
     {'a': 1}
     """
     try:
@@ -144,7 +146,9 @@ class _Containers:
 _make: Final = tuple.__new__
 _OBJECT_OR_ARRAY: Final = _Containers()
 _OPENS: Final = re.compile(r"[{\[]")
-_THOUGHT: Final = re.compile(r"</?(?:think|thinking|thought|reason|reasoning|reflection|scratchpad|analysis)", re.IGNORECASE)
+_THOUGHT: Final = re.compile(
+    r"</?(?:think|thinking|thought|reason|reasoning|reflection|scratchpad|analysis)", re.IGNORECASE
+)
 _ARGUMENTS: Final = ("arguments", "parameters", "input", "args")
 
 
@@ -166,12 +170,12 @@ def _quick(text: str, hint: Hint | None) -> Loaded | None:
 
 
 def _search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
-    found = find(text, nan=nan)
+    found = find(text, nan=nan, cited=hint is not None)
     if not found:
         raise not_json(text, _why_not(text, nan))
     if hint is None:
         chosen = found[0]
-        notes = _notes(chosen, chosen.repaired, len(found))
+        notes = _notes(text, chosen, chosen.repaired, len(found))
         repaired = chosen.repaired
         return Loaded(repaired.value, repaired.start, repaired.end, repaired.edits, notes, repaired.text)
     return _choose(text, found, hint, nan)
@@ -196,13 +200,15 @@ def _choose(text: str, found: list[Found], hint: Hint, nan: NanPolicy) -> Loaded
         for loaded in _readings(text, candidate, hint, nan, len(found)):
             if hint.violations(loaded.value) == 0:
                 return loaded
+            if candidate.kind == "cited":
+                continue
             if typed is None and _accepts(hint, type_of(loaded.value)):
                 typed = loaded
             if largest is None or loaded.end - loaded.start > largest.end - largest.start:
                 largest = loaded
     chosen = typed or largest
     if chosen is None:
-        raise not_json(text, Refusal(0, "there is none"))
+        raise not_json(text, _why_not(text, nan))
     return chosen
 
 
@@ -210,13 +216,13 @@ def _readings(text: str, candidate: Found, hint: Hint, nan: NanPolicy, count: in
     repaired = candidate.repaired
     if repaired.edits and hint.violations(repaired.value):
         repaired = repair_at(text, repaired.start, repaired.end, nan=nan, check=hint.violations)
-    yield _loaded(candidate, repaired, count)
+    yield _loaded(text, candidate, repaired, count)
     for start, end in repaired.parts:
         try:
             part = repair_at(text, start, end, nan=nan, check=hint.violations, many=False)
         except Refusal:
             continue
-        yield _loaded(candidate, part, count)
+        yield _loaded(text, candidate, part, count)
     value = repaired.value
     if isinstance(value, dict) and ("name" in value or "function" in value or "type" in value):
         for name in _ARGUMENTS:
@@ -228,23 +234,34 @@ def _readings(text: str, candidate: Found, hint: Hint, nan: NanPolicy, count: in
                     continue
             if isinstance(inner, dict | list):
                 note = LoadWarning("tool_call", repaired.start, f'The value is the "{name}" of a tool call.')
-                yield _loaded(candidate, repaired, count)._replace(value=inner, notes=(note,))
+                yield _loaded(text, candidate, repaired, count)._replace(value=inner, notes=(note,))
 
 
-def _loaded(candidate: Found, repaired: Repaired, count: int) -> Loaded:
+def _loaded(text: str, candidate: Found, repaired: Repaired, count: int) -> Loaded:
     return Loaded(
-        repaired.value, repaired.start, repaired.end, repaired.edits, _notes(candidate, repaired, count), repaired.text
+        repaired.value,
+        repaired.start,
+        repaired.end,
+        repaired.edits,
+        _notes(text, candidate, repaired, count),
+        repaired.text,
     )
 
 
-def _notes(candidate: Found, repaired: Repaired, count: int) -> tuple[LoadWarning, ...]:
+def _notes(text: str, candidate: Found, repaired: Repaired, count: int) -> tuple[LoadWarning, ...]:
     notes: list[LoadWarning] = []
     at = repaired.start
     if count > 1:
-        notes.append(LoadWarning("several_candidates", at, f"The text holds {count} pieces of JSON; this is one of them."))
+        notes.append(
+            LoadWarning("several_candidates", at, f"The text holds {count} pieces of JSON; this is one of them.")
+        )
+    if text[repaired.end : repaired.end + 20].lstrip()[:1] in (",", ":", "}", "]"):
+        notes.append(
+            LoadWarning("ignored_text", repaired.end, "The text goes on after the JSON as if it were not over.")
+        )
     if candidate.kind == "thought":
         notes.append(LoadWarning("thought", at, "The JSON stands in a reasoning block that was never closed."))
-    if candidate.kind == "weak":
+    if candidate.kind in ("weak", "cited"):
         notes.append(LoadWarning("weak", at, "The JSON stands in a sentence and may be part of it."))
     if repaired.hinted:
         notes.append(LoadWarning("schema_hint", at, "The text can be read in several ways; the schema settled which."))

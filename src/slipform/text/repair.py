@@ -134,15 +134,11 @@ def _build(text: str, cleaned: str, start: int, m: Reading) -> Repaired:
     try:
         value = parse(written)
     except ValueError as error:
-        value = _parse_infinite(written, m, error)
+        raise Refusal(m.roots[0][0], f"it cannot be read even after repair ({error})") from error
     if cleaned is not text:
         edits = _with_surrogates(text, edits, begin, m.position)
     parts = tuple(m.roots) if len(m.roots) > 1 else ()
     return Repaired(written, value, tuple(edits), begin, m.position, parts, m.in_string)
-
-
-def _parse_infinite(written: str, m: Reading, error: ValueError) -> Any:
-    raise Refusal(m.roots[0][0], f"it cannot be read even after repair ({error})") from error
 
 
 def _without_surrogates(text: str) -> str:

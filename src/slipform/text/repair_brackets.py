@@ -10,19 +10,18 @@ from slipform.text.scan import KEY_AHEAD, QUOTED_KEY_AHEAD, SPACE
 
 _NEXT: Final = re.compile(rf"{SPACE}([,}}\])])?+")
 _MORE_AHEAD: Final = re.compile(
-    rf"{SPACE}(?:\{{{SPACE}(?:[\"'“}}‘`]|[A-Za-z_$][\w$]*+\s*+:|\\\")|\[{SPACE}(?:[\"'“{{\[\d\-]|\]|(?:true|false|null)\b))"
+    rf"{SPACE}(?:(\{{){SPACE}(?:[\"'“}}‘`]|[A-Za-z_$][\w$]*+\s*+:|\\\")"
+    rf"|(\[){SPACE}(?:[\"'“{{\[\d\-]|\]|(?:true|false|null)\b))"
 )
 
 
 def close(m: Reading, char: str) -> None:
     """Step over a closing bracket, putting right whatever is wrong about it."""
     frame = m.stack[-1]
-    if m.comma >= 0 and m.state != AT_END:
-        m.edit_before("trailing_comma", m.comma, m.text[m.comma], "")
-        m.comma = -1
     if CLOSER[frame] != char:
         _mismatch(m, char)
         return
+    _drop_comma(m)
     at = m.position
     if frame == "t":
         m.edit("wrong_bracket", at, m.text[at], "]")
@@ -32,6 +31,11 @@ def close(m: Reading, char: str) -> None:
     else:
         m.take(char)
     _closed(m, at)
+
+
+def _drop_comma(m: Reading) -> None:
+    if m.state != AT_END:
+        m.drop_comma()
 
 
 def _closed(m: Reading, at: int) -> None:
@@ -51,6 +55,8 @@ def _mismatch(m: Reading, char: str) -> None:
     if below < 0:
         _unopened(m, at)
         return
+    _drop_comma(m)
+    m.state = AT_END
     missing = m.stack[below + 1 :]
     fits_missing = _fits(m, m.stack[:below][-1:], at + 1)
     fits_wrong = _fits(m, m.stack[-2:-1], at + 1)
@@ -81,6 +87,7 @@ def _unopened(m: Reading, at: int) -> None:
         m.drop("extra_bracket")
         m.state = state
         return
+    _drop_comma(m)
     m.edit("wrong_bracket", at, m.text[at], expected)
     m.position = at + 1
     _closed(m, at)
@@ -90,10 +97,10 @@ def _fits(m: Reading, outer: list[str], after: int) -> bool:
     """Whether what follows a closing bracket suits the frame that would then be open."""
     following = _NEXT.match(m.text, after, m.end)
     char = following.group(1) if following else None
-    if following is None or following.end() >= m.end and char is None:
+    if following is None or (following.end() >= m.end and char is None):
         return True
     if not outer:
-        return char is None or (char == "," and KEY_AHEAD.match(m.text, following.end(), m.end) is None)
+        return char is None
     if char == ",":
         return (KEY_AHEAD.match(m.text, following.end(), m.end) is not None) == (outer[0] == "{")
     return char is None or CLOSER[outer[0]] == char
@@ -109,7 +116,7 @@ def reopen(m: Reading) -> None:
 
 
 def after_root(m: Reading) -> None:
-    """A whole document was read: is there more of it, another one, or the end?"""
+    """A whole document was read: go on if there is more of it, or another one."""
     mark, changes = m.position, len(m.edits)
     char = m.peek()
     if char != "" and char in "}]":
@@ -122,7 +129,7 @@ def after_root(m: Reading) -> None:
             reopen(m)
             m.position, m.comma, m.state = comma + 1, comma, AT_KEY
             return
-        if m.many and _MORE_AHEAD.match(m.text, after, m.end):
+        if _another_ahead(m, after):
             m.take(",")
             m.state = AT_VALUE
             return
@@ -130,7 +137,7 @@ def after_root(m: Reading) -> None:
             m.drop("trailing_comma")
             m.state = DONE
             return
-    elif m.many and m.last_close >= 0 and _MORE_AHEAD.match(m.text, m.position, m.end):
+    elif _another_ahead(m, m.position):
         m.edit("missing_comma", m.position, "", ",")
         m.state = AT_VALUE
         return
@@ -139,12 +146,19 @@ def after_root(m: Reading) -> None:
     m.state = DONE
 
 
+def _another_ahead(m: Reading, at: int) -> bool:
+    """Whether another document of the same kind follows, as in NDJSON."""
+    if not m.many or m.last_close < 0:
+        return False
+    found = _MORE_AHEAD.match(m.text, at, m.end)
+    return found is not None and (found.group(1) == "{") == (m.text[m.last_close] == "}")
+
+
 def finish(m: Reading) -> None:
     """The text ended: close what is open."""
     if not m.stack and m.state == AT_VALUE and not m.roots:
         raise Refusal(m.position, "it ends before any value begins")
-    if m.comma >= 0 and m.state != AT_END:
-        m.edit_before("trailing_comma", m.comma, m.text[m.comma], "")
+    _drop_comma(m)
     closing = "".join("]" if frame == "t" else CLOSER[frame] for frame in reversed(m.stack) if frame != "f")
     if closing:
         m.edit("missing_bracket", m.position, "", closing)

@@ -8,15 +8,14 @@ from typing import Final
 from slipform.text.repair_brackets import close, drop_key, finish
 from slipform.text.repair_runs import run
 from slipform.text.repair_state import AT_KEY, AT_VALUE, Reading, Refusal
+from slipform.text.repair_values import grouped_number
 from slipform.text.scan import ITEM, KEY, KEY_AHEAD, MEMBER, STRICT_KEY
 from slipform.text.scan_quoting import quoted, requote
 from slipform.text.scan_scalars import read_scalar
 from slipform.text.scan_strings import delimiter_at, read_string
 
-_SET: Final = re.compile(
-    r"\{\s*+(?:(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'|-?\d++(?:\.\d++)?+)\s*+(?:,\s*+|(?=\})))++\}"
-)
-_THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\n]|\.\d|\s*+\Z)")
+_SET: Final = re.compile(r"\{\s*+(?:(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'|-?\d++(?:\.\d++)?+)\s*+(?:,\s*+|(?=\})))++\}")
+_COLON_OR_END: Final = re.compile(r"\s*+(?:[:：]|\Z)")
 _COLON_AHEAD: Final = re.compile(r"\s*+[:：]")
 
 
@@ -59,7 +58,7 @@ def _quoted_key(m: Reading, at: int) -> None:
             raise Refusal(at, "a key has no end that can be told from its content")
     elif not span.closed:
         drop_key(m, at)
-    elif _COLON_AHEAD.match(m.text, span.end, m.end) or not _extend_string(m, only_closed=True):
+    elif _COLON_OR_END.match(m.text, span.end, m.end) or not _extend_string(m, only_closed=True):
         m.edits.extend(requote(m.text, span))
         m.position = span.end
         _colon(m, at)
@@ -104,7 +103,7 @@ def _extend_string(m: Reading, only_closed: bool = False) -> bool:
     span = read_string(m.text, at, m.end, MEMBER, m.closers(), beyond=m.comma)
     if span is None or span.end <= m.comma or not span.closed:
         return False
-    if only_closed and not m.text[span.stop : span.stop + 1] in ('"', "'", "”"):
+    if only_closed and m.text[span.stop : span.stop + 1] not in ('"', "'", "”"):
         return False
     m.undo_from(at)
     m.choices.append(at)
@@ -128,21 +127,8 @@ def _bare_key(m: Reading, at: int) -> None:
     _colon(m, at)
 
 
-def _grouped_number(m: Reading, at: int) -> bool:
-    """The comma was inside a number, `1,000`."""
-    if at != m.comma + 1 or not m.comma or not m.text[m.comma - 1].isdigit():
-        return False
-    found = _THOUSANDS.match(m.text, at, m.end)
-    if found is None:
-        return False
-    m.edit_before("number", m.comma, ",", "")
-    m.comma = -1
-    m.valued(found.end())
-    return True
-
-
 def _no_key(m: Reading, at: int) -> None:
-    if _grouped_number(m, at):
+    if grouped_number(m, at):
         return
     scalar = read_scalar(m.text, at, m.end, ITEM)
     if scalar is None:

@@ -1,7 +1,7 @@
 """The machine that reads broken JSON: one pass, an explicit stack, every change kept as an edit.
 
-It never builds a value. It walks the text in long strides where the text is right and notes an edit where it is not; the
-text with its edits is then parsed by a strict parser, which has the last word.
+It never builds a value. It walks the text in long strides where the text is right and notes an edit where it is not;
+the text with its edits is then parsed by a strict parser, which has the last word.
 """
 
 from __future__ import annotations

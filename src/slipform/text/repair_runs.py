@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from slipform.text.repair_state import AT_END, AT_KEY, AT_VALUE, MAX_DEPTH, Reading
+from slipform.text.repair_state import AT_END, AT_KEY, AT_VALUE, MAX_DEPTH, PUT_IN, Reading
 from slipform.text.scan import BLANK, ITEMS, LAX_STRING, MEMBERS, SCALAR, STRING, WS
 from slipform.text.scan_quoting import requote
 from slipform.text.scan_strings import Span
@@ -79,7 +79,7 @@ def _run_members(m: Reading) -> bool:
             m.comma, m.position, m.last_close = at, at + 1, -1
         else:
             edits.append(("missing_comma", at, "", ","))
-            m.position, m.comma, m.last_string = at, -1, -1
+            m.position, m.comma, m.last_string = at, PUT_IN, -1
 
 
 def _run_items(m: Reading) -> bool:
@@ -104,7 +104,7 @@ def _run_items(m: Reading) -> bool:
             return _climb(m, at)
         else:
             m.edits.append(("missing_comma", at, "", ","))
-            m.position, m.comma = at, -1
+            m.position, m.comma = at, PUT_IN
 
 
 def _stride(m: Reading, pattern: re.Pattern[str]) -> None:
@@ -154,7 +154,7 @@ def _climb_after_comma(m: Reading, closer: str) -> bool:
     at = BLANK.match(m.text, m.position, m.end).end()  # type: ignore[union-attr]
     if m.comma < 0 or at >= m.end or m.text[at] != closer:
         return False
-    m.edit_before("trailing_comma", m.comma, m.text[m.comma], "")
+    m.drop_comma()
     return _climb(m, at)
 
 
@@ -183,8 +183,10 @@ def _climb(m: Reading, at: int) -> bool:
 
 def _respell(m: Reading, kind: int, at: int, word: str) -> bool:
     if kind == _WORD:
-        m.choices.append(at)
-        m.edits.append(("literal", at, word, _WORDS[word]))
+        if m.choose(at):
+            m.edits.append(("unquoted_value", at, word, f'"{word}"'))
+        else:
+            m.edits.append(("literal", at, word, _WORDS[word]))
     elif kind == _RAW:
         if word == '""':
             return False

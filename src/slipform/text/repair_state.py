@@ -25,6 +25,9 @@ from slipform.text.scan import (
 MAX_DEPTH: Final = 1000
 """Deeper nesting than this is refused, whether broken or not."""
 
+PUT_IN: Final = -2
+"""The comma is one the text lacks."""
+
 AT_VALUE, AT_KEY, AT_END, DONE = range(4)
 CLOSER: Final = {"{": "}", "[": "]", "t": ")", "f": ")"}
 """What closes a frame: an object, an array, a tuple written with parentheses, a function call."""
@@ -83,7 +86,7 @@ class Reading:
         self.stack: list[str] = []
         self.edits: list[RawEdit] = []
         self.comma = -1
-        """The comma right before the current key or item."""
+        """The comma right before the current key or item: its position, -1 for none, or `PUT_IN`."""
         self.key = -1
         """The key whose value is awaited."""
         self.colon = False
@@ -106,9 +109,27 @@ class Reading:
     def edit_before(self, kind: str, at: int, before: str, after: str) -> None:
         """Note a change that may stand before changes already noted."""
         index = len(self.edits)
-        while index and self.edits[index - 1][1] > at:
+        while index and (
+            self.edits[index - 1][1] > at or (self.edits[index - 1][1] == at and self.edits[index - 1][2])
+        ):
             index -= 1
         self.edits.insert(index, (kind, at, before, after))
+
+    def drop_comma(self) -> None:
+        """Leave out the comma before a value that never came, whether it was written or put in."""
+        if self.comma >= 0:
+            index = len(self.edits) - 1
+            while index >= 0 and self.edits[index][1] >= self.comma:
+                if self.edits[index][1] == self.comma and self.edits[index][2]:
+                    del self.edits[index]
+                index -= 1
+            self.edit_before("trailing_comma", self.comma, self.text[self.comma], "")
+        elif self.comma == PUT_IN:
+            index = len(self.edits) - 1
+            while self.edits[index][0] != "missing_comma":
+                index -= 1
+            del self.edits[index]
+        self.comma = -1
 
     def undo_from(self, at: int) -> None:
         """Forget every change at or after `at`."""
@@ -182,6 +203,7 @@ class Reading:
         """A value was read up to `position`; it was the string at `string`, or no string."""
         self.position = position
         self.last_string = string
+        self.comma = -1
         self.colon = False
         self.state = AT_END
         if not self.stack:

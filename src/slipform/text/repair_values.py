@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from slipform.text.repair_brackets import close, drop_key, finish, reopen
 from slipform.text.repair_runs import run
-from slipform.text.repair_state import AT_END, AT_KEY, AT_VALUE, Reading, Refusal
+from slipform.text.repair_state import AT_END, AT_KEY, AT_VALUE, PUT_IN, Reading, Refusal
 from slipform.text.scan import (
     BLANK,
     CONTAINER,
@@ -19,7 +22,9 @@ from slipform.text.scan_quoting import requote
 from slipform.text.scan_scalars import call_at, read_scalar
 from slipform.text.scan_strings import Span, delimiter_at, read_string
 
-_BEGINS = frozenset("{[-+.0123456789")
+_THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)-?\d{1,3}(?:,\d{3})*\Z")
+_THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\]\n]|\.\d|\s*+\Z)")
+_BEGINS: Final = frozenset("{[-+.0123456789")
 
 
 def read_value(m: Reading) -> None:
@@ -130,7 +135,7 @@ def _odd_value(m: Reading, char: str, at: int) -> None:
     elif char in ",}])":
         _value_missing(m, char)
     elif char == ":":
-        m.stray(at)
+        m.drop("stray_text")
     elif char in "{[":
         _open(m, char, at)
     elif char == "(":
@@ -147,7 +152,6 @@ def _odd_value(m: Reading, char: str, at: int) -> None:
 def _value_missing(m: Reading, char: str) -> None:
     if m.colon:
         m.edit("missing_value", m.position, "", "null")
-        m.comma = -1
         m.valued(m.position)
     elif not m.stack:
         raise Refusal(m.position, "there is no JSON value here")
@@ -164,6 +168,8 @@ def _bare_value(m: Reading, at: int) -> None:
         m.position = argument
         m.push("f")
         return
+    if m.where() == ITEM and m.text[at] == "0" and grouped_number(m, at):
+        return
     scalar = read_scalar(m.text, at, m.end, m.where(), m.taken.get(at, 0) == 1)
     if scalar is None:
         m.stray(at)
@@ -179,8 +185,19 @@ def _bare_value(m: Reading, at: int) -> None:
     if kind:
         m.edit(kind, at, scalar.before, scalar.after)
     m.begin_root(at)
-    m.comma = -1
     m.valued(scalar.end)
+
+
+def grouped_number(m: Reading, at: int) -> bool:
+    """Whether the comma was inside a number, `1,000`; then the number is read on."""
+    if at != m.comma + 1 or not _THOUSANDS_BEFORE.search(m.text, max(0, m.comma - 20), m.comma):
+        return False
+    found = _THOUSANDS.match(m.text, at, m.end)
+    if found is None:
+        return False
+    m.edit_before("number", m.comma, ",", "")
+    m.valued(found.end())
+    return True
 
 
 def _cut_value(m: Reading, at: int) -> None:
@@ -221,7 +238,7 @@ def _no_comma(m: Reading, char: str, at: int) -> None:
         begins = char in _BEGINS or delimiter_at(m.text, at, m.end) != "" or (char.isalpha() and frame == "[")
     if begins and not (frame != "{" and _ends_in_prose(m, at, char)):
         m.edit("missing_comma", at, "", ",")
-        m.comma = -1
+        m.comma = PUT_IN
         m.state = AT_KEY if frame == "{" else AT_VALUE
     elif not begins and not _ends_in_prose(m, at, char):
         m.stray(at)

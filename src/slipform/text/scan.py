@@ -32,7 +32,7 @@ def _nest(levels: int) -> str:
 VALUE: Final = _nest(2)
 
 MEMBERS: Final = re.compile(rf"{WS}(?:{STRING}{WS}:{WS}{VALUE}{WS},{WS})*+")
-"""As many whole members as are right, each with its comma. (No groups: CPython 3.11 fails on groups in such repeats.)"""
+"""As many whole members as are right, each with its comma. (No groups: CPython 3.11 fails on them in such repeats.)"""
 ITEMS: Final = re.compile(rf"{WS}(?:{VALUE}{WS},{WS})*+")
 """As many whole items as are right, each with its comma."""
 CONTAINER: Final = re.compile(rf"{WS}(?=[{{\[])({_nest(3)})")
@@ -51,7 +51,8 @@ SINGLE_THEN: Final = tuple(re.compile(rf"'[^'\"\\\x00-\x1f]*+'(?={WS}(?:{c}|\Z))
 
 SPACE: Final = r"[\s\u200b-\u200f\u2060\ufeff]*+"
 _QUOTES: Final = "\"'`“”„‟‘’‚‛«»＂＇"
-QUOTED_KEY: Final = rf"""(?:\\"|&quot;|[{_QUOTES}]{{1,3}})[^"'`“”:,{{}}\[\]\n]{{0,120}}+(?:\\"|&quot;|[{_QUOTES}]{{1,3}})"""
+_MARK: Final = rf"""(?:\\"|&quot;|[{_QUOTES}]{{1,3}})"""
+QUOTED_KEY: Final = rf"""(?:{STRING}|{_MARK}[^"'`“”:,{{}}\[\]\n]{{0,120}}+{_MARK})"""
 BARE_KEY: Final = r"[A-Za-z_$\u00aa-\uffff][\w$ .-]{0,60}+"
 KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:{QUOTED_KEY}|{BARE_KEY}){SPACE}[:：](?!//)")
 """A key and its colon, near enough to be sure of it without reading far."""

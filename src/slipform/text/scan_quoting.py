@@ -10,7 +10,9 @@ from slipform.text.repair_edits import RawEdit
 from slipform.text.scan import ESCAPE, STRICT_STRING
 from slipform.text.scan_strings import Span
 
-_SPECIAL: Final = re.compile(rf'({ESCAPE})|(\\u[0-9a-fA-F]{{4}})|(\\x[0-9a-fA-F]{{2}}|\\.?)|(["\x00-\x1f\ud800-\udfff])', re.DOTALL)
+_SPECIAL: Final = re.compile(
+    rf'({ESCAPE})|(\\u[0-9a-fA-F]{{4}})|(\\x[0-9a-fA-F]{{2}}|\\.?)|(["\x00-\x1f\ud800-\udfff])', re.DOTALL
+)
 _CLEAN: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*+')
 _CUT_ESCAPE: Final = re.compile(
     r"\\(?:u[0-9a-fA-F]{0,3})?\Z|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?\Z"
@@ -73,7 +75,7 @@ def _content_edits(text: str, body: int, stop: int, mark: str) -> list[RawEdit]:
         which = found.lastindex
         before = found.group()
         if which == 1:
-            if odd and _meant_literally(text, found.end(), stop, before, path):
+            if odd and _meant_literally(before, path):
                 edits.append(("bad_escape", found.start(), before, "\\" + before))
         elif which == 2:
             edits.append(("lone_surrogate", found.start(), before, "\\ufffd"))
@@ -92,12 +94,12 @@ def _character_edit(at: int, char: str) -> RawEdit:
     return ("control_character", at, char, _CONTROL.get(char) or f"\\u{ord(char):04x}")
 
 
-def _meant_literally(text: str, after: int, stop: int, escape: str, path: bool) -> bool:
-    """In a string with raw backslashes, `\\new` of a Windows path or `\\frac` of a formula is no escape either."""
+def _meant_literally(escape: str, path: bool) -> bool:
+    r"""In a string with raw backslashes, `\new` of a Windows path or `\frac` of a formula is no escape either."""
     letter = escape[1]
     if path:
         return letter in "bfnrtu"
-    return letter in "bf" and after < stop and (text[after].isalpha() or text[after] == "\\")
+    return letter in "bf"
 
 
 def _escape(before: str, mark: str) -> str:
@@ -123,9 +125,9 @@ def _encode(content: str) -> str:
 
 
 def quoted(content: str) -> str:
-    """Any text as a JSON string, raw backslashes and all.
+    r"""Any text as a JSON string, raw backslashes and all.
 
     >>> quoted('say "hi"')
-    '"say \\\\"hi\\\\""'
+    '"say \\"hi\\""'
     """
     return f'"{content}"' if _CLEAN.fullmatch(content) else '"' + _encode(content) + '"'

@@ -9,20 +9,20 @@ from slipform.text.scan import ITEM, KEY_AHEAD, MEMBER, QUOTED_KEY_AHEAD, SPACE,
 from slipform.text.scan_quoting import quoted
 from slipform.text.scan_strings import STRONG, closes
 
-_EDGE: Final = r"(?=[\s,:;}\]){\[\"'，｝］]|\Z|//|/\*|#|…|\.\.)"
+_EDGE: Final = r"(?=[\s,:;}\]){\[\"'，｝］`]|</|\\[nrt]|\Z|//|/\*|#|…|\.\.)"
 _ATOM: Final = re.compile(
     r"(?P<word>[-+]?[A-Za-z]++)" + _EDGE + r"|(?P<number>[-+]?(?:0[xX][0-9a-fA-F_]++|0[oO][0-7_]++|0[bB][01_]++"
     r"|(?:[0-9][0-9_]*+)?(?:\.(?!\.)[0-9_]*+)?(?:[eE][-+]?[0-9]*+)?)[nL]?)" + _EDGE
 )
 _GROUPED: Final = re.compile(r"[-+]?\d{1,3}(?:,\d{3})++(?:\.\d++)?+(?=\s*+[,}\]\n]|\s*+\Z)")
 _AFTER_ATOM: Final = re.compile(
-    rf"[ \t]*+(?:[,:;}}\])\n\r\"'“{{\[，；｝］<`]|\Z|//|/\*|#|\.\.|…|[-+.]?\d|(?:true|false|null|True|False|None)\b)"
+    r"[ \t]*+(?:[,;}\])\n\r\"'“{\[，；｝］<`\\]|\Z|//|/\*|#|\.\.|…|[-+.]?\d|(?:true|false|null|True|False|None)\b)"
 )
 _BARE: Final = {
     MEMBER: re.compile(r"[^,}\]\n\r\"，｝]*+"),
     ITEM: re.compile(r"[^,}\]\n\r\"，］]*+"),
 }
-_COMMENT: Final = re.compile(r"\s(?://|/\*|#\s)")
+_COMMENT: Final = re.compile(r"\s(?://|/\*|#\s)|\s*```|\s*</[A-Za-z]")
 _CALL: Final = re.compile(
     r"(?:new[ \t]+)?[A-Za-z_$][\w$.]*+\(\s*+(?:(?=[{\[])|(?=\"(?:[^\"\\]|\\.)*+\"\s*+\)|'(?:[^'\\]|\\.)*+'\s*+\)"
     r"|[-+]?[0-9][0-9.eE+-]*+\s*+\)))"

@@ -1,7 +1,7 @@
 """Where a string ends when its quotes are wrong, missing or unescaped.
 
-A quote ends a string when what follows it can follow a string there: a colon after a key, a comma and the next key after
-an object's value, and so on. Only a bounded stretch is read ahead for each quote, so the cost stays linear.
+A quote ends a string when what follows it can follow a string there: a colon after a key, a comma and the next key
+after an object's value, and so on. Only a bounded stretch is read ahead for each quote, so the cost stays linear.
 """
 
 from __future__ import annotations
@@ -62,13 +62,16 @@ _AFTER_DOUBLED: Final = re.compile(r"\s*+(?:[,:}\])]|\Z)")
 NO, WEAK, STRONG = range(3)
 _BLANKS: Final = re.compile(SPACE)
 _AFTER_CLOSER: Final = re.compile(r"[ \t]*+(?:[,}\])\n\r;<`，｝］]|\Z|//|/\*|#)")
-_ITEM_AHEAD: Final = re.compile(rf"{SPACE}(?:[-+.]?\d|[{{\[\]｛［]|(?:true|false|null|True|False|None|undefined)\b|\Z|//|/\*|\.\.)")
+_ITEM_AHEAD: Final = re.compile(
+    rf"{SPACE}(?:[-+.]?\d|[{{\[\]｛［]|(?:true|false|null|True|False|None|undefined)\b|\Z|//|/\*|\.\.)"
+)
 _QUOTE_AHEAD: Final = re.compile(rf"{SPACE}[\"'“‘`＂]")
 _CUT_KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:[\"'“][^\"'“”:,]{{0,120}}+[\"'”]?+{SPACE})?+\Z")
 _CLOSES_AHEAD: Final = re.compile(rf"{SPACE}(?:[}}\]｝］]|\Z|//|/\*|#|\.\.)")
 _COMMENT_AHEAD: Final = re.compile(r"//|/\*|#\s|<!--")
 _RESTART: Final = re.compile(r"\"[^\"\\\n]{0,400}+\"\s*+(?:\]|,\s*+[\"{\[\d\-])")
 _CUT_KEY: Final = re.compile(r"[\"'“]([A-Za-z_$][\w$ -]{0,60}+)(?=[:：])")
+_VALUE_AHEAD: Final = re.compile(rf"{SPACE}(?:[\"'“{{\[,}}=]|-?\d|(?:true|false|null|None|True|False)\b)")
 _CONCATENATED: Final = re.compile(r"\+\s*+[\"'`]")
 
 
@@ -159,9 +162,7 @@ def read_string(text: str, at: int, end: int, where: int, closers: str, skip: in
     return _find_end(text, Span(at, body, end, end, mark, False, False), end, where, closers, skip, beyond)
 
 
-def _find_end(
-    text: str, span: Span, end: int, where: int, closers: str, skip: int, beyond: int
-) -> Span | None:
+def _find_end(text: str, span: Span, end: int, where: int, closers: str, skip: int, beyond: int) -> Span | None:
     following = _NEXT[_FAMILY.get(span.delimiter, span.delimiter)]
     at = span.body
     inner = 0
@@ -171,6 +172,8 @@ def _find_end(
         if quote < beyond:
             inner += 1
             continue
+        if where == TOP and at < end:
+            return None
         sure = closes(text, at, end, where, len(closers))
         if sure == STRONG or (sure == WEAK and inner % 2 == 0):
             if not skip:
@@ -185,11 +188,11 @@ def _find_end(
             return None
     if weak is not None:
         return weak
-    if where == TOP and inner:
-        return None
-    stop = _before_closers(text, span.body, end, closers)
+    stop = after = _before_closers(text, span.body, end, closers)
     if stop < end:
-        return span._replace(stop=stop, end=stop, closed=True, guessed=True)
+        if text[stop - 1] in "“”" and span.delimiter == '"':
+            stop -= 1
+        return span._replace(stop=stop, end=after, closed=True, guessed=True)
     return span._replace(guessed=inner > 0)
 
 
@@ -237,19 +240,14 @@ def _read_key(text: str, at: int, body: int, end: int, mark: str) -> Span | None
         if found is None:
             break
         quote, position = found.span(1)
+        if closes(text, position, end, KEY, 0):
+            return Span(at, body, quote, position, mark, True, tries > 0)
         if cut and cut.end() < quote:
             return Span(at, body, cut.end(), cut.end(), mark, True, True)
-        if closes(text, position, end, KEY, 0) or tries == 0 and _value_ahead(text, position, end):
-            return Span(at, body, quote, position, mark, True, tries > 0)
+        if tries == 0 and _VALUE_AHEAD.match(text, position, end):
+            return Span(at, body, quote, position, mark, True, False)
     else:
         return None
     if cut and text[:end].rstrip()[-1:] in "}]":
         return Span(at, body, cut.end(), cut.end(), mark, True, True)
     return Span(at, body, end, end, mark, False, False) if position == body else None
-
-
-_VALUE_AHEAD: Final = re.compile(rf"{SPACE}(?:[\"'“{{\[,}}=]|-?\d|(?:true|false|null|None|True|False)\b)")
-
-
-def _value_ahead(text: str, at: int, end: int) -> bool:
-    return _VALUE_AHEAD.match(text, at, end) is not None
