@@ -126,6 +126,8 @@ def _show(parser: Parser, source: Source, seen: int, position: Position, shown: 
 
 
 def _same_place(left: Position, right: Position) -> bool:
+    if left.frame is right.frame and left.count == right.count and min(left.length, right.length) >= 0:
+        return left.length == right.length  # one string, which may have grown
     a, b = _settled(left), _settled(right)
     return a.frame is b.frame and a.count == b.count and a.length == b.length
 

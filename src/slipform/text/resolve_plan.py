@@ -92,12 +92,16 @@ class Alternative:
         self.leaves: tuple[Leaf, ...] = leaves
         self.shape: tuple[int, ...] = tuple(id(leaf) for leaf in leaves if leaf.structural)
         """Equal for alternatives that differ only in what they require, not in what may stand where."""
+        self.declared: frozenset[str] = frozenset(key for leaf in leaves for key in leaf.properties)
         self.has_patterns: bool = any(leaf.patterns for leaf in leaves)
         self.max_prefix: int = max((len(leaf.prefix) for leaf in leaves), default=0)
         limits = [leaf.limits["maxItems"] for leaf in leaves if "maxItems" in leaf.limits]
         self.most_items: float = min(limits, default=float("inf"))
         self.known_properties: dict[str, Node | None] = {}
         self.known_items: dict[int, Node | None] = {}
+        self.others: Node | None = None
+        """What a property that is not declared must be, once `knows_others`."""
+        self.knows_others: bool = False
 
     def admits(self, kind: str) -> bool:
         """Whether a value of that JSON type may stand here."""
@@ -113,17 +117,20 @@ class Alternative:
 
     def property(self, key: str) -> Node | None:
         """What the property of that name must be; None when it is not allowed."""
-        declared = any(key in leaf.properties for leaf in self.leaves)
-        memo_key = key if declared else ""
-        memo = not self.has_patterns and (declared or not any("" in leaf.properties for leaf in self.leaves))
-        if memo and memo_key in self.known_properties:
-            return self.known_properties[memo_key]
+        if key in self.known_properties:
+            return self.known_properties[key]
+        declared = key in self.declared
+        if not declared and self.knows_others:
+            return self.others
         schemas: list[Any] = []
         node: Node | None = None
         if all(leaf.property_schemas(key, schemas) for leaf in self.leaves):
             node = self.plan.node(schemas)
-        if memo:
-            self.known_properties[memo_key] = node
+        if declared:
+            self.known_properties[key] = node
+        elif not self.has_patterns:
+            self.others = node
+            self.knows_others = True
         return node
 
     def item(self, index: int) -> Node | None:

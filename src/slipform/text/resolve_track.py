@@ -47,7 +47,21 @@ class Tracker:
 
     def advance(self, machine: Machine, position: Position) -> None:
         """Move on to a position; sets `invalid` when nothing can be valid any more."""
-        chain = _chain(position)
+        if self.tracks and self.tracks[-1].frame is position.frame:
+            self._consume(self.tracks[-1], position.count)
+        else:
+            self._follow(_chain(position))
+        if self.invalid is not None:
+            return
+        if position.length >= 0:
+            self._look_at_text(machine, position)
+        elif position.frame.parent is None and position.count:
+            self._look_at_root(position.frame)
+
+    # What happens to a container.
+
+    def _follow(self, chain: list[tuple[Frame, int]]) -> None:
+        """Leave the containers that have closed, and enter those that have opened."""
         while self.tracks and not _stands_in(self.tracks[-1].frame, len(self.tracks) - 1, chain):
             self._close(self.tracks[-1])
             if self.invalid is not None:
@@ -61,12 +75,6 @@ class Tracker:
             self._consume(self.tracks[depth], count)
             if self.invalid is not None:
                 return
-        if position.length >= 0:
-            self._look_at_text(machine, position)
-        elif position.frame.parent is None and position.count:
-            self._look_at_root(position.frame)
-
-    # What happens to a container.
 
     def _open(self, frame: Frame) -> None:
         kind = "object" if frame.is_object() else "array"
@@ -100,7 +108,7 @@ class Tracker:
                 if node is None:
                     fault = Invalid((*path_of(frame), name), "is not allowed here")
                 elif track.seen > thread.alternative.most_items and not frame.is_object():
-                    fault = Invalid(path_of(frame), f"has more than {thread.alternative.most_items} items")
+                    fault = Invalid(path_of(frame), f"has more than {thread.alternative.most_items:g} items")
                 elif self.checker.matches(child, node):
                     kept.append(thread)
                 else:
