@@ -21,6 +21,10 @@ COMPILED = [
     "src/slipform/text/lenient.py",
     "src/slipform/text/parser_deltas.py",
     "src/slipform/text/parser.py",
+    "src/slipform/text/resolve_plan.py",
+    "src/slipform/text/resolve_check.py",
+    "src/slipform/text/resolve_track.py",
+    "src/slipform/text/resolve.py",
 ]
 
 

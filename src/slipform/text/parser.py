@@ -127,9 +127,9 @@ class Parser:
         return deltas_between(self._source.machine, self._before, self._after)
 
     @property
-    def cell(self) -> Cell:
-        """For `resolve`: the machine and the place in its tree that this snapshot shows."""
-        return self._cell
+    def cursor(self) -> tuple[Source, int, Position]:
+        """For `resolve`: the source, how many chunks of it this snapshot has seen, and where in the tree it stands."""
+        return self._source, self._seen, self._after
 
     def __repr__(self) -> str:
         state = "complete" if self._complete else "open"

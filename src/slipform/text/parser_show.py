@@ -24,16 +24,17 @@ def show_frames(machine: Machine, top: Frame, with_text: bool) -> Any:
     while frame is not None and frame.parent is not None:
         path.append(frame)
         frame = frame.parent
-    path.reverse()
     # First all containers, outermost first: taking an old one back also lets go of what it held.
-    for frame in path:
-        frame.fresh()
+    for depth in range(len(path) - 1, -1, -1):
+        path[depth].fresh()
     if with_text:
         top.place(machine.key, machine.open_text())
-    for position in range(len(path) - 1, 0, -1):
-        inner = path[position]
-        path[position - 1].place(inner.key, inner.shown)
-    return path[0].shown
+    inner = top
+    for depth in range(1, len(path)):
+        outer = path[depth]
+        outer.place(inner.key, inner.shown)
+        inner = outer
+    return inner.shown
 
 
 def show_past(machine: Machine, position: Position) -> Any:

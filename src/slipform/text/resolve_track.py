@@ -1,0 +1,229 @@
+"""The open path against the plan: which alternatives each open container may still follow."""
+
+from __future__ import annotations
+
+from slipform.text.parser_deltas import path_of
+from slipform.text.parser_machine import Machine
+from slipform.text.parser_show import text_at
+from slipform.text.parser_tree import Frame, Position
+from slipform.text.resolve_check import Checker, closing_fault, kind_fault
+from slipform.text.resolve_plan import Alternative, Node
+from slipform.text.resolve_types import Invalid
+
+
+class Thread:
+    """One alternative an open container may still follow, within one that its parent may follow."""
+
+    def __init__(self, alternative: Alternative, node: Node, parent: Thread | None) -> None:
+        self.alternative: Alternative = alternative
+        self.node: Node = node
+        self.parent: Thread | None = parent
+
+
+class Track:
+    """An open container, how many of its closed children have been looked at, and its threads."""
+
+    def __init__(self, frame: Frame, threads: list[Thread]) -> None:
+        self.frame: Frame = frame
+        self.seen: int = 0
+        self.threads: list[Thread] = threads
+
+    def decided(self) -> bool:
+        """Whether it is known what may stand where in the container."""
+        threads = self.threads
+        return len(threads) == 1 or len({thread.alternative.shape for thread in threads}) == 1
+
+
+class Tracker:
+    """Follows one text through one plan; `advance` looks at what is new, and at nothing twice."""
+
+    def __init__(self, root: Node) -> None:
+        self.root: Node = root
+        self.checker: Checker = Checker()
+        self.tracks: list[Track] = []
+        self.invalid: Invalid | None = None
+        self.shows_text: bool = False
+        """Whether the string open at the last position can be shown."""
+
+    def advance(self, machine: Machine, position: Position) -> None:
+        """Move on to a position; sets `invalid` when nothing can be valid any more."""
+        if self.tracks and self.tracks[-1].frame is position.frame:
+            self._consume(self.tracks[-1], position.count)
+        else:
+            self._follow(_chain(position))
+        if self.invalid is not None:
+            return
+        if position.length >= 0:
+            self._look_at_text(machine, position)
+        elif position.frame.parent is None and position.count:
+            self._look_at_root(position.frame)
+
+    # What happens to a container.
+
+    def _follow(self, chain: list[tuple[Frame, int]]) -> None:
+        """Leave the containers that have closed, and enter those that have opened."""
+        while self.tracks and not _stands_in(self.tracks[-1].frame, len(self.tracks) - 1, chain):
+            self._close(self.tracks[-1])
+            if self.invalid is not None:
+                return
+            self.tracks.pop()
+        for depth, (frame, count) in enumerate(chain):
+            if depth == len(self.tracks):
+                self._open(frame)
+                if self.invalid is not None:
+                    return
+            self._consume(self.tracks[depth], count)
+            if self.invalid is not None:
+                return
+
+    def _open(self, frame: Frame) -> None:
+        kind = "object" if frame.is_object() else "array"
+        parents = self.tracks[-1].threads if self.tracks else None
+        name = _name(frame)
+        threads: list[Thread] = []
+        fault = "matches none of the alternatives"
+        for parent in [None] if parents is None else parents:
+            node = self.root if parent is None else parent.alternative.child(name)
+            if node is None:
+                fault = "is not allowed here"
+                continue
+            for alternative in node.alternatives:
+                if alternative.admits(kind):
+                    threads.append(Thread(alternative, node, parent))
+                else:
+                    fault = kind_fault(kind, alternative) or fault
+        self.tracks.append(Track(frame, threads))
+        self._prune(Invalid(path_of(frame), fault))
+
+    def _consume(self, track: Track, count: int) -> None:
+        """Look at the children that have closed since the last time."""
+        frame = track.frame
+        while track.seen < count:
+            name, child = frame.name(track.seen), frame.child(track.seen)
+            track.seen += 1
+            kept: list[Thread] = []
+            fault: Invalid | None = None
+            for thread in track.threads:
+                node = thread.alternative.child(name)
+                if node is None:
+                    fault = Invalid((*path_of(frame), name), "is not allowed here")
+                elif track.seen > thread.alternative.most_items and not frame.is_object():
+                    fault = Invalid(path_of(frame), f"has more than {thread.alternative.most_items:g} items")
+                elif self.checker.matches(child, node):
+                    kept.append(thread)
+                else:
+                    inner, message = self.checker.explain(child, node)
+                    fault = Invalid((*path_of(frame), name, *inner), message)
+            if fault is not None:
+                track.threads = kept
+                self._prune(fault)
+                if self.invalid is not None:
+                    return
+
+    def _close(self, track: Track) -> None:
+        """A container has closed: look at the rest of it, then keep the verdict for its parent."""
+        frame = track.frame
+        self._consume(track, frame.size())
+        if self.invalid is not None:
+            return
+        nodes = [thread.node for thread in track.threads]
+        matched: list[Node] = []
+        fault = ""
+        for thread in track.threads:
+            problem = closing_fault(frame.final, thread.alternative)
+            if problem is None:
+                matched.append(thread.node)
+            else:
+                fault = problem
+        for node in nodes:
+            self.checker.remember(frame.final, node, any(node is other for other in matched))
+        if not matched:
+            # Its parent will find the same; only the reason is better known here.
+            self.invalid = Invalid(path_of(frame), fault)
+
+    def _prune(self, fault: Invalid) -> None:
+        """Let go of the threads of outer containers that no inner one continues."""
+        for depth in range(len(self.tracks) - 1, 0, -1):
+            continued = {id(thread.parent) for thread in self.tracks[depth].threads}
+            outer = self.tracks[depth - 1]
+            outer.threads = [thread for thread in outer.threads if id(thread) in continued]
+        if self.tracks and not self.tracks[0].threads:
+            self.invalid = fault
+
+    # Strings and scalars at the open end.
+
+    def _look_at_text(self, machine: Machine, position: Position) -> None:
+        """An open string: refuse it, hold it back, or let it show."""
+        key, text = text_at(machine, position)
+        frame = position.frame
+        name: str | int = key if frame.is_object() else position.count
+        self.shows_text = False
+        if frame.parent is None:
+            if not self._text_fits(self.root, text):
+                self.invalid = Invalid((), _text_fault(self.root))
+            return
+        track = self.tracks[-1]
+        kept: list[Thread] = []
+        message = ""
+        for thread in track.threads:
+            node = thread.alternative.child(name)
+            if node is not None and self._text_fits(node, text):
+                kept.append(thread)
+            else:
+                message = "is not allowed here" if node is None else _text_fault(node)
+        if len(kept) < len(track.threads):
+            track.threads = kept
+            self._prune(Invalid((*path_of(frame), name), message))
+
+    def _text_fits(self, node: Node, text: str) -> bool:
+        """Whether a string that begins like this may stand there; notes whether it may be shown."""
+        fits = False
+        for alternative in node.alternatives:
+            if not alternative.admits("string"):
+                continue
+            allowed = [leaf.values for leaf in alternative.leaves if leaf.values is not None]
+            longest = min((leaf.limits.get("maxLength", len(text)) for leaf in alternative.leaves), default=len(text))
+            if len(text) > longest:
+                continue
+            if not allowed:
+                fits = self.shows_text = True
+            elif all(any(isinstance(v, str) and v.startswith(text) for v in values) for values in allowed):
+                fits = True
+        return fits
+
+    def _look_at_root(self, document: Frame) -> None:
+        """The whole value has closed. A container among them has been followed already."""
+        value = document.child(0)
+        if not self.checker.matches(value, self.root):
+            path, message = self.checker.explain(value, self.root)
+            self.invalid = Invalid(path, message)
+
+
+def _chain(position: Position) -> list[tuple[Frame, int]]:
+    """The open containers, outermost first, each with how many of its children had closed."""
+    chain: list[tuple[Frame, int]] = []
+    frame = position.frame
+    count = position.count
+    while frame.parent is not None:
+        chain.append((frame, count))
+        count = frame.slot
+        frame = frame.parent
+    chain.reverse()
+    return chain
+
+
+def _stands_in(frame: Frame, depth: int, chain: list[tuple[Frame, int]]) -> bool:
+    return depth < len(chain) and chain[depth][0] is frame
+
+
+def _name(frame: Frame) -> str | int:
+    parent = frame.parent
+    return frame.key if parent is not None and parent.is_object() else frame.slot
+
+
+def _text_fault(node: Node) -> str:
+    for alternative in node.alternatives:
+        fault = kind_fault("string", alternative)
+        if fault is not None and len(node.alternatives) == 1:
+            return fault
+    return "begins like none of the allowed values"
