@@ -185,8 +185,9 @@ def _lower(wanted: ResponseFormat, dialect: str, losses: Losses) -> Lowered:
 
 
 def _lift(lowered: Lowered) -> Callable[[Any], Any] | None:
-    """The way back, when there is a way to go: only an encoded keyword changes the shape of the answer."""
-    return lowered.lift if any(loss.action == "encoded" for loss in lowered.report) else None
+    """The way back, when there is a way to go."""
+    same = getattr(lowered, "identity", not any(loss.action == "encoded" for loss in lowered.report))
+    return None if same else lowered.lift
 
 
 def _strict(wanted: ResponseFormat, lowered: Lowered, capabilities: Capabilities, losses: Losses) -> bool:
