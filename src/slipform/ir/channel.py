@@ -84,6 +84,8 @@ class Channel:
         self._settle(final=True)
 
     def _settle(self, *, final: bool = False) -> None:
+        if self.error is not None:
+            return
         if self._parser.error is not None:
             self.error = str(self._parser.error)
             return
