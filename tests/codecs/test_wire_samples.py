@@ -333,7 +333,7 @@ RESPELLED: dict[str, str] = {
     "max_completion_tokens": "the catalogue says how the limit is spelled",
     "response_format.json_schema.description": "the IR keeps descriptions in the schema",
     "response_format.json_schema.schema.description": "the IR keeps descriptions in the schema",
-    "response_format.json_schema.strict": "a schema that is not strict is not sent as strict (Mistral takes it, OpenAI not)",
+    "response_format.json_schema.strict": "the schema is not strict, so it is not sent as strict",
     "input.1.content": "one text needs no list",
     "model": "on Vertex it is in the path",
     "anthropic_version": "a quirk of Vertex, see its own test",
@@ -362,7 +362,7 @@ def served_names() -> list[tuple[str, str]]:
 def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
     """The paths at which two JSON values differ."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
-        found = []
+        found: list[str] = []
         for key in {**ours, **theirs}:
             place = f"{path}.{key}" if path else key
             same = key in ours and key in theirs
