@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import orjson
 
 from slipform.codecs.base import Capabilities
-from slipform.errors import RequestError, StrictSchemaError
+from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError
 from slipform.ir import RESERVED_TOOL, LossyEncode, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
 from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.lowering import Lowered, lower
@@ -63,7 +63,19 @@ def lost(path: str, message: str, action: str = "dropped") -> LossyEncode:
     return LossyEncode("lossy_encode", message, path, action)
 
 
-def make_plan(request: ModelRequest, capabilities: Capabilities, auto: OutputStrategy, losses: Losses) -> Plan:
+StrictRule: TypeAlias = Literal["openai", "closed", "always"]
+"""When a channel's strict mode takes a schema: every property required, objects closed, or no switch to care for."""
+
+
+def make_plan(
+    request: ModelRequest,
+    capabilities: Capabilities,
+    auto: OutputStrategy,
+    losses: Losses,
+    *,
+    native_rule: StrictRule = "always",
+    tool_rule: StrictRule = "always",
+) -> Plan:
     """Decide the channel for this request; `auto` is what the codec settled on when it was made."""
     refuse_reserved(request)
     wanted = request.response_format
@@ -81,9 +93,9 @@ def make_plan(request: ModelRequest, capabilities: Capabilities, auto: OutputStr
         )
         strategy = OutputStrategy.TOOL
     if strategy is OutputStrategy.NATIVE:
-        return _native(wanted, capabilities, base, losses)
+        return _native(wanted, capabilities, base, losses, native_rule)
     if strategy is OutputStrategy.TOOL:
-        return _tool(wanted, capabilities, base, losses)
+        return _tool(wanted, capabilities, base, losses, tool_rule)
     return _prompted(wanted, capabilities, base, losses)
 
 
@@ -104,21 +116,21 @@ def _plain(request: ModelRequest, capabilities: Capabilities, base: Plan, losses
     return _with(base, json_object=request.json_mode and capabilities.json_mode)
 
 
-def _native(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses) -> Plan:
+def _native(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses, rule: StrictRule) -> Plan:
     lowered = _lower(wanted, capabilities.dialect, losses)
     return _with(
         base,
         strategy=OutputStrategy.NATIVE,
         name=wanted.json_schema.name,
         schema=lowered.schema,
-        strict=_strict(wanted, lowered, capabilities, losses),
+        strict=_strict(wanted, lowered, capabilities, losses, rule),
         lift=_lift(lowered),
     )
 
 
-def _tool(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses) -> Plan:
+def _tool(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses, rule: StrictRule) -> Plan:
     lowered = _lower(wanted, capabilities.tool_dialect, losses)
-    strict = _strict(wanted, lowered, capabilities, losses)
+    strict = _strict(wanted, lowered, capabilities, losses, rule)
     described = wanted.json_schema.schema.get("description")
     text = f"Give the final answer, {wanted.json_schema.name}, as the arguments of this tool."
     tool = Tool(
@@ -185,16 +197,22 @@ def _lower(wanted: ResponseFormat, dialect: str, losses: Losses) -> Lowered:
 
 
 def _lift(lowered: Lowered) -> Callable[[Any], Any] | None:
-    """The way back, when there is a way to go: only an encoded keyword changes the shape of the answer."""
-    return lowered.lift if any(loss.action == "encoded" for loss in lowered.report) else None
+    """The way back, when there is a way to go."""
+    same = getattr(lowered, "identity", not any(loss.action == "encoded" for loss in lowered.report))
+    return None if same else lowered.lift
 
 
-def _strict(wanted: ResponseFormat, lowered: Lowered, capabilities: Capabilities, losses: Losses) -> bool:
+def _strict(
+    wanted: ResponseFormat, lowered: Lowered, capabilities: Capabilities, losses: Losses, rule: StrictRule
+) -> bool:
     if not wanted.strict or "no_strict" in capabilities.quirks:
         return False
     try:
-        strict_preflight(lowered.schema)
+        if rule != "always":
+            strict_preflight(lowered.schema)
     except StrictSchemaError as error:
+        if rule == "closed" and isinstance(error, RequiredMissingProperties):
+            return True
         losses.append(lost(error.path, f"Sent without strict mode: {error}.", "approximated"))
         return False
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from slipform.ir.messages import UNRESOLVED
 
@@ -36,7 +36,15 @@ class JsonParser(Protocol):
 
 
 Resolver: TypeAlias = Callable[[Any, Any, Any], Any]
-"""`resolve(schema, parser, cache)`: gives an object with a `value` where the tree matches, something else where not."""
+"""`resolve(schema, parser, cache)`: a match has a `value`, what can match no more has a `message`, the rest waits."""
+
+
+class Reading(NamedTuple):
+    """What texts are read with: a maker of parsers, a resolver, and a maker of the resolver's caches."""
+
+    parser: Callable[[], JsonParser]
+    resolve: Resolver
+    cache: Callable[[], Any] = dict
 
 
 class Channel:
@@ -44,12 +52,12 @@ class Channel:
 
     __slots__ = ("_cache", "_deferred", "_fed", "_lift", "_parser", "_resolve", "_schema", "error", "mismatch", "value")
 
-    def __init__(self, schema: Mapping[str, Any], parser: JsonParser, resolve: Resolver, deferred: bool) -> None:
+    def __init__(self, schema: Mapping[str, Any], reading: Reading, *, deferred: bool) -> None:
         self._schema = schema
-        self._parser = parser
-        self._resolve = resolve
+        self._parser = reading.parser()
+        self._resolve = reading.resolve
         self._deferred = deferred
-        self._cache: dict[Any, Any] = {}
+        self._cache = reading.cache()
         self._fed = 0
         self._lift: Callable[[Any], Any] | None = None
         self.value: Any = UNRESOLVED
@@ -76,6 +84,8 @@ class Channel:
         self._settle(final=True)
 
     def _settle(self, *, final: bool = False) -> None:
+        if self.error is not None:
+            return
         if self._parser.error is not None:
             self.error = str(self._parser.error)
             return
@@ -93,15 +103,14 @@ class Channel:
         found = getattr(match, "value", UNRESOLVED)
         if found is not UNRESOLVED:
             self.value = found
-        elif whole:
+        elif whole or hasattr(match, "message"):
             self.mismatch = True
             self.error = f"the value does not match the schema: {match}"
 
 
-def default_parser() -> tuple[Callable[[], JsonParser], Resolver]:
+def default_reading() -> Reading:
     """Slipform's own parser and resolver, imported when they are first needed."""
     from importlib import import_module
 
-    parser: Callable[[], JsonParser] = import_module("slipform.text.parser").Parser
-    resolve: Resolver = import_module("slipform.text.resolve").resolve
-    return parser, resolve
+    text = import_module("slipform.text.resolve")
+    return Reading(import_module("slipform.text.parser").Parser, text.resolve, text.ResolveCache)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import orjson
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError, SchemaViolationError, SlipformError
-from slipform.ir.channel import Channel, JsonParser, Resolver, default_parser
+from slipform.ir.channel import Channel, Reading, default_reading
 from slipform.ir.chunks import CompletionChunk
 from slipform.ir.merge import Choice, OpenCall, merge_extra
 from slipform.ir.messages import UNRESOLVED, ToolCall
@@ -86,9 +86,8 @@ class Reducer:
     'hello'
     """
 
-    def __init__(self, *, parser: Callable[[], JsonParser] | None = None, resolve: Resolver | None = None) -> None:
-        self._make_parser = parser
-        self._resolve = resolve
+    def __init__(self, reading: Reading | None = None) -> None:
+        self._reading = reading
         self.state: State = "idle"
         self._usage: Usage | None = None
         self._model: str | None = None
@@ -206,11 +205,9 @@ class Reducer:
         return self._output
 
     def _channel(self, schema: Mapping[str, Any], *, deferred: bool) -> Channel:
-        make, resolve = self._make_parser, self._resolve
-        if make is None or resolve is None:
-            own_parser, own_resolve = default_parser()
-            make, resolve = make or own_parser, resolve or own_resolve
-        return Channel(schema, make(), resolve, deferred)
+        if self._reading is None:
+            self._reading = default_reading()
+        return Channel(schema, self._reading, deferred=deferred)
 
     def _call_channel(self, call: OpenCall) -> Channel | None:
         known = self._channels.get(call.position)

@@ -37,7 +37,7 @@ class AnthropicCodec:
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
         """Spell the request."""
         losses: Losses = []
-        plan = make_plan(request, self.capabilities, self.strategy, losses)
+        plan = make_plan(request, self.capabilities, self.strategy, losses, tool_rule="closed")
         body = encode_body(request, plan, self.capabilities, losses)
         if stream:
             body["stream"] = True

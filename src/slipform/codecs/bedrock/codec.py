@@ -37,7 +37,7 @@ class BedrockCodec:
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
         """Spell the request; the model is in the path."""
         losses: Losses = []
-        plan = make_plan(request, self.capabilities, self.strategy, losses)
+        plan = make_plan(request, self.capabilities, self.strategy, losses, tool_rule="closed")
         body = encode_body(request, plan, self.capabilities, losses)
         plan = settle(plan, losses)
         path = f"/model/{quote(request.model, safe='')}/{'converse-stream' if stream else 'converse'}"

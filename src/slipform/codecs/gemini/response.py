@@ -119,7 +119,7 @@ def _camel(key: str) -> str:
 
 
 def read_part(part: Mapping[str, Any], index: int, answer_id: str) -> list[Part]:
-    """One part; a signature on a text comes as a part of its own, as the vendor itself sends it."""
+    """One part; a signature stays with what it signs, or alone where the vendor sends it alone."""
     signature = part.get("thoughtSignature")
     call = part.get("functionCall")
     if isinstance(call, Mapping):
@@ -130,8 +130,9 @@ def read_part(part: Mapping[str, Any], index: int, answer_id: str) -> list[Part]
     if part.get("thought"):
         return [Reasoning(str(part.get("text") or ""), {NAME: dict(part)})]
     if "text" in part:
-        said: list[Part] = [Text(str(part["text"] or ""))] if part["text"] else []
-        return [*said, Opaque(NAME, {"text": "", "thoughtSignature": signature})] if signature else said
+        if part["text"]:
+            return [Text(str(part["text"]), {NAME: {"thoughtSignature": signature}} if signature else {})]
+        return [Opaque(NAME, {"text": "", "thoughtSignature": signature})] if signature else []
     return [_media(part)]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from slipform.codecs.faults import fault_error
 from slipform.codecs.gemini.partial import PartialCall
+from slipform.codecs.gemini.request import NAME
 from slipform.codecs.gemini.response import FINISH, camel, extras, finish_word, read_part, read_usage
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, Media, Opaque, Reasoning, Text, ToolCall, ToolDelta
@@ -81,7 +82,9 @@ class GeminiMachine:
         chunks: list[CompletionChunk] = []
         for part in read_part(item, self._calls, answer_id):
             if isinstance(part, Text):
-                chunks.append(CompletionChunk(part.text, choice=index))
+                signed = part.extra.get(NAME)
+                alone = (Opaque(NAME, {"text": "", **signed}),) if signed else ()
+                chunks.append(CompletionChunk(part.text, choice=index, parts=alone))
             elif isinstance(part, ToolCall):
                 delta = ToolDelta(self._calls, part.id, part.name, part.arguments, part.extra)
                 self._calls += 1

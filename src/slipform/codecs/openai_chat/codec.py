@@ -38,7 +38,7 @@ class OpenAIChatCodec:
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
         """Spell the request."""
         losses: Losses = []
-        plan = make_plan(request, self.capabilities, self.strategy, losses)
+        plan = make_plan(request, self.capabilities, self.strategy, losses, native_rule="openai", tool_rule="openai")
         body = encode_body(request, plan, self.capabilities, losses, stream=stream)
         plan = settle(plan, losses)
         return EncodedRequest("/chat/completions", dumps(body), warnings=plan.warnings, context=plan)
