@@ -97,8 +97,7 @@ class Vendor:
         >>> load_catalog().vendor("azure").url(settings={"resource": "acme"})
         'https://acme.openai.azure.com/openai/v1'
         """
-        named = next((os.environ[name] for name in self.base_url_env if os.environ.get(name)), None)
-        template = base_url or named or self.base_url
+        template = base_url or next(filter(None, map(os.environ.get, self.base_url_env)), self.base_url)
         if "://" not in template and not template.startswith("{"):
             template = f"http://{template}"
         return self._fill(template, settings).rstrip("/")
@@ -115,6 +114,8 @@ class Vendor:
         return self._fill("{region}", settings)
 
     def _fill(self, template: str, settings: Mapping[str, str]) -> str:
+        if "{" not in template:
+            return template
         return re.sub(r"\{(\w+)\}", lambda found: self._blank(found[1], settings), template)
 
     def _blank(self, name: str, settings: Mapping[str, str]) -> str:
