@@ -112,7 +112,7 @@ class Endpoint:
         encoded = codec.encode_request(request, stream=streamed)
         authorised = authorise(
             self.vendor,
-            url=url + self.vendor.path(encoded.path, self.settings),
+            url=url + encoded.path,
             headers={**self.fixed, **_lower(encoded.headers), **_lower(self.headers)},
             body=encoded.body,
             key=self.api_key,
