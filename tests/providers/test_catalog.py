@@ -16,7 +16,7 @@ NATIVE, TOOL, PROMPTED = OutputStrategy.NATIVE, OutputStrategy.TOOL, OutputStrat
 
 ASKED_FOR = (
     "openai azure anthropic gemini vertex bedrock openrouter deepseek zai moonshot mistral groq together fireworks xai"
-    " cerebras cohere huggingface ollama vllm sglang llamacpp lmstudio openai_compatible"
+    " cerebras cohere huggingface ollama vllm sglang llamacpp lmstudio openai-compatible"
 )
 
 
@@ -137,7 +137,7 @@ def test_a_new_row_starts_from_the_template_or_the_row_it_names() -> None:
     catalog = load_catalog(
         {"plain": {"base_url": "http://a/v1"}, "gpu": {"base_url": "http://b/v1", "extends": "vllm", "key": "required"}}
     )
-    assert catalog.vendor("plain").codec == "openai_chat"
+    assert catalog.vendor("plain").codec == "openai-chat"
     assert catalog.vendor("plain").api_key_env == ()
     assert catalog.vendor("gpu").capabilities("m").quirks >= {"schema_in_prompt"}
     assert catalog.vendor("gpu").api_key_env == ("VLLM_API_KEY",)
@@ -167,14 +167,22 @@ def test_blanks_in_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert catalog.vendor("ollama").url() == "http://0.0.0.0:9"
 
 
-def test_vertex_spells_the_path_its_own_way() -> None:
-    vertex = load_catalog().vendor("vertex")
+def test_addresses_on_google_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = load_catalog()
+    monkeypatch.delenv("GOOGLE_GEMINI_BASE_URL", raising=False)
     place = {"project": "p", "location": "us-central1"}
-    assert vertex.path("/v1/models/gemini-3.5-flash:generateContent", place) == (
-        "/v1beta1/projects/p/locations/us-central1/publishers/google/models/gemini-3.5-flash:generateContent"
+    assert catalog.vendor("vertex").url(settings=place) == (
+        "https://us-central1-aiplatform.googleapis.com/v1beta1/projects/p/locations/us-central1/publishers/google"
     )
-    assert vertex.url(settings=place) == "https://us-central1-aiplatform.googleapis.com"
-    assert load_catalog().vendor("gemini").path("/v1/models/x") == "/v1/models/x"
+    assert catalog.vendor("vertex-anthropic").url(settings=place) == (
+        "https://us-central1-aiplatform.googleapis.com/v1/projects/p/locations/us-central1"
+    )
+    assert catalog.vendor("gemini").url() == "https://generativelanguage.googleapis.com/v1"
+    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "http://proxy/")
+    assert catalog.vendor("gemini").url() == "http://proxy/v1"
+    claude = catalog.vendor("vertex-anthropic").capabilities("claude-opus-5-5")
+    assert (claude.native, claude.forced_tool, claude.sampling) == (False, False, False)
+    assert "body_version" in catalog.vendor("vertex-anthropic").capabilities("claude-3-7-sonnet").quirks
 
 
 @pytest.mark.parametrize(

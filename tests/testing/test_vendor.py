@@ -63,7 +63,7 @@ def test_steps_are_taken_in_order_and_the_last_one_repeats() -> None:
 
 def test_a_function_can_be_the_script() -> None:
     def script(received: Received) -> Step:
-        return received.json()["q"].upper()
+        return str(received.json()["q"]).upper()
 
     with FakeVendor(script) as vendor:
         assert b"HELLO" in post(vendor, {"q": "hello"})[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from slipform.errors import AuthenticationError
@@ -34,19 +34,19 @@ def authorise(
     body: bytes,
     key: Secret | None,
     settings: Mapping[str, str],
-    now: datetime,
+    kept: tuple[Secret, ...] = (),
 ) -> Authorised:
     """Add the key in the vendor's way; an `AuthenticationError` names the environment variable that is not set.
 
-    `key` is one given in code; without it the environment is read, at each call, so that keys can be rotated.
+    `key` is one given in code; without it the environment is read, at each call, so that keys can be rotated. `kept`
+    are the secrets that `headers` hold already.
     """
     found = key or from_environment(vendor.api_key_env)
-    kept = tuple(Secret(value) for name, value in headers.items() if _SENSITIVE.search(name) and value)
     if vendor.auth == "none":
         return Authorised(url, dict(headers), kept)
     if found is None:
         if vendor.auth == "sigv4":
-            return _signed(vendor, url, headers, body, settings, now)
+            return _signed(vendor, url, headers, body, settings, kept)
         if vendor.key == "optional" or _has_own(headers):
             return Authorised(url, dict(headers), kept)
         raise _missing(vendor, vendor.api_key_env)
@@ -60,13 +60,23 @@ def authorise(
     return Authorised(url, {**headers, vendor.auth: value}, secrets)
 
 
+def secrets_in(headers: Mapping[str, str]) -> tuple[Secret, ...]:
+    """The values of headers that, by their name, hold a credential."""
+    return tuple(Secret(value) for name, value in headers.items() if _SENSITIVE.search(name) and value)
+
+
 def _has_own(headers: Mapping[str, str]) -> bool:
     """Whether the settings' headers bring a credential of their own, as some gateways want it."""
     return any(name.lower() in ("authorization", "x-api-key", "api-key") for name in headers)
 
 
 def _signed(
-    vendor: Vendor, url: str, headers: Mapping[str, str], body: bytes, settings: Mapping[str, str], now: datetime
+    vendor: Vendor,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    settings: Mapping[str, str],
+    kept: tuple[Secret, ...],
 ) -> Authorised:
     access, secret, session = (from_environment([name]) for name in _AWS)
     if access is None or secret is None:
@@ -79,9 +89,9 @@ def _signed(
         body=body,
         region=vendor.region(settings),
         service="bedrock",
-        now=now,
+        now=datetime.now(UTC),
     )
-    return Authorised(url, {**headers, **added}, (secret, *((session,) if session else ())))
+    return Authorised(url, {**headers, **added}, (*kept, secret, *((session,) if session else ())))
 
 
 def _missing(vendor: Vendor, names: tuple[str, ...]) -> AuthenticationError:

@@ -50,7 +50,7 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Hand this answer to the caller."""
+    """The call is over: hand this answer to the caller. A stream's is empty, all of it having been handed out."""
 
     response: ModelResponse
 
@@ -58,6 +58,7 @@ class Finish:
 Effect: TypeAlias = Open | Read | Sleep | Emit | Finish
 Steps: TypeAlias = Generator[Effect, Any, None]
 _READ = Read()
+_STREAMED = Finish(ModelResponse())
 
 
 def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
@@ -88,6 +89,7 @@ def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
     except SlipformError as error:
         prepared.annotate(error, head.headers)
         raise
+    yield _STREAMED
 
 
 def _pieces(endpoint: Endpoint, prepared: Prepared) -> Steps:
@@ -193,7 +195,8 @@ def _whole(endpoint: Endpoint, prepared: Prepared) -> Generator[Effect, Any, byt
 def _left(endpoint: Endpoint, deadline: float | None) -> Timeouts:
     if deadline is None:
         return endpoint.timeouts
-    return dataclasses.replace(endpoint.timeouts, total=max(0.001, deadline - endpoint.clock()))
+    given = endpoint.timeouts
+    return Timeouts(given.connect, given.first_byte, given.between_chunks, max(0.001, deadline - endpoint.clock()))
 
 
 _WHAT_RAN_OUT: dict[Limit, str] = {

@@ -67,8 +67,6 @@ class Vendor:
     key: Literal["required", "optional"] = "required"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Sent with every call; not shown, since users put keys in them."""
-    rewrite: Mapping[str, str] = field(default_factory=dict)
-    """Path prefixes of the codec → what they are at this vendor."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `Capabilities` that hold for all models."""
     patterns: tuple[Pattern, ...] = ()
@@ -97,24 +95,18 @@ class Vendor:
         >>> load_catalog().vendor("azure").url(settings={"resource": "acme"})
         'https://acme.openai.azure.com/openai/v1'
         """
-        named = next((os.environ[name] for name in self.base_url_env if os.environ.get(name)), None)
-        template = base_url or named or self.base_url
+        template = base_url or next(filter(None, map(os.environ.get, self.base_url_env)), self.base_url)
         if "://" not in template and not template.startswith("{"):
             template = f"http://{template}"
         return self._fill(template, settings).rstrip("/")
-
-    def path(self, path: str, settings: Mapping[str, str] = _EMPTY) -> str:
-        """The codec's path as this vendor spells it."""
-        for prefix, replacement in self.rewrite.items():
-            if path.startswith(prefix):
-                return self._fill(replacement, settings) + path[len(prefix) :]
-        return path
 
     def region(self, settings: Mapping[str, str] = _EMPTY) -> str:
         """The region to sign for; rows that sign have a `region` field."""
         return self._fill("{region}", settings)
 
     def _fill(self, template: str, settings: Mapping[str, str]) -> str:
+        if "{" not in template:
+            return template
         return re.sub(r"\{(\w+)\}", lambda found: self._blank(found[1], settings), template)
 
     def _blank(self, name: str, settings: Mapping[str, str]) -> str:
@@ -127,7 +119,7 @@ class Vendor:
                 where=f"providers.{self.name}.{name}",
                 hint=f"Set `{name}`{asked}.",
             )
-        return given
+        return given.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +141,11 @@ class Catalog:
 def load_catalog(rows: Mapping[str, Mapping[str, Any]] | None = None) -> Catalog:
     """The catalogue that comes with slipform, with the caller's rows added and laid over those of the same name.
 
-    A row may name another to start from (`extends`); a new one without it starts from `openai_compatible`. Every
+    A row may name another to start from (`extends`); a new one without it starts from `openai-compatible`. Every
     mistake is a `ConfigError` that names the row and the field.
 
     >>> load_catalog({"mine": {"base_url": "http://gpu:8000/v1", "extends": "vllm"}}).vendor("mine").codec
-    'openai_chat'
+    'openai-chat'
     """
     from slipform.providers.rows import read_row
 
@@ -162,7 +154,7 @@ def load_catalog(rows: Mapping[str, Mapping[str, Any]] | None = None) -> Catalog
         return builtin
     vendors = dict(builtin.vendors)
     for name, row in rows.items():
-        vendors[name] = read_row(name, row, vendors, template=builtin.vendors["openai_compatible"])
+        vendors[name] = read_row(name, row, vendors, template=builtin.vendors["openai-compatible"])
     return Catalog(MappingProxyType(vendors))
 
 

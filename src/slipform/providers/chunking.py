@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields, replace
 
 from slipform.ir import CompletionChunk, ModelResponse, ToolDelta
+
+_ONCE = {"model", "id", "warnings", "lift"} & {field.name for field in fields(ModelResponse)}
+"""What a response and a chunk have in common and a stream says once."""
 
 
 def as_chunks(response: ModelResponse, size: int | None = None) -> Iterator[CompletionChunk]:
@@ -27,19 +31,7 @@ def as_chunks(response: ModelResponse, size: int | None = None) -> Iterator[Comp
 
 
 def _with_head(chunk: CompletionChunk, response: ModelResponse) -> CompletionChunk:
-    return CompletionChunk(
-        text=chunk.text,
-        reasoning=chunk.reasoning,
-        refusal=chunk.refusal,
-        tool_calls=chunk.tool_calls,
-        finish=chunk.finish,
-        raw_finish=chunk.raw_finish,
-        usage=chunk.usage,
-        extra=chunk.extra,
-        model=response.model,
-        id=response.id,
-        warnings=response.warnings,
-    )
+    return replace(chunk, **{name: getattr(response, name) for name in _ONCE})
 
 
 def _pieces(response: ModelResponse, size: int | None) -> Iterator[CompletionChunk]:

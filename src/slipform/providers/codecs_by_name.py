@@ -14,8 +14,8 @@ CodecFactory: TypeAlias = Callable[[Capabilities], Codec]
 
 CODECS: Mapping[str, str] = MappingProxyType(
     {
-        "openai_chat": "slipform.codecs.openai_chat:OpenAIChatCodec",
-        "openai_responses": "slipform.codecs.openai_responses:OpenAIResponsesCodec",
+        "openai-chat": "slipform.codecs.openai_chat:OpenAIChatCodec",
+        "openai-responses": "slipform.codecs.openai_responses:OpenAIResponsesCodec",
         "anthropic": "slipform.codecs.anthropic:AnthropicCodec",
         "gemini": "slipform.codecs.gemini:GeminiCodec",
         "bedrock": "slipform.codecs.bedrock:BedrockCodec",

@@ -6,13 +6,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from slipform.codecs.base import Capabilities, Codec, EncodedRequest
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelRequest, ModelWarning
 from slipform.providers import lessons
-from slipform.providers.auth import Authorised, authorise
+from slipform.providers.auth import Authorised, authorise, secrets_in
 from slipform.providers.catalog import Vendor
 from slipform.providers.codecs_by_name import CodecFactory
 from slipform.providers.lessons import LessonStore
@@ -22,8 +21,12 @@ from slipform.providers.transport import HttpRequest, Timeouts
 
 logger = logging.getLogger("slipform.providers")
 
-_CODECS_KEPT = 256
+_KEPT = 256
 _REQUEST_ID = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray")
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +77,27 @@ class Endpoint:
     retries: Retries = field(default_factory=Retries)
     clock: Callable[[], float] = time.monotonic
     codecs: dict[Capabilities, Codec] = field(default_factory=dict, repr=False)
+    known: dict[str, Capabilities] = field(default_factory=dict, repr=False)
+    fixed: Mapping[str, str] = field(init=False, repr=False)
+    """Headers that are the same for every call."""
+    kept: tuple[Secret, ...] = field(init=False, repr=False)
+    """The secrets among them."""
 
-    def capabilities(self, model: str, request: ModelRequest | None = None) -> Capabilities:
-        """What the model can do here, less what it was learned not to do (with this request's schema)."""
-        return lessons.downgrade(self.vendor.capabilities(model), self._lessons(model, request))
+    def __post_init__(self) -> None:
+        usual = {"content-type": "application/json", "accept": "*/*", "user-agent": "slipform"}
+        object.__setattr__(self, "fixed", {**usual, **_lower(self.vendor.headers), **_lower(self.headers)})
+        object.__setattr__(self, "kept", secrets_in(self.fixed))
+
+    def capabilities(self, model: str) -> Capabilities:
+        """What the model can do here, less what it was learned not to do."""
+        learned = self.store.get(lessons.model_key(self.url(), model))
+        return lessons.downgrade(self._catalogued(model), learned)
 
     def codec(self, model: str, capabilities: Capabilities) -> Codec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
         made = self.codecs.get(capabilities)
         if made is None:
-            if len(self.codecs) >= _CODECS_KEPT:
+            if len(self.codecs) >= _KEPT:
                 self.codecs.clear()
             made = self.codecs[capabilities] = self.make_codec(capabilities)
             logger.debug("%s/%s: codec %s, auto means %s", self.name, model, made.name, made.strategy.value)
@@ -91,23 +105,24 @@ class Endpoint:
 
     def prepare(self, request: ModelRequest, *, streamed: bool) -> Prepared:
         """Spell, address and sign one attempt."""
-        learned = self._lessons(request.model, request)
-        capabilities = lessons.downgrade(self.vendor.capabilities(request.model), learned)
+        url = self.url()
+        learned = self._lessons(url, request)
+        capabilities = lessons.downgrade(self._catalogued(request.model), learned)
         codec = self.codec(request.model, capabilities)
         encoded = codec.encode_request(request, stream=streamed)
-        headers = {"content-type": "application/json", "accept": "*/*", "user-agent": "slipform"}
-        for source in (self.vendor.headers, encoded.headers, self.headers):
-            headers.update((name.lower(), value) for name, value in source.items())
         authorised = authorise(
             self.vendor,
-            url=self.url() + self.vendor.path(encoded.path, self.settings),
-            headers=headers,
+            url=url + encoded.path,
+            headers={**self.fixed, **_lower(encoded.headers), **_lower(self.headers)},
             body=encoded.body,
             key=self.api_key,
             settings=self.settings,
-            now=datetime.now(UTC),
+            kept=self.kept,
         )
-        said = [lessons.lesson_warning(lesson, request.model) for lesson in sorted(learned) if "use_" not in lesson]
+        warnings = encoded.warnings
+        if learned:
+            said = (lessons.lesson_warning(lesson, request.model) for lesson in sorted(learned) if "use_" not in lesson)
+            warnings = (*warnings, *said)
         return Prepared(
             model=request.model,
             provider=self.name,
@@ -116,7 +131,7 @@ class Endpoint:
             capabilities=capabilities,
             authorised=authorised,
             streamed=streamed,
-            warnings=(*encoded.warnings, *said),
+            warnings=warnings,
         )
 
     def url(self) -> str:
@@ -141,8 +156,15 @@ class Endpoint:
         )
         return True
 
-    def _lessons(self, model: str, request: ModelRequest | None) -> frozenset[str]:
-        url = self.url()
-        learned = self.store.get(lessons.model_key(url, model))
-        key = lessons.schema_key(url, model, request) if request is not None else None
+    def _catalogued(self, model: str) -> Capabilities:
+        known = self.known.get(model)
+        if known is None:
+            if len(self.known) >= _KEPT:
+                self.known.clear()
+            known = self.known[model] = self.vendor.capabilities(model)
+        return known
+
+    def _lessons(self, url: str, request: ModelRequest) -> frozenset[str]:
+        learned = self.store.get(lessons.model_key(url, request.model))
+        key = lessons.schema_key(url, request.model, request)
         return learned | self.store.get(key) if key else learned

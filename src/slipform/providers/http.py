@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
-from contextlib import aclosing, closing
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Self
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers import calls
-from slipform.providers.calls import Effect, Emit, Finish, Open, Read, Steps
+from slipform.providers.calls import Effect, Emit, Finish, Open, Read, Sleep, Steps
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.codecs_by_name import CodecFactory, codec_factory
 from slipform.providers.endpoint import Endpoint
@@ -89,95 +88,113 @@ class HttpProvider:
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer, blocking."""
-        with closing(_drive(self._transport, calls.answer(self._endpoint, request))) as effects:
-            return _response(next(effects))
+        steps = calls.answer(self._endpoint, request)
+        wire = _Wire(self._transport)
+        try:
+            effect = next(steps)
+            while not isinstance(effect, Finish):
+                effect = wire.step(steps, effect)
+            return effect.response
+        finally:
+            wire.close()
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
         """Answer piece by piece, blocking; closing the iterator closes the connection."""
-        with closing(_drive(self._transport, calls.stream(self._endpoint, request))) as effects:
-            for effect in effects:
+        steps = calls.stream(self._endpoint, request)
+        wire = _Wire(self._transport)
+        try:
+            effect = next(steps)
+            while not isinstance(effect, Finish):
                 if isinstance(effect, Emit):
                     yield from effect.chunks
+                effect = wire.step(steps, effect)
+        finally:
+            wire.close()
 
     async def complete_async(self, request: ModelRequest) -> ModelResponse:
         """Answer; cancelling closes the connection."""
-        async with aclosing(_drive_async(self._transport, calls.answer(self._endpoint, request))) as effects:
-            return _response(await anext(effects))
+        steps = calls.answer(self._endpoint, request)
+        wire = _AsyncWire(self._transport)
+        try:
+            effect = next(steps)
+            while not isinstance(effect, Finish):
+                effect = await wire.step(steps, effect)
+            return effect.response
+        finally:
+            await wire.close()
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""
-        async with aclosing(_drive_async(self._transport, calls.stream(self._endpoint, request))) as effects:
-            async for effect in effects:
+        steps = calls.stream(self._endpoint, request)
+        wire = _AsyncWire(self._transport)
+        try:
+            effect = next(steps)
+            while not isinstance(effect, Finish):
                 if isinstance(effect, Emit):
                     for chunk in effect.chunks:
                         yield chunk
+                effect = await wire.step(steps, effect)
+        finally:
+            await wire.close()
 
     def close(self) -> None:
         """Let go of pooled connections."""
         self._transport.close()
 
 
-def _response(effect: Effect) -> ModelResponse:
-    if not isinstance(effect, Finish):
-        raise TypeError(f"Expected the end of the call, found {effect!r}")
-    return effect.response
+class _Wire:
+    """Does what the steps of one call ask for, blocking."""
+
+    __slots__ = ("_stream", "_transport")
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._stream: ByteStream | None = None
+
+    def step(self, steps: Steps, effect: Effect) -> Effect:
+        """Do this, and come back with what is to be done next."""
+        reply: object = None
+        try:
+            if isinstance(effect, Read):
+                reply = self._stream.read() if self._stream is not None else b""
+            elif isinstance(effect, Open):
+                self.close()
+                reply = self._stream = self._transport.open(effect.request)
+            elif isinstance(effect, Sleep):
+                time.sleep(effect.seconds)
+        except TransportFault as fault:
+            return steps.throw(fault)
+        return steps.send(reply)
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
 
 
-def _drive(transport: Transport, steps: Steps) -> Generator[Emit | Finish, None, None]:
-    """Do what the steps ask, blocking; what is meant for the caller is passed on."""
-    stream: ByteStream | None = None
-    reply: object = None
-    try:
-        effect = next(steps)
-        while True:
-            try:
-                if isinstance(effect, Read):
-                    reply = stream.read() if stream is not None else b""
-                elif isinstance(effect, Emit | Finish):
-                    reply = yield effect
-                elif isinstance(effect, Open):
-                    if stream is not None:
-                        stream.close()
-                    reply = stream = transport.open(effect.request)
-                else:
-                    time.sleep(effect.seconds)
-                    reply = None
-            except TransportFault as fault:
-                effect = steps.throw(fault)
-            else:
-                effect = steps.send(reply)
-    except StopIteration:
-        return
-    finally:
-        if stream is not None:
-            stream.close()
+class _AsyncWire:
+    """Does what the steps of one call ask for, on the event loop."""
 
+    __slots__ = ("_stream", "_transport")
 
-async def _drive_async(transport: Transport, steps: Steps) -> AsyncGenerator[Emit | Finish, None]:
-    """Do what the steps ask, without blocking; what is meant for the caller is passed on."""
-    stream: AsyncByteStream | None = None
-    reply: object = None
-    try:
-        effect = next(steps)
-        while True:
-            try:
-                if isinstance(effect, Read):
-                    reply = await stream.read() if stream is not None else b""
-                elif isinstance(effect, Emit | Finish):
-                    reply = yield effect
-                elif isinstance(effect, Open):
-                    if stream is not None:
-                        await stream.close()
-                    reply = stream = await transport.open_async(effect.request)
-                else:
-                    await asyncio.sleep(effect.seconds)
-                    reply = None
-            except TransportFault as fault:
-                effect = steps.throw(fault)
-            else:
-                effect = steps.send(reply)
-    except StopIteration:
-        return
-    finally:
-        if stream is not None:
-            await stream.close()
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._stream: AsyncByteStream | None = None
+
+    async def step(self, steps: Steps, effect: Effect) -> Effect:
+        """Do this, and come back with what is to be done next."""
+        reply: object = None
+        try:
+            if isinstance(effect, Read):
+                reply = await self._stream.read() if self._stream is not None else b""
+            elif isinstance(effect, Open):
+                await self.close()
+                reply = self._stream = await self._transport.open_async(effect.request)
+            elif isinstance(effect, Sleep):
+                await asyncio.sleep(effect.seconds)
+        except TransportFault as fault:
+            return steps.throw(fault)
+        return steps.send(reply)
+
+    async def close(self) -> None:
+        if self._stream is not None:
+            await self._stream.close()

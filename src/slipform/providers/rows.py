@@ -200,7 +200,6 @@ _READERS: Mapping[str, Reader] = {
     "auth": _plain("auth", _choice(get_args(Auth))),
     "headers": _merged_headers,
     "codec": _plain("codec", _codec),
-    "rewrite": _plain("rewrite", _strings),
     "capabilities": _capabilities,
     "patterns": _patterns,
     "models": _plain("models", _texts),
