@@ -41,6 +41,7 @@ class Options:
     tools: Literal["enforce", "pass"] = "enforce"
     max_schema_chars: int = 2000
     descriptions: bool = False
+    on_failure: Literal["raise", "raw"] = "raise"
     keep_text: bool = False
 
 
@@ -62,6 +63,7 @@ def plan_for(router: Router, request: ModelRequest, options: Options) -> Plan:
         switches=options.switches,
         repair=options.repair,
         validators=options.validators,
+        on_failure=options.on_failure,
         keep_text=options.keep_text,
     )
 
@@ -104,6 +106,7 @@ def options_of(settings: Settings) -> Options:
     return Options(
         budget=Budget(enforcement.max_attempts, enforcement.max_seconds, enforcement.max_tokens),
         switches=Switches(**enforcement.patches.model_dump()),
+        on_failure=enforcement.on_failure,
     )
 
 

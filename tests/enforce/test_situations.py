@@ -398,3 +398,15 @@ def test_what_the_model_wrote_is_kept_only_when_asked_for() -> None:
         options = Options(keep_text=keep)
         outcome = Client(router=Router({"fake": model}), options=options).respond(request(ROWS[0]))
         assert outcome.report.attempts[0].text == (f"Sure: {GOOD}" if keep else None)
+
+
+@pytest.mark.covers("S0-15", "S0-58", "C01")
+def test_raw_gives_the_text_back_with_a_warning_but_no_refusal() -> None:
+    for text, code in (("no JSON", "not_json"), (without("paid"), "schema_violation")):
+        model = FakeModel([text], models=("m",))
+        outcome = Client(router=Router({"fake": model}), options=one(on_failure="raw")).respond(request(ROWS[0]))
+        assert outcome.text == text
+        assert [warning.code for warning in outcome.report.warnings] == [code]
+    model = FakeModel([said("", refusal="No.")], models=("m",))
+    with pytest.raises(RefusalError):
+        Client(router=Router({"fake": model}), options=one(on_failure="raw")).respond(request(ROWS[0]))

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from slipform.enforce.fixes import Switches
-from slipform.enforce.judge import Standard, Validator, Verdict, judge, judge_value
+from slipform.enforce.judge import Standard, Validator, Verdict, judge, judge_value, spoken
 from slipform.enforce.parts import SMALL, Parts, parts_of, parts_request
 from slipform.enforce.prompts import Wording, call_again_request, first_request, formatter_request, reask_request
 from slipform.enforce.report import Attempt, Report
 from slipform.errors import EnforcementError, RefusalError, UpstreamError
-from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, Usage
+from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
 from slipform.schema import OutputStrategy, Schema
 
 
@@ -64,6 +64,8 @@ class Plan:
     switches: Switches = field(default_factory=Switches)
     repair: bool = True
     validators: tuple[Validator, ...] = ()
+    on_failure: Literal["raise", "raw"] = "raise"
+    """What becomes of an answer that cannot be made to fit: an error, or its text as it is with a warning."""
     keep_text: bool = False
     """Whether the report keeps what the model wrote."""
     price: Callable[[str, Usage], float | None] | None = None
@@ -142,7 +144,10 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             return Outcome(verdict.value, verdict.candidate, mended, report)
         ended = plan.budget.spent_by(report, plan.clock() - started)
         if verdict.hopeless or ended:
-            raise _failure(verdict, report, ended)
+            error = _failure(verdict, report, ended)
+            if plan.on_failure == "raw" and not isinstance(error, RefusalError):
+                return _as_it_is(response, error, report)
+            raise error
         turn = _next(request, response, verdict, len(report.attempts), plan)
 
 
@@ -205,6 +210,13 @@ def _recorded(
     )
     said = dict.fromkeys((*report.warnings, *response.warnings, *verdict.warnings))
     return Report((*report.attempts, attempt), tuple(said))
+
+
+def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report) -> Outcome:
+    """The contract of the prompt-only path: warn, and give the text back."""
+    warning = ModelWarning(error.code, str(error))
+    text = spoken(response)
+    return Outcome(text, text, response, dataclasses.replace(report, warnings=(*report.warnings, warning)))
 
 
 def _failure(verdict: Verdict, report: Report, ended: str | None) -> EnforcementError:
