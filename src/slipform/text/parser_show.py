@@ -37,6 +37,24 @@ def show_frames(machine: Machine, top: Frame, with_text: bool) -> Any:
     return inner.shown
 
 
+def show_cut(machine: Machine, top: Frame) -> Any:
+    """The value now with the open path shown down to `top` and nothing that is open in it.
+
+    The frames forget that they were shown like this: what they close with is never this again, but may be what they
+    were last shown with in full.
+    """
+    path: list[Frame] = []
+    frame: Frame | None = top
+    while frame is not None:
+        path.append(frame)
+        frame = frame.parent
+    last = [(frame.shown, frame.shown_count, frame.shown_child) for frame in path]
+    value = show_frames(machine, top, False)
+    for depth in range(len(path)):
+        path[depth].shown, path[depth].shown_count, path[depth].shown_child = last[depth]
+    return value
+
+
 def show_past(machine: Machine, position: Position) -> Any:
     """The value as it was at a position the machine has left behind."""
     frame = position.frame
