@@ -274,6 +274,20 @@ class TestSnapshots:
         assert all(repr(value) == dumped for value, dumped in held)
         assert same(parser.value, whole)
 
+    @pytest.mark.parametrize("piece", ['"x", ', '"y', '{"a": [1, '])
+    def test_a_wide_container_is_not_copied_per_chunk_while_only_the_last_value_is_held(self, piece: str) -> None:
+        """Two lists take turns: their identities are told apart because the frame keeps both alive."""
+        parser = Parser().feed("[" + "1, " * 100)
+        frame = parser.cursor[2].frame
+        lists: set[int] = set()
+        value = None
+        for _ in range(20):
+            value = parser.value
+            lists.update(id(version.shown) for version in frame.versions)
+            parser = parser.feed(piece)
+        assert value is not None
+        assert len(lists) == 2
+
     def test_a_part_that_is_held_alone_is_not_written_to(self) -> None:
         parser = Parser().feed('{"a": [' + "1, " * 100)
         inner = parser.value["a"]
