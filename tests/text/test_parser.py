@@ -492,4 +492,6 @@ class TestErrors:
         assert late.code == "trailing_text"
 
     def test_repr_says_how_far_it_is(self) -> None:
-        assert repr(Parser().feed("[1, ")) == "Parser(open, value=[1], error=None)"
+        assert repr(Parser().feed('{"a": [1, ')) == "Parser(open_path=('a',))"
+        assert repr(Parser().feed("[1]")) == "Parser(complete)"
+        assert repr(Parser().feed("[x")) == "Parser(error=Expected a value or ']', found 'x' (line 1, column 2))"
