@@ -307,6 +307,12 @@ class TestSnapshots:
             wide.value.clear()
             wide = wide.feed("y")
         assert parser.feed('"]}').complete
+        assert wide.feed('"}').complete
+        old = Parser().feed('{"a": [1, {"b": "x')
+        assert old.feed('y"').value == {"a": [1, {"b": "xy"}]}
+        for part in (old.value["a"], old.value):
+            part.clear()
+            assert old.feed('z"}]}').value == {"a": [1, {"b": "xz"}]}
 
     def test_a_long_string_held_in_every_length(self) -> None:
         parser = Parser().feed('{"a": "' + "x" * 2000)

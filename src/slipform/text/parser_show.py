@@ -62,7 +62,8 @@ def show_past(machine: Machine, position: Position) -> Any:
     key = ""
     child: Any = MISSING
     if position.length >= 0:
-        key, child = text_at(machine, position)
+        key = key_at(machine, position)
+        child = text_at(machine, position)
     while frame.parent is not None:
         child = frame.upto(count, key, child)
         key = frame.key
@@ -73,10 +74,14 @@ def show_past(machine: Machine, position: Position) -> Any:
     return child
 
 
-def text_at(machine: Machine, position: Position) -> tuple[str, str]:
-    """Key and text of the string that was open at a position."""
+def text_at(machine: Machine, position: Position) -> str:
+    """The text of the string that was open at a position."""
     frame = position.frame
-    if frame.size() > position.count:
-        text: str = frame.child(position.count)
-        return str(frame.name(position.count)), text[: position.length]
-    return machine.key, machine.open_text()[: position.length]
+    text: str = frame.child(position.count) if frame.size() > position.count else machine.open_text()
+    return text[: position.length]
+
+
+def key_at(machine: Machine, position: Position) -> str:
+    """The key of the string that was open at a position, if that was in an object."""
+    frame = position.frame
+    return str(frame.name(position.count)) if frame.size() > position.count else machine.key
