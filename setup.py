@@ -1,47 +1,77 @@
 """Compiles the streaming parser when that is possible; without it the same sources run as plain Python.
 
-`SLIPFORM_PURE=1` skips it. Everything else about the package is in pyproject.toml.
+`SLIPFORM_PURE=1` skips it. Everything else about the package is in pyproject.toml. A compiled module shadows its
+source: after an edit build again (`pip install -e .`) or delete the `.so` files (`make clean`).
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from setuptools import setup
+from setuptools.command.build_ext import build_ext
 
+TEXT = "src/slipform/text"
 COMPILED = [
-    "src/slipform/text/parser_numbers.py",
-    "src/slipform/text/parser_states.py",
-    "src/slipform/text/parser_tree.py",
-    "src/slipform/text/parser_machine.py",
-    "src/slipform/text/parser_show.py",
-    "src/slipform/text/parser_source.py",
-    "src/slipform/text/lenient.py",
-    "src/slipform/text/parser_deltas.py",
-    "src/slipform/text/parser.py",
-    "src/slipform/text/resolve_plan.py",
-    "src/slipform/text/resolve_check.py",
-    "src/slipform/text/resolve_track.py",
-    "src/slipform/text/resolve.py",
+    f"{TEXT}/parser_numbers.py",
+    f"{TEXT}/parser_states.py",
+    f"{TEXT}/parser_tree.py",
+    f"{TEXT}/parser_machine.py",
+    f"{TEXT}/parser_show.py",
+    f"{TEXT}/parser_source.py",
+    f"{TEXT}/lenient.py",
+    f"{TEXT}/parser_deltas.py",
+    f"{TEXT}/parser.py",
+    f"{TEXT}/resolve_plan.py",
+    f"{TEXT}/resolve_check.py",
+    f"{TEXT}/resolve_track.py",
+    f"{TEXT}/resolve.py",
 ]
+BUILDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
+
+
+def remove_compiled(root: Path) -> None:
+    """Delete compiled modules under `root`: one of them alone, or one older than its source, would do harm."""
+    for built in (*root.rglob("*.so"), *root.rglob("*.pyd")):
+        built.unlink()
+
+
+def say_why(error: BaseException) -> None:
+    """Tell whoever builds that it goes on without."""
+    print(f"slipform: not compiled, running as plain Python ({error})", file=sys.stderr)  # noqa: T201
 
 
 def extensions() -> list[Any]:
-    """The compiled modules, or none when the compiler is missing or was switched off."""
+    """The compiled modules, or none when nothing is being built, it was switched off, or the compiler is missing."""
+    if not BUILDS.intersection(sys.argv):
+        return []
+    remove_compiled(Path("src"))
     if os.environ.get("SLIPFORM_PURE") or sys.implementation.name != "cpython":
         return []
     try:
         from mypyc.build import mypycify
 
-        built = mypycify(["--follow-imports=silent", *COMPILED], opt_level="3", debug_level="0")
-    except (Exception, SystemExit) as error:  # noqa: BLE001 — any failure means: run as plain Python
-        print(f"slipform: not compiled, running as plain Python ({error})", file=sys.stderr)  # noqa: T201
+        return list(mypycify(["--follow-imports=silent", *COMPILED], opt_level="3", debug_level="0"))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever went wrong, plain Python works
+        say_why(error)
         return []
-    for extension in built:
-        extension.optional = True
-    return built
 
 
-setup(ext_modules=extensions())
+class AllOrNothing(build_ext):
+    """Builds all compiled modules or none, because they rely on each other."""
+
+    def run(self) -> None:
+        """Build; on any failure go on without."""
+        try:
+            super().run()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever went wrong, plain Python works
+            say_why(error)
+            remove_compiled(Path(self.build_lib))
+            remove_compiled(Path("src"))
+            self.extensions = []
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": AllOrNothing})

@@ -175,7 +175,7 @@ def resolving(chunks: list[str]) -> float:
     return spent
 
 
-def streaming() -> None:
+def main() -> None:
     compiled = not str(parser_module.__file__).endswith(".py")
     print(f"100 KB in 4-character chunks, value read after every chunk ({'compiled' if compiled else 'pure Python'})")
     print(f"{'document':12} {'total s':>8} {'µs/chunk':>9} {'last/first':>10} {'vs jiter':>9} {'vs jsonriver':>12}")
@@ -198,4 +198,4 @@ def streaming() -> None:
 
 
 if __name__ == "__main__":
-    streaming()
+    main()

@@ -133,6 +133,10 @@ def test_brackets_of_prose_are_not_json(prose: str) -> None:
         "<THINK>\n[1, 2]\n</THINK>",
         '<thinking effort="high">{"a": [</thinking>\n```json\n',
         "<reasoning>{}</reasoning><think>[]</think>",
+        '<think>İİİ {"a": 0}</Think>',
+        '[THINK]{"a": 0} [1][/THINK]',
+        "◁think▷[1]◁/think▷",
+        '<|channel|>analysis<|message|>{"a": 0}<|end|><|start|>assistant<|channel|>final<|message|>',
         "<think>" + "x" * 5000 + '{"y": 1}</think>',
     ],
 )

@@ -108,7 +108,10 @@ def test_prose_fences_and_reasoning_before_the_json_are_passed_over() -> None:
     text = '<think>{"no": 1}</think>\nSure, see [below]:\n```json\n{"a": [1, 2]}\n```\nBye {x}.'
     parsed = parse(*text, lenient=True)
     assert parsed.value == {"a": [1, 2]}
-    assert parsed.notes == (Note("trailing_text", text.index("```\nBye"), "```\nBye {x}.", ""),)
+    assert parsed.notes == (
+        Note("leading_text", 0, text[:40], ""),
+        Note("trailing_text", text.index("```\nBye"), "```\nBye {x}.", ""),
+    )
 
 
 def test_places_count_from_the_start_of_the_whole_text() -> None:
@@ -116,7 +119,7 @@ def test_places_count_from_the_start_of_the_whole_text() -> None:
     error = parse(text, lenient=True).error
     assert error is not None
     assert (error.index, error.line, error.column) == (text.index("}"), 3, 7)
-    assert parse("Here: [1,]", lenient=True).notes[0].index == 9
+    assert parse("Here: [1,]", lenient=True).notes[1].index == 9
 
 
 @pytest.mark.parametrize("text", ["42", ' "text" ', "true", "null", "-1.5"])

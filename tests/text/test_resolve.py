@@ -328,11 +328,43 @@ def test_what_did_not_change_is_the_same_object(schema: Any, value: Any, places:
             results.append((result.value, json.dumps(result.value)))
     assert results[-1][0] is parser.value
     assert all(json.dumps(shown) == dumped for shown, dumped in results)
-    for (before, _), (after, _) in pairwise(results):
+    assert_identity_kept([shown for shown, _ in results])
+
+
+def assert_identity_kept(shown: list[Any]) -> None:
+    for before, after in pairwise(shown):
         old, new = nodes(before), nodes(after)
         for path, node in old.items():
             if isinstance(node, dict | list) and same(new[path], node):
                 assert new[path] is node
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("padding", [0, 40])
+def test_reading_the_parsers_value_too_disturbs_neither(width: int, padding: int) -> None:
+    schema = {"items": {"items": {"anyOf": [{"enum": ["red", "green"]}, {"items": {"const": "x"}}, UNION]}}}
+    value = [[*["red"] * padding, "green"], ["red", ["x", "x"], {"kind": "box", "w": 1}], *[["red"]] * padding, [["x"]]]
+    parser, cache = Parser(), ResolveCache()
+    read, resolved = [], []
+    for chunk in cut(json.dumps(value), range(0, 5000, width))[1:]:
+        parser = parser.feed(chunk)
+        read.append(parser.value)
+        result = resolve(schema, parser, cache)
+        assert isinstance(result, Match)
+        resolved.append(result.value)
+    assert_identity_kept(read)
+    assert_identity_kept(resolved)
+    assert resolved[-1] is read[-1]
+    assert same(read[-1], value)
+
+
+def test_a_container_shown_in_full_and_cut_closes_as_the_full_one() -> None:
+    schema = {"items": {"items": {"enum": ["red"]}}}
+    parser, cache = Parser().feed('[["red", "red'), ResolveCache()
+    full = parser.value
+    assert resolve(schema, parser, cache) == Match([["red"]])
+    parser = parser.feed('"]').feed(", []")
+    assert parser.value[0] is full[0]
 
 
 def test_an_enum_held_back_changes_nothing_until_it_closes() -> None:

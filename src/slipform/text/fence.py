@@ -14,7 +14,13 @@ DEFAULT_MAX_PREFIX_CHARS: Final = 500
 
 _TAGS: Final = "think|thinking|thought|thoughts|reasoning|reflection|scratchpad|analysis"
 _OPEN_TAG: Final = re.compile(rf"<({_TAGS})(?:\s[^<>]*)?>", re.IGNORECASE)
-_NOTABLE: Final = re.compile(r"[<{\[]")
+# Reasoning in the special tokens of some model families, where a server passes them on.
+_MARKERS: Final = {
+    "<|channel|>analysis<|message|>": "<|end|>",
+    "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷",
+}
+_NOTABLE: Final = re.compile(r"[<◁{\[]")
 _TAG_LOOKAHEAD: Final = 200
 """A `<` that is not a tag of ours by then never was one."""
 
@@ -97,11 +103,13 @@ class StartFinder:
                 return None
             self._pass(text, i, found.start())
             i = found.start()
-            verdict = self._tag(text, i) if text[i] == "<" else self._bracket(text, i)
+            verdict = self._reasoning(text, i)
+            if verdict is False and text[i] in "{[":
+                verdict = self._bracket(text, i)
             if verdict is None and not last:
                 self._held = text[i:]
                 return None
-            if verdict and text[i] != "<":
+            if verdict and not self._closing_tag:
                 self._held = ""
                 return text[i:]
             if not verdict:
@@ -115,14 +123,20 @@ class StartFinder:
                 self.prefix_chars += stop - start
         self._held = ""
 
-    def _tag(self, text: str, i: int) -> bool | None:
+    def _reasoning(self, text: str, i: int) -> bool | None:
         """Whether a reasoning block opens at `i`; if so the finder is inside it."""
+        for opening, closing in _MARKERS.items():
+            if text.startswith(opening, i):
+                self._closing_tag = closing
+                return True
+            if opening.startswith(text[i : i + len(opening)]) and text[i] != "[":
+                return None  # a square bracket waits on its own account
         tag = _OPEN_TAG.match(text, i)
         if tag is not None:
-            self._closing_tag = f"</{tag[1].lower()}>"
+            self._closing_tag = f"</{tag[1]}>"
             return True
         rest = text[i : i + _TAG_LOOKAHEAD]
-        if len(rest) == _TAG_LOOKAHEAD or ">" in rest or "<" in rest[1:]:
+        if text[i] != "<" or len(rest) == _TAG_LOOKAHEAD or ">" in rest or "<" in rest[1:]:
             return False
         name = rest[1:].split(maxsplit=1)[0].lower() if len(rest) > 1 and not rest[1].isspace() else rest[1:]
         return None if any(tag.startswith(name) for tag in _TAGS.split("|")) else False
@@ -130,12 +144,11 @@ class StartFinder:
     def _skip_reasoning(self, text: str, i: int, *, last: bool) -> int:
         """The index after the reasoning block, or the end of the text, holding back what may be its closing tag."""
         tag = self._closing_tag
-        end = text.lower().find(tag, i)
-        if end >= 0:
-            end += len(tag)
-            self._pass(text, i, end)
+        found = re.compile(re.escape(tag), re.IGNORECASE).search(text, i)
+        if found is not None:
+            self._pass(text, i, found.end())
             self._closing_tag = ""
-            return end
+            return found.end()
         keep = len(text) if last else max(i, len(text) - len(tag) + 1)
         self._pass(text, i, keep)
         self._held = text[keep:]

@@ -18,6 +18,7 @@ is a note: its code, where, what stood there and what was read instead.
 ``bad_escape``                ``\'`` is read as the quote, any other unknown escape as it stands
 ``ellipsis``                  ``[1, 2, ...]``
 ``odd_space``                 byte order marks, zero-width and other exotic spaces between tokens
+``leading_text``              prose and reasoning before the JSON; only its beginning is recorded
 ``trailing_text``             text after the JSON; only its beginning is recorded
 ============================  =========================================================================================
 
@@ -54,7 +55,7 @@ WORD: Final = OTHER + 4
 LOOSE_NUMBER: Final = OTHER + 5
 MAYBE_END: Final = OTHER + 6
 
-MAX_TAIL: Final = 40
+MAX_TEXT: Final = 40
 
 _QUOTES: Final = {"'": "'", "`": "`", "“": "”", "‘": "’", "„": "“"}
 _PLAIN_RUNS: Final = {quote: re.compile(rf"[^{quote}\\\x00-\x1f\ud800-\udfff]*") for quote in ("'", "`", "”", "’", "“")}
@@ -101,7 +102,10 @@ class LenientMachine(Machine):
             start = finder.feed(text)
             if start is None:
                 return
-            self.begin(finder.text)
+            prefix = finder.text
+            if prefix.strip():
+                self.note(0, "leading_text", prefix[:MAX_TEXT], "")
+            self.begin(prefix)
             text = start
         super().feed(text)
 
@@ -247,8 +251,8 @@ class LenientMachine(Machine):
     def in_tail(self, text: str, i: int) -> int:
         """After the JSON: keep the beginning of what is there for the note."""
         note = self.notes[-1]
-        if len(note.before) < MAX_TAIL:
-            tail = note.before + text[i : i + MAX_TAIL - len(note.before)]
+        if len(note.before) < MAX_TEXT:
+            tail = note.before + text[i : i + MAX_TEXT - len(note.before)]
             # Not in place: older snapshots keep the note as it was.
             self.notes = [*self.notes[:-1], Note("trailing_text", note.index, tail, "")]
         return len(text)

@@ -132,8 +132,10 @@ class Parser:
         return self._source, self._seen, self._after
 
     def __repr__(self) -> str:
-        state = "complete" if self._complete else "open"
-        return f"Parser({state}, value={self.value!r}, error={self._error!r})"
+        # Without the value: it may be long, and deeper than `repr` can go.
+        if self._error is not None:
+            return f"Parser(error={self._error!s})"
+        return "Parser(complete)" if self._complete else f"Parser(open_path={self.open_path})"
 
     def _current(self) -> Source:
         """The source if it stands where this snapshot was taken, else one of its own that does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slipform.text.parser_machine import Machine
-from slipform.text.parser_show import text_at
+from slipform.text.parser_show import key_at, text_at
 from slipform.text.parser_tree import Frame, Position
 from slipform.text.parser_types import Delta
 
@@ -56,7 +56,7 @@ def deltas_between(machine: Machine, before: Position, after: Position) -> tuple
         _closed_children(out, frame, 0, count)
     if after.length >= 0 and not same_string:
         path = path_of(after.frame) + _text_name(machine, after)
-        out.append(Delta(path, "set", text_at(machine, after)[1]))
+        out.append(Delta(path, "set", text_at(machine, after)))
     return tuple(out)
 
 
@@ -84,7 +84,7 @@ def _grown(out: list[Delta], machine: Machine, before: Position, length: int) ->
     """The string open before grew to this length, or to its end."""
     text: Any
     if length >= 0:
-        text = text_at(machine, Position(before.frame, before.count, length))[1]
+        text = text_at(machine, Position(before.frame, before.count, length))
     else:
         text = before.frame.child(before.count)
     if len(text) > before.length:
@@ -97,4 +97,4 @@ def _text_name(machine: Machine, position: Position) -> Path:
     frame = position.frame
     if frame.parent is None:
         return ()
-    return (text_at(machine, position)[0],) if frame.is_object() else (position.count,)
+    return (key_at(machine, position),) if frame.is_object() else (position.count,)

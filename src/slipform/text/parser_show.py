@@ -37,6 +37,24 @@ def show_frames(machine: Machine, top: Frame, with_text: bool) -> Any:
     return inner.shown
 
 
+def show_cut(machine: Machine, top: Frame) -> Any:
+    """The value now with the open path shown down to `top` and nothing that is open in it.
+
+    The frames forget that they were shown like this: what they close with is never this again, but may be what they
+    were last shown with in full.
+    """
+    path: list[Frame] = []
+    frame: Frame | None = top
+    while frame is not None:
+        path.append(frame)
+        frame = frame.parent
+    last = [(frame.shown, frame.shown_count, frame.shown_child) for frame in path]
+    value = show_frames(machine, top, False)
+    for depth in range(len(path)):
+        path[depth].shown, path[depth].shown_count, path[depth].shown_child = last[depth]
+    return value
+
+
 def show_past(machine: Machine, position: Position) -> Any:
     """The value as it was at a position the machine has left behind."""
     frame = position.frame
@@ -44,7 +62,8 @@ def show_past(machine: Machine, position: Position) -> Any:
     key = ""
     child: Any = MISSING
     if position.length >= 0:
-        key, child = text_at(machine, position)
+        key = key_at(machine, position)
+        child = text_at(machine, position)
     while frame.parent is not None:
         child = frame.upto(count, key, child)
         key = frame.key
@@ -55,10 +74,14 @@ def show_past(machine: Machine, position: Position) -> Any:
     return child
 
 
-def text_at(machine: Machine, position: Position) -> tuple[str, str]:
-    """Key and text of the string that was open at a position."""
+def text_at(machine: Machine, position: Position) -> str:
+    """The text of the string that was open at a position."""
     frame = position.frame
-    if frame.size() > position.count:
-        text: str = frame.child(position.count)
-        return str(frame.name(position.count)), text[: position.length]
-    return machine.key, machine.open_text()[: position.length]
+    text: str = frame.child(position.count) if frame.size() > position.count else machine.open_text()
+    return text[: position.length]
+
+
+def key_at(machine: Machine, position: Position) -> str:
+    """The key of the string that was open at a position, if that was in an object."""
+    frame = position.frame
+    return str(frame.name(position.count)) if frame.size() > position.count else machine.key

@@ -121,10 +121,14 @@ def adopt(machine: Machine, value: Any) -> None:
     while frame is not None:
         path.append(frame)
         frame = frame.parent
-    path.reverse()
     container: Any = [value]
-    for position, frame in enumerate(path):
-        inner = path[position + 1] if position + 1 < len(path) else None
-        frame.adopt(container, inner.key if inner is not None else machine.key if machine.length >= 0 else None)
-        if inner is not None:
-            container = container[inner.key] if frame.is_object() else container[inner.slot]
+    for depth in range(len(path) - 1, -1, -1):
+        frame = path[depth]
+        inner = path[depth - 1] if depth else None
+        open_key = inner.key if inner is not None else machine.key if machine.length >= 0 else None
+        try:
+            frame.adopt(container, open_key)
+            if inner is not None:
+                container = container[inner.key] if frame.is_object() else container[inner.slot]
+        except (KeyError, IndexError, TypeError):
+            return  # a reader has changed the value; the machine's own children will do

@@ -245,7 +245,9 @@ class ArrayFrame(Frame):
 
     def adopt(self, container: Any, open_key: str | None) -> None:  # noqa: ARG002
         """Take over the closed items of an equal list."""
-        self.items[:] = container[: len(self.items)]
+        children = container[: len(self.items)]
+        if len(children) == len(self.items):
+            self.items[:] = children
 
 
 class ObjectFrame(Frame):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slipform.text.parser import Parser
-from slipform.text.parser_show import show_frames, show_past
+from slipform.text.parser_show import show_cut, show_past
 from slipform.text.parser_source import Source
 from slipform.text.parser_tree import Frame, Position
 from slipform.text.parser_types import PENDING
@@ -121,7 +121,7 @@ def _show(parser: Parser, source: Source, seen: int, position: Position, shown: 
         value = parser.value
         return NO_MATCH if value is PENDING else Match(value)
     if seen == len(source.chunks):
-        return Match(show_frames(source.machine, shown.frame, with_text=False))
+        return Match(show_cut(source.machine, shown.frame))
     return Match(show_past(source.machine, shown))
 
 

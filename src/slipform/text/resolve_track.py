@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slipform.text.parser_deltas import path_of
 from slipform.text.parser_machine import Machine
-from slipform.text.parser_show import text_at
+from slipform.text.parser_show import key_at, text_at
 from slipform.text.parser_tree import Frame, Position
 from slipform.text.resolve_check import Checker, closing_fault, kind_fault
 from slipform.text.resolve_plan import Alternative, Node
@@ -142,11 +142,14 @@ class Tracker:
             self.invalid = Invalid(path_of(frame), fault)
 
     def _prune(self, fault: Invalid) -> None:
-        """Let go of the threads of outer containers that no inner one continues."""
+        """Let go of the threads of outer containers that no inner one continues; with none left it is invalid."""
         for depth in range(len(self.tracks) - 1, 0, -1):
             continued = {id(thread.parent) for thread in self.tracks[depth].threads}
             outer = self.tracks[depth - 1]
-            outer.threads = [thread for thread in outer.threads if id(thread) in continued]
+            kept = [thread for thread in outer.threads if id(thread) in continued]
+            if len(kept) == len(outer.threads):
+                return
+            outer.threads = kept
         if self.tracks and not self.tracks[0].threads:
             self.invalid = fault
 
@@ -154,12 +157,11 @@ class Tracker:
 
     def _look_at_text(self, machine: Machine, position: Position) -> None:
         """An open string: refuse it, hold it back, or let it show."""
-        key, text = text_at(machine, position)
         frame = position.frame
-        name: str | int = key if frame.is_object() else position.count
+        name: str | int = key_at(machine, position) if frame.is_object() else position.count
         self.shows_text = False
         if frame.parent is None:
-            if not self._text_fits(self.root, text):
+            if not self._text_fits(self.root, machine, position):
                 self.invalid = Invalid((), _text_fault(self.root))
             return
         track = self.tracks[-1]
@@ -167,7 +169,7 @@ class Tracker:
         message = ""
         for thread in track.threads:
             node = thread.alternative.child(name)
-            if node is not None and self._text_fits(node, text):
+            if node is not None and self._text_fits(node, machine, position):
                 kept.append(thread)
             else:
                 message = "is not allowed here" if node is None else _text_fault(node)
@@ -175,19 +177,21 @@ class Tracker:
             track.threads = kept
             self._prune(Invalid((*path_of(frame), name), message))
 
-    def _text_fits(self, node: Node, text: str) -> bool:
+    def _text_fits(self, node: Node, machine: Machine, position: Position) -> bool:
         """Whether a string that begins like this may stand there; notes whether it may be shown."""
         fits = False
         for alternative in node.alternatives:
             if not alternative.admits("string"):
                 continue
             allowed = [leaf.values for leaf in alternative.leaves if leaf.values is not None]
-            longest = min((leaf.limits.get("maxLength", len(text)) for leaf in alternative.leaves), default=len(text))
-            if len(text) > longest:
+            length = position.length
+            if any(length > leaf.limits.get("maxLength", length) for leaf in alternative.leaves):
                 continue
             if not allowed:
                 fits = self.shows_text = True
-            elif all(any(isinstance(v, str) and v.startswith(text) for v in values) for values in allowed):
+                continue
+            text = text_at(machine, position)
+            if all(any(isinstance(value, str) and value.startswith(text) for value in values) for values in allowed):
                 fits = True
         return fits
 
