@@ -81,6 +81,12 @@ def test_a_stream_that_the_server_answers_whole(face: AnyFace, make: Make) -> No
     assert chunks[-1].finish == "stop"
 
 
+def test_a_stream_under_a_wrong_label(face: AnyFace, make: Make) -> None:
+    whole = b'data: {"choices":[{"delta":{"content":"ok"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    with FakeVendor([Raw((whole,), headers={"content-type": "application/json"})]) as vendor:
+        assert text_of(face.stream(make(vendor.base_url), ask())) == "ok"
+
+
 def test_refusal_and_truncation_are_answers(face: AnyFace, make: Make) -> None:
     with FakeVendor([refusal("No."), truncated('{"a": ')]) as vendor:
         provider = make(vendor.base_url)

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from slipform.errors import TruncatedError, UpstreamError
 from slipform.ir import CompletionChunk
@@ -181,3 +182,17 @@ def test_ten_thousand_calls_leak_no_socket_and_lose_no_request(kind: str) -> Non
     asked = [request.json()["messages"][0]["content"] for request in vendor.requests]
     assert len(asked) == calls
     assert len(set(asked)) == calls
+
+
+def test_it_works_on_uvloop_as_well() -> None:
+    async def run(provider: HttpProvider, vendor: FakeVendor) -> str:
+        task = asyncio.create_task(provider.complete_async(ask()))
+        assert await asyncio.to_thread(vendor.wait_until, lambda v: bool(v.requests))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(vendor.wait_until, all_gone)
+        return "".join([chunk.text async for chunk in provider.stream_async(ask())])
+
+    with FakeVendor([hang(), "hello"]) as vendor, provider_for(vendor) as provider:
+        assert uvloop.run(run(provider, vendor)) == "hello"

@@ -32,6 +32,14 @@ def test_aliases_come_first_and_may_lead_to_aliases() -> None:
     assert made.aliases["fast"] == "zai/glm-4.5"
 
 
+def test_a_provider_alone_stands_for_its_first_model() -> None:
+    assert router().resolve("local")[1] == "tiny"
+    alone = Router({"local": FakeModel(["c"], models=["tiny", "small"])})
+    assert alone.resolve()[1] == "tiny"
+    with pytest.raises(UnknownModelError, match="without a model"):
+        router().resolve("openai")
+
+
 def test_the_default_is_used_when_no_model_is_named() -> None:
     made = router(aliases={"glm": "zai/glm-4.5"}, default="glm")
     assert made.resolve()[1] == "glm-4.5"
@@ -76,6 +84,6 @@ def test_mistakes_in_aliases_are_found_when_it_is_made() -> None:
 
 def test_it_lists_what_it_knows_and_closes_its_providers() -> None:
     made = router(aliases={"glm": "zai/glm-4.5"})
-    assert made.models() == ["glm", "local/tiny", "local/small"]
+    assert made.names() == ["glm", "local/tiny", "local/small"]
     made.close()
     assert all(provider.closed for provider in made.providers.values())  # type: ignore[attr-defined]

@@ -82,14 +82,20 @@ def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
         if head.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
             # The server took no notice of `stream`, or has an error to tell.
             body = yield from _whole(endpoint, prepared)
-            response = prepared.codec.decode_response(body, prepared.encoded)
-            yield Emit(_warned(list(as_chunks(response)), prepared.warnings))
+            yield Emit(_warned(_unstreamed(prepared, body), prepared.warnings))
         else:
             yield from _pieces(endpoint, prepared)
     except SlipformError as error:
         prepared.annotate(error, head.headers)
         raise
     yield _STREAMED
+
+
+def _unstreamed(prepared: Prepared, body: bytes) -> Sequence[CompletionChunk]:
+    if body.lstrip()[:1] in (b"{", b"["):
+        return list(as_chunks(prepared.codec.decode_response(body, prepared.encoded)))
+    decoder = prepared.codec.decode_stream(prepared.encoded)  # a stream under a wrong label
+    return [*decoder.feed(body), *decoder.finish()]
 
 
 def _pieces(endpoint: Endpoint, prepared: Prepared) -> Steps:
@@ -236,7 +242,7 @@ def _merge(ours: Sequence[ModelWarning], theirs: Sequence[ModelWarning]) -> tupl
 
 def _warned(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning]) -> Sequence[CompletionChunk]:
     """The chunks, with the call's warnings on the first of them."""
-    if not warnings:
+    if not warnings or not chunks:
         return chunks
     first, *rest = chunks
     return [dataclasses.replace(first, warnings=_merge(warnings, first.warnings)), *rest]

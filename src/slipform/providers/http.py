@@ -137,6 +137,9 @@ class HttpProvider:
         finally:
             await wire.close()
 
+    def warm(self) -> None:
+        """Nothing to wait for: connections are made by the first call and kept."""
+
     def close(self) -> None:
         """Let go of pooled connections."""
         self._transport.close()

@@ -15,6 +15,8 @@ _NEAREST = 5
 class Router:
     """Finds the provider of a model. The first `/` splits the provider's name from its own name for the model.
 
+    A provider's bare name stands for the first model it lists. The default is the one given, else the only provider.
+
     ::
 
         router = Router({"openai": openai}, aliases={"fast": "openai/gpt-6-luna"}, default="fast")
@@ -32,7 +34,9 @@ class Router:
         for name, target in self._aliases.items():
             self._check(f"model_aliases.{name}", target)
         self._default = default
-        if default is not None:
+        if default is None and len(self._providers) == 1:
+            self._default = next(iter(self._providers))
+        elif default is not None:
             self._check("default model", self._aliases.get(default, default))
 
     @property
@@ -58,15 +62,19 @@ class Router:
         full = self._aliases.get(name, name)
         prefix, slash, upstream = full.partition("/")
         provider = self._providers.get(prefix)
-        if not slash or provider is None or not upstream:
+        if provider is None:
             raise self._unknown(name, f"Unknown model {name!r}")
         known = provider.models()
+        if not slash and known:
+            return provider, known[0]
+        if not upstream:
+            raise self._unknown(name, f"{name!r} names a provider without a model")
         if known and upstream not in known:
             raise self._unknown(name, f"The provider {prefix!r} serves no model {upstream!r}")
         return provider, upstream
 
-    def models(self) -> list[str]:
-        """Every name that is known to work: aliases, and the models that providers list."""
+    def names(self) -> list[str]:
+        """Every name that is known to work, as callers write it: aliases, and the models that providers list."""
         listed = [f"{name}/{model}" for name, provider in self._providers.items() for model in provider.models()]
         return [*self._aliases, *listed]
 
@@ -77,7 +85,7 @@ class Router:
 
     def _check(self, where: str, target: str) -> None:
         prefix, slash, upstream = target.partition("/")
-        if not slash or not upstream or prefix not in self._providers:
+        if prefix not in self._providers or bool(slash) != bool(upstream):
             raise ConfigError(
                 f"{target!r} is not a `provider/model` of a known provider",
                 where=where,
@@ -86,10 +94,10 @@ class Router:
 
     def _unknown(self, name: str, message: str) -> UnknownModelError:
         prefix, _, rest = name.partition("/")
-        near = difflib.get_close_matches(name, self.models(), n=_NEAREST)
+        near = difflib.get_close_matches(name, self.names(), n=_NEAREST)
         for provider in difflib.get_close_matches(prefix, list(self._providers), n=2):
             near.append(f"{provider}/{rest or '<model>'}")
-        near += [known for known in self.models() if known.endswith(f"/{name}")]
+        near += [known for known in self.names() if known.endswith(f"/{name}")]
         near = [candidate for candidate in dict.fromkeys(near) if candidate != name][:_NEAREST]
         if near:
             hint = f"Did you mean {', '.join(near)}?"

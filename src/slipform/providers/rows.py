@@ -15,8 +15,8 @@ from slipform.providers.catalog import Auth, Field, Pattern, Vendor
 from slipform.providers.codecs_by_name import CODECS
 
 DIALECTS = frozenset(
-    {"openai", "anthropic", "gemini", "gemini-openapi", "groq", "cerebras", "fireworks", "together"}
-    | {"mistral", "xai", "deepseek", "tool", "identity"}
+    {"openai", "azure-legacy", "groq", "cerebras", "xai", "mistral", "deepseek", "cohere", "anthropic", "bedrock"}
+    | {"gemini", "gemini-openapi", "llguidance", "llamacpp", "together", "fireworks", "tool", "identity"}
 )
 """The schema dialects a row may name."""
 

@@ -95,6 +95,9 @@ class FakeModel:
         for chunk in self.stream(request):
             yield chunk
 
+    def warm(self) -> None:
+        """Nothing to wait for."""
+
     def close(self) -> None:
         """Remember that it was closed."""
         self.closed = True
