@@ -95,7 +95,7 @@ class Compiled:
         """The verdict of one subschema."""
         if isinstance(place.node, bool):
             return place.node
-        if place == self.index.root:
+        if place is self.index.root:
             return self.is_valid(value)
         key = (place.document, place.path)
         return self._part(key, lambda: {"$ref": f"{place.document}#{_quoted(place.path)}"}).is_valid(value)
@@ -121,7 +121,7 @@ class Compiled:
 
     def first_error(self, place: Place, value: Any) -> tuple[str, str, tuple[str | int, ...]]:
         """Keyword, message and path of one error, as the validator tells it."""
-        schema = self.document if place == self.index.root else {"$ref": f"{place.document}#{_quoted(place.path)}"}
+        schema = self.document if place is self.index.root else {"$ref": f"{place.document}#{_quoted(place.path)}"}
         try:
             self._part(("first", place.document, place.path), lambda: schema).validate(value)
         except jsonschema_rs.ValidationError as error:

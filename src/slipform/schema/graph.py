@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
 from slipform.errors import SchemaError
@@ -21,8 +21,7 @@ REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _DATA = frozenset({"const", "enum", "default", "examples", "example"})
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """One subschema: where it stands, in which document and under which base URI."""
 
     node: Any
@@ -129,11 +128,10 @@ class Index:
     def below(self, place: Place, *steps: str | int) -> Place:
         """The subschema some steps down."""
         node = place.node
-        base = place.base
         for step in steps:
             node = node[step]
-            base = self.base_of(node, base)
-        return Place(node, place.document, place.path + pointer(steps), base)
+        known = self._places.get(id(node)) if isinstance(node, dict) else None
+        return known or Place(node, place.document, place.path + pointer(steps), place.base)
 
 
 def _join(base: str, reference: str) -> str:
@@ -180,6 +178,8 @@ class _Graph:
         self._low: dict[int, int] = {}
         self._open: list[Place] = []
         self._is_open: set[int] = set()
+        self._here: dict[int, list[Place]] = {}
+        self._below: dict[int, list[tuple[list[Place], list[Place]]]] = {}
 
     def walk(self, root: Place) -> None:
         if not isinstance(root.node, dict):
@@ -208,8 +208,12 @@ class _Graph:
         self._order[key] = self._low[key] = len(self._order)
         self._open.append(place)
         self._is_open.add(key)
-        below = (sub for alone, shared in children(self.index, place) for sub in (*alone, *shared))
-        return iter([*in_place(self.index, place), *below])
+        self._here[key] = list(in_place(self.index, place))
+        self._below[key] = list(children(self.index, place))
+        return iter(self._neighbours(key))
+
+    def _neighbours(self, key: int) -> list[Place]:
+        return [*self._here[key], *(sub for alone, shared in self._below[key] for sub in (*alone, *shared))]
 
     def _close(self, key: int) -> None:
         members: list[Place] = []
@@ -219,55 +223,49 @@ class _Graph:
             members.append(place)
             if id(place.node) == key:
                 break
-        inside = {id(place.node) for place in members}
-        if len(members) > 1 or self._refers_to_itself(members[0]):
+        if len(members) > 1 or any(id(sub.node) == key for sub in self._neighbours(key)):
             self.recursive = True
-            _refuse_loops(self.index, members, inside)
-        weights = {id(place.node): self._weigh(place) for place in members}
-        self.weight.update(weights)
+            self._refuse_loops(members)
+        self.weight.update({id(place.node): self._weigh(id(place.node)) for place in members})
 
-    def _refers_to_itself(self, place: Place) -> bool:
-        below = (sub for alone, shared in children(self.index, place) for sub in (*alone, *shared))
-        return any(sub.node is place.node for sub in (*in_place(self.index, place), *below))
-
-    def _weigh(self, place: Place) -> int:
+    def _weigh(self, key: int) -> int:
         """Visits of one place in a value: in-place branches add up, of the children only the heaviest counts.
 
         What recurses counts once: the validator remembers its verdict on recursive references.
         """
-        total = 1 + sum(map(self._known, in_place(self.index, place)))
+        total = 1 + sum(map(self._known, self._here[key]))
         parts = (
             max(map(self._known, alone), default=0) + sum(map(self._known, shared))
-            for alone, shared in children(self.index, place)
+            for alone, shared in self._below[key]
         )
         return min(total + max(parts, default=0), MAX_EXPANSION + 1)
 
     def _known(self, place: Place) -> int:
         return self.weight.get(id(place.node), 1)
 
-
-def _refuse_loops(index: Index, members: list[Place], inside: set[int]) -> None:
-    """A loop of references that never goes into the value means nothing, and could cost anything."""
-    edges = {id(p.node): [id(s.node) for s in in_place(index, p) if id(s.node) in inside] for p in members}
-    left = dict.fromkeys(edges, 0)
-    for targets in edges.values():
-        for target in targets:
-            left[target] += 1
-    ready = [node for node, count in left.items() if not count]
-    done = 0
-    while ready:
-        done += 1
-        for target in edges[ready.pop()]:
-            left[target] -= 1
-            if not left[target]:
-                ready.append(target)
-    if done < len(edges):
-        place = next(place for place in members if left[id(place.node)])
-        raise SchemaError(
-            "A reference leads back to itself without going into the value, so it says nothing",
-            where=f"#{place.path}",
-            hint="Put the recursion under `properties` or `items`.",
-        )
+    def _refuse_loops(self, members: list[Place]) -> None:
+        """A loop of references that never goes into the value means nothing, and could cost anything."""
+        inside = {id(place.node) for place in members}
+        edges = {key: [id(sub.node) for sub in self._here[key] if id(sub.node) in inside] for key in inside}
+        left = dict.fromkeys(edges, 0)
+        for targets in edges.values():
+            for target in targets:
+                left[target] += 1
+        ready = [node for node, count in left.items() if not count]
+        done = 0
+        while ready:
+            done += 1
+            for target in edges[ready.pop()]:
+                left[target] -= 1
+                if not left[target]:
+                    ready.append(target)
+        if done < len(edges):
+            place = next(place for place in members if left[id(place.node)])
+            raise SchemaError(
+                "A reference leads back to itself without going into the value, so it says nothing",
+                where=f"#{place.path}",
+                hint="Put the recursion under `properties` or `items`.",
+            )
 
 
 def in_place(index: Index, place: Place) -> Iterator[Place]:
