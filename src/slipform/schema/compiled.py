@@ -17,6 +17,7 @@ from slipform.schema.violations import pointer, shown
 
 _BACKTRACKING = FancyRegexOptions(backtrack_limit=100_000)  # about 3 ms for the worst pattern on the worst string
 _MAX_PARTS = 2_000
+_LARGE = 50_000
 _UNKNOWN_BEFORE = {
     4: frozenset({"contains", "propertyNames", "if", "dependentRequired", "dependentSchemas", "prefixItems"}),
     6: frozenset({"if", "dependentRequired", "dependentSchemas", "prefixItems"}),
@@ -64,8 +65,8 @@ class Compiled:
         self._parts: dict[tuple[Any, ...], jsonschema_rs.Validator] = {}
         if text is None or b'"pattern' in text:
             check_patterns(document)
-        # Only references can make a small schema large, or bring it back to itself.
-        needs_graph = text is None or b'Ref"' in text or b'"$ref"' in text
+        # Only references or sheer size can make a schema fan out, and only references bring it back to itself.
+        needs_graph = text is None or len(text) > _LARGE or b'Ref"' in text or b'"$ref"' in text
         self.recursive = needs_graph and examine(self.index).recursive
         root = self._compile(document)
         self.is_valid: Callable[[Any], bool] = self._guarded(root) if self.recursive else root.is_valid
