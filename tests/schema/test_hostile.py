@@ -218,6 +218,17 @@ def test_a_recursive_union_explains_a_deep_error_in_bounded_work() -> None:
     assert "$" + ".of" * 12 + ': expected object or integer, found "wrong"' in found.message
 
 
+def test_explaining_many_large_unions_ends() -> None:
+    schema = {"items": {"anyOf": [{"type": "object", "required": [f"k{number}"]} for number in range(9_000)]}}
+    found = violations(schema, [{"a": 1}] * 5_000)
+    assert 0 < len(found) < 100
+
+
+def test_a_large_tree_of_alternatives_is_counted_without_any_reference() -> None:
+    assert "multiply" in refusal({"items": {"allOf": [{"type": "integer"}] * 20_000}})
+    assert "multiply" in refusal({"patternProperties": {f"^p{number}": {"type": "null"} for number in range(20_000)}})
+
+
 def test_many_violations_of_a_large_value_do_not_copy_it() -> None:
     schema = {"required": [f"k{number}" for number in range(5_000)]}
     found = violations(schema, {"data": list(range(50_000))})

@@ -17,6 +17,7 @@ from slipform.schema.violations import pointer, shown
 
 _BACKTRACKING = FancyRegexOptions(backtrack_limit=100_000)  # about 3 ms for the worst pattern on the worst string
 _MAX_PARTS = 2_000
+_LARGE = 50_000
 _UNKNOWN_BEFORE = {
     4: frozenset({"contains", "propertyNames", "if", "dependentRequired", "dependentSchemas", "prefixItems"}),
     6: frozenset({"if", "dependentRequired", "dependentSchemas", "prefixItems"}),
@@ -64,8 +65,8 @@ class Compiled:
         self._parts: dict[tuple[Any, ...], jsonschema_rs.Validator] = {}
         if text is None or b'"pattern' in text:
             check_patterns(document)
-        # Only references can make a small schema large, or bring it back to itself.
-        needs_graph = text is None or b'Ref"' in text or b'"$ref"' in text
+        # Only references or sheer size can make a schema fan out, and only references bring it back to itself.
+        needs_graph = text is None or len(text) > _LARGE or b'Ref"' in text or b'"$ref"' in text
         self.recursive = needs_graph and examine(self.index).recursive
         root = self._compile(document)
         self.is_valid: Callable[[Any], bool] = self._guarded(root) if self.recursive else root.is_valid
@@ -95,7 +96,7 @@ class Compiled:
         """The verdict of one subschema."""
         if isinstance(place.node, bool):
             return place.node
-        if place == self.index.root:
+        if place is self.index.root:
             return self.is_valid(value)
         key = (place.document, place.path)
         return self._part(key, lambda: {"$ref": f"{place.document}#{_quoted(place.path)}"}).is_valid(value)
@@ -121,7 +122,7 @@ class Compiled:
 
     def first_error(self, place: Place, value: Any) -> tuple[str, str, tuple[str | int, ...]]:
         """Keyword, message and path of one error, as the validator tells it."""
-        schema = self.document if place == self.index.root else {"$ref": f"{place.document}#{_quoted(place.path)}"}
+        schema = self.document if place is self.index.root else {"$ref": f"{place.document}#{_quoted(place.path)}"}
         try:
             self._part(("first", place.document, place.path), lambda: schema).validate(value)
         except jsonschema_rs.ValidationError as error:

@@ -21,22 +21,57 @@ MAX_VIOLATIONS = 1_000
 """A list longer than this helps no one; the walk ends there."""
 _MAX_FRAMES = 150  # four Python frames each
 _SHOWN_CLOSEST = 3
+_MAX_WORK = 1_000_000
+_UNION_COST = 100
+"""To try an alternative costs about as much as this many verdicts."""
 
 Steps: TypeAlias = tuple[str | int, ...]
 Found: TypeAlias = Iterator[Violation]
 
 
 def explain(compiled: Compiled, value: Any) -> Found:
-    """Every violation of a value that is known not to fit."""
-    return _Walk(compiled, value, deep=True).at(compiled.index.root, value, ())
+    """Every violation of a value that is known not to fit, as far as a bounded amount of work finds them."""
+    any_found = False
+    try:
+        for found in _Walk(_Work(compiled), deep=True).at(compiled.index.root, value, ()):
+            any_found = True
+            yield found
+    except _SpentError:
+        if not any_found:
+            yield _violation(compiled.index.root, "", "schema", (), "does not fit; to say why would take too long")
+
+
+class _SpentError(Exception):
+    """The work allowed for one explanation is done."""
+
+
+class _Work:
+    """Verdicts on parts, counted: unions and patterns can ask for very many."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self.compiled = compiled
+        self.left = _MAX_WORK
+
+    def spend(self, units: int) -> None:
+        self.left -= units
+        if self.left < 0:
+            raise _SpentError
+
+    def fits(self, place: Place, value: Any) -> bool:
+        self.spend(1)
+        return self.compiled.fits(place, value)
+
+    def matches(self, pattern: str, name: str) -> bool:
+        self.spend(1)
+        return self.compiled.matches(pattern, name)
 
 
 class _Walk:
     """One walk over a value. With `deep` off, unions are reported but not looked into: enough to compare them."""
 
-    def __init__(self, compiled: Compiled, value: Any, *, deep: bool, frames: int = 0) -> None:
-        self.compiled = compiled
-        self.value = value
+    def __init__(self, work: _Work, *, deep: bool, frames: int = 0) -> None:
+        self.work = work
+        self.compiled = work.compiled
         self.deep = deep
         self.frames = frames
 
@@ -80,7 +115,7 @@ class _Walk:
 
     def into(self, place: Place, value: Any, steps: Steps) -> Found:
         """The violations under a subschema, if there are any."""
-        if not self.compiled.fits(place, value):
+        if not self.work.fits(place, value):
             yield from self.at(place, value, steps)
 
     def below(self, place: Place, *steps: str | int) -> Place:
@@ -94,7 +129,7 @@ class _Walk:
 
     def shallow(self, place: Place, value: Any, steps: Steps) -> list[Violation]:
         """What is wrong under one branch of a union, without opening the unions in it."""
-        walk = _Walk(self.compiled, self.value, deep=False, frames=self.frames)
+        walk = _Walk(self.work, deep=False, frames=self.frames)
         return _first(walk.at(place, value, steps), 20)
 
 
@@ -132,7 +167,8 @@ def _all_of(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -
 
 def _union(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
     branches = [walk.below(place, keyword, number) for number in range(len(place.node[keyword]))]
-    fitting = [number + 1 for number, branch in enumerate(branches) if walk.compiled.fits(branch, value)]
+    walk.work.spend(len(branches) * _UNION_COST)
+    fitting = [number + 1 for number, branch in enumerate(branches) if walk.work.fits(branch, value)]
     at = pointer([keyword])
     if len(fitting) > 1 and keyword == "oneOf":
         names = " and ".join(map(str, fitting[:5]))
@@ -189,13 +225,13 @@ def _leaves(violation: Violation) -> Iterator[Violation]:
 
 
 def _not(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
-    if walk.compiled.fits(walk.below(place, keyword), value):
+    if walk.work.fits(walk.below(place, keyword), value):
         message = f"found {shown(value)}, which the schema excludes"
         yield _violation(place, pointer([keyword]), keyword, steps, message, found=shown(value))
 
 
 def _condition(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
-    branch = "then" if walk.compiled.fits(walk.below(place, keyword), value) else "else"
+    branch = "then" if walk.work.fits(walk.below(place, keyword), value) else "else"
     if branch in place.node:
         yield from walk.into(walk.below(place, branch), value, steps)
 
@@ -237,7 +273,7 @@ def _pattern_properties(walk: _Walk, place: Place, value: Any, steps: Steps, key
     if isinstance(value, Mapping):
         for pattern in place.node[keyword]:
             for name in value:
-                if walk.compiled.matches(pattern, name):
+                if walk.work.matches(pattern, name):
                     yield from walk.into(walk.below(place, keyword, pattern), value[name], (*steps, name))
 
 
@@ -248,7 +284,7 @@ def _additional_properties(walk: _Walk, place: Place, value: Any, steps: Steps, 
     patterns = list(place.node.get("patternProperties") or {})
     rule = walk.below(place, keyword)
     for name in value:
-        if name in known or any(walk.compiled.matches(pattern, name) for pattern in patterns):
+        if name in known or any(walk.work.matches(pattern, name) for pattern in patterns):
             continue
         if rule.node is False:
             allowed = f"; the keys are {wording.alternatives(list(known))}" if known else ""
@@ -292,7 +328,7 @@ def _contains(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str)
     if not isinstance(value, (list, tuple)):
         return
     rule = walk.below(place, keyword)
-    count = sum(walk.compiled.fits(rule, item) for item in value)
+    count = sum(walk.work.fits(rule, item) for item in value)
     least, most = place.node.get("minContains", 1), place.node.get("maxContains")
     if walk.compiled.counts_contains and most is not None and count > most:
         words, at = f"at most {most}", "maxContains"

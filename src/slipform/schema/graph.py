@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote, urldefrag, urljoin
 
 from slipform.errors import SchemaError
@@ -18,11 +18,15 @@ ROOT = "http://slipform.invalid/schema"
 IN_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
 IN_PLACE = ("not", "if", "then", "else")
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_APPLICATORS = frozenset({
+    *IN_PLACE_LISTS, *IN_PLACE, *REFERENCES, "dependentSchemas", "dependencies", "properties", "patternProperties",
+    "additionalProperties", "unevaluatedProperties", "propertyNames", "prefixItems", "items", "additionalItems",
+    "contains", "unevaluatedItems",
+})  # fmt: skip
 _DATA = frozenset({"const", "enum", "default", "examples", "example"})
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """One subschema: where it stands, in which document and under which base URI."""
 
     node: Any
@@ -43,6 +47,7 @@ class Index:
         self._identified: dict[str, Place] = {}
         self._dynamic: dict[str, list[Place]] = {}
         self._places: dict[int, Place] = {}
+        self._resolved: dict[tuple[str, str], Place | None] = {}
         own = document.get(self._id)
         address = urldefrag(_join(ROOT, own))[0] if isinstance(own, str) else ROOT
         self.root = self._add(document, address)
@@ -89,6 +94,12 @@ class Index:
 
     def resolve(self, reference: str, base: str) -> Place | None:
         """Where a reference leads, or None when no known document holds it."""
+        key = (reference, base)
+        if key not in self._resolved:
+            self._resolved[key] = self._resolve(reference, base)
+        return self._resolved[key]
+
+    def _resolve(self, reference: str, base: str) -> Place | None:
         target, fragment = urldefrag(_join(base, reference))
         fragment = unquote(fragment)
         if fragment and not fragment.startswith("/"):
@@ -113,27 +124,25 @@ class Index:
             base = self.base_of(node, base)
         return Place(node, place.document, path, base)
 
-    def references(self, place: Place) -> Iterator[Place]:
-        """Where the references of one subschema may lead."""
-        for keyword in REFERENCES:
-            reference = place.node.get(keyword)
-            if not isinstance(reference, str):
-                continue
-            # A fragment may be meant for the whole document where an `$id` is not to be taken for one.
-            target = self.resolve(reference, place.base) or self.resolve(reference, place.document)
-            if target is not None:
-                yield target
-            if keyword != "$ref":
-                yield from self._dynamic.get(urldefrag(reference)[1], ())
+    def references(self, place: Place, keyword: str) -> Iterator[Place]:
+        """Where a reference of a subschema may lead."""
+        reference = place.node[keyword]
+        if not isinstance(reference, str):
+            return
+        # A fragment may be meant for the whole document where an `$id` is not to be taken for one.
+        target = self.resolve(reference, place.base) or self.resolve(reference, place.document)
+        if target is not None:
+            yield target
+        if keyword != "$ref":
+            yield from self._dynamic.get(urldefrag(reference)[1], ())
 
     def below(self, place: Place, *steps: str | int) -> Place:
         """The subschema some steps down."""
         node = place.node
-        base = place.base
         for step in steps:
             node = node[step]
-            base = self.base_of(node, base)
-        return Place(node, place.document, place.path + pointer(steps), base)
+        known = self._places.get(id(node)) if isinstance(node, dict) else None
+        return known or Place(node, place.document, place.path + pointer(steps), place.base)
 
 
 def _join(base: str, reference: str) -> str:
@@ -160,11 +169,11 @@ def examine(index: Index) -> Shape:
     """
     graph = _Graph(index)
     graph.walk(index.root)
-    expansion = graph.weight[id(index.root.node)] if isinstance(index.root.node, dict) else 1
+    expansion = graph.weight.get(id(index.root.node), 1)
     if expansion > MAX_EXPANSION:
         raise SchemaError(
-            f"The references of this schema multiply to over {MAX_EXPANSION:,} checks of one place in a value",
-            hint="Reference each definition once instead of in every branch.",
+            f"The branches of this schema multiply to over {MAX_EXPANSION:,} checks of one place in a value",
+            hint="Use fewer alternatives, and reference each definition once instead of in every branch.",
         )
     return Shape(graph.recursive, expansion)
 
@@ -180,6 +189,8 @@ class _Graph:
         self._low: dict[int, int] = {}
         self._open: list[Place] = []
         self._is_open: set[int] = set()
+        self._here: dict[int, list[Place]] = {}
+        self._below: dict[int, list[Parts]] = {}
 
     def walk(self, root: Place) -> None:
         if not isinstance(root.node, dict):
@@ -196,8 +207,8 @@ class _Graph:
                     self._low[parent] = min(self._low[parent], self._low[key])
                 if self._low[key] == self._order[key]:
                     self._close(key)
-            elif not isinstance(child.node, dict):
-                continue
+            elif not isinstance(child.node, dict) or _APPLICATORS.isdisjoint(child.node):
+                continue  # a leaf weighs one, as does all that is not known
             elif id(child.node) not in self._order:
                 calls.append((child, self._enter(child)))
             elif id(child.node) in self._is_open:
@@ -208,8 +219,11 @@ class _Graph:
         self._order[key] = self._low[key] = len(self._order)
         self._open.append(place)
         self._is_open.add(key)
-        below = (sub for alone, shared in children(self.index, place) for sub in (*alone, *shared))
-        return iter([*in_place(self.index, place), *below])
+        self._here[key], self._below[key] = edges(self.index, place)
+        return iter(self._neighbours(key))
+
+    def _neighbours(self, key: int) -> list[Place]:
+        return [*self._here[key], *(sub for alone, shared in self._below[key] for sub in (*alone, *shared))]
 
     def _close(self, key: int) -> None:
         members: list[Place] = []
@@ -219,93 +233,89 @@ class _Graph:
             members.append(place)
             if id(place.node) == key:
                 break
-        inside = {id(place.node) for place in members}
-        if len(members) > 1 or self._refers_to_itself(members[0]):
+        if len(members) > 1 or any(id(sub.node) == key for sub in self._neighbours(key)):
             self.recursive = True
-            _refuse_loops(self.index, members, inside)
-        weights = {id(place.node): self._weigh(place) for place in members}
-        self.weight.update(weights)
+            self._refuse_loops(members)
+        self.weight.update({id(place.node): self._weigh(id(place.node)) for place in members})
 
-    def _refers_to_itself(self, place: Place) -> bool:
-        below = (sub for alone, shared in children(self.index, place) for sub in (*alone, *shared))
-        return any(sub.node is place.node for sub in (*in_place(self.index, place), *below))
-
-    def _weigh(self, place: Place) -> int:
+    def _weigh(self, key: int) -> int:
         """Visits of one place in a value: in-place branches add up, of the children only the heaviest counts.
 
         What recurses counts once: the validator remembers its verdict on recursive references.
         """
-        total = 1 + sum(map(self._known, in_place(self.index, place)))
+        total = 1 + sum(map(self._known, self._here[key]))
         parts = (
             max(map(self._known, alone), default=0) + sum(map(self._known, shared))
-            for alone, shared in children(self.index, place)
+            for alone, shared in self._below[key]
         )
         return min(total + max(parts, default=0), MAX_EXPANSION + 1)
 
     def _known(self, place: Place) -> int:
         return self.weight.get(id(place.node), 1)
 
-
-def _refuse_loops(index: Index, members: list[Place], inside: set[int]) -> None:
-    """A loop of references that never goes into the value means nothing, and could cost anything."""
-    edges = {id(p.node): [id(s.node) for s in in_place(index, p) if id(s.node) in inside] for p in members}
-    left = dict.fromkeys(edges, 0)
-    for targets in edges.values():
-        for target in targets:
-            left[target] += 1
-    ready = [node for node, count in left.items() if not count]
-    done = 0
-    while ready:
-        done += 1
-        for target in edges[ready.pop()]:
-            left[target] -= 1
-            if not left[target]:
-                ready.append(target)
-    if done < len(edges):
-        place = next(place for place in members if left[id(place.node)])
-        raise SchemaError(
-            "A reference leads back to itself without going into the value, so it says nothing",
-            where=f"#{place.path}",
-            hint="Put the recursion under `properties` or `items`.",
-        )
-
-
-def in_place(index: Index, place: Place) -> Iterator[Place]:
-    """The subschemas applied to the same value."""
-    node = place.node
-    for keyword in IN_PLACE_LISTS:
-        if isinstance(branches := node.get(keyword), list):
-            yield from (index.below(place, keyword, number) for number in range(len(branches)))
-    for keyword in IN_PLACE:
-        if keyword in node:
-            yield index.below(place, keyword)
-    for keyword in ("dependentSchemas", "dependencies"):
-        if isinstance(keyed := node.get(keyword), dict):
-            yield from (index.below(place, keyword, name) for name, sub in keyed.items() if isinstance(sub, dict))
-    yield from index.references(place)
+    def _refuse_loops(self, members: list[Place]) -> None:
+        """A loop of references that never goes into the value means nothing, and could cost anything."""
+        inside = {id(place.node) for place in members}
+        edges = {key: [id(sub.node) for sub in self._here[key] if id(sub.node) in inside] for key in inside}
+        left = dict.fromkeys(edges, 0)
+        for targets in edges.values():
+            for target in targets:
+                left[target] += 1
+        ready = [node for node, count in left.items() if not count]
+        done = 0
+        while ready:
+            done += 1
+            for target in edges[ready.pop()]:
+                left[target] -= 1
+                if not left[target]:
+                    ready.append(target)
+        if done < len(edges):
+            place = next(place for place in members if left[id(place.node)])
+            raise SchemaError(
+                "A reference leads back to itself without going into the value, so it says nothing",
+                where=f"#{place.path}",
+                hint="Put the recursion under `properties` or `items`.",
+            )
 
 
-def children(index: Index, place: Place) -> Iterator[tuple[list[Place], list[Place]]]:
-    """The subschemas applied to parts of the value: of the first list one meets a part, of the second perhaps all."""
-    node = place.node
-    alone = _keyed(index, place, "properties") + _single(index, place, "additionalProperties")
-    shared = _keyed(index, place, "patternProperties") + _single(index, place, "unevaluatedProperties")
-    yield alone, shared
-    yield _single(index, place, "propertyNames"), []
-    listed = [
-        index.below(place, keyword, number)
-        for keyword in ("prefixItems", "items")
-        if isinstance(node.get(keyword), list)
-        for number in range(len(node[keyword]))
-    ]
-    alone = listed + _single(index, place, "items") + _single(index, place, "additionalItems")
-    yield alone, _single(index, place, "contains") + _single(index, place, "unevaluatedItems")
+Parts: TypeAlias = tuple[list[Place], list[Place]]
+"""Subschemas for parts of a value: of the first list one meets a part, of the second perhaps all do."""
+
+_MEMBER, _MEMBERS, _NAME, _ITEM, _ITEMS = range(5)
+_PARTS = {
+    "properties": _MEMBER,
+    "additionalProperties": _MEMBER,
+    "patternProperties": _MEMBERS,
+    "unevaluatedProperties": _MEMBERS,
+    "propertyNames": _NAME,
+    "prefixItems": _ITEM,
+    "items": _ITEM,
+    "additionalItems": _ITEM,
+    "contains": _ITEMS,
+    "unevaluatedItems": _ITEMS,
+}
+_KEYED = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
 
 
-def _single(index: Index, place: Place, keyword: str) -> list[Place]:
-    return [index.below(place, keyword)] if isinstance(place.node.get(keyword), dict) else []
+def edges(index: Index, place: Place) -> tuple[list[Place], list[Parts]]:
+    """The subschemas applied to the same value, and those applied to its parts."""
+    here: list[Place] = []
+    groups: list[list[Place]] = [[], [], [], [], []]
+    for keyword, value in place.node.items():
+        if keyword in _PARTS:
+            groups[_PARTS[keyword]].extend(_subschemas(index, place, keyword, value))
+        elif keyword in REFERENCES:
+            here.extend(index.references(place, keyword))
+        elif keyword in _APPLICATORS:
+            here.extend(_subschemas(index, place, keyword, value))
+    parts = [(groups[_MEMBER], groups[_MEMBERS]), (groups[_NAME], []), (groups[_ITEM], groups[_ITEMS])]
+    return here, [pair for pair in parts if pair[0] or pair[1]]
 
 
-def _keyed(index: Index, place: Place, keyword: str) -> list[Place]:
-    keyed = place.node.get(keyword)
-    return [index.below(place, keyword, name) for name in keyed] if isinstance(keyed, dict) else []
+def _subschemas(index: Index, place: Place, keyword: str, value: Any) -> Iterator[Place]:
+    if isinstance(value, list):
+        yield from (index.below(place, keyword, number) for number in range(len(value)))
+    elif keyword in _KEYED and isinstance(value, dict):
+        yield from (index.below(place, keyword, name) for name, sub in value.items() if isinstance(sub, dict))
+    elif isinstance(value, dict):
+        yield index.below(place, keyword)

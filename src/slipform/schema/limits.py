@@ -140,6 +140,15 @@ def _key_trouble(key: Any) -> str | None:
     return _trouble(key)
 
 
+def is_plain(value: Any) -> bool:
+    """Whether a value is quickly seen to be JSON of ordinary depth; when not, `not_json` says what it is."""
+    try:
+        text = orjson.dumps(value, option=_STRICT)
+    except TypeError:
+        return False
+    return b"null" not in text  # orjson writes NaN as null
+
+
 def too_deep(value: Any) -> bool:
     """Whether a value nests so deeply that the validator's stack would be at risk; quick for ordinary values."""
     try:

@@ -10,8 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
 from slipform.errors import ConfigError, RequestError, SchemaError
 from slipform.schema.limits import MAX_SCHEMA_BYTES
 from slipform.schema.python_types import Schema
@@ -98,7 +96,7 @@ def _from_file(path: Path) -> Schema[Any]:
             raise ConfigError(f"This schema's file is over {2 * MAX_SCHEMA_BYTES:,} bytes long", where=str(path))
         text = path.read_text("utf-8")
         document = json.loads(text) if path.suffix.lower() == ".json" else _from_yaml(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         said = " ".join(str(error).split())[:300]
         raise ConfigError(f"This schema cannot be read: {said}", where=str(path), hint="Correct the file.") from error
     try:
@@ -109,7 +107,12 @@ def _from_file(path: Path) -> Schema[Any]:
 
 def _from_yaml(text: str) -> Any:
     """YAML's aliases let a few lines stand for gigabytes; such a document is refused before it is unfolded."""
-    document = yaml.safe_load(text)
+    import yaml  # only those who keep schemas as YAML pay for it
+
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
     count = 0
     stack: list[Any] = [document]
     while stack:

@@ -11,7 +11,7 @@ from typing import Any
 
 from slipform.schema.compiled import Compiled, Formats
 from slipform.schema.explain import MAX_VIOLATIONS, explain
-from slipform.schema.limits import canonical_text, not_json, plain_copy
+from slipform.schema.limits import canonical_text, is_plain, not_json, plain_copy
 from slipform.schema.violations import Violation, shown
 
 __all__ = ["Violation", "compile_schema", "find_violations", "fingerprint", "prepare", "violations"]
@@ -70,9 +70,10 @@ def find_violations(compiled: Compiled, value: Any) -> list[Violation]:
     try:
         if compiled.is_valid(value):
             return []
+        plain = is_plain(value)
     except ValueError:  # a value that is no JSON; which one is found below
-        pass
-    if strange := list(islice(not_json(value), MAX_VIOLATIONS)):
+        plain = False
+    if not plain and (strange := list(islice(not_json(value), MAX_VIOLATIONS))):
         return strange
     try:
         return list(islice(explain(compiled, value), MAX_VIOLATIONS))
