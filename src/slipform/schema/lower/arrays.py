@@ -101,9 +101,7 @@ def _uniform(prefix: list[Out], rest: Out | None) -> bool:
     )
 
 
-def _as_object(
-    emitter: Emitter, shape: Shape, view: ArrayView, prefix: list[Out], rest: Out | None, least: int
-) -> Out:
+def _as_object(emitter: Emitter, shape: Shape, view: ArrayView, prefix: list[Out], rest: Out | None, least: int) -> Out:
     """A tuple as an object with one property per place."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     emitter.report.add(f"{pointer}/prefixItems", "prefixItems", None, "encoded")

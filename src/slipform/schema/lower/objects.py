@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slipform.schema.lower.alternatives import box, closed_object, nullable_scalar, union
-from slipform.schema.lower.plan import SAME, TEXT, Field, Mode, Out, Pairs, Plan, Record, Same, Text
+from slipform.schema.lower.plan import SAME, TEXT, Field, Mode, Out, Pairs, Record, Text
 from slipform.schema.lower.shape import Shape
 from slipform.schema.lower.source import Part
 from slipform.schema.lower.views import ObjectView, object_view
@@ -175,7 +175,9 @@ def _other_values(emitter: Emitter, view: ObjectView) -> Out | None:
     """What keys that are not listed may hold."""
     if view.openness == "true":
         return emitter.free((), "the value of that key")
-    outs = [(f"value_{index + 1}", emitter.emit(parts, optional=True)) for index, parts in enumerate(view.patterns.values())]
+    outs = [
+        (f"value_{index + 1}", emitter.emit(parts, optional=True)) for index, parts in enumerate(view.patterns.values())
+    ]
     if view.openness == "schema":
         outs.append(("value", emitter.emit(view.additional, optional=True)))
     found = [(name, out) for name, out in outs if out is not None]

@@ -43,7 +43,14 @@ _TIGHTEST = {
     "maximum": min, "exclusiveMaximum": min, "maxLength": min, "maxItems": min,
 }  # fmt: skip
 _BOUNDING = frozenset({*_TIGHTEST, *LOCAL_WORDS, "pattern", "format", "multipleOf"})
-_SINCE = {"const": 6, "contains": 6, "propertyNames": 6, "if": 7, "unevaluatedProperties": 2019, "unevaluatedItems": 2019}
+_SINCE = {
+    "const": 6,
+    "contains": 6,
+    "propertyNames": 6,
+    "if": 7,
+    "unevaluatedProperties": 2019,
+    "unevaluatedItems": 2019,
+}
 _NOTES = frozenset({"title", "description", "default"})
 _MAX_PARTS = 2_000
 

@@ -175,9 +175,7 @@ def _walk(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, 
             yield pointer, base, value
             own = value.get("$id")
             inner = urljoin(base, own) if isinstance(own, str) else base
-            for key in reversed(value):
-                if key not in _DATA:
-                    stack.append((f"{pointer}/{escape(key)}", inner, value[key]))
+            stack += [(f"{pointer}/{escape(key)}", inner, value[key]) for key in reversed(value) if key not in _DATA]
         elif isinstance(value, list):
             stack.extend((f"{pointer}/{index}", base, item) for index, item in enumerate(value))
 

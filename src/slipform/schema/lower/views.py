@@ -181,13 +181,8 @@ def array_view(source: Source, parts: tuple[Part, ...]) -> ArrayView:
         rows.append((prefix, None if said is None else source.child(part, word)))
     length = max((len(prefix) for prefix, _ in rows), default=0)
     for place in range(length):
-        view.prefix.append(
-            [
-                prefix[place] if place < len(prefix) else rest
-                for prefix, rest in rows
-                if place < len(prefix) or rest is not None
-            ]  # type: ignore[misc]
-        )
+        at = [prefix[place] if place < len(prefix) else rest for prefix, rest in rows]
+        view.prefix.append([part for part in at if part is not None])
     view.rest = [rest for _, rest in rows if rest is not None]
     return view
 
