@@ -23,7 +23,8 @@ def emit_array(emitter: Emitter, shape: Shape) -> Out | None:
     view = array_view(emitter.source, shape.parts)
     least = shape.bounds["minItems"].value if "minItems" in shape.bounds else 0
     prefix: list[Out] = []
-    shut = view.openness == "closed"
+    most = shape.bounds["maxItems"].value if "maxItems" in shape.bounds else None
+    shut = view.openness == "closed" or (most is not None and most <= len(view.prefix))
     for parts in view.prefix:
         out = emitter.emit(parts, optional=len(prefix) >= least)
         if out is None:

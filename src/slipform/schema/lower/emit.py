@@ -166,7 +166,17 @@ class Emitter:
             self.report.add(_pointer(parts), "$ref", None, "encoded" if self.dialect.free == "json" else "approximated")
             return self.free(parts, f"of the same form as the {self._name(entry)} that holds it")
         entry.named = True
+        if self._surely_object(parts):
+            entry.kinds = frozenset({"object"})
         return self._reference(entry, note)
+
+    def _surely_object(self, parts: tuple[Part, ...]) -> bool:
+        """Whether what is still being lowered can only come out as an object with properties."""
+        shape = self.shape(parts)
+        if shape.types != {"object"} or len(shape.parts) != 1:
+            return False
+        named, required = shape.parts[0].get("properties"), shape.parts[0].get("required")
+        return isinstance(named, dict) and isinstance(required, list) and any(name in named for name in required)
 
     def _reference(self, entry: Entry, note: str | None) -> Out:
         pointer = {"$ref": DEFS + self._name(entry)}

@@ -121,7 +121,7 @@ def spell_absence(emitter: Emitter, out: Out, mode: Mode) -> dict[str, Any]:
             return scalar.schema
     if mode == "null" and "null" in out.kinds and schema.get("type") is not None:
         return schema
-    head = {"description": schema["description"]} if "description" in schema else {}
+    head = {word: schema.pop(word) for word in ("title", "description") if word in schema}
     return {**head, "anyOf": [schema, other]}
 
 

@@ -35,6 +35,7 @@ LOCAL_WORDS = (
 """Keywords that no vendor's dialect has a place for."""
 
 _REFS = ("$ref", "$dynamicRef", "$recursiveRef")
+_LINKS = frozenset({*_REFS, "allOf"})
 _WORDS = OBJECT_WORDS | ARRAY_WORDS | STRING_WORDS | NUMBER_WORDS | {"type", "enum", "const", "not", "if", *GROUPS}
 CONSTRAINING = _WORDS | {"allOf", "$dynamicRef", "$recursiveRef"}
 """Keywords beside which a $ref is not alone."""
@@ -97,10 +98,13 @@ def flatten(source: Source, starts: Iterable[Part]) -> tuple[tuple[Part, ...], l
 
     A part is met once, so loops end and doubling references cost nothing.
     """
+    begin = list(starts)
+    if len(begin) == 1 and not isinstance(begin[0].schema, bool) and _LINKS.isdisjoint(begin[0].schema):
+        return (tuple(begin) if words(begin[0]) else ()), begin, False
     seen: dict[Part, None] = {}
     found: list[Part] = []
     never = False
-    stack = [(part, False) for part in reversed(list(starts))]
+    stack = [(part, False) for part in reversed(begin)]
     while stack:
         part, ready = stack.pop()
         if ready:
