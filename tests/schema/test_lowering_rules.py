@@ -248,3 +248,38 @@ def test_a_bad_schema_is_an_error_that_names_the_place() -> None:
         lower({"type": "object", "properties": {"a": 3}}, "openai")
     with pytest.raises(SchemaError, match="cannot be written as JSON"):
         lower({"enum": [object()]}, "openai")
+
+
+def test_unevaluated_keys_are_those_no_subschema_speaks_of() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}},
+        "allOf": [{"properties": {"b": {"type": "integer"}}}],
+        "if": {"required": ["a"]},
+        "then": {"properties": {"c": {"type": "boolean"}}},
+        "unevaluatedProperties": False,
+    }
+    lowered = both_ways(schema, "openai", {}, {"a": "x", "b": 1, "c": True})
+    assert not any(loss.action == "closed" for loss in lowered.report)
+    pair = {"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "unevaluatedItems": False}
+    lowered = both_ways(closed({"p": pair}, "p"), "openai", {"p": []}, {"p": ["a", 1]})
+    assert not any(loss.action == "closed" for loss in lowered.report)
+
+
+def test_a_draft_4_id_moves_the_base_of_the_references_under_it() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "id": "http://example.com/root.json",
+        **closed({"a": {"$ref": "item.json#/definitions/n"}, "b": {"$ref": "#/definitions/n"}}, "a", "b"),
+        "definitions": {
+            "n": {"type": "string"},
+            "item": {"id": "item.json", "definitions": {"n": {"type": "integer"}}},
+        },
+    }
+    both_ways(schema, "openai", {"a": 1, "b": "x"})
+
+
+def test_a_reference_to_the_meta_schema_is_any_value_and_reported() -> None:
+    schema = closed({"s": {"$ref": "http://json-schema.org/draft-07/schema#"}}, "s")
+    lowered = both_ways(schema, "openai", {"s": {"type": "string"}})
+    assert ("/properties/s/$ref", "$ref", "approximated") in actions(lowered)

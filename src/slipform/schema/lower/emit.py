@@ -101,7 +101,7 @@ class Emitter:
         if entry is not None and not entry.done:
             return self._again(entry, parts, note)
         if self.depth > MAX_DEPTH:
-            self.report.add(_pointer(parts), "", None, "approximated")
+            self.report.add(_pointer(parts), "type", None, "approximated")
             return self.free(parts, "the rest is nested too deeply to be spelled out")
         shared = entry is not None and entry.out is not None and not entry.kinds.isdisjoint(_COMPOSITE)
         refers = self.dialect.refs != "none" and (via is not None or shared)
@@ -133,6 +133,7 @@ class Emitter:
                 break
             target = self.source.resolve(part, schema["$ref"])
             if target is None:
+                self.report.add(f"{part.pointer}/$ref", "$ref", schema["$ref"], "approximated")
                 break
             if isinstance(schema.get("description"), str):
                 note = note or schema["description"]
@@ -234,7 +235,7 @@ class Emitter:
             schema = describe(self, {}, shape, notes)
             return Out(schema, SAME, ANY, free=True)
         if why is None:
-            self.report.add(_pointer(parts), "", None, "encoded")
+            self.report.add(_pointer(parts), "type", None, "encoded")
         schema = describe(self, {"type": "string"}, shape, ["any JSON value, written as JSON text", *notes])
         return Out(schema, TEXT, frozenset({"string"}), free=True)
 

@@ -121,7 +121,8 @@ def spell_absence(emitter: Emitter, out: Out, mode: Mode) -> dict[str, Any]:
             return scalar.schema
     if mode == "null" and "null" in out.kinds and schema.get("type") is not None:
         return schema
-    head = {word: schema.pop(word) for word in ("title", "description") if word in schema}
+    notes: tuple[str, ...] = ("title", "description")
+    head = {word: schema.pop(word) for word in notes if word in schema}
     return {**head, "anyOf": [schema, other]}
 
 
@@ -217,14 +218,15 @@ def _open(emitter: Emitter, shape: Shape, view: ObjectView, draft: _Draft) -> Ou
     for part in view.names:
         emitter.report.add(part.pointer, "propertyNames", part.schema, "dropped")
         notes.append("keys are restricted")
-    if view.patterns and emitter.dialect.pattern_keys:
+    native = emitter.dialect.pattern_keys and len(view.patterns) == 1
+    if native:
         _native_patterns(emitter, view, schema)
     elif view.patterns:
         for parts in view.patterns.values():
             where = parts[0].pointer.rpartition("/")[0]
             emitter.report.add(where, "patternProperties", None, "approximated")
         notes.append(f"other keys match one of {', '.join(view.patterns)}"[:300])
-    spread = bool(view.patterns) and not emitter.dialect.pattern_keys
+    spread = bool(view.patterns) and not native
     if view.openness == "schema" or (spread and view.openness == "closed"):
         value = _other_values(emitter, view)
         schema["additionalProperties"] = False if value is None else value.schema

@@ -30,7 +30,7 @@ NUMBER_WORDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMa
 GROUPS = ("anyOf", "oneOf")
 LOCAL_WORDS = (
     "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "contains", "uniqueItems",
-    "minProperties", "maxProperties", "unevaluatedItems",
+    "minProperties", "maxProperties",
 )  # fmt: skip
 """Keywords that no vendor's dialect has a place for."""
 
@@ -245,7 +245,7 @@ def _bounds(source: Source, shape: Shape, part: Part) -> None:
             shape.local.append(bound)
     for keyword in LOCAL_WORDS:
         value = part.get(keyword) if keyword in said else None
-        if value is not None and value is not False and knows(source, keyword):
+        if value is not None and (keyword, value) != ("uniqueItems", False) and knows(source, keyword):
             shape.local.append(Bound(keyword, value, f"{part.pointer}/{escape(keyword)}"))
 
 
