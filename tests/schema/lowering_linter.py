@@ -6,19 +6,36 @@ from collections.abc import Iterator
 from typing import Any
 
 NOTES = {"title", "description"}
-OPENAI = NOTES | {
-    "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "$ref", "$defs",
-    "definitions", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
-    "minItems", "maxItems", "minLength", "maxLength",
+TAKEN = {
+    "openai": NOTES | {
+        "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "$ref", "$defs",
+        "definitions", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+        "minItems", "maxItems", "minLength", "maxLength",
+    },
+    "anthropic": NOTES | {
+        "type", "properties", "required", "additionalProperties", "items", "minItems", "enum", "const", "anyOf",
+        "allOf", "$ref", "$defs", "format", "pattern",
+    },
+    "gemini": NOTES | {
+        "$id", "$defs", "$ref", "$anchor", "type", "format", "enum", "items", "prefixItems", "minItems", "maxItems",
+        "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties", "required", "propertyOrdering",
+    },
 }  # fmt: skip
-ANTHROPIC = NOTES | {
-    "type", "properties", "required", "additionalProperties", "items", "minItems", "enum", "const", "anyOf", "allOf",
-    "$ref", "$defs", "format", "pattern",
+"""The keywords that each vendor's documentation lists as supported."""
+REFUSED = {
+    "openai": {
+        "allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies",
+        "patternProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames", "minProperties",
+        "maxProperties", "contains", "minContains", "maxContains", "uniqueItems", "default", "prefixItems",
+    },
+    "anthropic": {
+        "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "minimum",
+        "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "maxItems",
+        "uniqueItems", "contains", "minContains", "maxContains", "prefixItems", "patternProperties", "propertyNames",
+        "minProperties", "maxProperties", "unevaluatedProperties",
+    },
 }  # fmt: skip
-GEMINI = NOTES | {
-    "$id", "$defs", "$ref", "$anchor", "type", "format", "enum", "items", "prefixItems", "minItems", "maxItems",
-    "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties", "required", "propertyOrdering",
-}  # fmt: skip
+"""The keywords that the vendor answers with an error; it takes no notice of others."""
 OPENAI_FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
 ANTHROPIC_FORMATS = OPENAI_FORMATS | {"uri"}
 TYPES = {"string", "number", "integer", "boolean", "null", "array", "object"}
@@ -28,6 +45,12 @@ LOOKAROUND = ("(?=", "(?!", "(?<=", "(?<!")
 def lint(schema: Any, dialect: str) -> list[str]:
     """The breaches of a dialect's rules in a schema; none means that the vendor takes it."""
     return {"openai": lint_openai, "anthropic": lint_anthropic, "gemini": lint_gemini}[dialect](schema)
+
+
+def strays(schema: Any, dialect: str) -> list[str]:
+    """Keywords in a schema that the vendor does not list as supported, refused or not."""
+    found = ((path, node) for path, node in nodes(schema) if isinstance(node, dict))
+    return [f"{path}: {word}" for path, node in found for word in node if word not in TAKEN[dialect]]
 
 
 def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -53,7 +76,7 @@ def types_of(node: dict[str, Any]) -> list[Any]:
     return said if isinstance(said, list) else [said]
 
 
-def common(schema: Any, allowed: set[str], formats: set[str] | None) -> Iterator[str]:
+def common(schema: Any, dialect: str, formats: set[str] | None) -> Iterator[str]:
     """What the three have in common: known keywords, known types, references that lead somewhere."""
     targets = {"#"} if isinstance(schema, dict) else set()
     for word in ("$defs", "definitions"):
@@ -62,8 +85,9 @@ def common(schema: Any, allowed: set[str], formats: set[str] | None) -> Iterator
         if not isinstance(node, dict):
             yield f"{path}: a boolean schema"
             continue
-        for word in node.keys() - allowed:
-            yield f"{path}: {word} is not taken"
+        for word in node:
+            if word in REFUSED.get(dialect, ()) or (dialect not in REFUSED and word not in TAKEN[dialect]):
+                yield f"{path}: {word} is not taken"
         if "type" in node and not set(types_of(node)) <= TYPES:
             yield f"{path}: type {node['type']!r}"
         if "$ref" in node and node["$ref"] not in targets:
@@ -121,7 +145,7 @@ def depth(schema: Any) -> int:
 
 
 def lint_openai(schema: dict[str, Any]) -> list[str]:
-    found = list(common(schema, OPENAI, OPENAI_FORMATS))
+    found = list(common(schema, "openai", OPENAI_FORMATS))
     if schema.get("type") != "object" or "anyOf" in schema or "$ref" in schema:
         found.append("the root is not an object")
     found += objects_are_closed(schema, all_required=True)
@@ -140,14 +164,18 @@ def lint_openai(schema: dict[str, Any]) -> list[str]:
             chars += size + sum(map(len, node.get("properties", {}))) + len(str(node.get("const", "")))
             if len(listed) > 250 and size > 15_000:
                 found.append(f"{name}: an enum of {size} characters")
-    for count, most, what in ((properties, 5_000, "properties"), (enum_values, 1_000, "enum values"), (chars, 120_000, "chars")):
+    for count, most, what in (
+        (properties, 5_000, "properties"),
+        (enum_values, 1_000, "enum values"),
+        (chars, 120_000, "chars"),
+    ):
         if count > most:
             found.append(f"{count} {what}, at most {most}")
     return found
 
 
 def lint_anthropic(schema: dict[str, Any]) -> list[str]:
-    found = list(common(schema, ANTHROPIC, ANTHROPIC_FORMATS))
+    found = list(common(schema, "anthropic", ANTHROPIC_FORMATS))
     if schema.get("type") != "object":
         found.append("the root is not an object")
     found += objects_are_closed(schema, all_required=False)
@@ -171,7 +199,7 @@ def lint_anthropic(schema: dict[str, Any]) -> list[str]:
 
 
 def lint_gemini(schema: dict[str, Any]) -> list[str]:
-    found = [breach for breach in common(schema, GEMINI, None)]
+    found = list(common(schema, "gemini", None))
     for path, node in nodes(schema):
         if not isinstance(node, dict):
             continue

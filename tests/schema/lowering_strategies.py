@@ -34,6 +34,7 @@ _NUMBERS = st.fixed_dictionaries(
         "default": st.just(0),
     },
 )
+_LISTED = ["string", "null", "integer", "object"]
 _LEAVES = st.one_of(
     _STRINGS,
     _NUMBERS,
@@ -42,7 +43,9 @@ _LEAVES = st.one_of(
     st.just({"type": "object"}),
     st.just({"type": "array"}),
     st.just({}),
-    st.fixed_dictionaries({"type": st.lists(st.sampled_from(["string", "null", "integer", "object"]), min_size=1, unique=True)}),
+    st.fixed_dictionaries(
+        {"type": st.lists(st.sampled_from(["string", "null", "integer", "object"]), min_size=1, unique=True)}
+    ),
     st.fixed_dictionaries({"enum": st.lists(JSON, min_size=1, max_size=4)}),
     st.fixed_dictionaries({"const": JSON}),
     st.sampled_from([{"$ref": "#/$defs/one"}, {"$ref": "#/$defs/two"}, {"$ref": "#/$defs/one", "description": "here"}]),
@@ -79,15 +82,17 @@ def _arrays(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 def _compound(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     branches = st.lists(inner, min_size=1, max_size=3)
+    objects = _objects(inner)
+    some = st.lists(objects, min_size=1, max_size=2)
     return st.one_of(
-        _objects(inner),
-        _objects(inner),
+        objects,
+        objects,
         _arrays(inner),
         st.fixed_dictionaries({"anyOf": branches}),
         st.fixed_dictionaries({"oneOf": branches}),
         st.fixed_dictionaries({"allOf": st.lists(inner, min_size=1, max_size=2)}),
-        st.builds(lambda base, branches: {**base, "anyOf": branches}, _objects(inner), st.lists(_objects(inner), min_size=1, max_size=2)),
-        st.builds(lambda first, then: {**first, "if": {"required": ["a"]}, "then": then}, _objects(inner), _objects(inner)),
+        st.builds(lambda base, branches: {**base, "anyOf": branches}, objects, some),
+        st.builds(lambda base, then: {**base, "if": {"required": ["a"]}, "then": then}, objects, objects),
     )
 
 
@@ -152,7 +157,9 @@ def _object(schema: dict[str, Any], root: dict[str, Any], depth: int) -> st.Sear
     others = schema.get("additionalProperties", {})
     if others is False or depth > 5:
         return fixed
-    return st.builds(lambda own, more: {**more, **own}, fixed, st.dictionaries(NAMES, values(others, root, depth + 1), max_size=2))
+    return st.builds(
+        lambda own, more: {**more, **own}, fixed, st.dictionaries(NAMES, values(others, root, depth + 1), max_size=2)
+    )
 
 
 def validator(schema: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -54,9 +55,7 @@ HOSTILE = {
     "very deep": deep(10_000),
     "groups": {
         "type": "object",
-        "allOf": [
-            {"anyOf": [{"properties": {f"p{at}": {"const": value}}} for value in range(4)]} for at in range(12)
-        ],
+        "allOf": [{"anyOf": [{"properties": {f"p{at}": {"const": value}}} for value in range(4)]} for at in range(12)],
     },
     "many properties": {"type": "object", "properties": {f"p{at}": {"type": "string"} for at in range(6_000)}},
     "large enum": {"enum": [f"v{at}" for at in range(20_000)]},
@@ -84,10 +83,10 @@ HOSTILE = {
 def test_a_hostile_schema_is_answered_or_refused(name: str, dialect: str) -> None:
     try:
         lowered = lower(HOSTILE[name], dialect)
-    except SchemaError as error:
-        assert error.message
-    else:
-        lowered.lift({"value": [{}]})
+    except SchemaError:
+        return
+    json.dumps(lowered.schema)
+    lowered.lift({"value": [{}]})
 
 
 def test_a_reference_bomb_is_lowered_without_being_spelled_out() -> None:

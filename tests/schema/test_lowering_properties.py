@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slipform.errors import SchemaError, UnsupportedSchemaError
 from slipform.schema.lowering import Lowered, lower
-from tests.schema.lowering_linter import lint
+from tests.schema.lowering_linter import lint, strays
 from tests.schema.lowering_strategies import JSON, schemas, validator, values
 
 DIALECTS = ["openai", "anthropic", "gemini", "cohere", "llguidance"]
@@ -45,7 +45,7 @@ def test_every_value_the_caller_accepts_comes_back_unchanged(dialect: str, data:
     except SchemaError:
         assert any(loss.action == "closed" for loss in lowered.report)
         return
-    assert jsonschema_rs.Draft202012Validator(lowered.schema, offline=True).is_valid(sent)
+    assert jsonschema_rs.Draft202012Validator(dict(lowered.schema), offline=True).is_valid(sent)
     assert json.dumps(lowered.lift(sent), sort_keys=True) == json.dumps(value, sort_keys=True)
 
 
@@ -70,7 +70,7 @@ def test_what_is_sent_keeps_the_vendors_rules(dialect: str, data: st.DataObject)
     schema = data.draw(schemas())
     lowered = lowered_or_impossible(schema, data.draw(values(schema, schema)), dialect)
     if lowered is not None:
-        assert lint(lowered.schema, dialect) == []
+        assert lint(lowered.schema, dialect) + strays(lowered.schema, dialect) == []
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -97,7 +97,11 @@ def test_the_lowered_schema_is_proved_no_narrower(dialect: str, schema: dict[str
         return
     caller = jsonschema_rs.canonicalize(schema, offline=True)
     vendor = jsonschema_rs.canonicalize(dict(lowered.schema), offline=True)
-    assert str(vendor.covers(caller)) != "no", caller.subtract(vendor).to_json_schema()
+    try:
+        answer = vendor.covers(caller)
+    except jsonschema_rs.canonical.UnsupportedOperand:
+        return
+    assert answer != jsonschema_rs.canonical.Containment.NO
 
 
 @modest

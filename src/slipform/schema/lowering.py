@@ -76,9 +76,7 @@ class Lowered:
         return self.lift is same
 
 
-def lower(
-    schema: Mapping[str, Any], dialect: str, *, open_objects: Literal["closed", "kept"] = "closed"
-) -> Lowered:
+def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: Literal["closed", "kept"] = "closed") -> Lowered:
     """Express `schema` in `dialect`.
 
     JSON Schema lets an object hold other keys unless it says otherwise. Where the vendor wants every key listed, such

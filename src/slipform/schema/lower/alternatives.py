@@ -59,7 +59,7 @@ def _branches(emitter: Emitter, part: Part, word: str) -> list[Part]:
 
 
 def _strength(emitter: Emitter, shape: Shape, part: Part, word: str) -> tuple[str, list[Part]]:
-    """Whether a union gives structure ("strong"), only refuses ("weak"), says nothing ("vacuous") or too much ("never")."""
+    """Whether a union gives structure ("strong"), only refuses ("weak"), says nothing ("vacuous") or no ("never")."""
     live: list[Part] = []
     strong = False
     for branch in _branches(emitter, part, word):
@@ -69,7 +69,7 @@ def _strength(emitter: Emitter, shape: Shape, part: Part, word: str) -> tuple[st
         if not parts:
             return "vacuous", []
         live.append(branch)
-        found = _STRUCTURE.intersection(*[frozenset().union(*(words(one) for one in parts))])
+        found = _STRUCTURE & frozenset().union(*(words(one) for one in parts))
         if found == {"type"} and shape.types != ALL_TYPES:
             found = frozenset() if emitter.shape((branch,)).types >= shape.types else found
         strong = strong or bool(found)
@@ -141,7 +141,7 @@ def _with_note(emitter: Emitter, out: Out, head: dict[str, Any]) -> Out:
         beside = emitter.dialect.ref_note
         if "description" not in head:
             return out
-        inner = out.schema if beside == "plain" else {beside: [out.schema]}
+        inner: dict[str, Any] = out.schema if beside == "plain" else {str(beside): [out.schema]}
         return Out({"description": head["description"], **inner}, out.plan, out.kinds)
     out.schema.update({key: value for key, value in head.items() if key not in out.schema})
     return out
@@ -196,7 +196,9 @@ def _chosen(outs: list[tuple[str, Out]], head: dict[str, Any], emitter: Emitter)
     rest = [(name, out) for name, out in outs if out.schema != {"type": "null"}]
     if len(rest) < len(outs):
         inner = rest[0][1] if len(rest) == 1 else _chosen(rest, {}, emitter)
-        return Out(box(emitter, inner.schema, "[] for null, else one item", head), NullBox(inner.plan), frozenset({"array"}))
+        return Out(
+            box(emitter, inner.schema, "[] for null, else one item", head), NullBox(inner.plan), frozenset({"array"})
+        )
     options: dict[str, tuple[Plan, dict[str, Any]]] = {}
     properties: dict[str, Any] = {}
     for name, out in rest:

@@ -23,7 +23,8 @@ def emit_array(emitter: Emitter, shape: Shape) -> Out | None:
     view = array_view(emitter.source, shape.parts)
     least = shape.bounds["minItems"].value if "minItems" in shape.bounds else 0
     prefix: list[Out] = []
-    shut = view.openness == "closed"
+    most = shape.bounds["maxItems"].value if "maxItems" in shape.bounds else None
+    shut = view.openness == "closed" or (most is not None and most <= len(view.prefix))
     for parts in view.prefix:
         out = emitter.emit(parts, optional=len(prefix) >= least)
         if out is None:
@@ -101,9 +102,7 @@ def _uniform(prefix: list[Out], rest: Out | None) -> bool:
     )
 
 
-def _as_object(
-    emitter: Emitter, shape: Shape, view: ArrayView, prefix: list[Out], rest: Out | None, least: int
-) -> Out:
+def _as_object(emitter: Emitter, shape: Shape, view: ArrayView, prefix: list[Out], rest: Out | None, least: int) -> Out:
     """A tuple as an object with one property per place."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     emitter.report.add(f"{pointer}/prefixItems", "prefixItems", None, "encoded")

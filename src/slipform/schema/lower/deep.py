@@ -37,18 +37,11 @@ def lift_deep(plan: Plan, value: Any, active: frozenset[int]) -> Any:
             result = stop.value
             stack.pop()
             continue
-        result = None
+        # A generator that has not begun takes nothing; a value that stands for itself goes straight back.
+        result = None if id(inner) in active else each
         if id(inner) in active:
             stack.append(_steps(inner, each))
-        else:
-            # The generator waits for this very value: a finished one hands it over.
-            stack.append(_whole(each))
     return result
-
-
-def _whole(value: Any) -> Steps:
-    return value
-    yield
 
 
 def _steps(plan: Plan, value: Any) -> Steps:
@@ -115,7 +108,9 @@ def _record(plan: Record, value: dict[str, Any]) -> Steps:
     if plan.extra is not None and plan.extra in value:
         more = value[plan.extra]
         if not isinstance(more, list):
-            return out | ({key: more[key] for key in more if key not in out} if isinstance(more, dict) else {plan.extra: more})
+            return out | (
+                {key: more[key] for key in more if key not in out} if isinstance(more, dict) else {plan.extra: more}
+            )
         pairs = yield from _pairs(plan.values, more)
         out |= {key: each for key, each in pairs.items() if key not in out}
     return out
@@ -131,7 +126,7 @@ def _pairs(plan: Plan, value: list[Any]) -> Steps:
 
 
 def _tuple(plan: Tuple, value: dict[str, Any]) -> Steps:
-    out = []
+    out: list[Any] = []
     for name, entry in plan.places.items():
         lifted = (yield from _field(entry, value[name])) if name in value else PENDING
         if lifted is PENDING:
@@ -139,6 +134,5 @@ def _tuple(plan: Tuple, value: dict[str, Any]) -> Steps:
         out.append(lifted)
     more = value.get(plan.rest_key) if plan.rest_key is not None else None
     if isinstance(more, list):
-        for each in more:
-            out.append((yield plan.rest, each))
+        out += yield from _steps(Items((), plan.rest), more)
     return out

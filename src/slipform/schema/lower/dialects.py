@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import difflib
 import tomllib
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Dialect:
 
     name: str
     source: str
-    date: datetime.date
+    date: dt.date
     mode: Literal["lower", "pass"] = "lower"
     root: Literal["any", "object"] = "any"
     optional: Literal["null", "native"] = "native"

@@ -12,7 +12,7 @@ from slipform.schema.lower import alternatives
 from slipform.schema.lower.arrays import emit_array
 from slipform.schema.lower.dialects import Dialect
 from slipform.schema.lower.objects import emit_object
-from slipform.schema.lower.plan import ANY, SAME, TEXT, Out, Plan, Ref
+from slipform.schema.lower.plan import ANY, SAME, TEXT, Out, Ref
 from slipform.schema.lower.report import Report
 from slipform.schema.lower.scalars import emit_scalars
 from slipform.schema.lower.shape import ALL_TYPES, CONSTRAINING, Shape, infer, shape_of
@@ -43,9 +43,8 @@ class Policy:
 class Entry:
     """A place that is being lowered or has been."""
 
-    name: str
+    pointer: str
     ref: Ref
-    depth: int
     optional_edges: int
     done: bool = False
     named: bool = False
@@ -63,7 +62,6 @@ class Emitter:
     policy: Policy = field(default_factory=Policy)
     keep_open: bool = False
     defs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    def_plans: dict[str, Plan] = field(default_factory=dict)
     keys: dict[str, tuple[Part, ...]] = field(default_factory=dict)
     optionals: list[tuple[int, str]] = field(default_factory=list)
     unions: list[tuple[int, str]] = field(default_factory=list)
@@ -78,12 +76,12 @@ class Emitter:
     def root(self) -> tuple[Out, str | None]:
         """Lower the whole document; the name is the root's own definition, when something refers to it."""
         parts, _, _ = self.follow((self.source.root,))
-        entry = self._enter(parts, "root")
+        entry = self._enter(parts, "/root")
         out = self._body(parts)
         if out is None:
             raise UnsupportedSchemaError("No value fits this schema", where="#", hint="Correct the contradiction.")
         self._leave(entry, parts, out)
-        return out, entry.name if entry.named else None
+        return out, self._name(entry) if entry.named else None
 
     def emit(self, parts: Sequence[Part], *, optional: bool = False) -> Out | None:
         """Lower the conjunction of some parts; None when no value fits them."""
@@ -103,7 +101,7 @@ class Emitter:
         if entry is not None and not entry.done:
             return self._again(entry, parts, note)
         if self.depth > MAX_DEPTH:
-            self.report.add(_pointer(parts), "", None, "approximated")
+            self.report.add(_pointer(parts), "type", None, "approximated")
             return self.free(parts, "the rest is nested too deeply to be spelled out")
         shared = entry is not None and entry.out is not None and not entry.kinds.isdisjoint(_COMPOSITE)
         refers = self.dialect.refs != "none" and (via is not None or shared)
@@ -135,6 +133,7 @@ class Emitter:
                 break
             target = self.source.resolve(part, schema["$ref"])
             if target is None:
+                self.report.add(f"{part.pointer}/$ref", "$ref", schema["$ref"], "approximated")
                 break
             if isinstance(schema.get("description"), str):
                 note = note or schema["description"]
@@ -142,18 +141,23 @@ class Emitter:
         return parts, note, via
 
     def _enter(self, parts: tuple[Part, ...], pointer: str) -> Entry:
-        name = self._unique(_NOT_IN_A_NAME.sub("_", pointer.rpartition("/")[2]).strip("_") or "node")
-        entry = Entry(name, Ref(name), self.depth, self._optional_edges)
-        self._entries[parts] = entry
+        entry = self._entries[parts] = Entry(pointer, Ref(""), self._optional_edges)
         return entry
+
+    def _name(self, entry: Entry) -> str:
+        """The entry's name among the definitions, given when it is first needed."""
+        if not entry.ref.name:
+            last = entry.pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+            entry.ref.name = self._unique(_NOT_IN_A_NAME.sub("_", last).strip("_") or "root")
+        return entry.ref.name
 
     def _leave(self, entry: Entry, parts: tuple[Part, ...], out: Out) -> None:
         entry.done, entry.out, entry.kinds = True, out, out.kinds
         entry.ref.target = out.plan
         if entry.named:
-            self.defs[entry.name] = out.schema
-            self.def_plans[entry.name] = out.plan
-            self.keys[entry.name] = parts
+            name = self._name(entry)
+            self.defs[name] = out.schema
+            self.keys[name] = parts
 
     def _again(self, entry: Entry, parts: tuple[Part, ...], note: str | None) -> Out:
         """A place met again inside itself."""
@@ -161,12 +165,22 @@ class Emitter:
         through_optional = self._optional_edges > entry.optional_edges
         if kept == "none" or (kept == "optional" and not through_optional) or parts in self.policy.cut:
             self.report.add(_pointer(parts), "$ref", None, "encoded" if self.dialect.free == "json" else "approximated")
-            return self.free(parts, f"of the same form as the {entry.name} that holds it")
+            return self.free(parts, f"of the same form as the {self._name(entry)} that holds it")
         entry.named = True
+        if self._surely_object(parts):
+            entry.kinds = frozenset({"object"})
         return self._reference(entry, note)
 
+    def _surely_object(self, parts: tuple[Part, ...]) -> bool:
+        """Whether what is still being lowered can only come out as an object with properties."""
+        shape = self.shape(parts)
+        if shape.types != {"object"} or len(shape.parts) != 1:
+            return False
+        named, required = shape.parts[0].get("properties"), shape.parts[0].get("required")
+        return isinstance(named, dict) and isinstance(required, list) and any(name in named for name in required)
+
     def _reference(self, entry: Entry, note: str | None) -> Out:
-        pointer = {"$ref": DEFS + entry.name}
+        pointer = {"$ref": DEFS + self._name(entry)}
         schema: dict[str, Any] = pointer
         if note is not None:
             beside = self.dialect.ref_note
@@ -184,10 +198,10 @@ class Emitter:
         if shape.never:
             return None
         split, loosened = alternatives.sort_groups(self, shape)
-        if shape.never:
-            return None
         if split is not None:
-            return alternatives.distribute(self, shape, split)
+            return None if not shape.types else alternatives.distribute(self, shape, split)
+        if not shape.types:
+            return None
         if shape.groups and shape.types == ALL_TYPES and shape.enum is None:
             infer(shape)
         return self.typed(shape, loosened)
@@ -199,18 +213,19 @@ class Emitter:
             self.report.add(f"{_pointer(shape.parts)}/type", "type", None, "closed")
         if shape.types == ALL_TYPES and shape.enum is None:
             return self.free(shape.parts, None, shape)
-        outs: list[tuple[str, Out | None]] = []
         if shape.enum is not None:
             return emit_scalars(self, shape, shape.types)
-        for name in ("object", "array"):
-            if name in shape.types:
-                outs.append((name, emit_object(self, shape, loosened) if name == "object" else emit_array(self, shape)))
+        outs: dict[str, Out | None] = {}
+        if "object" in shape.types:
+            outs["object"] = emit_object(self, shape, loosened)
+        if "array" in shape.types:
+            outs["array"] = emit_array(self, shape)
         scalar = shape.types - {"object", "array"}
         if not outs:
             return emit_scalars(self, shape, scalar)
         if scalar:
-            outs.append(("value", emit_scalars(self, shape, scalar)))
-        found = [(name, out) for name, out in outs if out is not None]
+            outs["value"] = emit_scalars(self, shape, scalar)
+        found = [(name, out) for name, out in outs.items() if out is not None]
         return alternatives.union(self, found, _pointer(shape.parts), None) if found else None
 
     def free(self, parts: Sequence[Part], why: str | None, shape: Shape | None = None) -> Out:
@@ -220,7 +235,7 @@ class Emitter:
             schema = describe(self, {}, shape, notes)
             return Out(schema, SAME, ANY, free=True)
         if why is None:
-            self.report.add(_pointer(parts), "", None, "encoded")
+            self.report.add(_pointer(parts), "type", None, "encoded")
         schema = describe(self, {"type": "string"}, shape, ["any JSON value, written as JSON text", *notes])
         return Out(schema, TEXT, frozenset({"string"}), free=True)
 
@@ -238,10 +253,14 @@ class Emitter:
                     self.report.add(f"{part.pointer}/{word}", word, part.get(word), "approximated")
 
     def _unique(self, name: str) -> str:
-        name = name[:60]
-        count = self._names.get(name, 0) + 1
-        self._names[name] = count
-        return name if count == 1 else self._unique(f"{name}_{count}")
+        base = name[:50]
+        name, count = base, self._names.get(base, 1)
+        while name in self._names:
+            count += 1
+            name = f"{base}_{count}"
+        self._names[base] = count
+        self._names.setdefault(name, 1)
+        return name
 
 
 def _pointer(parts: Sequence[Part]) -> str:

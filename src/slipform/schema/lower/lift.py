@@ -1,4 +1,4 @@
-"""Lifting: plans as composed functions from the vendor's shape to the caller's. None of them raises on any JSON value."""
+"""Lifting: plans as composed functions from the vendor's shape to the caller's. None raises on any JSON value."""
 
 from __future__ import annotations
 
@@ -59,6 +59,15 @@ class Lifter:
         """The function that lifts values of a plan; None for the identity."""
         if id(plan) not in self.active:
             return None
+        cell = self._made.get(id(plan))
+        if cell is None:
+            cell = self._made[id(plan)] = []
+            cell.append(self._make(plan))
+        if cell:
+            return cell[0]
+        return _later(cell)
+
+    def _make(self, plan: Plan) -> Lift:
         match plan:
             case Text():
                 return parse_text
@@ -78,24 +87,10 @@ class Lifter:
                 return _choice({name: self.of(inner) or same for name, (inner, _) in plan.options.items()})
             case Union():
                 return self._union(plan)
-            case Ref():
-                return self._ref(plan)
+            case Ref() if plan.target is not None:
+                return self.of(plan.target) or same
             case _:
-                return None
-
-    def _ref(self, plan: Ref) -> Lift | None:
-        target = plan.target
-        assert target is not None  # noqa: S101 — every reference is closed before lifting
-        cell = self._made.get(id(target))
-        if cell is None:
-            cell = self._made[id(target)] = []
-            made = self.of(target) or same
-            cell.append(made)
-            return made
-        if cell:
-            return cell[0]
-        waiting = cell
-        return lambda value: waiting[0](value)
+                return same
 
     def entry(self, entry: Field) -> Lift | None:
         """The function for one property: it gives PENDING when the property is absent."""
@@ -142,7 +137,7 @@ class Lifter:
         def lift(value: Any) -> Any:
             if not isinstance(value, dict):
                 return value
-            out = []
+            out: list[Any] = []
             for name, place in places:
                 each = place(value[name]) if name in value else PENDING
                 if each is PENDING:
@@ -156,7 +151,7 @@ class Lifter:
     def _union(self, plan: Union) -> Lift:
         table = plan.table
         assert table is not None  # noqa: S101 — every union is settled before lifting
-        by_kind = {kind: lift for kind, inner in table.by_kind.items() if (lift := self.of(inner)) is not None}
+        by_kind = {kind: made for kind, inner in table.by_kind.items() if (made := self.of(inner)) is not None}
         objects = [(tests, self.of(inner) or same) for tests, inner in table.objects]
         get = by_kind.get
 
@@ -170,6 +165,11 @@ class Lifter:
             return value if found is None else found(value)
 
         return lift
+
+
+def _later(cell: list[Lift]) -> Lift:
+    """A function that is still being made: it leads back to itself."""
+    return lambda value: cell[0](value)  # noqa: PLW0108 — the cell is empty until then
 
 
 def _record(fields: Mapping[str, Lift]) -> Lift:

@@ -76,10 +76,10 @@ def _bad_loop(defs: Mapping[str, dict[str, Any]]) -> str | None:
     """A definition that leads back to itself through required values only."""
     edges = {name: _required_refs(schema) for name, schema in defs.items()}
     state: dict[str, int] = {}
-    for start in edges:
+    for start, first in edges.items():
         if start in state:
             continue
-        stack = [(start, iter(edges[start]))]
+        stack = [(start, iter(first))]
         state[start] = 1
         while stack:
             name, targets = stack[-1]

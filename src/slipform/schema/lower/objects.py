@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slipform.schema.lower.alternatives import box, closed_object, nullable_scalar, union
-from slipform.schema.lower.plan import SAME, TEXT, Field, Mode, Out, Pairs, Plan, Record, Same, Text
+from slipform.schema.lower.plan import SAME, TEXT, Field, Mode, Out, Pairs, Record, Text
 from slipform.schema.lower.shape import Shape
 from slipform.schema.lower.source import Part
 from slipform.schema.lower.views import ObjectView, object_view
@@ -121,7 +121,8 @@ def spell_absence(emitter: Emitter, out: Out, mode: Mode) -> dict[str, Any]:
             return scalar.schema
     if mode == "null" and "null" in out.kinds and schema.get("type") is not None:
         return schema
-    head = {"description": schema["description"]} if "description" in schema else {}
+    notes: tuple[str, ...] = ("title", "description")
+    head = {word: schema.pop(word) for word in notes if word in schema}
     return {**head, "anyOf": [schema, other]}
 
 
@@ -175,7 +176,9 @@ def _other_values(emitter: Emitter, view: ObjectView) -> Out | None:
     """What keys that are not listed may hold."""
     if view.openness == "true":
         return emitter.free((), "the value of that key")
-    outs = [(f"value_{index + 1}", emitter.emit(parts, optional=True)) for index, parts in enumerate(view.patterns.values())]
+    outs = [
+        (f"value_{index + 1}", emitter.emit(parts, optional=True)) for index, parts in enumerate(view.patterns.values())
+    ]
     if view.openness == "schema":
         outs.append(("value", emitter.emit(view.additional, optional=True)))
     found = [(name, out) for name, out in outs if out is not None]
@@ -215,14 +218,15 @@ def _open(emitter: Emitter, shape: Shape, view: ObjectView, draft: _Draft) -> Ou
     for part in view.names:
         emitter.report.add(part.pointer, "propertyNames", part.schema, "dropped")
         notes.append("keys are restricted")
-    if view.patterns and emitter.dialect.pattern_keys:
+    native = emitter.dialect.pattern_keys and len(view.patterns) == 1
+    if native:
         _native_patterns(emitter, view, schema)
     elif view.patterns:
         for parts in view.patterns.values():
             where = parts[0].pointer.rpartition("/")[0]
             emitter.report.add(where, "patternProperties", None, "approximated")
         notes.append(f"other keys match one of {', '.join(view.patterns)}"[:300])
-    spread = bool(view.patterns) and not emitter.dialect.pattern_keys
+    spread = bool(view.patterns) and not native
     if view.openness == "schema" or (spread and view.openness == "closed"):
         value = _other_values(emitter, view)
         schema["additionalProperties"] = False if value is None else value.schema

@@ -1,4 +1,4 @@
-"""Plans: how a value of the vendor's shape stands for a value of the caller's. Plain data; lift, encode and stream read it."""
+"""Plans: how a value of the vendor's shape stands for one of the caller's. Plain data, read by lift, encode, stream."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _enumeration(emitter: Emitter, shape: Shape, values: list[Any]) -> Out | Non
 def _texts(emitter: Emitter, shape: Shape, values: list[Any]) -> Out:
     """Values that the dialect's enum cannot hold, as their JSON texts."""
     texts = [json.dumps(value, ensure_ascii=False) for value in values]
-    schema = {"type": "string", "enum": texts} if _affordable(emitter, shape, texts) else {"type": "string"}
+    schema = {"type": "string", "enum": texts} if _affordable(emitter, texts) else {"type": "string"}
     return Out(describe(emitter, schema, shape, ["one of these JSON texts"]), TEXT, frozenset({"string"}))
 
 
@@ -79,7 +79,7 @@ def _listed(emitter: Emitter, shape: Shape, name: str, values: list[Any]) -> Out
     schema: dict[str, Any] = {"type": name}
     notes: list[str] = []
     taken = {"integer": "number"}.get(name, name) in emitter.dialect.enum_types
-    if taken and _affordable(emitter, shape, values):
+    if taken and _affordable(emitter, values):
         schema["enum"] = values
     elif name != "boolean" or len(values) < 2:
         emitter.report.add(shape.enum_pointer, shape.enum_pointer.rpartition("/")[2], values[:50], "dropped")
@@ -87,7 +87,7 @@ def _listed(emitter: Emitter, shape: Shape, name: str, values: list[Any]) -> Out
     return Out(describe(emitter, schema, shape, notes), SAME, kinds)
 
 
-def _affordable(emitter: Emitter, shape: Shape, values: list[Any]) -> bool:
+def _affordable(emitter: Emitter, values: list[Any]) -> bool:
     """Whether the vendor's limits on enumerations leave room for one more."""
     limits = emitter.dialect.limits
     most = limits.get("enum_values")

@@ -30,6 +30,7 @@ from slipform.schema.lower.shape import key_of
 
 _DEFS = "#/$defs/"
 _MAX_LEAVES = 400
+_MAX_DEPTH = 30
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +78,7 @@ class _Settler:
     active: set[int]
     closed: bool
     _made: list[Plan] = field(default_factory=list)
+    _pairs: dict[tuple[int, int], Plan] = field(default_factory=dict)
 
     def settle(self, union: Union) -> None:
         while True:
@@ -110,8 +112,7 @@ class _Settler:
         objects = []
         for index, (members, plan) in enumerate(groups):
             others = [leaf for at, (rest, _) in enumerate(groups) if at != index for leaf in rest]
-            for leaf in members:
-                objects.append((self._tests(leaf, others), plan))
+            objects += [(self._tests(leaf, others), plan) for leaf in members]
         return Table(by_kind, objects)
 
     def _leaves(self, branch: Branch) -> list[_Leaf]:
@@ -208,9 +209,21 @@ class _Settler:
             other = other.target
         if one is other or (isinstance(one, Text) and isinstance(other, Text)):
             return one
-        merged = None if depth > 12 else self._joined(one, other, depth)
+        pair = (id(one), id(other))
+        if pair in self._pairs:
+            return self._pairs[pair]
+        known = len(self._pairs)
+        # A pair met again inside itself is the same merger: it refers to what is being made.
+        waiting = Ref("")
+        self._pairs[pair] = waiting
+        merged = None if depth > _MAX_DEPTH else self._joined(one, other, depth)
         if merged is not None:
-            return self._new(merged)
+            waiting.target = merged
+            self._pairs[pair] = self._new(merged)
+            self._new(waiting)
+            return merged
+        for stale in list(self._pairs)[known:]:
+            del self._pairs[stale]
         return SAME if id(one) not in self.active and id(other) not in self.active else None
 
     def _joined(self, one: Plan, other: Plan, depth: int) -> Plan | None:

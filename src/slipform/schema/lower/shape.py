@@ -30,11 +30,12 @@ NUMBER_WORDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMa
 GROUPS = ("anyOf", "oneOf")
 LOCAL_WORDS = (
     "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "contains", "uniqueItems",
-    "minProperties", "maxProperties", "unevaluatedItems",
+    "minProperties", "maxProperties",
 )  # fmt: skip
 """Keywords that no vendor's dialect has a place for."""
 
 _REFS = ("$ref", "$dynamicRef", "$recursiveRef")
+_LINKS = frozenset({*_REFS, "allOf"})
 _WORDS = OBJECT_WORDS | ARRAY_WORDS | STRING_WORDS | NUMBER_WORDS | {"type", "enum", "const", "not", "if", *GROUPS}
 CONSTRAINING = _WORDS | {"allOf", "$dynamicRef", "$recursiveRef"}
 """Keywords beside which a $ref is not alone."""
@@ -43,7 +44,14 @@ _TIGHTEST = {
     "maximum": min, "exclusiveMaximum": min, "maxLength": min, "maxItems": min,
 }  # fmt: skip
 _BOUNDING = frozenset({*_TIGHTEST, *LOCAL_WORDS, "pattern", "format", "multipleOf"})
-_SINCE = {"const": 6, "contains": 6, "propertyNames": 6, "if": 7, "unevaluatedProperties": 2019, "unevaluatedItems": 2019}
+_SINCE = {
+    "const": 6,
+    "contains": 6,
+    "propertyNames": 6,
+    "if": 7,
+    "unevaluatedProperties": 2019,
+    "unevaluatedItems": 2019,
+}
 _NOTES = frozenset({"title", "description", "default"})
 _MAX_PARTS = 2_000
 
@@ -90,10 +98,13 @@ def flatten(source: Source, starts: Iterable[Part]) -> tuple[tuple[Part, ...], l
 
     A part is met once, so loops end and doubling references cost nothing.
     """
+    begin = list(starts)
+    if len(begin) == 1 and not isinstance(begin[0].schema, bool) and _LINKS.isdisjoint(begin[0].schema):
+        return (tuple(begin) if words(begin[0]) else ()), begin, False
     seen: dict[Part, None] = {}
     found: list[Part] = []
     never = False
-    stack = [(part, False) for part in reversed(list(starts))]
+    stack = [(part, False) for part in reversed(begin)]
     while stack:
         part, ready = stack.pop()
         if ready:
@@ -234,7 +245,7 @@ def _bounds(source: Source, shape: Shape, part: Part) -> None:
             shape.local.append(bound)
     for keyword in LOCAL_WORDS:
         value = part.get(keyword) if keyword in said else None
-        if value is not None and value is not False and knows(source, keyword):
+        if value is not None and (keyword, value) != ("uniqueItems", False) and knows(source, keyword):
             shape.local.append(Bound(keyword, value, f"{part.pointer}/{escape(keyword)}"))
 
 

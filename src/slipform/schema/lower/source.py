@@ -58,8 +58,9 @@ class Source:
         """Take a schema's JSON text."""
         document = json.loads(text)
         draft = _draft(document.get("$schema"))
-        nested = text.count(b'"$id"') > 1 or text.count(b'nchor"') > 0 or (draft == 4 and text.count(b'"id":"') > 0)
-        return cls(document, draft, nested or '"$id"' in document)
+        # Only then can a local reference mean something else than a place counted from the root.
+        nested = text.count(b'"$id"') > 1 or b'nchor"' in text or (draft == 4 and b'"id":' in text)
+        return cls(document, draft, nested)
 
     @property
     def root(self) -> Part:
@@ -144,11 +145,10 @@ class Source:
     def _index(self) -> dict[str, str]:
         if self._names is None:
             self._names = {}
-            for pointer, base, schema in _walk(self.document):
-                for keyword in ("$id", "id"):
-                    name = schema.get(keyword)
-                    if isinstance(name, str) and (keyword == "$id" or self.draft == 4):
-                        self._name(pointer, urljoin(base, name))
+            word = "id" if self.draft == 4 else "$id"
+            for pointer, base, schema in _walk(self.document, word):
+                if isinstance(schema.get(word), str):
+                    self._name(pointer, urljoin(base, schema[word]))
                 for keyword in ("$anchor", "$dynamicAnchor"):
                     if isinstance(schema.get(keyword), str):
                         self._names.setdefault(f"{self._base(pointer)}#{schema[keyword]}", pointer)
@@ -166,18 +166,16 @@ class Source:
             self._bases[pointer] = plain
 
 
-def _walk(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _walk(document: Mapping[str, Any], word: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Every object of the document that may be a schema, outer ones first, with its base URI."""
     stack: list[tuple[str, str, Any]] = [("", "", document)]
     while stack:
         pointer, base, value = stack.pop()
         if isinstance(value, Mapping):
             yield pointer, base, value
-            own = value.get("$id")
+            own = value.get(word)
             inner = urljoin(base, own) if isinstance(own, str) else base
-            for key in reversed(value):
-                if key not in _DATA:
-                    stack.append((f"{pointer}/{escape(key)}", inner, value[key]))
+            stack += [(f"{pointer}/{escape(key)}", inner, value[key]) for key in reversed(value) if key not in _DATA]
         elif isinstance(value, list):
             stack.extend((f"{pointer}/{index}", base, item) for index, item in enumerate(value))
 

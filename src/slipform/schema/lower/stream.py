@@ -288,7 +288,9 @@ class _Tuple:
         rest = value.get(self.plan.rest_key) if self.plan.rest_key is not None else None
         if isinstance(rest, list):
             key = str(self.plan.rest_key)
-            stage = self.stages.get(key) or self.stages.setdefault(key, _Items(self.streamer, Items((), self.plan.rest)))
+            stage = self.stages.get(key) or self.stages.setdefault(
+                key, _Items(self.streamer, Items((), self.plan.rest))
+            )
             out += stage.feed(rest, is_open and key == last)
         return out
 

@@ -27,6 +27,8 @@ class ObjectView:
     openness: Openness = "implicit"
     additional: list[Part] = field(default_factory=list)
     additional_pointer: str = ""
+    unevaluated: bool = False
+    """Closed only to keys that no subschema speaks of, conditional ones included."""
     names: list[Part] = field(default_factory=list)
 
 
@@ -56,7 +58,7 @@ def object_view(source: Source, parts: tuple[Part, ...], loosened: list[Part]) -
         _keys(source, view, part)
     for pattern in list(view.patterns):
         _pattern_keys(source, view, parts, pattern)
-    if view.openness == "implicit":
+    if view.openness == "implicit" or view.unevaluated:
         _loosen(source, view, [*loosened, *_conditional(source, parts)])
     return view
 
@@ -74,6 +76,7 @@ def _requirements(source: Source, view: ObjectView, part: Part) -> None:
         return
     view.additional_pointer = f"{part.pointer}/{word}"
     if said is False:
+        view.unevaluated = word == "unevaluatedProperties" and (view.unevaluated or view.openness != "closed")
         view.openness = "closed"
     elif view.openness != "closed":
         if said is True or said == {}:
@@ -174,6 +177,8 @@ def array_view(source: Source, parts: tuple[Part, ...]) -> ArrayView:
         else:
             head = part.get("prefixItems") if source.draft >= 2020 else None
             prefix = [source.child(part, "prefixItems", str(index)) for index in range(len(head or ()))]
+        if part.get(word) is None and source.draft >= 2019:
+            word = "unevaluatedItems"
         said = part.get(word)
         if said is not None:
             view.pointer = f"{part.pointer}/{word}"
@@ -181,13 +186,8 @@ def array_view(source: Source, parts: tuple[Part, ...]) -> ArrayView:
         rows.append((prefix, None if said is None else source.child(part, word)))
     length = max((len(prefix) for prefix, _ in rows), default=0)
     for place in range(length):
-        view.prefix.append(
-            [
-                prefix[place] if place < len(prefix) else rest
-                for prefix, rest in rows
-                if place < len(prefix) or rest is not None
-            ]  # type: ignore[misc]
-        )
+        at = [prefix[place] if place < len(prefix) else rest for prefix, rest in rows]
+        view.prefix.append([part for part in at if part is not None])
     view.rest = [rest for _, rest in rows if rest is not None]
     return view
 

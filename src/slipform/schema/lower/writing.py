@@ -16,7 +16,9 @@ _MAX_NOTE = 200
 _LOOKING = ("(?=", "(?!", "(?<", "\\1", "\\2", "\\3", "\\k<", "(?P", "(?>")
 
 
-def describe(emitter: Emitter, schema: dict[str, Any], shape: Shape | None, notes: Sequence[str] = ()) -> dict[str, Any]:
+def describe(
+    emitter: Emitter, schema: dict[str, Any], shape: Shape | None, notes: Sequence[str] = ()
+) -> dict[str, Any]:
     """The schema with its title and description, and what the dialect cannot enforce told in words."""
     told = list(notes)
     if shape is not None:
@@ -43,7 +45,9 @@ def note(bound: Bound) -> str:
     return f"{bound.keyword}: {text if len(text) <= _MAX_NOTE else text[:_MAX_NOTE] + '…'}"
 
 
-def constraints(emitter: Emitter, shape: Shape, keywords: Sequence[str], *, whole: bool = False) -> tuple[dict[str, Any], list[str]]:
+def constraints(
+    emitter: Emitter, shape: Shape, keywords: Sequence[str], *, whole: bool = False
+) -> tuple[dict[str, Any], list[str]]:
     """The constraints of a shape that the dialect takes, and notes on those it does not."""
     kept: dict[str, Any] = {}
     notes: list[str] = []
