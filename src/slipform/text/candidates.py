@@ -59,7 +59,7 @@ _ARRAY: Final = re.compile(
 _CITATION: Final = re.compile(r"\[\s*+(?:\d+(?:\s*[-–,;]\s*\d+)*)?\s*+\]|\{\s*+\}")
 _STATED: Final = re.compile(r"(?:[:=(]|\bis|\bare|\breturns?|\A|\n)[ \t]*\Z")
 _WORD: Final = re.compile(r"[^\W\d_]")
-_PLACEHOLDER: Final = re.compile(r"\[\s*+[^\W\d][^\[\]{}\",:]*+\]|\((?!\s*+[\"'\d\[{-])")
+_PLACEHOLDER: Final = re.compile(r"'\s*+[{\[]|\[\s*+[^\W\d][^\[\]{}\",:]*+\]|\((?!\s*+[\"'\d\[{-])")
 _OPENING: Final = re.compile(r"[{}\[\]]")
 _LEAD: Final = re.compile(r"[\[\s｛［]*+")
 MAX_FAILURES: Final = 100

@@ -58,7 +58,7 @@ def _quoted_key(m: Reading, at: int) -> None:
             raise Refusal(at, "a key has no end that can be told from its content")
     elif not span.closed:
         drop_key(m, at)
-    elif _COLON_OR_END.match(m.text, span.end, m.end) or not _extend_string(m, only_closed=True):
+    elif _COLON_OR_END.match(m.text, span.end, m.end) or not _extend_string(m):
         m.edits.extend(requote(m.text, span))
         m.position = span.end
         _colon(m, at)
@@ -95,7 +95,7 @@ def _string_before(text: str, comma: int) -> int:
     return at if before > 0 and text[before] == ":" else -1
 
 
-def _extend_string(m: Reading, only_closed: bool = False) -> bool:
+def _extend_string(m: Reading) -> bool:
     """Read the last string on past the comma that followed it: its quote was not its end."""
     at = m.last_string if m.last_string >= 0 else _string_before(m.text, m.comma)
     if at < 0:
@@ -103,7 +103,7 @@ def _extend_string(m: Reading, only_closed: bool = False) -> bool:
     span = read_string(m.text, at, m.end, MEMBER, m.closers(), beyond=m.comma)
     if span is None or span.end <= m.comma or not span.closed:
         return False
-    if only_closed and m.text[span.stop : span.stop + 1] not in ('"', "'", "”"):
+    if m.text[span.stop : span.stop + 1] not in ('"', "'", "”"):
         return False
     m.undo_from(at)
     m.choices.append(at)

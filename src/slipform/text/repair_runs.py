@@ -15,7 +15,7 @@ from slipform.text.scan_strings import Span
 
 _PLAIN: Final = r"[^'\"“”\\\x00-\x1f]*+"
 _NAME: Final = r"[A-Za-z_$][\w$]*+"
-_NEXT_KEY: Final = rf"(?:{STRING}|'{_PLAIN}'|[“”]{_PLAIN}[“”]|{_NAME}){WS}:"
+_NEXT_KEY: Final = rf"(?:{STRING}|'{_PLAIN}'|[“”]{_PLAIN}[“”]|(?<=\s){_NAME}){WS}:(?!//)"
 _ODD: Final = rf"('{_PLAIN}')|(True|False|None)|([“”]{_PLAIN}[“”])|({LAX_STRING})"
 _MEMBER: Final = re.compile(
     rf"{WS}({STRING}|'{_PLAIN}'|{_NAME}|[“”]{_PLAIN}[“”]){WS}:{WS}"

@@ -24,6 +24,8 @@ from slipform.text.scan_strings import Span, delimiter_at, read_string
 
 _THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)-?\d{1,3}(?:,\d{3})*\Z")
 _THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\]\n]|\.\d|\s*+\Z)")
+_PREFIX: Final = re.compile(r"[bBuUrRfF]{1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,}\])])")
+"""Of a Python string: b'…', r"…"."""
 _BEGINS: Final = frozenset("{[-+.0123456789")
 
 
@@ -109,7 +111,7 @@ def _member_among_items(m: Reading, at: int) -> bool:
         m.stack[-1] = "{"
     elif m.comma >= 0 and (closing := _last_before(m, m.comma, "}")) >= 0:
         m.last_close = closing
-        reopen(m)
+        reopen(m, m.comma)
     elif m.comma >= 0 and len(m.stack) > 1 and m.stack[-2] == "{":
         m.edit_before("missing_bracket", m.comma, "", "]")
         m.stack.pop()
@@ -168,6 +170,10 @@ def _bare_value(m: Reading, at: int) -> None:
         m.position = argument
         m.push("f")
         return
+    if prefix := _PREFIX.match(m.text, at, m.end):
+        m.edit("wrong_quote", at, prefix.group(), "")
+        m.position = prefix.end()
+        return
     if m.where() == ITEM and m.text[at] == "0" and grouped_number(m, at):
         return
     scalar = read_scalar(m.text, at, m.end, m.where(), m.taken.get(at, 0) == 1)
@@ -180,6 +186,8 @@ def _bare_value(m: Reading, at: int) -> None:
         return
     if kind in ("literal", "number", "nan"):
         m.choices.append(at)
+    if kind == "unquoted_value" and ("{" in scalar.before or "[" in scalar.before):
+        raise Refusal(at, "there is something other than a JSON value here")
     if kind == "nan" and m.nan == "refuse":
         raise Refusal(at, f"{scalar.before} is not a JSON number")
     if kind:
