@@ -114,7 +114,7 @@ def reopen(m: Reading, comma: int) -> None:
     m.stack.append("{")
     m.last_close = -1
     m.comma = comma
-    if m.text[:at].rstrip().endswith("{"):
+    if m.last_before(at, "{") >= 0:
         m.edit("extra_comma", comma, m.text[comma], "")
         m.comma = -1
 

@@ -14,6 +14,7 @@ from slipform.text.scan_quoting import quoted, requote
 from slipform.text.scan_scalars import read_scalar
 from slipform.text.scan_strings import delimiter_at, read_string
 
+MAX_VALUELESS: Final = 8
 _SET: Final = re.compile(r"\{\s*+(?:(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'|-?\d++(?:\.\d++)?+)\s*+(?:,\s*+|(?=\})))++\}")
 _COLON_OR_END: Final = re.compile(r"\s*+(?:[:：]|\Z)")
 _COLON_AHEAD: Final = re.compile(r"\s*+[:：]")
@@ -172,6 +173,9 @@ def _colon(m: Reading, at: int) -> None:
         drop_key(m, at)
         return
     elif char in ",}])":
+        m.valueless += 1
+        if m.valueless > MAX_VALUELESS:
+            raise Refusal(at, "too many keys have no value")
         m.edit("missing_value", m.position, "", ":null")
         m.valued(m.position)
         return

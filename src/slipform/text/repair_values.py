@@ -26,6 +26,7 @@ _THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)-?\d{1,3}(?:,\d{3})*\Z")
 _THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\]\n]|\.\d|\s*+\Z)")
 _PREFIX: Final = re.compile(r"[bBuUrRfF]{1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,}\])])")
 """Of a Python string: b'…', r"…"."""
+_STRUCTURE: Final = re.compile(r"[}\]\"]")
 _BEGINS: Final = frozenset("{[-+.0123456789")
 
 
@@ -106,10 +107,10 @@ def _member_among_items(m: Reading, at: int) -> bool:
     """A key where an item should be: a bracket is missing or wrong before it. True when that was put right."""
     if not QUOTED_KEY_AHEAD.match(m.text, at, m.end):
         return False
-    if m.comma < 0 and (opening := _last_before(m, at, "[")) >= 0:
+    if m.comma < 0 and (opening := m.last_before(at, "[")) >= 0:
         m.edit_before("wrong_bracket", opening, "[", "{")
         m.stack[-1] = "{"
-    elif m.comma >= 0 and (closing := _last_before(m, m.comma, "}")) >= 0:
+    elif m.comma >= 0 and (closing := m.last_before(m.comma, "}")) >= 0:
         m.last_close = closing
         reopen(m, m.comma)
     elif m.comma >= 0 and len(m.stack) > 1 and m.stack[-2] == "{":
@@ -119,13 +120,6 @@ def _member_among_items(m: Reading, at: int) -> bool:
         return False
     m.state = AT_KEY
     return True
-
-
-def _last_before(m: Reading, at: int, mark: str) -> int:
-    """Where `mark` stands, if it is the last thing before `at`; else -1."""
-    while at and m.text[at - 1] in " \t\r\n":
-        at -= 1
-    return at - 1 if at and m.text[at - 1] == mark else -1
 
 
 def _odd_value(m: Reading, char: str, at: int) -> None:
@@ -256,7 +250,7 @@ def _ends_in_prose(m: Reading, at: int, char: str) -> bool:
     """Close everything when only talk follows, with no bracket or quote in it."""
     if not char.isalpha():
         return False
-    if any(m.text.find(mark, at, m.end) >= 0 for mark in '}]"'):
+    if _STRUCTURE.search(m.text, at, m.end):
         return False
     m.end = at
     return True
@@ -272,7 +266,9 @@ def _concatenate(m: Reading, at: int) -> bool:
     if span is None:
         return False
     first = m.last_string
-    closing = len(text[:at].rstrip())
+    closing = at
+    while text[closing - 1] in " \t\r\n":
+        closing -= 1
     if m.edits and m.edits[-1][1] + len(m.edits[-1][2]) == closing and m.edits[-1][3].endswith('"'):
         kind, where, before, written = m.edits.pop()
         m.edit(kind, where, before, written[:-1])
