@@ -109,7 +109,7 @@ def _fits(m: Reading, outer: list[str], after: int) -> bool:
 def reopen(m: Reading, comma: int) -> None:
     """The object that was just closed goes on after `comma`: its closing brace was one too many."""
     at = m.last_close
-    m.undo_from(at)
+    m.undo_change(at)
     m.edit("extra_bracket", at, m.text[at], "")
     m.stack.append("{")
     m.last_close = -1
@@ -175,9 +175,10 @@ def finish(m: Reading) -> None:
 def drop_key(m: Reading, at: int) -> None:
     """The text ended before the key's value: leave the key out."""
     cut = m.comma if m.comma >= 0 else at
-    m.undo_from(cut + 1 if m.comma >= 0 else cut)
-    while m.edits and m.edits[-1][1] == cut and m.edits[-1][2]:
-        m.edits.pop()
+    if m.comma >= 0:
+        m.undo_change(cut)
+    else:
+        m.undo_from(cut)
     m.edit("truncated", cut, m.text[cut : m.end], "")
     m.position = m.end
     m.comma = -1

@@ -139,6 +139,12 @@ class Reading:
         while self.edits and self.edits[-1][1] >= at:
             self.edits.pop()
 
+    def undo_change(self, at: int) -> None:
+        """Forget every change after `at` and to the character at `at`, but keep what was put in before it."""
+        self.undo_from(at + 1)
+        while self.edits and self.edits[-1][1] == at and self.edits[-1][2]:
+            self.edits.pop()
+
     def peek(self) -> str:
         """Skip what means nothing; the next character in its plain form, or "" at the end."""
         text = self.text
