@@ -59,10 +59,13 @@ _ARRAY: Final = re.compile(
 _CITATION: Final = re.compile(r"\[\s*+(?:\d+(?:\s*[-–,;]\s*\d+)*)?\s*+\]|\{\s*+\}")
 _STATED: Final = re.compile(r"(?:[:=(]|\bis|\bare|\breturns?|\A|\n)[ \t]*\Z")
 _WORD: Final = re.compile(r"[^\W\d_]")
-_PLACEHOLDER: Final = re.compile(r"\[\s*+[^\W\d][^\[\]{}\",:]*+\]|\((?!\s*+[\"'\d\[{-])")
+_PLACEHOLDER: Final = re.compile(r"'\s*+[{\[]|\[\s*+[^\W\d][^\[\]{}\",:]*+\]|\((?!\s*+[\"'\d\[{-])")
+_NOTHING: Final = re.compile(r"\s*+\Z")
 _OPENING: Final = re.compile(r"[{}\[\]]")
 _LEAD: Final = re.compile(r"[\[\s｛［]*+")
+MIN_FAILURES: Final = 4
 MAX_FAILURES: Final = 100
+"""How many false starts are forgiven, fewer in a long text: each may cost a pass over it."""
 
 
 def candidates(text: str) -> Iterator[Candidate]:
@@ -100,9 +103,9 @@ class _Search:
         self.thoughts: list[Found] = []
         self.failure: Refusal | None = None
         self.failures = 0
+        self.wordless = _WORD.search(text) is None
         self.stopped = False
         self.aside = False
-        self.spent = 0
 
     def run(self) -> None:
         """Look through the whole text."""
@@ -126,7 +129,7 @@ class _Search:
             else:
                 position = self._thought(mark)
             kind = "bare"
-            if self.stopped or self.spent > 8 * len(text) + 100_000 or self.failures > MAX_FAILURES:
+            if self.stopped or self.failures > max(MIN_FAILURES, min(MAX_FAILURES, 1_000_000 // len(text))):
                 break
 
     def _thought(self, mark: re.Match[str]) -> int:
@@ -166,11 +169,10 @@ class _Search:
 
     def _bracket(self, at: int, kind: str) -> int:
         text = self.text
-        if not plausible(text, at) or (not text[at + 1 :].strip() and _OPENING.search(text, 0, at)):
+        if not plausible(text, at) or (_NOTHING.match(text, at + 1) and _OPENING.search(text, 0, at)):
             return at + 1
         if kind == "bare" and (weak := _CITATION.match(text, at)):
-            whole = not _WORD.search(text, 0, at) and not _WORD.search(text, weak.end())
-            kind = "bare" if whole else "weak" if _stated(text, at, weak.end()) else "cited"
+            kind = "bare" if self.wordless else "weak" if _stated(text, at, weak.end()) else "cited"
             if kind == "cited" and "," not in weak.group():
                 return weak.end()
         found = self._repair(at, len(text), many=kind == "bare")
@@ -185,7 +187,6 @@ class _Search:
         except Refusal as refusal:
             self.failures += 1
             self.stopped = self.stopped or refusal.final
-            self.spent += max(0, refusal.position - at)
             if self.failure is None or refusal.position - at > 8:
                 self.failure = refusal
             return None
@@ -199,7 +200,10 @@ class _Search:
         if label not in _JSON_LABELS or not self._fenced_json(begin):
             return line.end() if line else at
         first = text.find(mark[:3], begin)
-        found = self._repair(begin, len(text[:first].rstrip()) if first >= 0 else len(text), many=True)
+        end = first if first >= 0 else len(text)
+        while end > begin and text[end - 1].isspace():
+            end -= 1
+        found = self._repair(begin, end, many=True)
         if first >= 0 and (found is None or found.in_string):
             last = text.rfind(mark[:3], first + 1)
             for end in (len(text), last):

@@ -21,6 +21,7 @@ Check = Callable[[Any], int]
 
 MAX_READINGS: Final = 24
 """How many other readings of an ambiguous text are tried against a check."""
+_new: Final = tuple.__new__
 _BLANK: Final = re.compile(SPACE)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]+")
 
@@ -128,7 +129,7 @@ def _lacks_braces(text: str, start: int, end: int) -> bool:
 def _build(text: str, cleaned: str, start: int, m: Reading) -> Repaired:
     if not m.roots:
         raise Refusal(start, "there is no JSON value here")
-    edits = [Edit._make(edit) for edit in m.edits]
+    edits = [_new(Edit, edit) for edit in m.edits]
     begin = min(m.roots[0][0], m.edits[0][1]) if m.edits else m.roots[0][0]
     written = apply_edits(cleaned, edits, begin, m.position)
     try:

@@ -106,13 +106,17 @@ def _fits(m: Reading, outer: list[str], after: int) -> bool:
     return char is None or CLOSER[outer[0]] == char
 
 
-def reopen(m: Reading) -> None:
-    """The object that was just closed goes on: its closing brace was one too many."""
+def reopen(m: Reading, comma: int) -> None:
+    """The object that was just closed goes on after `comma`: its closing brace was one too many."""
     at = m.last_close
-    m.undo_from(at)
+    m.undo_change(at)
     m.edit("extra_bracket", at, m.text[at], "")
     m.stack.append("{")
     m.last_close = -1
+    m.comma = comma
+    if m.last_before(at, "{") >= 0:
+        m.edit("extra_comma", comma, m.text[comma], "")
+        m.comma = -1
 
 
 def after_root(m: Reading) -> None:
@@ -126,8 +130,8 @@ def after_root(m: Reading) -> None:
         after = m.position + 1
         if m.last_close >= 0 and m.text[m.last_close] == "}" and QUOTED_KEY_AHEAD.match(m.text, after, m.end):
             comma = m.position
-            reopen(m)
-            m.position, m.comma, m.state = comma + 1, comma, AT_KEY
+            reopen(m, comma)
+            m.position, m.state = comma + 1, AT_KEY
             return
         if _another_ahead(m, after):
             m.take(",")
@@ -171,7 +175,10 @@ def finish(m: Reading) -> None:
 def drop_key(m: Reading, at: int) -> None:
     """The text ended before the key's value: leave the key out."""
     cut = m.comma if m.comma >= 0 else at
-    m.undo_from(cut)
+    if m.comma >= 0:
+        m.undo_change(cut)
+    else:
+        m.undo_from(cut)
     m.edit("truncated", cut, m.text[cut : m.end], "")
     m.position = m.end
     m.comma = -1

@@ -14,6 +14,7 @@ from slipform.text.scan_quoting import quoted, requote
 from slipform.text.scan_scalars import read_scalar
 from slipform.text.scan_strings import delimiter_at, read_string
 
+MAX_VALUELESS: Final = 8
 _SET: Final = re.compile(r"\{\s*+(?:(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'|-?\d++(?:\.\d++)?+)\s*+(?:,\s*+|(?=\})))++\}")
 _COLON_OR_END: Final = re.compile(r"\s*+(?:[:：]|\Z)")
 _COLON_AHEAD: Final = re.compile(r"\s*+[:：]")
@@ -58,7 +59,7 @@ def _quoted_key(m: Reading, at: int) -> None:
             raise Refusal(at, "a key has no end that can be told from its content")
     elif not span.closed:
         drop_key(m, at)
-    elif _COLON_OR_END.match(m.text, span.end, m.end) or not _extend_string(m, only_closed=True):
+    elif _COLON_OR_END.match(m.text, span.end, m.end) or not _extend_string(m):
         m.edits.extend(requote(m.text, span))
         m.position = span.end
         _colon(m, at)
@@ -95,7 +96,7 @@ def _string_before(text: str, comma: int) -> int:
     return at if before > 0 and text[before] == ":" else -1
 
 
-def _extend_string(m: Reading, only_closed: bool = False) -> bool:
+def _extend_string(m: Reading) -> bool:
     """Read the last string on past the comma that followed it: its quote was not its end."""
     at = m.last_string if m.last_string >= 0 else _string_before(m.text, m.comma)
     if at < 0:
@@ -103,7 +104,7 @@ def _extend_string(m: Reading, only_closed: bool = False) -> bool:
     span = read_string(m.text, at, m.end, MEMBER, m.closers(), beyond=m.comma)
     if span is None or span.end <= m.comma or not span.closed:
         return False
-    if only_closed and m.text[span.stop : span.stop + 1] not in ('"', "'", "”"):
+    if m.text[span.stop : span.stop + 1] not in ('"', "'", "”"):
         return False
     m.undo_from(at)
     m.choices.append(at)
@@ -172,6 +173,9 @@ def _colon(m: Reading, at: int) -> None:
         drop_key(m, at)
         return
     elif char in ",}])":
+        m.valueless += 1
+        if m.valueless > MAX_VALUELESS:
+            raise Refusal(at, "too many keys have no value")
         m.edit("missing_value", m.position, "", ":null")
         m.valued(m.position)
         return

@@ -9,25 +9,21 @@ import re
 from typing import Final
 
 from slipform.text.repair_state import AT_END, AT_KEY, AT_VALUE, MAX_DEPTH, PUT_IN, Reading
-from slipform.text.scan import BLANK, ITEMS, LAX_STRING, MEMBERS, SCALAR, STRING, WS
-from slipform.text.scan_quoting import requote
-from slipform.text.scan_strings import Span
+from slipform.text.repair_strides import NAME, PLAIN, respell_string, respell_word, stride
+from slipform.text.scan import BLANK, LAX_STRING, SCALAR, STRING, WS
 
-_PLAIN: Final = r"[^'\"“”\\\x00-\x1f]*+"
-_NAME: Final = r"[A-Za-z_$][\w$]*+"
-_NEXT_KEY: Final = rf"(?:{STRING}|'{_PLAIN}'|[“”]{_PLAIN}[“”]|{_NAME}){WS}:"
-_ODD: Final = rf"('{_PLAIN}')|(True|False|None)|([“”]{_PLAIN}[“”])|({LAX_STRING})"
+_NEXT_KEY: Final = rf"(?:{STRING}|'{PLAIN}'|[“”]{PLAIN}[“”]|(?<=\s){NAME}){WS}:(?!//)"
+_ODD: Final = rf"('{PLAIN}')|(True|False|None)|([“”]{PLAIN}[“”])|({LAX_STRING})"
 _MEMBER: Final = re.compile(
-    rf"{WS}({STRING}|'{_PLAIN}'|{_NAME}|[“”]{_PLAIN}[“”]){WS}:{WS}"
+    rf"{WS}({STRING}|'{PLAIN}'|{NAME}|[“”]{PLAIN}[“”]){WS}:{WS}"
     rf"(?:(?:({SCALAR})|{_ODD}){WS}(?=[,}}]|{_NEXT_KEY})|([{{\[]))",
     re.DOTALL,
 )
 """Group 1 the key; 2 a good scalar, 3 single quotes, 4 a Python literal, 5 curly quotes, 6 a string, 7 a bracket."""
 _ITEM: Final = re.compile(
-    rf"{WS}()(?:(?:({SCALAR})|{_ODD}){WS}(?=[,\]]|(?<=\s)[\"'“]{_PLAIN}[\"'”]{WS}[,\]\"'“])|([{{\[]))", re.DOTALL
+    rf"{WS}()(?:(?:({SCALAR})|{_ODD}){WS}(?=[,\]]|(?<=\s)[\"'“]{PLAIN}[\"'”]{WS}[,\]\"'“])|([{{\[]))", re.DOTALL
 )
 _COMMENT: Final = re.compile(rf"{WS}(//[^\n\r]*+)")
-_WORDS: Final = {"True": "true", "False": "false", "None": "null"}
 _GOOD, _SINGLE, _WORD, _CURLY, _RAW, _BRACKET = range(2, 8)
 
 
@@ -49,7 +45,7 @@ def _run_members(m: Reading) -> bool:
     """Read members; True when another bracket was opened or closed, False when something odd stands there."""
     text, end, edits = m.text, m.end, m.edits
     while True:
-        _stride(m, MEMBERS)
+        stride(m)
         found = _MEMBER.match(text, m.position, end)
         if found is None:
             if _skip_comment(m):
@@ -85,7 +81,7 @@ def _run_members(m: Reading) -> bool:
 def _run_items(m: Reading) -> bool:
     text, end = m.text, m.end
     while True:
-        _stride(m, ITEMS)
+        stride(m)
         found = _ITEM.match(text, m.position, end)
         if found is None:
             if _skip_comment(m):
@@ -105,25 +101,6 @@ def _run_items(m: Reading) -> bool:
         else:
             m.edits.append(("missing_comma", at, "", ","))
             m.position, m.comma = at, PUT_IN
-
-
-def _stride(m: Reading, pattern: re.Pattern[str]) -> None:
-    """Step over all that is good; while that fails, try it only now and then."""
-    if m.unlucky & 7 > 2:
-        m.unlucky += 1
-        return
-    start = m.position
-    at = pattern.match(m.text, start, m.end).end()  # type: ignore[union-attr]
-    comma = at - 1
-    text = m.text
-    while comma >= start and text[comma] != ",":
-        comma -= 1
-    if comma < start:
-        m.unlucky += 1
-        return
-    m.unlucky = 0
-    m.position = at
-    m.comma, m.last_close, m.last_string = comma, -1, -1
 
 
 def _open(m: Reading, at: int) -> bool:
@@ -183,14 +160,11 @@ def _climb(m: Reading, at: int) -> bool:
 
 def _respell(m: Reading, kind: int, at: int, word: str) -> bool:
     if kind == _WORD:
-        if m.choose(at):
-            m.edits.append(("unquoted_value", at, word, f'"{word}"'))
-        else:
-            m.edits.append(("literal", at, word, _WORDS[word]))
+        respell_word(m, at, word)
     elif kind == _RAW:
         if word == '""':
             return False
-        m.edits.extend(requote(m.text, Span(at, at + 1, at + len(word) - 1, at + len(word), '"', True, False)))
+        respell_string(m, at, word)
     else:
         m.edits.append(("wrong_quote", at, word, f'"{word[1:-1]}"'))
     return True

@@ -69,6 +69,7 @@ class Reading:
         "taken",
         "text",
         "unlucky",
+        "valueless",
     )
 
     def __init__(self, text: str, start: int, end: int, *, many: bool, nan: str, taken: dict[int, int]) -> None:
@@ -98,6 +99,8 @@ class Reading:
         self.doubled = 0
         self.in_string = False
         """Whether the text ended inside a string."""
+        self.valueless = 0
+        """How many keys had no value."""
         self.unlucky = 0
         """How often a stride over good text led nowhere."""
         self.roots: list[tuple[int, int]] = []
@@ -134,6 +137,12 @@ class Reading:
     def undo_from(self, at: int) -> None:
         """Forget every change at or after `at`."""
         while self.edits and self.edits[-1][1] >= at:
+            self.edits.pop()
+
+    def undo_change(self, at: int) -> None:
+        """Forget every change after `at` and to the character at `at`, but keep what was put in before it."""
+        self.undo_from(at + 1)
+        while self.edits and self.edits[-1][1] == at and self.edits[-1][2]:
             self.edits.pop()
 
     def peek(self) -> str:
@@ -226,6 +235,12 @@ class Reading:
         """Note that the text at `at` can be read in several ways; which of them to take."""
         self.choices.append(at)
         return self.taken.get(at, 0)
+
+    def last_before(self, at: int, mark: str) -> int:
+        """Where `mark` stands, if it is the last thing before `at`; else -1."""
+        while at and self.text[at - 1] in " \t\r\n":
+            at -= 1
+        return at - 1 if at and self.text[at - 1] == mark else -1
 
     def stray(self, at: int) -> None:
         """Step over text that belongs to nothing, up to the next mark of structure."""

@@ -24,6 +24,9 @@ from slipform.text.scan_strings import Span, delimiter_at, read_string
 
 _THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)-?\d{1,3}(?:,\d{3})*\Z")
 _THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\]\n]|\.\d|\s*+\Z)")
+_PREFIX: Final = re.compile(r"[bBuUrRfF]{1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,}\])])")
+"""Of a Python string: b'…', r"…"."""
+_STRUCTURE: Final = re.compile(r"[}\]\"]")
 _BEGINS: Final = frozenset("{[-+.0123456789")
 
 
@@ -104,12 +107,12 @@ def _member_among_items(m: Reading, at: int) -> bool:
     """A key where an item should be: a bracket is missing or wrong before it. True when that was put right."""
     if not QUOTED_KEY_AHEAD.match(m.text, at, m.end):
         return False
-    if m.comma < 0 and (opening := _last_before(m, at, "[")) >= 0:
+    if m.comma < 0 and (opening := m.last_before(at, "[")) >= 0:
         m.edit_before("wrong_bracket", opening, "[", "{")
         m.stack[-1] = "{"
-    elif m.comma >= 0 and (closing := _last_before(m, m.comma, "}")) >= 0:
+    elif m.comma >= 0 and (closing := m.last_before(m.comma, "}")) >= 0:
         m.last_close = closing
-        reopen(m)
+        reopen(m, m.comma)
     elif m.comma >= 0 and len(m.stack) > 1 and m.stack[-2] == "{":
         m.edit_before("missing_bracket", m.comma, "", "]")
         m.stack.pop()
@@ -117,13 +120,6 @@ def _member_among_items(m: Reading, at: int) -> bool:
         return False
     m.state = AT_KEY
     return True
-
-
-def _last_before(m: Reading, at: int, mark: str) -> int:
-    """Where `mark` stands, if it is the last thing before `at`; else -1."""
-    while at and m.text[at - 1] in " \t\r\n":
-        at -= 1
-    return at - 1 if at and m.text[at - 1] == mark else -1
 
 
 def _odd_value(m: Reading, char: str, at: int) -> None:
@@ -168,6 +164,10 @@ def _bare_value(m: Reading, at: int) -> None:
         m.position = argument
         m.push("f")
         return
+    if prefix := _PREFIX.match(m.text, at, m.end):
+        m.edit("wrong_quote", at, prefix.group(), "")
+        m.position = prefix.end()
+        return
     if m.where() == ITEM and m.text[at] == "0" and grouped_number(m, at):
         return
     scalar = read_scalar(m.text, at, m.end, m.where(), m.taken.get(at, 0) == 1)
@@ -180,6 +180,8 @@ def _bare_value(m: Reading, at: int) -> None:
         return
     if kind in ("literal", "number", "nan"):
         m.choices.append(at)
+    if kind == "unquoted_value" and ("{" in scalar.before or "[" in scalar.before):
+        raise Refusal(at, "there is something other than a JSON value here")
     if kind == "nan" and m.nan == "refuse":
         raise Refusal(at, f"{scalar.before} is not a JSON number")
     if kind:
@@ -248,7 +250,7 @@ def _ends_in_prose(m: Reading, at: int, char: str) -> bool:
     """Close everything when only talk follows, with no bracket or quote in it."""
     if not char.isalpha():
         return False
-    if any(m.text.find(mark, at, m.end) >= 0 for mark in '}]"'):
+    if _STRUCTURE.search(m.text, at, m.end):
         return False
     m.end = at
     return True
@@ -264,7 +266,9 @@ def _concatenate(m: Reading, at: int) -> bool:
     if span is None:
         return False
     first = m.last_string
-    closing = len(text[:at].rstrip())
+    closing = at
+    while text[closing - 1] in " \t\r\n":
+        closing -= 1
     if m.edits and m.edits[-1][1] + len(m.edits[-1][2]) == closing and m.edits[-1][3].endswith('"'):
         kind, where, before, written = m.edits.pop()
         m.edit(kind, where, before, written[:-1])

@@ -91,6 +91,11 @@ def _character_edit(at: int, char: str) -> RawEdit:
         return ("unescaped_quote", at, char, '\\"')
     if ord(char) >= 0xD800:
         return ("lone_surrogate", at, char, "\ufffd")
+    return control_edit(at, char)
+
+
+def control_edit(at: int, char: str) -> RawEdit:
+    """The escape for a control character that stands raw in a string."""
     return ("control_character", at, char, _CONTROL.get(char) or f"\\u{ord(char):04x}")
 
 

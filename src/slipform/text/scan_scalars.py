@@ -22,7 +22,7 @@ _BARE: Final = {
     MEMBER: re.compile(r"[^,}\]\n\r\"，｝]*+"),
     ITEM: re.compile(r"[^,}\]\n\r\"，］]*+"),
 }
-_COMMENT: Final = re.compile(r"\s(?://|/\*|#\s)|\s*```|\s*</[A-Za-z]")
+_COMMENT: Final = re.compile(r"\s(?://|#\s)|/\*|\s*```|\s*</[A-Za-z]")
 _CALL: Final = re.compile(
     r"(?:new[ \t]+)?[A-Za-z_$][\w$.]*+\(\s*+(?:(?=[{\[])|(?=\"(?:[^\"\\]|\\.)*+\"\s*+\)|'(?:[^'\\]|\\.)*+'\s*+\)"
     r"|[-+]?[0-9][0-9.eE+-]*+\s*+\)))"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +26,12 @@ def parse(text: str) -> Any:
     [12345678901234567890123]
     """
     data = text.encode()
-    value = orjson.loads(data)
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if "infinity" not in error.msg:
+            raise
+        return _parse_exactly(text)
     if b"000" in data[::6].translate(_DIGITS_AS_ZERO) and _MANY in data.translate(_DIGITS_AS_ZERO):
         return _parse_exactly(text)
     return value
@@ -33,9 +39,16 @@ def parse(text: str) -> Any:
 
 def _parse_exactly(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_finite, parse_constant=_finite)
     except RecursionError:
         raise ValueError("It is nested too deeply to keep the digits of its big integers") from None
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"The number {number} is too large")
+    return value
 
 
 class Duplicate(NamedTuple):
