@@ -73,7 +73,7 @@ def uses_native(codec: str, body: dict[str, Any]) -> bool:
         "cohere": "json_schema" in body.get("response_format", {}),
         "ollama": isinstance(body.get("format"), dict),
     }
-    return found[codec]
+    return bool(found[codec])
 
 
 @pytest.mark.covers("S4-12", "S4-13", "S4-14", "S4-15", "S3-32", "C17", "C20")
