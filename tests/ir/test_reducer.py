@@ -359,3 +359,17 @@ def test_looking_at_the_value_reads_each_piece_once() -> None:
         assert reducer.message.content.raw.endswith(piece)
     reducer.push(STOP)
     assert reducer.finish().content_resolved == {"name": "Ada"}
+
+
+def test_where_the_channel_is_not_known_the_reserved_call_is_the_answer_if_it_comes() -> None:
+    reducer = started(Snapshot(response_schema=SCHEMA, emulated=None))
+    reducer.push(CompletionChunk(text='{"name": "text"'))
+    assert reducer.message.content.resolved == {"name": "text"}
+    reducer.push(call(0, "o", "output", '{"name": "call"}'))
+    assert reducer.message.content.resolved == {"name": "call"}
+    reducer.push(STOP)
+    answer = reducer.finish()
+    assert (answer.text, answer.tool_calls) == ('{"name": "call"}', ())
+    reducer.start(Snapshot(response_schema=SCHEMA, emulated=None))
+    reducer.push(CompletionChunk(text='{"name": "text"}', finish="stop"))
+    assert reducer.finish().content_resolved == {"name": "text"}

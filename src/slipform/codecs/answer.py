@@ -41,6 +41,29 @@ def read_json(body: bytes) -> dict[str, Any]:
     return data
 
 
+MALFORMED = (AttributeError, TypeError, KeyError, ValueError, IndexError)
+"""What reading JSON of another shape than expected comes to."""
+
+
+def malformed(error: Exception) -> UpstreamError:
+    """The error for JSON that is not of the vendor's shape."""
+    return UpstreamError(
+        f"The model's answer is not in the shape of its API: {error}",
+        details={"category": "unreadable", "retryable": True},
+    )
+
+
+def read_answer(
+    body: bytes, encoded: EncodedRequest, decode: Callable[[dict[str, Any], Plan], ModelResponse]
+) -> ModelResponse:
+    """Read a whole answer with a vendor's decoder; any shape that it cannot read is an `UpstreamError`."""
+    data = read_json(body)
+    try:
+        return decode(data, plan_of(encoded))
+    except MALFORMED as error:
+        raise malformed(error) from error
+
+
 def arguments_text(value: Any) -> str:
     """Tool arguments as JSON text, however they came: text, an object, nothing.
 

@@ -47,7 +47,10 @@ class EncodedRequest:
 
 
 class StreamDecoder(Protocol):
-    """Reads one streamed answer from bytes split anywhere."""
+    """Reads one streamed answer from bytes split anywhere.
+
+    The first chunk carries the warnings of the encoded request, and `lift` where the text is in the vendor's shape.
+    """
 
     def feed(self, data: bytes) -> Sequence[CompletionChunk]:
         """The chunks completed by these bytes; an error inside the stream is raised as an `UpstreamError`."""
@@ -70,7 +73,7 @@ class Codec(Protocol):
         ...
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
-        """Read a whole answer."""
+        """Read a whole answer: in the caller's shape, with the request's warnings, the reserved call as text."""
         ...
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import arguments_text, build_answer, count, plan_of, read_json, rest_of, usage_of
+from slipform.codecs.answer import arguments_text, build_answer, count, plan_of, read_answer, rest_of, usage_of
 from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
 from slipform.codecs.faults import fault_error, read_error_body
 from slipform.codecs.openai_chat.request import data_url
@@ -81,7 +81,7 @@ class CohereCodec:
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
         """Read a whole answer."""
-        return _decode(read_json(body), plan_of(encoded))
+        return read_answer(body, encoded, _decode)
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""
@@ -270,6 +270,9 @@ class CohereMachine:
         elif kind == "error" or data.get("error") or (kind is None and data.get("message")):
             self.fault = fault_error(data, status=None)
         return []
+
+    def done(self) -> None:
+        """Nothing: other events end this stream."""
 
     def finish(self) -> list[CompletionChunk]:
         """The plan that came before the calls, for replay."""

@@ -14,7 +14,7 @@ from slipform.codecs.answer import (
     build_answer,
     count,
     plan_of,
-    read_json,
+    read_answer,
     rest_of,
     usage_of,
 )
@@ -84,7 +84,7 @@ class OllamaCodec:
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
         """Read a whole answer."""
-        return _decode(read_json(body), plan_of(encoded))
+        return read_answer(body, encoded, _decode)
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""
@@ -252,6 +252,9 @@ class OllamaMachine:
             parts=(Reasoning(whole, {NAME: {"thinking": whole}}),) if whole else (),
         )
         return [chunk]
+
+    def done(self) -> None:
+        """Nothing: other events end this stream."""
 
     def finish(self) -> list[CompletionChunk]:
         """Nothing is left at the end."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from slipform.codecs.answer import MALFORMED, malformed
 from slipform.codecs.faults import fault_error
 from slipform.codecs.ndjson import JsonArrayDecoder
 from slipform.codecs.plan import Plan
@@ -26,6 +27,10 @@ class Machine(Protocol):
 
     def read(self, name: str | None, data: Any) -> Sequence[CompletionChunk]:
         """The chunks that one event stands for."""
+        ...
+
+    def done(self) -> None:
+        """The stream said `[DONE]`."""
         ...
 
     def finish(self) -> Sequence[CompletionChunk]:
@@ -76,7 +81,7 @@ class Reader:
         machine = self._machine
         for name, data in events:
             if data == b"[DONE]":
-                machine.ended = True
+                machine.done()
                 continue
             try:
                 value = orjson.loads(data)
@@ -86,7 +91,10 @@ class Reader:
                 self._fault = _fault_in_text(name, data)
                 break
             if isinstance(value, dict):
-                chunks += machine.read(name, value)
+                try:
+                    chunks += machine.read(name, value)
+                except MALFORMED as error:
+                    machine.fault = malformed(error)
             elif name == "error" or isinstance(value, str):
                 machine.fault = fault_error(value, status=None, kind=name or "")
             if machine.fault is not None:

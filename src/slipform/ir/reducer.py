@@ -24,12 +24,13 @@ State: TypeAlias = Literal["idle", "streaming", "committing", "error"]
 class Snapshot:
     """What the reducer must know of the request, as it was when the answer began.
 
-    `emulated` says that the schema went out as the reserved tool. `tools` holds the schemas of the caller's tools;
+    `emulated` says whether the schema went out as the reserved tool; None when that is not known, then its call is the
+    answer if it comes, and the text if not. `tools` holds the schemas of the caller's tools;
     those in `deferred` get a value only once their arguments are whole.
     """
 
     response_schema: Mapping[str, Any] | None = None
-    emulated: bool = False
+    emulated: bool | None = False
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     deferred: frozenset[str] = frozenset()
 
@@ -94,6 +95,7 @@ class Reducer:
         self._id: str | None = None
         self._lift: Callable[[Any], Any] | None = None
         self._output: Channel | None = None
+        self._read: list[str] | None = None
         self._reset(Snapshot())
 
     def start(self, snapshot: Snapshot) -> None:
@@ -171,7 +173,7 @@ class Reducer:
         self._warnings: list[ModelWarning] = []
         self._extra: dict[str, Any] = {}
         self._channels: dict[int, Channel] = {}
-        self._usage = self._model = self._id = self._lift = self._output = None
+        self._usage = self._model = self._id = self._lift = self._output = self._read = None
 
     def _source(self) -> list[str]:
         """The pieces that hold the answer: the reserved tool's arguments if it was called, else the content."""
@@ -179,14 +181,14 @@ class Reducer:
         return self._first.text if output is None else output.pieces
 
     def _output_call(self) -> OpenCall | None:
-        if not self._snapshot.emulated:
+        if self._snapshot.emulated is False:
             return None
         return next((call for call in self._first.calls.calls if call.name == RESERVED_TOOL), None)
 
     def _shown(self, *, final: bool = False) -> list[OpenCall]:
         """The calls of the caller's tools; on the tool channel one whose name is still unknown may be the answer."""
         calls = self._first.calls.calls
-        if not self._snapshot.emulated:
+        if self._snapshot.emulated is False:
             return calls
         hidden = (RESERVED_TOOL,) if final else (None, RESERVED_TOOL)
         return [call for call in calls if call.name not in hidden]
@@ -195,10 +197,11 @@ class Reducer:
         # On the tool channel text may come before the call; it is the answer only if no call ever comes.
         if self._snapshot.response_schema is None or (self._snapshot.emulated and self._output_call() is None):
             return UNRESOLVED
-        return self._content().sync(pieces)
+        return self._content(pieces).sync(pieces)
 
-    def _content(self) -> Channel:
-        if self._output is None:
+    def _content(self, pieces: list[str]) -> Channel:
+        if self._output is None or self._read is not pieces:
+            self._read = pieces
             self._output = self._channel(self._snapshot.response_schema or {}, deferred=False)
             if self._lift is not None:
                 self._output.lift_with(self._lift)
@@ -272,7 +275,7 @@ class Reducer:
             if expected:
                 raise EmptyAnswerError("The model gave back nothing", hint="Ask again.")
             return UNRESOLVED
-        channel = self._content()
+        channel = self._content(pieces)
         channel.close(pieces)
         if channel.error is None:
             return channel.value

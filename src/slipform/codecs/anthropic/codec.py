@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slipform.codecs.answer import plan_of, read_json
+from slipform.codecs.answer import plan_of, read_answer
 from slipform.codecs.anthropic.request import NAME, encode_body
 from slipform.codecs.anthropic.response import decode_body
 from slipform.codecs.anthropic.stream import AnthropicMachine
@@ -52,7 +52,7 @@ class AnthropicCodec:
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
         """Read a whole answer."""
-        return decode_body(read_json(body), plan_of(encoded))
+        return read_answer(body, encoded, decode_body)
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""

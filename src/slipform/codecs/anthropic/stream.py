@@ -47,6 +47,9 @@ class AnthropicMachine:
             self.fault = fault_error(data, status=None)
         return []
 
+    def done(self) -> None:
+        """Nothing: other events end this stream."""
+
     def finish(self) -> list[CompletionChunk]:
         """Nothing is left at the end."""
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from slipform.codecs.answer import plan_of, read_json
+from slipform.codecs.answer import plan_of, read_answer
 from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
 from slipform.codecs.bedrock.request import NAME, encode_body
 from slipform.codecs.bedrock.response import ConverseMachine, decode_body
@@ -45,7 +45,7 @@ class BedrockCodec:
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
         """Read a whole answer."""
-        return decode_body(read_json(body), plan_of(encoded))
+        return read_answer(body, encoded, decode_body)
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""

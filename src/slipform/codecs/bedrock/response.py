@@ -121,6 +121,9 @@ class ConverseMachine:
             self.fault = fault_error(data, status=None, kind=name[1:])
         return []
 
+    def done(self) -> None:
+        """Nothing: other events end this stream."""
+
     def finish(self) -> list[CompletionChunk]:
         """Nothing is left at the end."""
         return []

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from slipform.codecs.answer import plan_of, read_json
+from slipform.codecs.answer import MALFORMED, malformed, plan_of, read_json
 from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
 from slipform.codecs.faults import fault_error, read_error_body
 from slipform.codecs.gemini.request import NAME, encode_body
@@ -50,7 +50,10 @@ class GeminiCodec:
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
         """Read a whole answer."""
-        return decode_body(_joined(body), plan_of(encoded))
+        try:
+            return decode_body(_joined(body), plan_of(encoded))
+        except MALFORMED as error:
+            raise malformed(error) from error
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""

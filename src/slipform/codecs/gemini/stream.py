@@ -45,6 +45,9 @@ class GeminiMachine:
             chunks.append(CompletionChunk(finish="content_filter", raw_finish=str(reason)))
         return [*chunks, *self._about(data)]
 
+    def done(self) -> None:
+        """Nothing: other events end this stream."""
+
     def finish(self) -> list[CompletionChunk]:
         """Nothing is left at the end."""
         return []

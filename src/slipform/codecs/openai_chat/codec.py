@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slipform.codecs.answer import plan_of, read_json
+from slipform.codecs.answer import plan_of, read_answer
 from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
 from slipform.codecs.faults import fault_error, read_error_body
 from slipform.codecs.openai_chat.request import encode_body
@@ -45,7 +45,7 @@ class OpenAIChatCodec:
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
         """Read a whole answer."""
-        return decode_body(read_json(body), plan_of(encoded))
+        return read_answer(body, encoded, decode_body)
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""

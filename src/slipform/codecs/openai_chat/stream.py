@@ -53,6 +53,10 @@ class ChatMachine:
             self.fault = fault_error(data, status=None, kind=name)
         return chunks
 
+    def done(self) -> None:
+        """The server has ended; that is an answer if there was anything before it."""
+        self.ended = self._word or bool(self._open)
+
     def finish(self) -> list[CompletionChunk]:
         """A finish reason for a stream that ended cleanly without one."""
         chunks = [CompletionChunk(parts=(part,)) for part in self._reasoning()]

@@ -67,6 +67,9 @@ class ResponsesMachine:
             return self._end(data, "response.completed")
         return []
 
+    def done(self) -> None:
+        """Nothing: other events end this stream."""
+
     def finish(self) -> list[CompletionChunk]:
         """Nothing is left at the end."""
         return []

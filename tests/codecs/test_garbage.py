@@ -1,0 +1,112 @@
+"""Whatever a server sends, a decoder answers with a result or with one of our errors, never with a crash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slipform.codecs import CODECS, SERVINGS, Capabilities, EncodedRequest, StreamDecoder, make_codec
+from slipform.codecs.eventstream import encode_frame
+from slipform.errors import SlipformError
+from slipform.ir.reducer import Reducer, Snapshot
+
+SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | st.text(max_size=3)
+KEYS = st.sampled_from(
+    [
+        "choices", "delta", "message", "content", "tool_calls", "function", "index", "id", "name", "arguments", "usage",
+        "finish_reason", "type", "error", "output", "response", "item", "candidates", "parts", "text", "functionCall",
+        "candidate", "finishReason", "usageMetadata", "promptFeedback", "done", "toolUse", "contentBlockIndex", "input",
+        "content_block", "partial_json", "stop_reason", "model", "messages", "contents", "tools", "role", "system",
+        "generationConfig", "response_format", "json_schema", "schema", "thinking", "reasoning", "stream", "args",
+    ]
+)  # fmt: skip
+JSON = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
+)
+OBJECTS = st.dictionaries(KEYS, JSON, max_size=5)
+TYPES = st.sampled_from(
+    [
+        "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message",
+        "response.created", "response.output_item.added", "response.output_item.done", "response.completed",
+        "response.output_text.delta", "response.function_call_arguments.delta", "response.failed",
+        "content-delta", "tool-call-start", "message-end", "message-start",
+        "contentBlockDelta", "contentBlockStart", "messageStop", "metadata",
+    ]
+)  # fmt: skip
+
+
+def raised(run: Callable[[], object]) -> SlipformError | None:
+    """Our error, if there was one; any other goes through."""
+    try:
+        run()
+    except SlipformError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("codec", list(CODECS))
+@settings(max_examples=60, deadline=None)
+@given(data=OBJECTS)
+def test_any_object_as_an_answer(codec: str, data: dict[str, Any]) -> None:
+    codec_ = make_codec(codec, Capabilities())
+    raised(lambda: codec_.decode_response(json.dumps(data).encode(), EncodedRequest("", b"")))
+
+
+@pytest.mark.parametrize("codec", list(CODECS))
+@settings(max_examples=60, deadline=None)
+@given(events=st.lists(st.tuples(TYPES, OBJECTS), max_size=4))
+def test_any_events_as_a_stream(codec: str, events: list[tuple[str, dict[str, Any]]]) -> None:
+    decoder, reducer = make_codec(codec, Capabilities()).decode_stream(EncodedRequest("", b"")), Reducer()
+    reducer.start(Snapshot())
+
+    def read() -> None:
+        for kind, data in events:
+            body = json.dumps({"type": kind, **data}).encode()
+            if codec == "bedrock":
+                body = encode_frame({":event-type": kind}, body)
+            elif codec == "ollama":
+                body += b"\n"
+            else:
+                body = b"data: " + body + b"\n\n"
+            for chunk in decoder.feed(body):
+                reducer.push(chunk)
+        for chunk in decoder.finish():
+            reducer.push(chunk)
+
+    raised(read)
+
+
+def read_all(decoder: StreamDecoder, body: bytes) -> None:
+    decoder.feed(body)
+    decoder.finish()
+
+
+@pytest.mark.parametrize("codec", list(CODECS))
+@settings(max_examples=40, deadline=None)
+@given(body=st.binary(max_size=60))
+def test_any_bytes_as_a_stream(codec: str, body: bytes) -> None:
+    decoder = make_codec(codec, Capabilities()).decode_stream(EncodedRequest("", b""))
+    with pytest.raises(SlipformError):
+        read_all(decoder, body)
+
+
+@pytest.mark.parametrize("codec", list(CODECS))
+@settings(max_examples=40, deadline=None)
+@given(body=st.binary(max_size=40) | JSON.map(lambda value: json.dumps(value).encode()), status=st.integers(400, 599))
+def test_any_body_as_an_error(codec: str, body: bytes, status: int) -> None:
+    error = make_codec(codec, Capabilities()).decode_error(status, {}, body)
+    assert error.status == status
+    assert error.message
+
+
+@pytest.mark.parametrize("api", list(SERVINGS))
+@settings(max_examples=80, deadline=None)
+@given(data=OBJECTS)
+def test_any_object_as_a_request(api: str, data: dict[str, Any]) -> None:
+    error = raised(lambda: SERVINGS[api]().decode_request(data, path="/v1/models/m:generateContent"))
+    assert error is None or error.http_status == 400
