@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-INPUTS := pyproject.toml constraints.txt Makefile $(wildcard setup.py)
+# The compiled modules are rebuilt when their sources change.
+INPUTS := pyproject.toml constraints.txt Makefile setup.py $(wildcard src/slipform/text/*.py)
 
 .PHONY: run test lint format bench fuzz docs clean
 
