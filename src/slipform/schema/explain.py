@@ -336,7 +336,7 @@ def _contains(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str)
         words, at = f"at least {least if walk.compiled.counts_contains else 1}", keyword
     else:
         return
-    expected = f"{words} items that fit `contains`"
+    expected = f"{words} {'item that fits' if words.endswith(' 1') else 'items that fit'} `contains`"
     yield _violation(
         place, pointer([at]), at, steps, f"expected {expected}, found {count}", expected=expected, found=str(count)
     )
