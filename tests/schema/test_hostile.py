@@ -151,6 +151,18 @@ def test_a_bomb_hidden_behind_ids_and_anchors_is_counted_too() -> None:
     assert "multiply" in refusal(schema)
 
 
+def test_a_bomb_under_a_property_with_a_keywords_name_is_counted_too() -> None:
+    definitions: dict[str, Any] = {
+        f"d{level}": {"$anchor": f"a{level}", "allOf": [{"$ref": f"#a{level + 1}"}] * 2} for level in range(30)
+    }
+    definitions["d30"] = {"$anchor": "a30", "type": "integer"}
+    assert "multiply" in refusal({"properties": {"default": {"$ref": "#a0", "$defs": definitions}}})
+
+
+def test_absurd_places_in_references_do_not_crash() -> None:
+    assert "array index" in refusal({"$ref": "#/anyOf/" + "9" * 5_000, "anyOf": [{}]})
+
+
 def test_wide_schemas_without_fanning_references_are_no_bombs() -> None:
     definitions = {
         f"d{i}": {"properties": {f"p{j}": {"$ref": f"#/$defs/d{i + 1}"} for j in range(9)}} for i in range(20)
@@ -200,17 +212,18 @@ def test_two_hundred_thousand_enum_values_are_answered_with_a_short_message() ->
     assert "more" in found.message
 
 
-def test_a_recursive_union_explains_a_deep_error_in_bounded_work() -> None:
+@pytest.mark.parametrize("again", [{"$ref": "#/$defs/node"}, {"$dynamicRef": "#node"}], ids=["ref", "dynamic"])
+def test_a_recursive_union_explains_a_deep_error_in_bounded_work(again: dict[str, Any]) -> None:
     kinds = "abcdefgh"
     node = {
         kind: {
             "type": "object",
-            "properties": {"of": {"$ref": "#/$defs/node"}, "kind": {"const": kind}},
+            "properties": {"of": again, "kind": {"const": kind}},
             "required": ["of", "kind"],
         }
         for kind in kinds
     }
-    union = {"anyOf": [{"$ref": f"#/$defs/{kind}"} for kind in kinds] + [{"type": "integer"}]}
+    union = {"$dynamicAnchor": "node", "anyOf": [{"$ref": f"#/$defs/{kind}"} for kind in kinds] + [{"type": "integer"}]}
     value: Any = "wrong"
     for _ in range(12):
         value = {"kind": "h", "of": value}

@@ -153,8 +153,12 @@ def test_a_document_cannot_be_changed_from_outside() -> None:
         ({"type": "strnig"}, "strnig"),
         (Callable[[int], int], "No JSON Schema can be made"),
         (list["Nowhere"], "No JSON Schema can be made"),  # type: ignore[name-defined]  # noqa: F821
+        (3, "No JSON Schema can be made of 3"),
+        ([1], "No JSON Schema can be made"),
+        (Annotated[str, Field(pattern="(")], "regex parse error"),
+        (len, "function"),
     ],
-    ids=["broken", "array", "nan", "deep", "type", "callable", "forward"],
+    ids=["broken", "array", "nan", "deep", "type", "callable", "forward", "value", "unhashable", "regex", "function"],
 )
 def test_what_is_no_schema_is_told_so(shape: Any, words: str) -> None:
     with pytest.raises(SchemaError, match=words):

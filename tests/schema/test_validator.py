@@ -116,7 +116,7 @@ CASES: list[tuple[Any, Any, str, str, str]] = [
     ({"not": {"type": "null"}}, None, "$", "not", "found null, which the schema excludes"),
     ({"properties": {"a": False}}, {"a": 1}, "$.a", "falseSchema", "no value is allowed here"),
     ({"prefixItems": [{}], "items": False}, [1, 2], "$[1]", "items", "this item is not allowed; 1 may be given"),
-    ({"contains": {"type": "null"}}, [1], "$", "contains", "expected at least 1 items that fit `contains`, found 0"),
+    ({"contains": {"type": "null"}}, [1], "$", "contains", "expected at least 1 item that fits `contains`, found 0"),
     ({"if": {"type": "integer"}, "then": {"minimum": 2}}, 1, "$", "minimum", "expected a number >= 2, found 1"),
     ({"oneOf": [{"type": "integer"}, {"minimum": 0}]}, 1, "$", "oneOf",
      "fits the alternatives 1 and 2, but must fit exactly one of 2"),

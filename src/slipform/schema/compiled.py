@@ -18,12 +18,14 @@ from slipform.schema.violations import pointer, shown
 _BACKTRACKING = FancyRegexOptions(backtrack_limit=100_000)  # about 3 ms for the worst pattern on the worst string
 _MAX_PARTS = 2_000
 _LARGE = 50_000
-_UNKNOWN_BEFORE = {
-    4: frozenset({"contains", "propertyNames", "if", "dependentRequired", "dependentSchemas", "prefixItems"}),
-    6: frozenset({"if", "dependentRequired", "dependentSchemas", "prefixItems"}),
-    7: frozenset({"dependentRequired", "dependentSchemas", "prefixItems"}),
-    2019: frozenset({"prefixItems"}),
-    2020: frozenset({"additionalItems"}),
+_DYNAMIC = ("$dynamicRef", "$recursiveRef")
+_SINCE_2019 = ("dependentRequired", "dependentSchemas", "prefixItems", *_DYNAMIC)
+_UNKNOWN_TO = {
+    4: frozenset({"contains", "propertyNames", "if", *_SINCE_2019}),
+    6: frozenset({"if", *_SINCE_2019}),
+    7: frozenset(_SINCE_2019),
+    2019: frozenset({"$dynamicRef", "prefixItems"}),
+    2020: frozenset({"$recursiveRef", "additionalItems"}),
 }
 _DRAFTS = {
     4: jsonschema_rs.Draft4,
@@ -90,7 +92,7 @@ class Compiled:
 
     def knows(self, keyword: str) -> bool:
         """Whether the schema's draft gives this keyword a meaning."""
-        return keyword not in _UNKNOWN_BEFORE[self.draft]
+        return keyword not in _UNKNOWN_TO[self.draft]
 
     def fits(self, place: Place, value: Any) -> bool:
         """The verdict of one subschema."""

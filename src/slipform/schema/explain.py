@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slipform.schema import wording
-from slipform.schema.graph import IN_PLACE_LISTS, Place
+from slipform.schema.graph import IN_PLACE_LISTS, REFERENCES, Place
 from slipform.schema.violations import Violation, pointer, shown
 
 if TYPE_CHECKING:
@@ -155,9 +155,9 @@ def _violation(
 
 
 def _reference(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
-    reference = place.node[keyword]
-    if keyword == "$ref" and isinstance(reference, str) and (target := walk.compiled.resolve(place, reference)):
-        yield from walk.into(target, value, steps)
+    targets = {target.path: target for target in walk.compiled.index.references(place, keyword)}
+    if len(targets) == 1:  # which of several anchors a dynamic reference means, only the validator can say
+        yield from walk.into(next(iter(targets.values())), value, steps)
 
 
 def _all_of(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
@@ -336,14 +336,14 @@ def _contains(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str)
         words, at = f"at least {least if walk.compiled.counts_contains else 1}", keyword
     else:
         return
-    expected = f"{words} items that fit `contains`"
+    expected = f"{words} {'item that fits' if words.endswith(' 1') else 'items that fit'} `contains`"
     yield _violation(
         place, pointer([at]), at, steps, f"expected {expected}, found {count}", expected=expected, found=str(count)
     )
 
 
 _HANDLERS: dict[str, Handler] = {
-    "$ref": _reference,
+    **dict.fromkeys(REFERENCES, _reference),
     "allOf": _all_of,
     **dict.fromkeys(IN_PLACE_LISTS[1:], _union),
     "not": _not,

@@ -23,6 +23,7 @@ _APPLICATORS = frozenset({
     "additionalProperties", "unevaluatedProperties", "propertyNames", "prefixItems", "items", "additionalItems",
     "contains", "unevaluatedItems",
 })  # fmt: skip
+_MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"})
 _DATA = frozenset({"const", "enum", "default", "examples", "example"})
 
 
@@ -57,15 +58,17 @@ class Index:
     def _add(self, document: Any, uri: str) -> Place:
         root = Place(document, uri, "", uri)
         self._identified.setdefault(uri.rstrip("#"), root)
-        stack: list[tuple[Any, tuple[str | int, ...], str]] = [(document, (), uri)]
+        stack: list[tuple[Any, tuple[str | int, ...], str, bool]] = [(document, (), uri, False)]
         while stack:
-            node, steps, base = stack.pop()
-            if isinstance(node, dict):
+            node, steps, base, is_map = stack.pop()
+            if isinstance(node, dict) and is_map:  # its keys are names, not keywords
+                stack.extend((sub, (*steps, key), base, False) for key, sub in node.items())
+            elif isinstance(node, dict):
                 base = self._identify(node, steps, base, uri)
                 self._places[id(node)] = Place(node, uri, pointer(steps), base)
-                stack.extend((sub, (*steps, key), base) for key, sub in node.items() if key not in _DATA)
+                stack.extend((sub, (*steps, key), base, key in _MAPS) for key, sub in node.items() if key not in _DATA)
             elif isinstance(node, list):
-                stack.extend((sub, (*steps, place), base) for place, sub in enumerate(node))
+                stack.extend((sub, (*steps, place), base, False) for place, sub in enumerate(node))
         return self._places.get(id(document), root)
 
     def _identify(self, node: Mapping[str, Any], steps: tuple[str | int, ...], base: str, uri: str) -> str:
@@ -114,7 +117,7 @@ class Index:
         path = place.path
         for part in fragment[1:].split("/"):
             key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            if isinstance(node, list) and key.isdecimal() and len(key) < 10 and int(key) < len(node):
                 node = node[int(key)]
             elif isinstance(node, dict) and key in node:
                 node = node[key]
@@ -294,7 +297,6 @@ _PARTS = {
     "contains": _ITEMS,
     "unevaluatedItems": _ITEMS,
 }
-_KEYED = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
 
 
 def edges(index: Index, place: Place) -> tuple[list[Place], list[Parts]]:
@@ -315,7 +317,7 @@ def edges(index: Index, place: Place) -> tuple[list[Place], list[Parts]]:
 def _subschemas(index: Index, place: Place, keyword: str, value: Any) -> Iterator[Place]:
     if isinstance(value, list):
         yield from (index.below(place, keyword, number) for number in range(len(value)))
-    elif keyword in _KEYED and isinstance(value, dict):
+    elif keyword in _MAPS and isinstance(value, dict):
         yield from (index.below(place, keyword, name) for name, sub in value.items() if isinstance(sub, dict))
     elif isinstance(value, dict):
         yield index.below(place, keyword)

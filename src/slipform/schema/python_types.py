@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from functools import lru_cache
@@ -13,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
+from pydantic_core import SchemaError as CoreSchemaError
 from typing_extensions import TypeForm
 
 from slipform.errors import SchemaError, SchemaViolationError
@@ -87,6 +89,8 @@ class Schema(Generic[T]):
             shape = _read(shape)
         if isinstance(shape, Mapping):
             return cls(fit_name(str(shape.get("title", ""))), shape)
+        if inspect.isroutine(shape):  # pydantic would take it for something to call
+            raise SchemaError(f"No JSON Schema can be made of the function {shape!r:.200}", hint="Give a type.")
         try:
             return _of_type(shape, repr(shape))
         except TypeError:  # an Annotated type may hold what cannot be hashed
@@ -151,14 +155,19 @@ class _Generator(GenerateJsonSchema):
         return encoded
 
 
+_NO_SCHEMA = (
+    PydanticUserError, PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, CoreSchemaError, NameError,
+)  # fmt: skip
+
+
 @lru_cache(maxsize=512)
 def _of_type(shape: Any, _order: str) -> Schema[Any]:
     """`_order` tells `A | B` from `B | A`, which are equal but ask in another order."""
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(shape)
         document = adapter.json_schema(schema_generator=_Generator)
-    except (PydanticUserError, PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, NameError) as error:
-        said = str(error).splitlines()[0]
+    except _NO_SCHEMA as error:
+        said = " ".join(str(error).split())[:200]
         raise SchemaError(
             f"No JSON Schema can be made of {shape!r:.200}: {said}",
             hint="Use a pydantic model, dataclass, TypedDict, enum, Literal, list, dict, tuple or scalar type.",

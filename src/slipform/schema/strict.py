@@ -144,7 +144,7 @@ def _target(document: Any, node: Mapping[str, Any], followed: set[str]) -> Itera
     for key in parts:
         if isinstance(target, Mapping) and key in target:
             target, path = target[key], (path, f".{key}")
-        elif isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+        elif isinstance(target, list) and key.isdecimal() and len(key) < 10 and int(key) < len(target):
             target, path = target[int(key)], (path, f"[{key}]")
         else:
             return
