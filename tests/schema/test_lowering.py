@@ -207,5 +207,6 @@ def test_enums_of_any_value_are_kept() -> None:
     values = ["a", 1, 1.5, True, None, [1], {"b": 2}]
     for dialect in ("openai", "anthropic", "gemini"):
         both_ways(closed({"e": {"enum": values}}, "e"), dialect, *({"e": value} for value in values))
+    both_ways(closed({"e": {"anyOf": [{"type": "null"}, {"enum": [[]]}]}}, "e"), "openai", {"e": None}, {"e": []})
     lowered = both_ways(closed({"e": {"enum": ["a", 1], "type": "string"}}, "e"), "openai", {"e": "a"})
     assert lowered.schema["properties"]["e"]["enum"] == ["a"]

@@ -49,6 +49,11 @@ HOSTILE = {
     "property bomb": property_bomb(),
     "self": {"$ref": "#"},
     "loop": {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+    "anyOf self": {
+        "anyOf": [{"$ref": "#/$defs/a"}, {"type": "array", "items": {"$ref": "#/$defs/a"}}, {"type": "array"}],
+        "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}},
+    },
+    "root self": {"anyOf": [{"$ref": "#"}]},
     "anyOf loop": {"anyOf": [{"$ref": "#"}, {"type": "string"}]},
     "allOf loop": {"allOf": [{"$ref": "#"}], "type": "object", "properties": {"a": {"$ref": "#"}}},
     "deep": deep(100),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from slipform.schema.lower.plan import ANY, SAME, TEXT, Branch, Choice, NullBox, Out, Plan, Ref, Same, Text, Union
+from slipform.schema.lower.plan import ANY, SAME, Branch, Choice, NullBox, Out, Plan, Ref, Same, Text, Union
 from slipform.schema.lower.shape import ALL_TYPES, Bound, Shape, flatten, words
 from slipform.schema.lower.source import Part
 from slipform.schema.lower.writing import describe
@@ -176,19 +176,20 @@ def _type_list(emitter: Emitter, outs: list[tuple[str, Out]]) -> Out | None:
         return None
     other = next(out for _, out in outs if out.schema != {"type": "null"})
     name = other.schema.get("type")
-    if name not in ("string", "number", "integer", "boolean") or not isinstance(other.plan, Same | Text):
+    if name not in ("string", "number", "integer", "boolean") or not isinstance(other.plan, Same):
         return None
-    return nullable_scalar(emitter, other)
+    schema = nullable_scalar(emitter, other.schema)
+    return None if schema is None else Out(schema, SAME, other.kinds | {"null"})
 
 
-def nullable_scalar(emitter: Emitter, out: Out) -> Out | None:
+def nullable_scalar(emitter: Emitter, scalar: dict[str, Any]) -> dict[str, Any] | None:
     """A scalar that may also be null; None where the dialect's enum cannot hold null."""
-    schema = {**out.schema, "type": [out.schema["type"], "null"]}
+    schema = {**scalar, "type": [scalar["type"], "null"]}
     if "enum" in schema:
         if "null" not in emitter.dialect.enum_types:
             return None
         schema["enum"] = [*schema["enum"], None]
-    return Out(schema, TEXT if isinstance(out.plan, Text) else SAME, out.kinds | {"null"})
+    return schema
 
 
 def _chosen(outs: list[tuple[str, Out]], head: dict[str, Any], emitter: Emitter) -> Out:

@@ -12,7 +12,7 @@ from slipform.schema.lower import alternatives
 from slipform.schema.lower.arrays import emit_array
 from slipform.schema.lower.dialects import Dialect
 from slipform.schema.lower.objects import emit_object
-from slipform.schema.lower.plan import ANY, SAME, TEXT, Out, Ref
+from slipform.schema.lower.plan import ANY, SAME, TEXT, Out, Plan, Ref
 from slipform.schema.lower.report import Report
 from slipform.schema.lower.scalars import emit_scalars
 from slipform.schema.lower.shape import ALL_TYPES, CONSTRAINING, Shape, infer, shape_of
@@ -80,7 +80,7 @@ class Emitter:
         out = self._body(parts)
         if out is None:
             raise UnsupportedSchemaError("No value fits this schema", where="#", hint="Correct the contradiction.")
-        self._leave(entry, parts, out)
+        out = self._leave(entry, parts, out)
         return out, self._name(entry) if entry.named else None
 
     def emit(self, parts: Sequence[Part], *, optional: bool = False) -> Out | None:
@@ -112,7 +112,7 @@ class Emitter:
             if out is None:
                 entry.done = True
                 return None
-            self._leave(entry, parts, out)
+            out = self._leave(entry, parts, out)
             if not entry.named:
                 return out
         if entry.out is None:
@@ -151,13 +151,20 @@ class Emitter:
             entry.ref.name = self._unique(_NOT_IN_A_NAME.sub("_", last).strip("_") or "root")
         return entry.ref.name
 
-    def _leave(self, entry: Entry, parts: tuple[Part, ...], out: Out) -> None:
+    def _leave(self, entry: Entry, parts: tuple[Part, ...], out: Out) -> Out:
+        at: Plan | None = out.plan
+        while isinstance(at, Ref) and at is not entry.ref:
+            at = at.target
+        if at is entry.ref:
+            # The place says no more than that it is itself: any value.
+            out = self.free(parts, None)
         entry.done, entry.out, entry.kinds = True, out, out.kinds
         entry.ref.target = out.plan
         if entry.named:
             name = self._name(entry)
             self.defs[name] = out.schema
             self.keys[name] = parts
+        return out
 
     def _again(self, entry: Entry, parts: tuple[Part, ...], note: str | None) -> Out:
         """A place met again inside itself."""

@@ -116,9 +116,9 @@ def spell_absence(emitter: Emitter, out: Out, mode: Mode) -> dict[str, Any]:
         schema["anyOf"].append(other)
         return schema
     if mode == "null" and schema.get("type") in ("string", "number", "integer", "boolean"):
-        scalar = nullable_scalar(emitter, out)
+        scalar = nullable_scalar(emitter, schema)
         if scalar is not None:
-            return scalar.schema
+            return scalar
     if mode == "null" and "null" in out.kinds and schema.get("type") is not None:
         return schema
     notes: tuple[str, ...] = ("title", "description")
