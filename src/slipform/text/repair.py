@@ -151,14 +151,17 @@ def _without_surrogates(text: str) -> str:
 
 
 def _with_surrogates(text: str, edits: list[Edit], start: int, end: int) -> list[Edit]:
-    """Note the lone surrogates that were replaced outside of all other edits."""
-    covered = [(edit.position, edit.position + len(edit.before)) for edit in edits]
-    extra = [
-        Edit("lone_surrogate", found.start(), found.group(), "\ufffd" * len(found.group()))
-        for found in _SURROGATE.finditer(text, start, end)
-        if not any(low <= found.start() < high for low, high in covered)
-    ]
-    return sorted([*edits, *extra], key=lambda edit: edit.position)
+    """Note the lone surrogates that were replaced between the other edits."""
+    noted: list[Edit] = []
+    done = start
+    for edit in [*edits, Edit("", end, "", "")]:
+        noted.extend(
+            Edit("lone_surrogate", found.start(), found.group(), "\ufffd" * len(found.group()))
+            for found in _SURROGATE.finditer(text, done, edit.position)
+        )
+        done = edit.position + len(edit.before)
+        noted.append(edit._replace(before=text[edit.position : done]))
+    return noted[:-1]
 
 
 def not_json(text: str, refusal: Refusal) -> JsonEnforcementError:
