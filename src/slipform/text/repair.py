@@ -130,7 +130,10 @@ def _build(text: str, cleaned: str, start: int, m: Reading) -> Repaired:
     if not m.roots:
         raise Refusal(start, "there is no JSON value here")
     edits = [_new(Edit, edit) for edit in m.edits]
-    begin = min(m.roots[0][0], m.edits[0][1]) if m.edits else m.roots[0][0]
+    lead = cleaned[:start].lstrip(" \t\r\n")
+    if lead and not _BLANK.sub("", lead):
+        edits.insert(0, Edit("invisible", 0, cleaned[:start], ""))
+    begin = min(m.roots[0][0], edits[0].position) if edits else m.roots[0][0]
     written = apply_edits(cleaned, edits, begin, m.position)
     try:
         value = parse(written)
