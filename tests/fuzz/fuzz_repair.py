@@ -7,7 +7,9 @@ Needs `atheris`. A crash, a broken promise or a slow input stops the run and lea
 
 from __future__ import annotations
 
+import json
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
@@ -41,10 +43,20 @@ def one_input(data: bytes) -> None:
 
 def main() -> None:
     """Run until told to stop."""
-    corpus = [str(path) for path in Path(__file__).resolve().parents[1].glob("corpus")]
-    arguments = sys.argv if any(not item.startswith("-") for item in sys.argv[1:]) else [*sys.argv, *corpus]
-    atheris.Setup([*arguments, "-max_len=4096", "-timeout=10"], one_input)
-    atheris.Fuzz()
+    with tempfile.TemporaryDirectory() as folder:
+        _write_seeds(Path(folder))
+        atheris.Setup([*sys.argv, "-max_len=1024", "-timeout=10", folder], one_input)
+        atheris.Fuzz()
+
+
+def _write_seeds(folder: Path) -> None:
+    """Every text of the corpus as a file of its own; the fuzzer adds its finds beside them."""
+    number = 0
+    for path in (Path(__file__).resolve().parents[1] / "corpus").glob("*.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            number += 1
+            text: str = json.loads(line)["input"]
+            (folder / f"{number:04}").write_bytes(text.encode("utf-8", errors="surrogatepass"))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ _REASONING: Final = (
     r"think|thinking|thought|thoughts|reasoning|reason|reflection|scratchpad|analysis|rationale|inner_monologue"
 )
 _MARK: Final = re.compile(
-    rf"(?P<bracket>[{{\[｛［])|<(?P<slash>/?)(?:{_REASONING})\b[^<>\n]{{0,80}}>|(?P<fence>```+|~~~+)"
+    rf"(?P<data><!\[CDATA\[)|(?P<bracket>[{{\[｛［])|<(?P<slash>/?)(?:{_REASONING})\b[^<>\n]{{0,80}}>|(?P<fence>```+|~~~+)"
     rf"|<(?P<tag>[A-Za-z][\w:.-]{{0,40}})(?:\s[^<>\n]{{0,200}})?>|(?P<wide>◁(?P<wideslash>/?)think▷)",
     re.IGNORECASE,
 )
@@ -59,7 +59,7 @@ _ARRAY: Final = re.compile(
 _CITATION: Final = re.compile(r"\[\s*+(?:\d+(?:\s*[-–,;]\s*\d+)*)?\s*+\]|\{\s*+\}")
 _STATED: Final = re.compile(r"(?:[:=(]|\bis|\bare|\breturns?|\A|\n)[ \t]*\Z")
 _WORD: Final = re.compile(r"[^\W\d_]")
-_PLACEHOLDER: Final = re.compile(r"'\s*+[{\[]|\[\s*+[^\W\d][^\[\]{}\",:]*+\]|\((?!\s*+[\"'\d\[{-])")
+_PLACEHOLDER: Final = re.compile(r"['`]\s*+[{\[]|\[\s*+[^\W\d][^\[\]{}\",:]*+\]|\((?!\s*+[\"'\d\[{-])")
 _NOTHING: Final = re.compile(r"\s*+\Z")
 _OPENING: Final = re.compile(r"[{}\[\]]")
 _LEAD: Final = re.compile(r"[\[\s｛［]*+")
@@ -120,7 +120,7 @@ class _Search:
                 position = self._bracket(mark.start(), kind)
             elif what == "fence":
                 position = self._fence(mark.group(), mark.end())
-            elif what == "tag":
+            elif what in ("tag", "data"):
                 kind = "tagged" if self._starts(mark.end()) else kind
                 continue
             elif mark.group("slash") == "/" or mark.group("wideslash") == "/":
@@ -178,6 +178,10 @@ class _Search:
         found = self._repair(at, len(text), many=kind == "bare")
         if found is None:
             return at + 1
+        if kind == "bare" and _is_bare_words(found):
+            if isinstance(found.value, list):
+                return at + 1
+            kind = "weak"
         self._add("sequence" if found.parts and kind == "bare" else kind, found)
         return max(found.end, at + 1)
 
@@ -243,6 +247,14 @@ def plausible(text: str, at: int) -> bool:
         if text[inner.end() : inner.end() + 1] == "{":
             return _OBJECT.match(text, inner.end()) is not None
     return (_OBJECT if text[last] in "{｛" else _ARRAY).match(text, last) is not None
+
+
+def _is_bare_words(found: Repaired) -> bool:
+    """Whether a candidate holds words but not one quote: more likely prose, a log's time stamp or code."""
+    if not any(edit.kind == "unquoted_value" for edit in found.edits):
+        return False
+    written = [edit for edit in found.edits if edit.before[:1] in ('"', "'", "“")]
+    return not written and found.text.count('"') == 2 * sum(edit.after.count('"') // 2 for edit in found.edits)
 
 
 def _stated(text: str, at: int, end: int) -> bool:

@@ -130,7 +130,10 @@ def _build(text: str, cleaned: str, start: int, m: Reading) -> Repaired:
     if not m.roots:
         raise Refusal(start, "there is no JSON value here")
     edits = [_new(Edit, edit) for edit in m.edits]
-    begin = min(m.roots[0][0], m.edits[0][1]) if m.edits else m.roots[0][0]
+    lead = cleaned[:start].lstrip(" \t\r\n")
+    if lead and not _BLANK.sub("", lead):
+        edits.insert(0, Edit("invisible", 0, cleaned[:start], ""))
+    begin = min(m.roots[0][0], edits[0].position) if edits else m.roots[0][0]
     written = apply_edits(cleaned, edits, begin, m.position)
     try:
         value = parse(written)
@@ -151,14 +154,17 @@ def _without_surrogates(text: str) -> str:
 
 
 def _with_surrogates(text: str, edits: list[Edit], start: int, end: int) -> list[Edit]:
-    """Note the lone surrogates that were replaced outside of all other edits."""
-    covered = [(edit.position, edit.position + len(edit.before)) for edit in edits]
-    extra = [
-        Edit("lone_surrogate", found.start(), found.group(), "\ufffd" * len(found.group()))
-        for found in _SURROGATE.finditer(text, start, end)
-        if not any(low <= found.start() < high for low, high in covered)
-    ]
-    return sorted([*edits, *extra], key=lambda edit: edit.position)
+    """Note the lone surrogates that were replaced between the other edits."""
+    noted: list[Edit] = []
+    done = start
+    for edit in [*edits, Edit("", end, "", "")]:
+        noted.extend(
+            Edit("lone_surrogate", found.start(), found.group(), "\ufffd" * len(found.group()))
+            for found in _SURROGATE.finditer(text, done, edit.position)
+        )
+        done = edit.position + len(edit.before)
+        noted.append(edit._replace(before=text[edit.position : done]))
+    return noted[:-1]
 
 
 def not_json(text: str, refusal: Refusal) -> JsonEnforcementError:
