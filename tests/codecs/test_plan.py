@@ -313,3 +313,14 @@ def test_media_is_spelled_by_every_vendor_that_takes_it() -> None:
         body, lost = encode(codec, messages=(image,))
         assert "cG5n" in json.dumps(body), codec
         assert paths(lost) == []
+
+
+@pytest.mark.parametrize("codec", list(CODECS))
+def test_reasoning_is_asked_for_where_the_model_can_and_said_to_be_lost_where_not(codec: str) -> None:
+    plain, _ = encode(codec)
+    thinking, lost = encode(codec, replace(ALL, reasoning=True), reasoning={"effort": "low"})
+    assert thinking != plain
+    assert paths(lost) == []
+    refused, lost = encode(codec, reasoning={"effort": "low"})
+    assert refused == plain
+    assert paths(lost) == ["reasoning"]

@@ -33,7 +33,10 @@ def request(model: str, *messages: Message, **fields: Any) -> ModelRequest:
 
 
 def caps(*quirks: str, **fields: Any) -> Capabilities:
-    return Capabilities(**{"native": True, "forced_tool": True, "json_mode": True, **fields}, quirks=frozenset(quirks))
+    return Capabilities(
+        **{"native": True, "forced_tool": True, "json_mode": True, "reasoning": True, **fields},
+        quirks=frozenset(quirks),
+    )
 
 
 def shape_in(name: str, *path: str) -> ResponseFormat:

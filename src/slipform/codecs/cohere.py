@@ -101,7 +101,7 @@ def _body(request: ModelRequest, plan: Plan, capabilities: Capabilities, losses:
     if request.max_tokens is not None:
         body["max_tokens"] = request.max_tokens
     body.update(drop_sampling(request, _SAMPLING, losses, capabilities.sampling))
-    wanted = request.reasoning or {}
+    wanted = plan.reasoning
     if wanted.get("budget") is not None:
         body["thinking"] = {"type": "enabled", "token_budget": wanted["budget"]}
     elif wanted.get("enabled") is not None or wanted.get("effort") is not None:

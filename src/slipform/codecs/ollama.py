@@ -113,7 +113,7 @@ def _body(request: ModelRequest, plan: Plan, capabilities: Capabilities, losses:
         options["num_predict"] = request.max_tokens
     if options:
         body["options"] = options
-    wanted = request.reasoning or {}
+    wanted = plan.reasoning
     if wanted.get("effort") is not None:
         body["think"] = False if wanted["effort"] == "none" else wanted["effort"]
     elif wanted.get("enabled") is not None:

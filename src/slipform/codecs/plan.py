@@ -13,6 +13,8 @@ Quirks a codec knows (`Capabilities.quirks`):
 - `thinking_object`: thinking is switched with `thinking: {"type": …}` (DeepSeek, Z.ai).
 - `require_parameters`: routes that ignore a parameter are refused (OpenRouter).
 - `replay_reasoning`: tool-calling turns must be sent back with their `reasoning_content` (DeepSeek).
+- `top_k`: Chat Completions servers that take `top_k` all the same.
+- `mid_system`: system messages may stand between other turns (some Claude models).
 - `body_version`: `anthropic_version` goes in the body and the model in the path (Claude on Vertex and Bedrock).
 """
 
@@ -44,6 +46,7 @@ class Plan:
     strict: bool = False
     json_object: bool = False
     """Whether to switch the vendor's schema-less JSON mode on."""
+    reasoning: Mapping[str, Any] = field(default_factory=dict)
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
@@ -79,7 +82,10 @@ def make_plan(
     """Decide the channel for this request; `auto` is what the codec settled on when it was made."""
     refuse_reserved(request)
     wanted = request.response_format
+    if request.reasoning and not capabilities.reasoning:
+        losses.append(lost("reasoning", "This model does not reason on demand."))
     base = Plan(
+        reasoning=request.reasoning if request.reasoning and capabilities.reasoning else {},
         tools=request.tools,
         tool_choice=request.tool_choice,
         parallel_tool_calls=request.parallel_tool_calls,

@@ -44,10 +44,10 @@ def encode_body(request: ModelRequest, plan: Plan, capabilities: Capabilities, l
         body["system"] = system
     body["messages"] = turns
     body.update(drop_sampling(request, _SAMPLING, losses, capabilities.sampling))
-    output = _output_config(request, plan)
+    output = _output_config(plan)
     if output:
         body["output_config"] = output
-    _add_thinking(body, request)
+    _add_thinking(body, plan)
     _add_tools(body, plan, losses)
     if request.metadata:
         _add_metadata(body, request, losses)
@@ -55,18 +55,18 @@ def encode_body(request: ModelRequest, plan: Plan, capabilities: Capabilities, l
     return body
 
 
-def _output_config(request: ModelRequest, plan: Plan) -> dict[str, Any]:
+def _output_config(plan: Plan) -> dict[str, Any]:
     output: dict[str, Any] = {}
     if plan.strategy is OutputStrategy.NATIVE:
         output["format"] = {"type": "json_schema", "schema": plan.schema}
-    effort = (request.reasoning or {}).get("effort")
+    effort = plan.reasoning.get("effort")
     if effort not in (None, "none"):
         output["effort"] = effort
     return output
 
 
-def _add_thinking(body: dict[str, Any], request: ModelRequest) -> None:
-    wanted = request.reasoning or {}
+def _add_thinking(body: dict[str, Any], plan: Plan) -> None:
+    wanted = plan.reasoning
     enabled, budget = wanted.get("enabled"), wanted.get("budget")
     if enabled is False or wanted.get("effort") == "none":
         body["thinking"] = {"type": "disabled"}

@@ -36,7 +36,7 @@ def encode_body(request: ModelRequest, plan: Plan, capabilities: Capabilities, l
         # The schema travels as text here.
         schema = {"name": schema_name(plan.name, losses), "schema": dumps(plan.schema).decode()}
         output["textFormat"] = {"type": "json_schema", "structure": {"jsonSchema": schema}}
-    effort = (request.reasoning or {}).get("effort")
+    effort = plan.reasoning.get("effort")
     if effort not in (None, "none"):
         output["effort"] = effort
     if output:
@@ -44,7 +44,7 @@ def encode_body(request: ModelRequest, plan: Plan, capabilities: Capabilities, l
     _add_tools(body, plan, request.messages, losses)
     if plan.json_object:
         losses.append(lost("json_mode", "This API has no JSON mode."))
-    more |= _thinking(request)
+    more |= _thinking(plan)
     if more:
         body["additionalModelRequestFields"] = more
     if request.metadata:
@@ -53,8 +53,8 @@ def encode_body(request: ModelRequest, plan: Plan, capabilities: Capabilities, l
     return body
 
 
-def _thinking(request: ModelRequest) -> dict[str, Any]:
-    wanted = request.reasoning or {}
+def _thinking(plan: Plan) -> dict[str, Any]:
+    wanted = plan.reasoning
     if wanted.get("budget") is not None:
         return {"thinking": {"type": "enabled", "budget_tokens": wanted["budget"]}}
     if wanted.get("enabled") is not None:

@@ -44,7 +44,7 @@ def encode_body(request: ModelRequest, plan: Plan, capabilities: Capabilities, l
         config |= {"responseMimeType": "application/json", field: plan.schema}
     elif plan.json_object:
         config["responseMimeType"] = "application/json"
-    thinking = _thinking(request, losses)
+    thinking = _thinking(plan, losses)
     if thinking:
         config["thinkingConfig"] = thinking
     if config:
@@ -56,8 +56,8 @@ def encode_body(request: ModelRequest, plan: Plan, capabilities: Capabilities, l
     return body
 
 
-def _thinking(request: ModelRequest, losses: Losses) -> dict[str, Any]:
-    wanted = request.reasoning or {}
+def _thinking(plan: Plan, losses: Losses) -> dict[str, Any]:
+    wanted = plan.reasoning
     config: dict[str, Any] = {}
     effort, budget = wanted.get("effort"), wanted.get("budget")
     if budget is not None:

@@ -38,7 +38,7 @@ def encode_body(
     body.update(_sampling(request, capabilities, losses))
     if request.max_tokens is not None:
         body[capabilities.max_tokens_field or "max_tokens"] = request.max_tokens
-    _add_reasoning(body, request, quirks, losses)
+    _add_reasoning(body, plan, quirks, losses)
     _add_format(body, plan, quirks, losses)
     _add_tools(body, plan, quirks, losses)
     if request.metadata:
@@ -74,8 +74,8 @@ def _sampling(request: ModelRequest, capabilities: Capabilities, losses: Losses)
     return drop_sampling(request, names, losses, capabilities.sampling)
 
 
-def _add_reasoning(body: dict[str, Any], request: ModelRequest, quirks: frozenset[str], losses: Losses) -> None:
-    wanted = dict(request.reasoning or {})
+def _add_reasoning(body: dict[str, Any], plan: Plan, quirks: frozenset[str], losses: Losses) -> None:
+    wanted = dict(plan.reasoning)
     if not wanted:
         return
     effort = wanted.pop("effort", None)

@@ -39,7 +39,7 @@ def encode_body(request: ModelRequest, plan: Plan, capabilities: Capabilities, l
     body.update(drop_sampling(request, _SAMPLING, losses, capabilities.sampling))
     if request.max_tokens is not None:
         body["max_output_tokens"] = request.max_tokens
-    _add_reasoning(body, request, losses)
+    _add_reasoning(body, plan, losses)
     if plan.strategy is OutputStrategy.NATIVE:
         format_ = {"type": "json_schema", "name": schema_name(plan.name, losses), "schema": plan.schema}
         body["text"] = {"format": {**format_, "strict": plan.strict}}
@@ -56,8 +56,8 @@ def _is_plain(message: Message) -> bool:
     return not message.extra and len(message.parts) == 1 and isinstance(message.parts[0], Text)
 
 
-def _add_reasoning(body: dict[str, Any], request: ModelRequest, losses: Losses) -> None:
-    wanted = dict(request.reasoning or {})
+def _add_reasoning(body: dict[str, Any], plan: Plan, losses: Losses) -> None:
+    wanted = dict(plan.reasoning)
     effort, enabled, summary = wanted.pop("effort", None), wanted.pop("enabled", None), wanted.pop("summary", None)
     if effort is None and enabled is False:
         effort = "none"

@@ -46,6 +46,10 @@ class ResponsesMachine:
         if kind == "response.function_call_arguments.delta":
             self._streamed.add(("arguments", at))
             return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=data.get("delta") or ""),))]
+        if kind == "response.function_call_arguments.done" and ("arguments", at) not in self._streamed:
+            # Some servers give the arguments only when they are whole.
+            self._streamed.add(("arguments", at))
+            return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=data.get("arguments") or ""),))]
         if kind in _THINKING:
             return [CompletionChunk(reasoning=data.get("delta") or "")]
         if kind == "response.refusal.delta":
