@@ -144,10 +144,10 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             return Outcome(verdict.value, verdict.candidate, mended, report)
         ended = plan.budget.spent_by(report, plan.clock() - started)
         if verdict.hopeless or ended:
-            error = _failure(verdict, report, ended)
-            if plan.on_failure == "raw" and not isinstance(error, RefusalError):
-                return _as_it_is(response, error, report)
-            raise error
+            failure = _failure(verdict, report, ended)
+            if plan.on_failure == "raw" and not isinstance(failure, RefusalError):
+                return _as_it_is(response, failure, report)
+            raise failure
         turn = _next(request, response, verdict, len(report.attempts), plan)
 
 

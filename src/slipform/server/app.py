@@ -73,7 +73,7 @@ class App:
     def _models(self) -> dict[str, Any]:
         entries = [
             {"id": name, "object": "model", "created": self._started, "owned_by": "slipform"}
-            for name in self._client.router.models()
+            for name in self._client.router.names()
         ]
         return {"object": "list", "data": entries}
 
