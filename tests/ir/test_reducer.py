@@ -13,6 +13,7 @@ from slipform.errors import (
 from slipform.ir import (
     UNRESOLVED,
     CompletionChunk,
+    Lift,
     ModelWarning,
     Opaque,
     Reasoning,
@@ -345,7 +346,8 @@ def test_a_refusal_is_one_whatever_the_vendor_s_word() -> None:
 
 def test_an_answer_in_the_vendor_s_shape_is_lifted_when_it_is_whole() -> None:
     reducer = started(Snapshot(response_schema=SCHEMA))
-    reducer.push(CompletionChunk(text='{"value": {"name":', lift=lambda value: value["value"]))
+    lift = Lift({}, lambda value: value["value"])
+    reducer.push(CompletionChunk(text='{"value": {"name":', lift=lift))
     assert reducer.message.content.resolved is UNRESOLVED
     reducer.push(CompletionChunk(text=' "A"}}', finish="stop"))
     answer = reducer.finish()
@@ -373,3 +375,20 @@ def test_where_the_channel_is_not_known_the_reserved_call_is_the_answer_if_it_co
     reducer.start(Snapshot(response_schema=SCHEMA, emulated=None))
     reducer.push(CompletionChunk(text='{"name": "text"}', finish="stop"))
     assert reducer.finish().content_resolved == {"name": "text"}
+
+
+def test_an_answer_in_the_vendor_s_shape_is_lifted_while_it_grows_where_that_can_be_done() -> None:
+    pending = object()
+
+    def growing() -> Any:
+        return lambda value, done=False: {k: v for k, v in value.items() if v != "none"} or ({} if done else pending)
+
+    vendor = {"type": "object", "properties": {"name": {}, "age": {}}}
+    reducer = started(Snapshot(response_schema=SCHEMA))
+    reducer.push(CompletionChunk(text='{"age": "none", ', lift=Lift(vendor, growing(), growing, pending)))
+    assert reducer.message.content.resolved is UNRESOLVED
+    reducer.push(CompletionChunk(text='"name": "Ada"'))
+    assert reducer.message.content.view == {"name": "Ada"}
+    reducer.push(CompletionChunk(text="}", finish="stop"))
+    answer = reducer.finish()
+    assert (answer.text, answer.content_resolved, answer.lift) == ('{"name":"Ada"}', {"name": "Ada"}, None)

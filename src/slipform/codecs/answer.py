@@ -12,7 +12,18 @@ from slipform.codecs.base import EncodedRequest
 from slipform.codecs.faults import fault_error
 from slipform.codecs.plan import Plan
 from slipform.errors import UpstreamError
-from slipform.ir import RESERVED_TOOL, FinishReason, ModelResponse, ModelWarning, Part, Reasoning, Text, ToolCall, Usage
+from slipform.ir import (
+    RESERVED_TOOL,
+    FinishReason,
+    Lift,
+    ModelResponse,
+    ModelWarning,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    Usage,
+)
 from slipform.ir.response import settle_finish
 from slipform.schema import OutputStrategy
 
@@ -164,7 +175,7 @@ def unwrap_output(
     return outputs[0].arguments, tuple(call for call in calls if call.name != RESERVED_TOOL), shown
 
 
-def lifted(answer: ModelResponse, lift: Callable[[Any], Any]) -> ModelResponse:
+def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
     """The answer in the caller's shape; text that is not JSON yet keeps `lift`, for whoever repairs it."""
     try:
         value = orjson.loads(answer.text)

@@ -20,7 +20,7 @@ Quirks a codec knows (`Capabilities.quirks`):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -28,8 +28,8 @@ import orjson
 
 from slipform.codecs.base import Capabilities
 from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError
-from slipform.ir import RESERVED_TOOL, LossyEncode, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
-from slipform.schema import OutputStrategy, ResponseFormat
+from slipform.ir import RESERVED_TOOL, Lift, LossyEncode, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
+from slipform.schema import OutputStrategy, ResponseFormat, lowering
 from slipform.schema.lowering import Lowered, lower
 from slipform.schema.strict import strict_preflight
 
@@ -50,7 +50,7 @@ class Plan:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    lift: Callable[[Any], Any] | None = None
+    lift: Lift | None = None
     warnings: tuple[ModelWarning, ...] = ()
 
 
@@ -202,10 +202,12 @@ def _lower(wanted: ResponseFormat, dialect: str, losses: Losses) -> Lowered:
     return lowered
 
 
-def _lift(lowered: Lowered) -> Callable[[Any], Any] | None:
+def _lift(lowered: Lowered) -> Lift | None:
     """The way back, when there is a way to go."""
     same = getattr(lowered, "identity", not any(loss.action == "encoded" for loss in lowered.report))
-    return None if same else lowered.lift
+    if same:
+        return None
+    return Lift(lowered.schema, lowered.lift, getattr(lowered, "lift_stream", None), getattr(lowering, "PENDING", None))
 
 
 def _strict(

@@ -1,6 +1,7 @@
 """What is said to and by a model, in no vendor's spelling."""
 
 from slipform.ir.chunks import CompletionChunk, ToolDelta
+from slipform.ir.lift import Lift
 from slipform.ir.messages import UNRESOLVED, Media, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from slipform.ir.request import RESERVED_TOOL, ModelRequest, NamedTool, Sampling, Tool, ToolChoice
 from slipform.ir.response import FinishReason, ModelResponse, Usage
@@ -11,6 +12,7 @@ __all__ = [
     "UNRESOLVED",
     "CompletionChunk",
     "FinishReason",
+    "Lift",
     "LossyEncode",
     "Media",
     "Message",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from slipform.ir.lift import Lift
 from slipform.ir.messages import UNRESOLVED
 
 
@@ -50,7 +51,19 @@ class Reading(NamedTuple):
 class Channel:
     """One growing text: its parser, its cache, and the last value that matched."""
 
-    __slots__ = ("_cache", "_deferred", "_fed", "_lift", "_parser", "_resolve", "_schema", "error", "mismatch", "value")
+    __slots__ = (
+        "_cache",
+        "_deferred",
+        "_fed",
+        "_lift",
+        "_live",
+        "_parser",
+        "_resolve",
+        "_schema",
+        "error",
+        "mismatch",
+        "value",
+    )
 
     def __init__(self, schema: Mapping[str, Any], reading: Reading, *, deferred: bool) -> None:
         self._schema = schema
@@ -59,15 +72,19 @@ class Channel:
         self._deferred = deferred
         self._cache = reading.cache()
         self._fed = 0
-        self._lift: Callable[[Any], Any] | None = None
+        self._lift: Lift | None = None
+        self._live: Callable[..., Any] | None = None
         self.value: Any = UNRESOLVED
         self.error: str | None = None
         self.mismatch = False
         """Whether the error is that good JSON does not match the schema."""
 
-    def lift_with(self, lift: Callable[[Any], Any]) -> None:
-        """The text is in the vendor's shape: wait until it is whole, then turn it into the caller's."""
+    def lift_with(self, lift: Lift) -> None:
+        """The text is in the vendor's shape: show it in the caller's, while it grows if that can be done."""
         self._lift = lift
+        if lift.growing is not None:
+            self._live = lift.growing()
+            self._schema = lift.schema
 
     def sync(self, pieces: Sequence[str]) -> Any:
         """Read the pieces that are new and give the value the text has now."""
@@ -93,7 +110,7 @@ class Channel:
         if not whole and final:
             self.error = "the text ended before the value was whole"
             return
-        if self._lift is not None:
+        if self._lift is not None and self._live is None:
             if whole:
                 self.value = self._lift(self._parser.value)
             return
@@ -102,10 +119,18 @@ class Channel:
         match = self._resolve(self._schema, self._parser, self._cache)
         found = getattr(match, "value", UNRESOLVED)
         if found is not UNRESOLVED:
-            self.value = found
+            self._show(found, whole=whole)
         elif whole or hasattr(match, "message"):
             self.mismatch = True
             self.error = f"the value does not match the schema: {match}"
+
+    def _show(self, value: Any, *, whole: bool) -> None:
+        if self._live is None or self._lift is None:
+            self.value = value
+            return
+        shown = self._live(value, done=whole)
+        if shown is not self._lift.pending:
+            self.value = shown
 
 
 def default_reading() -> Reading:

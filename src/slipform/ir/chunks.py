@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slipform.ir.lift import Lift
 from slipform.ir.messages import Media, Opaque, Reasoning
 from slipform.ir.response import FinishReason, Usage
 from slipform.ir.warnings import ModelWarning
@@ -47,4 +48,4 @@ class CompletionChunk:
     warnings: tuple[ModelWarning, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Reasoning | Opaque | Media, ...] = ()
-    lift: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)
+    lift: Lift | None = field(default=None, compare=False, repr=False)

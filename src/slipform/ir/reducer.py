@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -11,6 +11,7 @@ import orjson
 from slipform.errors import EmptyAnswerError, JsonEnforcementError, SchemaViolationError, SlipformError
 from slipform.ir.channel import Channel, Reading, default_reading
 from slipform.ir.chunks import CompletionChunk
+from slipform.ir.lift import Lift
 from slipform.ir.merge import Choice, OpenCall, merge_extra
 from slipform.ir.messages import UNRESOLVED, ToolCall
 from slipform.ir.request import RESERVED_TOOL
@@ -93,7 +94,7 @@ class Reducer:
         self._usage: Usage | None = None
         self._model: str | None = None
         self._id: str | None = None
-        self._lift: Callable[[Any], Any] | None = None
+        self._lift: Lift | None = None
         self._output: Channel | None = None
         self._read: list[str] | None = None
         self._reset(Snapshot())

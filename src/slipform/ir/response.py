@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from slipform.ir.lift import Lift
 from slipform.ir.messages import UNRESOLVED, Message, Part, Reasoning, Text, ToolCall
 from slipform.ir.warnings import ModelWarning
 
@@ -76,7 +77,7 @@ class ModelResponse:
     parts: tuple[Part, ...] = ()
     others: tuple[ModelResponse, ...] = ()
     content_resolved: Any = field(default=UNRESOLVED, compare=False, repr=False)
-    lift: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)
+    lift: Lift | None = field(default=None, compare=False, repr=False)
 
     @property
     def message(self) -> Message:
