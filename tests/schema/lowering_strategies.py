@@ -97,12 +97,16 @@ def _compound(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 SUBSCHEMAS = st.recursive(_LEAVES, _compound, max_leaves=6)
+_UNIONS = st.builds(
+    lambda branches: {"type": "object", "properties": {"a": {"anyOf": branches}}, "additionalProperties": False},
+    st.lists(SUBSCHEMAS, min_size=2, max_size=4),
+)
 
 
 @st.composite
 def schemas(draw: st.DrawFn) -> dict[str, Any]:
     """A schema with two definitions that its parts, and they themselves, may refer to."""
-    root = draw(SUBSCHEMAS)
+    root = draw(SUBSCHEMAS | _UNIONS)
     return {**root, "$defs": {"one": draw(SUBSCHEMAS), "two": draw(SUBSCHEMAS)}}
 
 

@@ -16,7 +16,7 @@ from slipform.schema.lower.deep import lift_deep
 from slipform.schema.lower.dialects import Dialect, dialect_names
 from slipform.schema.lower.dialects import dialect as dialect_named
 from slipform.schema.lower.emit import Emitter, Policy
-from slipform.schema.lower.encode import Encoder, Misfit
+from slipform.schema.lower.encode import Encoder, Misfit, too_deep
 from slipform.schema.lower.lift import Lifter, same
 from slipform.schema.lower.limits import check, hoist, next_policy
 from slipform.schema.lower.plan import PENDING, SAME, Out, Plan, Wrapped, active
@@ -62,6 +62,7 @@ class Lowered:
     """
 
     schema: Mapping[str, Any]
+    """What to send. It is shared with later calls: do not change it."""
     lift: Callable[[Any], Any]
     """Turns a value of the vendor's shape into one of the caller's; never raises on an instance of `schema`."""
     report: tuple[Loss, ...] = ()
@@ -156,10 +157,14 @@ def _bound(
             return lift_deep(plan, value, live)
 
     def encode(value: Any) -> Any:
+        if too_deep(value):
+            raise _no_words(name, "", "it is nested too deeply")
         try:
             found = encoder.encode(plan, value)
-        except (Misfit, RecursionError) as misfit:
+        except Misfit as misfit:
             raise _no_words(name, str(misfit)) from misfit
+        except RecursionError as error:
+            raise _no_words(name, "", "it is nested too deeply") from error
         if not encoder.fits(root, found):
             raise _no_words(name, "")
         return found
@@ -170,8 +175,8 @@ def _bound(
     return Lowered(lowered, same if fast is None else lift, report, encode, lift_stream)
 
 
-def _no_words(name: str, key: str) -> SchemaError:
-    about = f" (at {key!r})" if key else ""
+def _no_words(name: str, key: str, why: str = "") -> SchemaError:
+    about = f" (at {key!r})" if key else f": {why}" if why else ""
     return SchemaError(
         f"The lowered schema has no words for this value in {name}{about}",
         hint="The report lists what was closed: extra keys of open objects, for one.",

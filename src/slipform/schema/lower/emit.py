@@ -19,7 +19,7 @@ from slipform.schema.lower.shape import ALL_TYPES, CONSTRAINING, Shape, infer, s
 from slipform.schema.lower.source import Part, Source
 from slipform.schema.lower.writing import describe
 
-MAX_NODES = 20_000
+MAX_NODES = 10_000
 MAX_DEPTH = 48
 DEFS = "#/$defs/"
 

@@ -29,6 +29,24 @@ class Misfit(Exception):  # noqa: N818 — control flow: the next alternative is
     """The value has no spelling under this plan."""
 
 
+_MAX_DEPTH = 100
+
+
+def too_deep(value: Any) -> bool:
+    """Whether a value is nested deeper than encoding, and the validator after it, go."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            child
+            for each in level
+            if isinstance(each, dict | list)
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
 @dataclass(slots=True)
 class Encoder:
     """Writes values under plans; the lowered schemas decide between alternatives."""

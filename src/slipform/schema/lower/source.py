@@ -17,15 +17,6 @@ _METASCHEMAS = ("http://json-schema.org/", "https://json-schema.org/")
 
 _BESIDE = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "allOf", "title", "description", "default"})
 
-ANNOTATIONS = frozenset(
-    {
-        "$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$comment", "$defs", "definitions",
-        "$vocabulary", "title", "description", "default", "examples", "example", "readOnly", "writeOnly",
-        "deprecated", "contentEncoding", "contentMediaType", "contentSchema",
-    }
-)  # fmt: skip
-"""Keywords that refuse no value."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
