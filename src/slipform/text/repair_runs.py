@@ -45,7 +45,8 @@ def _run_members(m: Reading) -> bool:
     """Read members; True when another bracket was opened or closed, False when something odd stands there."""
     text, end, edits = m.text, m.end, m.edits
     while True:
-        stride(m)
+        if stride(m):
+            return _climb(m, m.position)
         found = _MEMBER.match(text, m.position, end)
         if found is None:
             if _skip_comment(m):
@@ -81,7 +82,8 @@ def _run_members(m: Reading) -> bool:
 def _run_items(m: Reading) -> bool:
     text, end = m.text, m.end
     while True:
-        stride(m)
+        if stride(m):
+            return _climb(m, m.position)
         found = _ITEM.match(text, m.position, end)
         if found is None:
             if _skip_comment(m):

@@ -40,8 +40,10 @@ def _nest(levels: int) -> str:
 
 
 _VALUE: Final = _nest(2)
-_MISSPELT_MEMBERS: Final = re.compile(rf"(?:{_GAP}{_KEY}{_GAP}:{_GAP}{_VALUE}(?:{_GAP},|{_NEXT_KEY}))*+", re.DOTALL)
-_MISSPELT_ITEMS: Final = re.compile(rf"(?:{_GAP}{_VALUE}(?:{_GAP},|{_NEXT_ITEM}))*+", re.DOTALL)
+_MISSPELT_MEMBERS: Final = re.compile(
+    rf"(?:{_GAP}{_KEY}{_GAP}:{_GAP}{_VALUE}(?:{_GAP},|{_NEXT_KEY}|{_GAP}(?=\}})))*+", re.DOTALL
+)
+_MISSPELT_ITEMS: Final = re.compile(rf"(?:{_GAP}{_VALUE}(?:{_GAP},|{_NEXT_ITEM}|{_GAP}(?=\])))*+", re.DOTALL)
 _RIGHT: Final = (
     rf"(?:,(?!{_GAP}[}}\]])\s*+|[:\[{{]\s*+|[^\"'“”A-Za-z_$/,:\[{{\s]++|\s++(?![\"'“A-Za-z_${{\[])|(?<=\d)[eE]"
     rf"|{STRING}(?={_GAP}[,:}}\]]|\s)|(?:true|false|null)\b(?!{_GAP}:))*+"
@@ -57,11 +59,11 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _WORDS: Final = {"True": "true", "False": "false", "None": "null"}
 
 
-def stride(m: Reading) -> None:
-    """Step over as many members, or items, as need no more than a change of spelling; each ends with its comma."""
+def stride(m: Reading) -> bool:
+    """Step over as many members, or items, as need no more than a change of spelling; True at the closing bracket."""
     if m.unlucky & 7 > 2:
         m.unlucky += 1
-        return
+        return False
     members = m.stack[-1] == "{"
     start, text = m.position, m.text
     at = (MEMBERS if members else ITEMS).match(text, start, m.end).end()  # type: ignore[union-attr]
@@ -74,16 +76,19 @@ def stride(m: Reading) -> None:
         _respell(m, begin, end)
         comma = end - 1
         if text[comma] != ",":
-            m.edits.append(("missing_comma", end, "", ","))
             m.unlucky, m.position = 0, end
             m.comma, m.last_close, m.last_string = PUT_IN, -1, -1
-            return
+            if end < m.end and text[end] == ("}" if members else "]"):
+                return True
+            m.edits.append(("missing_comma", end, "", ","))
+            return False
     if comma < start:
         m.unlucky += 1
-        return
+        return False
     m.unlucky = 0
     m.position = comma + 1
     m.comma, m.last_close, m.last_string = comma, -1, -1
+    return False
 
 
 def _respell(m: Reading, start: int, end: int) -> None:
