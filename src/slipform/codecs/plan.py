@@ -48,6 +48,7 @@ class Plan:
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     lift: Callable[[Any], Any] | None = None
+    lift_stream: Callable[[], Callable[..., Any]] | None = None
     warnings: tuple[ModelWarning, ...] = ()
 
 
@@ -112,7 +113,7 @@ def _native(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, loss
         name=wanted.json_schema.name,
         schema=lowered.schema,
         strict=_strict(wanted, lowered, capabilities, losses),
-        lift=_lift(lowered),
+        **_way_back(lowered),
     )
 
 
@@ -136,7 +137,7 @@ def _tool(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses
         tools=(*base.tools, tool),
         tool_choice=_forced(base, capabilities, losses),
         parallel_tool_calls=base.parallel_tool_calls if base.tools else False,
-        lift=_lift(lowered),
+        **_way_back(lowered),
     )
 
 
@@ -184,9 +185,11 @@ def _lower(wanted: ResponseFormat, dialect: str, losses: Losses) -> Lowered:
     return lowered
 
 
-def _lift(lowered: Lowered) -> Callable[[Any], Any] | None:
+def _way_back(lowered: Lowered) -> dict[str, Any]:
     """The way back, when there is a way to go: only an encoded keyword changes the shape of the answer."""
-    return lowered.lift if any(loss.action == "encoded" for loss in lowered.report) else None
+    if not any(loss.action == "encoded" for loss in lowered.report):
+        return {}
+    return {"lift": lowered.lift, "lift_stream": lowered.lift_stream}
 
 
 def _strict(wanted: ResponseFormat, lowered: Lowered, capabilities: Capabilities, losses: Losses) -> bool:

@@ -103,7 +103,9 @@ class Reader:
         self._first = False
         if not self._plan.warnings and self._plan.lift is None:
             return list(chunks)
-        first = replace(chunks[0], warnings=(*self._plan.warnings, *chunks[0].warnings), lift=self._plan.lift)
+        plan = self._plan
+        warnings = (*plan.warnings, *chunks[0].warnings)
+        first = replace(chunks[0], warnings=warnings, lift=plan.lift, lift_stream=plan.lift_stream)
         return [first, *chunks[1:]]
 
 

@@ -28,7 +28,7 @@ class CompletionChunk:
 
     `parts` are pieces that come whole: a finished block of reasoning with its signature (its text was streamed in
     `reasoning` already), or a part of a kind slipform does not know. `lift` comes at most once, with the first chunk:
-    see `ModelResponse.lift`.
+    see `ModelResponse.lift`; `lift_stream` comes with it and starts the same for a value that still grows.
 
     >>> CompletionChunk(text='{"a"').text
     '{"a"'
@@ -48,3 +48,4 @@ class CompletionChunk:
     extra: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Reasoning | Opaque | Media, ...] = ()
     lift: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)
+    lift_stream: Callable[[], Callable[..., Any]] | None = field(default=None, compare=False, repr=False)
