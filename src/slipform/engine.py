@@ -41,14 +41,17 @@ class Options:
     keep_text: bool = False
 
 
-def plan_for(router: Router, request: ModelRequest, options: Options) -> Plan:
-    """How the answer to this request is to be enforced, by what its model can do."""
+def plan_for(router: Router, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
+    """How the answer to this request is to be enforced, by what its model can do.
+
+    `schema` is the request's own, where the caller has it: with a Python type behind it, whose validators count too.
+    """
     provider, upstream = router.resolve(request.model)
     wanted = request.response_format
     strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
     chosen, stronger, wording = _channel(provider, upstream, strategy, options)
     return Plan(
-        schema=_schema(request),
+        schema=schema or _schema(request),
         strategy=chosen,
         stronger=stronger,
         wording=wording,
