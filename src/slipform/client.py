@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from typing_extensions import TypeForm
 
 from slipform.client_async import AsyncClient
 from slipform.client_request import Prompt, RawSchema, messages_of, request_for, shape_kind
-from slipform.config import Settings, load_settings
 from slipform.enforce import Outcome, Plan, enforce
-from slipform.engine import Options, plan_for, routed, router_of
+from slipform.engine import Options, default_router, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.router import Router
 from slipform.schema import Schema
 from slipform.streaming import Result, Stream
 from slipform.streaming_session import Session
+
+if TYPE_CHECKING:
+    from slipform.config import Settings
 
 T = TypeVar("T")
 
@@ -43,7 +45,7 @@ class Client:
     ) -> None:
         self.model = model
         self.options = options or Options()
-        self.router = router or router_of(settings or load_settings())
+        self.router = router or default_router(settings)
 
     @overload
     def ask(

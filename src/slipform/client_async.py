@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from typing_extensions import TypeForm
 
 from slipform.client_request import Prompt, RawSchema, messages_of, request_for, shape_kind
-from slipform.config import Settings, load_settings
 from slipform.enforce import LiveText, Outcome, Plan, enforce
 from slipform.enforce.stream import closing_chunks
-from slipform.engine import Options, plan_for, routed, router_of
+from slipform.engine import Options, default_router, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.reducer import Reducer, Snapshot
@@ -21,6 +20,9 @@ from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, Schema
 from slipform.streaming import AsyncStream, Result
 from slipform.streaming_session import Session
+
+if TYPE_CHECKING:
+    from slipform.config import Settings
 
 T = TypeVar("T")
 
@@ -38,7 +40,7 @@ class AsyncClient:
     ) -> None:
         self.model = model
         self.options = options or Options()
-        self.router = router or router_of(settings or load_settings())
+        self.router = router or default_router(settings)
 
     @overload
     async def ask(

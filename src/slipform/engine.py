@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from slipform.config import ProviderSettings, Settings
 from slipform.enforce import Budget, Formatter, Plan, Steps, Switches, Wording, enforce
 from slipform.enforce.judge import Validator
 from slipform.errors import ConfigError
@@ -15,10 +14,12 @@ from slipform.ir import ModelRequest
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
-from slipform.providers.local import LocalProvider
 from slipform.providers.router import Router
 from slipform.providers.transport import Timeouts
 from slipform.schema import OutputStrategy, Schema
+
+if TYPE_CHECKING:
+    from slipform.config import ProviderSettings, Settings
 
 LOCAL = "local"
 _STRENGTH = (OutputStrategy.PROMPTED, OutputStrategy.TOOL, OutputStrategy.NATIVE)
@@ -114,6 +115,8 @@ def options_of(settings: Settings) -> Options:
 
 def router_of(settings: Settings, environment: Mapping[str, str] | None = None) -> Router:
     """The providers of a configuration: the embedded model, those named, and those whose key is in the environment."""
+    from slipform.providers.local import LocalProvider
+
     found = os.environ if environment is None else environment
     if LOCAL in settings.providers:
         raise ConfigError("The provider name `local` is the embedded model's", where=f"providers.{LOCAL}")
@@ -127,6 +130,15 @@ def router_of(settings: Settings, environment: Mapping[str, str] | None = None) 
             providers[name] = HttpProvider(vendor, timeouts=timeouts, settings=given.settings if given else None)
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **settings.model_aliases}
     return Router(providers, aliases=aliases, default=settings.default_model)
+
+
+def default_router(settings: Settings | None = None) -> Router:
+    """The providers of these settings, or of the configuration that is found."""
+    if settings is None:
+        from slipform.config import load_settings
+
+        settings = load_settings()
+    return router_of(settings)
 
 
 def _row(given: ProviderSettings) -> dict[str, Any]:

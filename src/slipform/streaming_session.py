@@ -117,7 +117,8 @@ class Session(Generic[T]):
         strategy = self._strategy()
         self._tap = _Tap(Parser(lenient=strategy is OutputStrategy.PROMPTED))
         self._reducer = Reducer(parser=lambda: self._tap, resolve=lambda *_: _UNRESOLVED)
-        self._reducer.start(Snapshot(_WATCHED, emulated=strategy is OutputStrategy.TOOL))
+        self._emulated = strategy is OutputStrategy.TOOL
+        self._reducer.start(Snapshot(_WATCHED, emulated=True) if self._emulated else Snapshot())
         self._memory = Memory()
         self._shown: Any = PENDING
         self._open: Path | None = None
@@ -149,12 +150,17 @@ class Session(Generic[T]):
             self._lifting = chunk.lift_stream() if chunk.lift_stream is not None else _when_whole(chunk.lift)
             chunk = dataclasses.replace(chunk, lift=None, lift_stream=None)
         self._reducer.push(chunk)
-        if chunk.text or chunk.tool_calls:
-            _ = self._reducer.message  # reads what is new
+        if not self._emulated:
+            if chunk.text and chunk.choice == 0:
+                self._tap.feed(chunk.text)
+        elif chunk.tool_calls:
+            _ = self._reducer.message  # which of the calls holds the answer is for the reducer to tell
 
     def end(self) -> Iterator[None]:
         """The answer is over: look once more at what it is, then judge it. Afterwards `asked` or `result` is set."""
         response = dataclasses.replace(self._reducer.finish(check=False), lift=self._lift)
+        if not self._emulated:
+            self._tap.finish()
         yield
         try:
             self.asked = self._steps.send(response)

@@ -195,12 +195,33 @@ def _way_back(lowered: Lowered) -> dict[str, Any]:
 def _strict(wanted: ResponseFormat, lowered: Lowered, capabilities: Capabilities, losses: Losses) -> bool:
     if not wanted.strict or "no_strict" in capabilities.quirks:
         return False
+    breach = _breach(lowered)
+    if breach is not None:
+        losses.append(lost(breach.path, f"Sent without strict mode: {breach}.", "approximated"))
+    return breach is None
+
+
+_BREACHES: dict[int, tuple[Lowered, StrictSchemaError | None]] = {}
+"""What strict mode says of lowered schemas, by identity: lowering gives the same object for the same schema."""
+
+
+def _breach(lowered: Lowered) -> StrictSchemaError | None:
+    known = _BREACHES.get(id(lowered))
+    if known is not None:
+        return known[1]
     try:
         strict_preflight(lowered.schema)
     except StrictSchemaError as error:
-        losses.append(lost(error.path, f"Sent without strict mode: {error}.", "approximated"))
-        return False
-    return True
+        found: StrictSchemaError | None = error.with_traceback(None)
+    else:
+        found = None
+    if len(_BREACHES) >= _MAX_BREACHES:
+        _BREACHES.clear()
+    _BREACHES[id(lowered)] = (lowered, found)
+    return found
+
+
+_MAX_BREACHES = 256
 
 
 def _with(plan: Plan, **changes: Any) -> Plan:

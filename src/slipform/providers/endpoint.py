@@ -74,10 +74,11 @@ class Endpoint:
     retries: Retries = field(default_factory=Retries)
     clock: Callable[[], float] = time.monotonic
     codecs: dict[Capabilities, Codec] = field(default_factory=dict, repr=False)
+    listed: dict[str, Capabilities] = field(default_factory=dict, repr=False)
 
     def capabilities(self, model: str, request: ModelRequest | None = None) -> Capabilities:
         """What the model can do here, less what it was learned not to do (with this request's schema)."""
-        return lessons.downgrade(self.vendor.capabilities(model), self._lessons(model, request))
+        return lessons.downgrade(self._listed(model), self._lessons(model, request))
 
     def codec(self, model: str, capabilities: Capabilities) -> Codec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
@@ -92,7 +93,7 @@ class Endpoint:
     def prepare(self, request: ModelRequest, *, streamed: bool) -> Prepared:
         """Spell, address and sign one attempt."""
         learned = self._lessons(request.model, request)
-        capabilities = lessons.downgrade(self.vendor.capabilities(request.model), learned)
+        capabilities = lessons.downgrade(self._listed(request.model), learned)
         codec = self.codec(request.model, capabilities)
         encoded = codec.encode_request(request, stream=streamed)
         headers = {"content-type": "application/json", "accept": "*/*", "user-agent": "slipform"}
@@ -140,6 +141,15 @@ class Endpoint:
             " for this schema" if about_schema else "",
         )
         return True
+
+    def _listed(self, model: str) -> Capabilities:
+        """The catalogue's word on a model, looked up once."""
+        known = self.listed.get(model)
+        if known is None:
+            if len(self.listed) >= _CODECS_KEPT:
+                self.listed.clear()
+            known = self.listed[model] = self.vendor.capabilities(model)
+        return known
 
     def _lessons(self, model: str, request: ModelRequest | None) -> frozenset[str]:
         url = self.url()
