@@ -32,18 +32,24 @@ PASSES = int(os.environ.get("BENCH_PASSES", "3"))
 
 
 class Line(BaseModel):
+    """Part of the answer."""
+
     description: str
     quantity: int
     price: float
 
 
 class Party(BaseModel):
+    """Part of the answer."""
+
     name: str
     street: str
     city: str
 
 
 class Invoice(BaseModel):
+    """Part of the answer."""
+
     number: str
     seller: Party
     buyer: Party

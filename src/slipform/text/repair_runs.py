@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from slipform.text.repair_state import AT_END, AT_KEY, AT_VALUE, MAX_DEPTH, Reading
-from slipform.text.scan import BLANK, ITEMS, LAX_STRING, MEMBERS, SCALAR, STRING, WS
+from slipform.text.scan import BLANK, LAX_STRING, SCALAR, STRING, WS, items, members
 from slipform.text.scan_quoting import requote
 from slipform.text.scan_strings import Span
 
@@ -49,7 +49,7 @@ def _run_members(m: Reading) -> bool:
     """Read members; True when another bracket was opened or closed, False when something odd stands there."""
     text, end, edits = m.text, m.end, m.edits
     while True:
-        _stride(m, MEMBERS)
+        _stride(m, members())
         found = _MEMBER.match(text, m.position, end)
         if found is None:
             if _skip_comment(m):
@@ -85,7 +85,7 @@ def _run_members(m: Reading) -> bool:
 def _run_items(m: Reading) -> bool:
     text, end = m.text, m.end
     while True:
-        _stride(m, ITEMS)
+        _stride(m, items())
         found = _ITEM.match(text, m.position, end)
         if found is None:
             if _skip_comment(m):

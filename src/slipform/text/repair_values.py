@@ -7,13 +7,13 @@ from slipform.text.repair_runs import run
 from slipform.text.repair_state import AT_END, AT_KEY, AT_VALUE, Reading, Refusal
 from slipform.text.scan import (
     BLANK,
-    CONTAINER,
     ITEM,
     KEY_AHEAD,
     LAX_THEN,
     QUOTED_KEY_AHEAD,
     SINGLE_THEN,
     STRICT_THEN,
+    container,
 )
 from slipform.text.scan_quoting import requote
 from slipform.text.scan_scalars import call_at, read_scalar
@@ -47,7 +47,7 @@ def read_value(m: Reading) -> None:
 
 def _another_root(m: Reading) -> bool:
     """One more of several documents in a row, when it needs no repair."""
-    found = CONTAINER.match(m.text, m.position, m.end)
+    found = container().match(m.text, m.position, m.end)
     if found is None:
         return False
     m.begin_root(found.start(1))

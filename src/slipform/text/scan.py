@@ -6,6 +6,7 @@ Every repeat is possessive, so no pattern here can backtrack: each is linear in 
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 WS: Final = r"[ \t\n\r]*+"
@@ -31,11 +32,28 @@ def _nest(levels: int) -> str:
 
 VALUE: Final = _nest(2)
 
-MEMBERS: Final = re.compile(rf"{WS}(?:{STRING}{WS}:{WS}{VALUE}{WS},{WS})*+")
-"""As many whole members as are right, each with its comma. (No groups: CPython 3.11 fails on groups in such repeats.)"""
-ITEMS: Final = re.compile(rf"{WS}(?:{VALUE}{WS},{WS})*+")
-"""As many whole items as are right, each with its comma."""
-CONTAINER: Final = re.compile(rf"{WS}(?=[{{\[])({_nest(3)})")
+
+@cache
+def members() -> re.Pattern[str]:
+    """As many whole members as are right, each with its comma; compiled at first use, for it takes its time.
+
+    (No groups: CPython 3.11 fails on groups in such repeats.)
+    """
+    return re.compile(rf"{WS}(?:{STRING}{WS}:{WS}{VALUE}{WS},{WS})*+")
+
+
+@cache
+def items() -> re.Pattern[str]:
+    """As many whole items as are right, each with its comma."""
+    return re.compile(rf"{WS}(?:{VALUE}{WS},{WS})*+")
+
+
+@cache
+def container() -> re.Pattern[str]:
+    """A whole object or array that is right, and not too deep."""
+    return re.compile(rf"{WS}(?=[{{\[])({_nest(3)})")
+
+
 COMMAS: Final = re.compile(rf",(?:{WS},)*+")
 BLANK: Final = re.compile(WS)
 STRICT_KEY: Final = re.compile(rf"{STRING}{WS}:")
