@@ -32,7 +32,11 @@ class Order(BaseModel):
     note: str | None = None
 
 
-ORDER = {"number": "A-1", "lines": [{"name": "nut", "count": 3}, {"name": "bolt", "count": 4}], "note": None}
+ORDER: dict[str, Any] = {
+    "number": "A-1",
+    "lines": [{"name": "nut", "count": 3}, {"name": "bolt", "count": 4}],
+    "note": None,
+}
 TEXT = json.dumps(ORDER)
 
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from slipform.streaming import Result as Result
     from slipform.streaming import Stream as Stream
     from slipform.text.parser import Parser as Parser
+    from slipform.wrappers import wrap as wrap
 
 __version__ = "0.1.0"
 
@@ -75,6 +76,7 @@ _HOMES = {
     "shortcuts": ("ask", "ask_async", "stream", "stream_async"),
     "streaming": ("AsyncStream", "Delta", "Result", "Stream"),
     "text.parser": ("Parser",),
+    "wrappers": ("wrap",),
 }
 _HOME_OF = {name: f"slipform.{home}" for home, names in _HOMES.items() for name in names}
 
