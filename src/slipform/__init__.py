@@ -5,44 +5,92 @@
 'person'
 """
 
-from slipform.client import AsyncClient, Client, ask
-from slipform.errors import (
-    ConfigError,
-    EnforcementError,
-    JsonEnforcementError,
-    RefusalError,
-    SchemaError,
-    SchemaViolationError,
-    SlipformError,
-    TruncatedError,
-    UpstreamError,
-)
-from slipform.ir import Message, ModelRequest, ModelResponse, Usage
-from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema, Violation
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slipform.client import Client as Client
+    from slipform.client_async import AsyncClient as AsyncClient
+    from slipform.enforce import Budget as Budget
+    from slipform.enforce import Switches as Switches
+    from slipform.enforce import loads as loads
+    from slipform.enforce import loads_report as loads_report
+    from slipform.engine import Options as Options
+    from slipform.errors import ConfigError as ConfigError
+    from slipform.errors import EnforcementError as EnforcementError
+    from slipform.errors import JsonEnforcementError as JsonEnforcementError
+    from slipform.errors import RefusalError as RefusalError
+    from slipform.errors import SchemaError as SchemaError
+    from slipform.errors import SchemaViolationError as SchemaViolationError
+    from slipform.errors import SlipformError as SlipformError
+    from slipform.errors import TruncatedError as TruncatedError
+    from slipform.errors import UpstreamError as UpstreamError
+    from slipform.ir import Message as Message
+    from slipform.ir import ModelRequest as ModelRequest
+    from slipform.ir import ModelResponse as ModelResponse
+    from slipform.ir import Usage as Usage
+    from slipform.partial import UNSET as UNSET
+    from slipform.partial import Partial as Partial
+    from slipform.partial import so_far as so_far
+    from slipform.partial import still_open as still_open
+    from slipform.schema import JsonSchemaSpec as JsonSchemaSpec
+    from slipform.schema import OutputStrategy as OutputStrategy
+    from slipform.schema import ResponseFormat as ResponseFormat
+    from slipform.schema import Schema as Schema
+    from slipform.schema import Violation as Violation
+    from slipform.shortcuts import ask as ask
+    from slipform.shortcuts import ask_async as ask_async
+    from slipform.shortcuts import stream as stream
+    from slipform.shortcuts import stream_async as stream_async
+    from slipform.streaming import AsyncStream as AsyncStream
+    from slipform.streaming import Delta as Delta
+    from slipform.streaming import Result as Result
+    from slipform.streaming import Stream as Stream
+    from slipform.text.parser import Parser as Parser
+    from slipform.wrappers import wrap as wrap
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AsyncClient",
-    "Client",
-    "ConfigError",
-    "EnforcementError",
-    "JsonEnforcementError",
-    "JsonSchemaSpec",
-    "Message",
-    "ModelRequest",
-    "ModelResponse",
-    "OutputStrategy",
-    "RefusalError",
-    "ResponseFormat",
-    "Schema",
-    "SchemaError",
-    "SchemaViolationError",
-    "SlipformError",
-    "TruncatedError",
-    "UpstreamError",
-    "Usage",
-    "Violation",
-    "__version__",
-    "ask",
-]
+# Importing slipform costs nothing until a name is used; what is above says the same to type checkers.
+_HOMES = {
+    "client": ("Client",),
+    "client_async": ("AsyncClient",),
+    "enforce": ("Budget", "Switches", "loads", "loads_report"),
+    "engine": ("Options",),
+    "errors": (
+        "ConfigError",
+        "EnforcementError",
+        "JsonEnforcementError",
+        "RefusalError",
+        "SchemaError",
+        "SchemaViolationError",
+        "SlipformError",
+        "TruncatedError",
+        "UpstreamError",
+    ),
+    "ir": ("Message", "ModelRequest", "ModelResponse", "Usage"),
+    "partial": ("UNSET", "Partial", "so_far", "still_open"),
+    "schema": ("JsonSchemaSpec", "OutputStrategy", "ResponseFormat", "Schema", "Violation"),
+    "shortcuts": ("ask", "ask_async", "stream", "stream_async"),
+    "streaming": ("AsyncStream", "Delta", "Result", "Stream"),
+    "text.parser": ("Parser",),
+    "wrappers": ("wrap",),
+}
+_HOME_OF = {name: f"slipform.{home}" for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604 — the names are strings, from the table above
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'slipform' has no attribute {name!r}")
+    found: object = getattr(import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,9 +6,8 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from slipform.config import ProviderSettings, Settings
 from slipform.enforce import Budget, Formatter, Plan, Report, Steps, Switches, Wording
 from slipform.enforce.judge import Validator
 from slipform.errors import ConfigError, SlipformError
@@ -16,10 +15,12 @@ from slipform.ir import ModelRequest
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
-from slipform.providers.local import LocalProvider
 from slipform.providers.router import Router
 from slipform.providers.transport import Timeouts
 from slipform.schema import OutputStrategy, Schema
+
+if TYPE_CHECKING:
+    from slipform.config import ProviderSettings, Settings
 
 LOCAL = "local"
 
@@ -45,14 +46,17 @@ class Options:
     keep_text: bool = False
 
 
-def plan_for(router: Router, request: ModelRequest, options: Options) -> Plan:
-    """How the answer to this request is to be enforced, by what its model can do."""
+def plan_for(router: Router, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
+    """How the answer to this request is to be enforced, by what its model can do.
+
+    `schema` is the request's own, where the caller has it: with a Python type behind it, whose validators count too.
+    """
     provider, upstream = router.resolve(request.model)
     wanted = request.response_format
     strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
     chosen, stronger, wording = _channel(provider, upstream, strategy, options)
     return Plan(
-        schema=_schema(request),
+        schema=schema or _schema(request),
         strategy=chosen,
         stronger=stronger,
         wording=wording,
@@ -112,6 +116,8 @@ def options_of(settings: Settings) -> Options:
 
 def router_of(settings: Settings, environment: Mapping[str, str] | None = None) -> Router:
     """The providers of a configuration: the embedded model, those named, and those whose key is in the environment."""
+    from slipform.providers.local import LocalProvider
+
     found = os.environ if environment is None else environment
     if LOCAL in settings.providers:
         raise ConfigError("The provider name `local` is the embedded model's", where=f"providers.{LOCAL}")
@@ -125,6 +131,15 @@ def router_of(settings: Settings, environment: Mapping[str, str] | None = None) 
             providers[name] = HttpProvider(vendor, timeouts=timeouts, settings=given.settings if given else None)
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **settings.model_aliases}
     return Router(providers, aliases=aliases, default=settings.default_model)
+
+
+def default_router(settings: Settings | None = None) -> Router:
+    """The providers of these settings, or of the configuration that is found."""
+    if settings is None:
+        from slipform.config import load_settings
+
+        settings = load_settings()
+    return router_of(settings)
 
 
 def _row(given: ProviderSettings) -> dict[str, Any]:

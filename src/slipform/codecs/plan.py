@@ -215,15 +215,31 @@ def _strict(
 ) -> bool:
     if not wanted.strict or "no_strict" in capabilities.quirks:
         return False
+    breach = None if rule == "always" else _breach(lowered)
+    if breach is None or (rule == "closed" and isinstance(breach, RequiredMissingProperties)):
+        return True
+    losses.append(lost(breach.path, f"Sent without strict mode: {breach}.", "approximated"))
+    return False
+
+
+_BREACHES: dict[int, tuple[Lowered, StrictSchemaError | None]] = {}
+"""What strict mode says of lowered schemas, by identity: lowering gives the same object for the same schema."""
+_MAX_BREACHES = 256
+
+
+def _breach(lowered: Lowered) -> StrictSchemaError | None:
+    known = _BREACHES.get(id(lowered))
+    if known is not None:
+        return known[1]
+    found: StrictSchemaError | None = None
     try:
-        if rule != "always":
-            strict_preflight(lowered.schema)
+        strict_preflight(lowered.schema)
     except StrictSchemaError as error:
-        if rule == "closed" and isinstance(error, RequiredMissingProperties):
-            return True
-        losses.append(lost(error.path, f"Sent without strict mode: {error}.", "approximated"))
-        return False
-    return True
+        found = error.with_traceback(None)
+    if len(_BREACHES) >= _MAX_BREACHES:
+        _BREACHES.clear()
+    _BREACHES[id(lowered)] = (lowered, found)
+    return found
 
 
 def _with(plan: Plan, **changes: Any) -> Plan:

@@ -7,23 +7,21 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
-from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticSerializationError
-from pydantic_core import SchemaError as CoreSchemaError
 from typing_extensions import TypeForm
 
 from slipform.errors import SchemaError, SchemaViolationError
 from slipform.schema.compiled import Formats
-from slipform.schema.limits import MAX_SCHEMA_BYTES, not_json, plain_copy
+from slipform.schema.limits import MAX_SCHEMA_BYTES, not_json, plain_copy, plainly_json
 from slipform.schema.names import fit_name, name_of
 from slipform.schema.spec import JsonSchemaSpec
 from slipform.schema.validator import find_violations, prepare
 from slipform.schema.violations import Violation, pointer, shown
+
+if TYPE_CHECKING:  # pydantic is imported when the first Python type is asked for: schemas and texts do without
+    from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
 
@@ -115,9 +113,12 @@ class Schema(Generic[T]):
 
     def check(self, value: Any) -> list[Violation]:
         """`validate`, and also whether all of it is JSON and whether the type's own validators accept it."""
-        found = list(islice(not_json(value), 100)) or self.validate(value)
+        troubles = [] if plainly_json(value) else list(islice(not_json(value), 100))
+        found = troubles or self.validate(value)
         if found or self._adapter is None:
             return found
+        from pydantic import ValidationError
+
         try:
             self._adapter.validate_json(_dump(value))
         except ValidationError as error:
@@ -132,6 +133,8 @@ class Schema(Generic[T]):
         """
         if self._adapter is None:
             return cast("T", value)
+        from pydantic import ValidationError
+
         try:
             return self._adapter.validate_json(_dump(value))
         except ValidationError as error:
@@ -143,35 +146,12 @@ class Schema(Generic[T]):
         return f"Schema({self.name!r}, {shown(self.document)})"
 
 
-class _Generator(GenerateJsonSchema):
-    """Pydantic's own schemas, less its warnings and less defaults that JSON cannot write."""
-
-    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 — pydantic's name and type
-
-    def encode_default(self, dft: Any) -> Any:
-        encoded = super().encode_default(dft)
-        if any(not_json(encoded)):
-            raise PydanticSerializationError("not JSON")
-        return encoded
-
-
-_NO_SCHEMA = (
-    PydanticUserError, PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, CoreSchemaError, NameError,
-)  # fmt: skip
-
-
 @lru_cache(maxsize=512)
 def _of_type(shape: Any, _order: str) -> Schema[Any]:
     """`_order` tells `A | B` from `B | A`, which are equal but ask in another order."""
-    try:
-        adapter: TypeAdapter[Any] = TypeAdapter(shape)
-        document = adapter.json_schema(schema_generator=_Generator)
-    except _NO_SCHEMA as error:
-        said = " ".join(str(error).split())[:200]
-        raise SchemaError(
-            f"No JSON Schema can be made of {shape!r:.200}: {said}",
-            hint="Use a pydantic model, dataclass, TypedDict, enum, Literal, list, dict, tuple or scalar type.",
-        ) from error
+    from slipform.schema.adapters import adapter_of
+
+    adapter, document = adapter_of(shape)
     return Schema(name_of(shape), document, adapter)
 
 

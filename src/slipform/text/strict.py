@@ -64,6 +64,8 @@ def duplicates(text: str) -> list[Duplicate]:
     >>> duplicates('{"a": 1, "a": 2}')
     [Duplicate(key='a', position=9)]
     """
+    if not _may_repeat(text):
+        return []
     found: list[Duplicate] = []
     open_keys: list[set[str]] = []
     for token in _TOKENS.finditer(text):
@@ -79,3 +81,21 @@ def duplicates(text: str) -> list[Duplicate]:
                 found.append(Duplicate(name, token.start()))
             open_keys[-1].add(name)
     return found
+
+
+class _RepeatedError(ValueError):
+    pass
+
+
+def _may_repeat(text: str) -> bool:
+    """Whether a key may be repeated: the interpreter's own parser tells quickly that none is."""
+    try:
+        json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len(pairs) != len({key for key, _ in pairs}):
+        raise _RepeatedError

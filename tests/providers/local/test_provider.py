@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from slipform.enforce import fold
 from slipform.errors import LocalModelError, RequestError, UpstreamRequestError
-from slipform.ir import Media, Message, ModelRequest, Sampling, Tool
+from slipform.ir import CompletionChunk, Media, Message, ModelRequest, ModelResponse, Sampling, Tool
+from slipform.ir.reducer import Reducer, Snapshot
 from slipform.providers.local import LocalProvider
 from slipform.providers.local.engine import LlamaEngine
 from slipform.schema import JsonSchemaSpec, ResponseFormat, Schema
@@ -24,6 +24,14 @@ pytestmark = [pytest.mark.local, pytest.mark.xdist_group("local")]
 def request(text: str = "Ada is 36\nReply in JSON with the keys: name, age.", **changes: Any) -> ModelRequest:
     spec = JsonSchemaSpec("person", changes.pop("schema", PERSON))
     return ModelRequest("smollm2-135m", (Message.user(text),), ResponseFormat.strict(spec), **changes)
+
+
+def fold(chunks: list[CompletionChunk]) -> ModelResponse:
+    reducer = Reducer()
+    reducer.start(Snapshot())
+    for chunk in chunks:
+        reducer.push(chunk)
+    return reducer.finish()
 
 
 def test_an_answer_has_the_shape_asked_for(local: LocalProvider) -> None:

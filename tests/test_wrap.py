@@ -1,0 +1,143 @@
+"""The SDKs' own clients, wrapped: the same calls, answers that fit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from anthropic import Anthropic
+from openai import AsyncOpenAI, OpenAI
+
+import slipform
+from slipform.codecs.openai_responses import OpenAIResponsesServing
+from slipform.codecs.serving import ServedRequest
+from slipform.enforce import Budget
+from slipform.engine import Options
+from slipform.errors import ConfigError, RefusalError, SchemaViolationError
+from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
+from slipform.testing import FakeVendor, Raw, refusal
+from tests.conftest import PERSON
+
+ADA = '{"name": "Ada", "age": 36}'
+MESSAGES: Any = [{"role": "user", "content": "Ada is 36"}]
+FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+
+
+def openai_client(vendor: FakeVendor) -> OpenAI:
+    return slipform.wrap(OpenAI(base_url=vendor.base_url, api_key="any", max_retries=0))
+
+
+def ask(client: OpenAI, **more: Any) -> Any:
+    return client.chat.completions.create(model="m", messages=MESSAGES, response_format=FORMAT, **more)
+
+
+def test_a_valid_answer_comes_back_as_the_sdk_gave_it() -> None:
+    with FakeVendor([ADA]) as vendor:
+        response = ask(openai_client(vendor))
+        assert response.choices[0].message.content == ADA
+        assert not hasattr(response, "slipform_report")
+        assert vendor.requests[0].json()["response_format"] == FORMAT
+
+
+def test_a_chatty_answer_is_mended_without_a_second_call() -> None:
+    with FakeVendor(['Sure!\n```json\n{"name": "Ada", "age": "36",}\n```']) as vendor:
+        response = ask(openai_client(vendor))
+        assert type(response).__name__ == "ChatCompletion"
+        assert json.loads(response.choices[0].message.content) == {"name": "Ada", "age": 36}
+        assert len(response.slipform_report.attempts) == 1
+        assert len(vendor.requests) == 1
+
+
+def test_a_wrong_answer_is_asked_for_again_through_the_same_client() -> None:
+    with FakeVendor(['{"name": "Ada"}', ADA]) as vendor:
+        response = ask(openai_client(vendor), temperature=0.5)
+        assert json.loads(response.choices[0].message.content) == {"name": "Ada", "age": 36}
+        assert response.usage.prompt_tokens == 14
+        second = vendor.requests[1].json()
+        assert second["temperature"] == 0.5
+        assert second["messages"][:2] == [*MESSAGES, {"role": "assistant", "content": '{"name":"Ada"}'}]
+        assert '"age" is missing' in second["messages"][2]["content"]
+
+
+def test_what_cannot_be_made_to_fit_raises() -> None:
+    with FakeVendor(['{"name": "Ada"}']) as vendor:
+        with pytest.raises(SchemaViolationError, match="3 attempts"):
+            ask(openai_client(vendor))
+        assert len(vendor.requests) == 3
+        once = slipform.wrap(
+            OpenAI(base_url=vendor.base_url, api_key="any"), options=Options(budget=Budget(attempts=1))
+        )
+        with pytest.raises(SchemaViolationError, match="1 attempt"):
+            ask(once)
+    with FakeVendor([refusal()]) as vendor, pytest.raises(RefusalError):
+        ask(openai_client(vendor))
+
+
+def test_calls_without_a_schema_are_not_touched() -> None:
+    with FakeVendor(["not JSON"]) as vendor:
+        client = openai_client(vendor)
+        assert client.chat.completions.create(model="m", messages=MESSAGES).choices[0].message.content == "not JSON"
+        with pytest.warns(UserWarning, match="does not enforce streamed"):
+            chunks = list(ask(client, stream=True))
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "not JSON"
+
+
+def test_json_mode_and_tool_calls() -> None:
+    with FakeVendor(["Here: {'a': 1}"]) as vendor:
+        response = openai_client(vendor).chat.completions.create(
+            model="m", messages=MESSAGES, response_format={"type": "json_object"}
+        )
+        assert response.choices[0].message.content == '{"a":1}'
+    call = ModelResponse(tool_calls=(ToolCall("1", "look", "{}"),), finish="tool_calls", usage=Usage(1, 1))
+    with FakeVendor([call]) as vendor:
+        assert ask(openai_client(vendor)).choices[0].message.tool_calls[0].function.name == "look"
+
+
+def test_it_passes_for_the_client_it_wraps() -> None:
+    with FakeVendor(['{"name": "Ada", "age": "36"}']) as vendor, openai_client(vendor) as client:
+        assert isinstance(client, OpenAI)
+        assert client.api_key == "any"
+        client.timeout = 5.0
+        other = client.with_options(max_retries=1)
+        assert other.timeout == 5.0
+        assert json.loads(ask(other).choices[0].message.content)["age"] == 36
+    with pytest.raises(ConfigError, match="cannot be wrapped"):
+        slipform.wrap(object())
+
+
+async def test_the_async_client() -> None:
+    with FakeVendor(['{"name": "Ada"}', ADA]) as vendor:
+        async with slipform.wrap(AsyncOpenAI(base_url=vendor.base_url, api_key="any")) as client:
+            response = await client.chat.completions.create(model="m", messages=MESSAGES, response_format=FORMAT)
+        assert json.loads(response.choices[0].message.content or "") == {"name": "Ada", "age": 36}
+
+
+def spoken(text: str) -> Raw:
+    """An answer of the Responses API."""
+    served = ServedRequest(ModelRequest("m", ()))
+    body = OpenAIResponsesServing().encode_response(ModelResponse(text=text, usage=Usage(7, 5)), served)
+    return Raw((body,), headers={"content-type": "application/json"})
+
+
+def test_the_responses_api() -> None:
+    wanted: Any = {"format": {"type": "json_schema", "name": "person", "schema": PERSON}}
+    with FakeVendor([spoken('{"name": "Ada"}'), spoken(f"Here you are: {ADA}")]) as vendor:
+        response = openai_client(vendor).responses.create(model="m", input="Ada is 36", text=wanted)
+        assert type(response).__name__ == "Response"
+        assert response.usage is not None
+        assert response.usage.input_tokens == 14
+        assert json.loads(response.output_text) == {"name": "Ada", "age": 36}
+        assert vendor.requests[1].json()["input"][0] == {"role": "user", "content": "Ada is 36"}
+
+
+def test_anthropic() -> None:
+    wanted: Any = {"format": {"type": "json_schema", "schema": PERSON}}
+    with FakeVendor(['{"name": "Ada"}', f"Here you are: {ADA}"], api="anthropic") as vendor:
+        client = slipform.wrap(Anthropic(base_url=vendor.base_url, api_key="any", max_retries=0))
+        response = client.messages.create(model="m", max_tokens=99, messages=MESSAGES, output_config=wanted)
+        assert [json.loads(block.text) for block in response.content if block.type == "text"] == [
+            {"name": "Ada", "age": 36}
+        ]
+        assert response.usage.input_tokens == 14
+        assert len(vendor.requests[1].json()["messages"]) == 3
