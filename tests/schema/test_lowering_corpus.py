@@ -79,8 +79,8 @@ def test_streams_end_in_what_lifting_gives(dialect: str) -> None:
                 assert stream(sent, done=True) == test["data"], row["id"]
 
 
-@pytest.mark.parametrize("dialect", ["gemini", "llguidance"])
-def test_the_algebra_finds_no_real_schema_narrowed(dialect: str) -> None:
+@pytest.mark.parametrize(("dialect", "least"), [("gemini", 100), ("llguidance", 100), ("openai", 1), ("anthropic", 1)])
+def test_the_algebra_finds_no_real_schema_narrowed(dialect: str, least: int) -> None:
     proved = 0
     for row in rows():
         if len(json.dumps(row["schema"])) > 4_000:
@@ -95,4 +95,4 @@ def test_the_algebra_finds_no_real_schema_narrowed(dialect: str) -> None:
             continue
         assert answer != jsonschema_rs.canonical.Containment.NO, row["id"]
         proved += answer == jsonschema_rs.canonical.Containment.YES
-    assert proved > 100
+    assert proved >= least

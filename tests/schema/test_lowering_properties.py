@@ -85,7 +85,7 @@ def test_lifting_never_raises(dialect: str, data: st.DataObject) -> None:
         lowered.lift(data.draw(JSON))
 
 
-@pytest.mark.parametrize("dialect", ["gemini", "llguidance"])
+@pytest.mark.parametrize("dialect", ["gemini", "llguidance", "openai", "anthropic"])
 @modest
 @given(schema=schemas())
 def test_the_lowered_schema_is_proved_no_narrower(dialect: str, schema: dict[str, Any]) -> None:

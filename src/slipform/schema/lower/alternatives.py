@@ -85,7 +85,7 @@ def distribute(emitter: Emitter, shape: Shape, split: Split) -> Out | None:
     base = [one for one in base if words(one)]
     only_type = all(words(one) == {"type"} for one in base)
     if word == "oneOf":
-        emitter.report.add(f"{part.pointer}/oneOf", "oneOf", None, "approximated")
+        emitter.report.add(f"{part.pointer}/oneOf", "oneOf", part.get("oneOf"), "approximated")
     outs: list[tuple[str, Out]] = []
     seen: set[tuple[Part, ...]] = set()
     for index, branch in enumerate(_branches(emitter, part, word)):

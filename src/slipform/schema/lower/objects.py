@@ -143,7 +143,8 @@ def _closed(emitter: Emitter, shape: Shape, view: ObjectView, draft: _Draft) -> 
         value = _other_values(emitter, view)
         if value is not None:
             where = view.additional_pointer or f"{pointer}/patternProperties"
-            emitter.report.add(where, where.rpartition("/")[2], None, "encoded")
+            said = [part.schema for part in view.additional] or [view.openness == "true"]
+            emitter.report.add(where, where.rpartition("/")[2], said[0], "encoded")
             pairs, notes = _pairs(emitter, view, value)
             if not draft.properties:
                 return Out(describe(emitter, pairs, shape, notes), Pairs(value.plan), frozenset({"array"}))
