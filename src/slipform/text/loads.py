@@ -157,6 +157,8 @@ def _quick(text: str, hint: Hint | None) -> Loaded | None:
     if first is None:
         return None
     start, end = first.start(), max(text.rfind("}"), text.rfind("]")) + 1
+    if start == 0 and end == len(text):
+        return None
     if _THOUGHT.search(text, 0, start) or _THOUGHT.search(text, end) or end - start < 16:
         return None
     try:
