@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import orjson
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
-from slipform.text.candidates import Found, find
-from slipform.text.repair import Check, NanPolicy, Repaired, not_json, repair_at
 from slipform.text.repair_edits import Edit
-from slipform.text.repair_state import Refusal
 from slipform.text.strict import duplicates, parse
+
+if TYPE_CHECKING:
+    from slipform.text.repair import Check, NanPolicy
 
 
 class Hint(Protocol):
@@ -83,13 +83,13 @@ def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanP
         if strict:
             raise _not_strict(text, error) from None
     else:
-        if hint is None or type(value) is not str or _accepts(hint, "string"):
+        if hint is None or type(value) is not str or accepts(hint, "string"):
             # Made without the keyword handling of `Loaded(...)`, which is a tenth of the cost of a small document.
             return _make(Loaded, (value, 0, len(text), (), (), text))
         return _unwrapped(text, value, hint, nan) or Loaded(value, 0, len(text), (), (), text)
     if not text.strip():
         raise EmptyAnswerError("The answer is empty", hint="Ask again.")
-    return _quick(text, hint) or _search(text, hint, nan)
+    return _quick(text, hint) or _slowly(text, hint, nan)
 
 
 def extract_json_payload(text: str) -> str | None:
@@ -115,7 +115,7 @@ def ensure_json_only(text: str, check: Check | None = None) -> str:
     """
     loaded = load(text, _Containers(check))
     if not isinstance(loaded.value, dict | list):
-        raise not_json(text, Refusal(loaded.start, "it is neither an object nor an array"))
+        raise _not_json(text, loaded.start, "it is neither an object nor an array")
     if check is not None and (faults := check(loaded.value)):
         raise JsonEnforcementError(
             f"The JSON in the answer fails its check in {faults} places", hint="Ask the model to correct it."
@@ -149,7 +149,6 @@ _OPENS: Final = re.compile(r"[{\[]")
 _THOUGHT: Final = re.compile(
     r"</?(?:think|thinking|thought|reason|reasoning|reflection|scratchpad|analysis)", re.IGNORECASE
 )
-_ARGUMENTS: Final = ("arguments", "parameters", "input", "args")
 
 
 def _quick(text: str, hint: Hint | None) -> Loaded | None:
@@ -158,6 +157,8 @@ def _quick(text: str, hint: Hint | None) -> Loaded | None:
     if first is None:
         return None
     start, end = first.start(), max(text.rfind("}"), text.rfind("]")) + 1
+    if start == 0 and end == len(text):
+        return None
     if _THOUGHT.search(text, 0, start) or _THOUGHT.search(text, end) or end - start < 16:
         return None
     try:
@@ -169,103 +170,18 @@ def _quick(text: str, hint: Hint | None) -> Loaded | None:
     return Loaded(value, start, end, (), (), text[start:end])
 
 
-def _search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
-    found = find(text, nan=nan, cited=hint is not None)
-    if not found:
-        raise not_json(text, _why_not(text, nan))
-    if hint is None:
-        chosen = found[0]
-        notes = _notes(text, chosen, chosen.repaired, len(found))
-        repaired = chosen.repaired
-        return Loaded(repaired.value, repaired.start, repaired.end, repaired.edits, notes, repaired.text)
-    return _choose(text, found, hint, nan)
+def _slowly(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
+    # Imported on first use: compiling the grammar of broken JSON takes longer than many programs run.
+    from slipform.text.loads_search import search
+
+    return search(text, hint, nan)
 
 
-def _why_not(text: str, nan: NanPolicy) -> Refusal:
-    first = _OPENS.search(text)
-    if first is None:
-        return Refusal(0, "there is no bracket that could open it")
-    try:
-        repair_at(text, first.start(), len(text), nan=nan)
-    except Refusal as refusal:
-        return refusal
-    return Refusal(first.start(), "what looks like it is part of a sentence or of a closed reasoning block")
+def _not_json(text: str, position: int, reason: str) -> JsonEnforcementError:
+    from slipform.text.repair import not_json
+    from slipform.text.repair_state import Refusal
 
-
-def _choose(text: str, found: list[Found], hint: Hint, nan: NanPolicy) -> Loaded:
-    """The first that fits, else the first whose type is right, else the largest."""
-    typed: Loaded | None = None
-    largest: Loaded | None = None
-    for candidate in found:
-        for loaded in _readings(text, candidate, hint, nan, len(found)):
-            if hint.violations(loaded.value) == 0:
-                return loaded
-            if candidate.kind == "cited":
-                continue
-            if typed is None and _accepts(hint, type_of(loaded.value)):
-                typed = loaded
-            if largest is None or loaded.end - loaded.start > largest.end - largest.start:
-                largest = loaded
-    chosen = typed or largest
-    if chosen is None:
-        raise not_json(text, _why_not(text, nan))
-    return chosen
-
-
-def _readings(text: str, candidate: Found, hint: Hint, nan: NanPolicy, count: int) -> Iterator[Loaded]:
-    repaired = candidate.repaired
-    if repaired.edits and hint.violations(repaired.value):
-        repaired = repair_at(text, repaired.start, repaired.end, nan=nan, check=hint.violations)
-    yield _loaded(text, candidate, repaired, count)
-    for start, end in repaired.parts:
-        try:
-            part = repair_at(text, start, end, nan=nan, check=hint.violations, many=False)
-        except Refusal:
-            continue
-        yield _loaded(text, candidate, part, count)
-    value = repaired.value
-    if isinstance(value, dict) and ("name" in value or "function" in value or "type" in value):
-        for name in _ARGUMENTS:
-            inner = value.get(name)
-            if isinstance(inner, str):
-                try:
-                    inner = load(inner, hint, nan=nan).value
-                except JsonEnforcementError:
-                    continue
-            if isinstance(inner, dict | list):
-                note = LoadWarning("tool_call", repaired.start, f'The value is the "{name}" of a tool call.')
-                yield _loaded(text, candidate, repaired, count)._replace(value=inner, notes=(note,))
-
-
-def _loaded(text: str, candidate: Found, repaired: Repaired, count: int) -> Loaded:
-    return Loaded(
-        repaired.value,
-        repaired.start,
-        repaired.end,
-        repaired.edits,
-        _notes(text, candidate, repaired, count),
-        repaired.text,
-    )
-
-
-def _notes(text: str, candidate: Found, repaired: Repaired, count: int) -> tuple[LoadWarning, ...]:
-    notes: list[LoadWarning] = []
-    at = repaired.start
-    if count > 1:
-        notes.append(
-            LoadWarning("several_candidates", at, f"The text holds {count} pieces of JSON; this is one of them.")
-        )
-    if text[repaired.end : repaired.end + 20].lstrip()[:1] in (",", ":", "}", "]"):
-        notes.append(
-            LoadWarning("ignored_text", repaired.end, "The text goes on after the JSON as if it were not over.")
-        )
-    if candidate.kind == "thought":
-        notes.append(LoadWarning("thought", at, "The JSON stands in a reasoning block that was never closed."))
-    if candidate.kind in ("weak", "cited"):
-        notes.append(LoadWarning("weak", at, "The JSON stands in a sentence and may be part of it."))
-    if repaired.hinted:
-        notes.append(LoadWarning("schema_hint", at, "The text can be read in several ways; the schema settled which."))
-    return tuple(notes)
+    return not_json(text, Refusal(position, reason))
 
 
 def _unwrapped(text: str, value: str, hint: Hint, nan: NanPolicy) -> Loaded | None:
@@ -292,7 +208,8 @@ def type_of(value: Any) -> str:
     return names[type(value)]
 
 
-def _accepts(hint: Hint, name: str) -> bool:
+def accepts(hint: Hint, name: str) -> bool:
+    """Whether the value itself may be of JSON type `name`."""
     types = hint.root_types
     return types is None or name in types or (name == "integer" and "number" in types)
 
@@ -309,4 +226,4 @@ def _compact(value: Any) -> str:
 def _not_strict(text: str, error: ValueError) -> JsonEnforcementError:
     position = getattr(error, "pos", 0)
     reason = getattr(error, "msg", str(error))
-    return not_json(text, Refusal(position, f"{reason} (strict mode repairs nothing)"))
+    return _not_json(text, position, f"{reason} (strict mode repairs nothing)")

@@ -7,6 +7,7 @@ line breaks in strings, line comments, commas before a closing bracket, commas f
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 from slipform.text.repair_state import PUT_IN, Reading
@@ -39,24 +40,27 @@ def _nest(levels: int) -> str:
     return value
 
 
-_VALUE: Final = _nest(2)
-_MISSPELT_MEMBERS: Final = re.compile(
-    rf"(?:{_GAP}{_KEY}{_GAP}:{_GAP}{_VALUE}(?:{_GAP},|{_NEXT_KEY}|{_GAP}(?=\}})))*+", re.DOTALL
-)
-_MISSPELT_ITEMS: Final = re.compile(rf"(?:{_GAP}{_VALUE}(?:{_GAP},|{_NEXT_ITEM}|{_GAP}(?=\])))*+", re.DOTALL)
-_RIGHT: Final = (
-    rf"(?:,(?!{_GAP}[}}\]])\s*+|[:\[{{]\s*+|[^\"'“”A-Za-z_$/,:\[{{\s]++|\s++(?![\"'“A-Za-z_${{\[])|(?<=\d)[eE]"
-    rf"|{STRING}(?={_GAP}[,:}}\]]|\s)|(?:true|false|null)\b(?!{_GAP}:))*+"
-)
-_MISSPELT: Final = re.compile(
-    rf"{_RIGHT}(?:('{PLAIN}')|([“”]{PLAIN}[“”])|({NAME})(?={_GAP}:)|(True|False|None)"
-    rf"|(//[^\n\r]*+)\s*+|(,)|({_INNER}|{LAX_STRING})|(\s++)|\Z)",
-    re.DOTALL,
-)
-"""Over all that is right, to the next thing that is not; with no group at the end of the stretch."""
 _SINGLE, _CURLY, _NAMED, _WORD, _COMMENT, _COMMA, _RAW, _NOTHING = range(1, 9)
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _WORDS: Final = {"True": "true", "False": "false", "None": "null"}
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """A run of members, a run of items, and the way from one misspelling in them to the next (no group at the end)."""
+    value = _nest(2)
+    members = re.compile(rf"(?:{_GAP}{_KEY}{_GAP}:{_GAP}{value}(?:{_GAP},|{_NEXT_KEY}|{_GAP}(?=\}})))*+", re.DOTALL)
+    items = re.compile(rf"(?:{_GAP}{value}(?:{_GAP},|{_NEXT_ITEM}|{_GAP}(?=\])))*+", re.DOTALL)
+    right = (
+        rf"(?:,(?!{_GAP}[}}\]])\s*+|[:\[{{]\s*+|[^\"'“”A-Za-z_$/,:\[{{\s]++|\s++(?![\"'“A-Za-z_${{\[])|(?<=\d)[eE]"
+        rf"|{STRING}(?={_GAP}[,:}}\]]|\s)|(?:true|false|null)\b(?!{_GAP}:))*+"
+    )
+    misspelt = re.compile(
+        rf"{right}(?:('{PLAIN}')|([“”]{PLAIN}[“”])|({NAME})(?={_GAP}:)|(True|False|None)"
+        rf"|(//[^\n\r]*+)\s*+|(,)|({_INNER}|{LAX_STRING})|(\s++)|\Z)",
+        re.DOTALL,
+    )
+    return members, items, misspelt
 
 
 def stride(m: Reading) -> bool:
@@ -71,7 +75,7 @@ def stride(m: Reading) -> bool:
     while comma >= start and text[comma] in " \t\r\n":
         comma -= 1
     begin = comma + 1 if comma >= start else start
-    end = (_MISSPELT_MEMBERS if members else _MISSPELT_ITEMS).match(text, begin, m.end).end()  # type: ignore[union-attr]
+    end = _patterns()[0 if members else 1].match(text, begin, m.end).end()  # type: ignore[union-attr]
     if end > begin:
         _respell(m, begin, end)
         comma = end - 1
@@ -94,7 +98,7 @@ def stride(m: Reading) -> bool:
 def _respell(m: Reading, start: int, end: int) -> None:
     edits = m.edits
     start = BLANK.match(m.text, start, end).end()  # type: ignore[union-attr]
-    for token in _MISSPELT.finditer(m.text, start, end):
+    for token in _patterns()[2].finditer(m.text, start, end):
         kind = token.lastindex
         if kind is None:
             break

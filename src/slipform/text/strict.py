@@ -9,11 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from slipform.text.scan import LAX_STRING
-
 _DIGITS_AS_ZERO: Final = bytes(48 if 48 <= code <= 57 else code if code > 57 else 0 for code in range(256))
 _MANY: Final = b"0" * 19
-_TOKENS: Final = re.compile(rf"({LAX_STRING})\s*+(:)?|[{{}}\[\]]", re.DOTALL)
+_TOKENS: Final = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+(:)?|[{}\[\]]', re.DOTALL)
 
 
 def parse(text: str) -> Any:
