@@ -28,6 +28,9 @@ format: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench
 
+fuzz: $(VENV)/.installed-fuzz
+	$(BIN)/python tests/fuzz/fuzz_repair.py -max_total_time=60
+
 docs: $(VENV)/.installed-docs
 	$(BIN)/mkdocs build --quiet --strict --site-dir build/docs
 	@echo "The documentation is in build/docs/index.html"
@@ -47,6 +50,10 @@ $(VENV)/.installed-run: $(INPUTS) | $(BIN)/python
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.installed-run
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-dev
+	$(PIP) --editable '.[dev,fuzz]'
+	touch $@
 
 $(VENV)/.installed-docs: $(INPUTS) | $(BIN)/python
 	$(PIP) --editable '.[docs]'

@@ -156,6 +156,7 @@ def test_all_of_is_merged() -> None:
             {"properties": {"b": {"type": "string"}}, "required": ["b"]},
             {"properties": {"a": {"minimum": 3, "maximum": 9}}},
         ],
+        "unevaluatedProperties": False,
         "$defs": {
             "base": {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}, "required": ["a"]}
         },

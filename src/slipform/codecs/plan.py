@@ -194,7 +194,7 @@ def _lower(wanted: ResponseFormat, dialect: str, losses: Losses) -> Lowered:
         raise RequestError(
             "The schema must be a JSON object at the top level", where="response_format.json_schema.schema"
         )
-    lowered = lower(schema, dialect)
+    lowered = lower(schema, dialect, open_objects="closed")
     for loss in lowered.report:
         if loss.action in ("dropped", "approximated", "closed"):
             message = f"`{loss.keyword}` was {loss.action} for the {dialect} dialect; it is checked here instead."

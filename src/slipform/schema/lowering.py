@@ -77,11 +77,11 @@ class Lowered:
         return self.lift is same
 
 
-def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: Literal["closed", "kept"] = "closed") -> Lowered:
+def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: Literal["closed", "kept"] = "kept") -> Lowered:
     """Express `schema` in `dialect`.
 
-    JSON Schema lets an object hold other keys unless it says otherwise. Where the vendor wants every key listed, such
-    an object is closed, and the report says so; `open_objects="kept"` lets its other keys travel as key/value pairs.
+    JSON Schema lets an object hold other keys unless it says otherwise. Where the vendor wants every key listed, the
+    other keys travel as key/value pairs; with `open_objects="closed"` there are none, and the report says so.
 
     A `ConfigError` for a dialect that is none, an `UnsupportedSchemaError` where the dialect has no words for the
     schema, a `SchemaError` where the schema itself is at fault.

@@ -43,7 +43,8 @@ def emit_object(emitter: Emitter, shape: Shape, loosened: list[Part]) -> Out | N
         for name in view.loose:
             _place(emitter, draft, name, emitter.free((), None), [], required=False)
         return _open(emitter, shape, view, draft)
-    for name, variants in ({} if emitter.keep_open else view.loose).items():
+    carried = emitter.keep_open and view.openness != "closed"  # among the other keys
+    for name, variants in ({} if carried else view.loose).items():
         loose = _any_of(emitter, variants)
         if loose is not None:
             _place(emitter, draft, name, loose, variants, required=False)
