@@ -16,6 +16,18 @@ from setuptools.command.build_ext import build_ext
 
 TEXT = "src/slipform/text"
 COMPILED = [
+    "src/slipform/text/repair_edits.py",
+    "src/slipform/text/repair_state.py",
+    "src/slipform/text/scan.py",
+    "src/slipform/text/scan_strings.py",
+    "src/slipform/text/scan_quoting.py",
+    "src/slipform/text/scan_scalars.py",
+    "src/slipform/text/repair_strides.py",
+    "src/slipform/text/repair_runs.py",
+    "src/slipform/text/repair_brackets.py",
+    "src/slipform/text/repair_keys.py",
+    "src/slipform/text/repair_values.py",
+    "src/slipform/text/repair_machine.py",
     f"{TEXT}/parser_numbers.py",
     f"{TEXT}/parser_states.py",
     f"{TEXT}/parser_tree.py",
