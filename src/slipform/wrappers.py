@@ -80,7 +80,7 @@ class _Proxy:
         return f"slipform.wrap({self._target!r})"
 
     # `isinstance` sees the SDK's own class.
-    __class__ = property(lambda self: type(self._target))  # type: ignore[assignment]
+    __class__ = property(lambda self: type(self._target))
 
     def __enter__(self) -> Any:
         self._target.__enter__()
