@@ -39,9 +39,11 @@ UNSET: Final = Unset.UNSET
 class Memory:
     """The finished parts of one growing container: each is made once and stays the same object."""
 
-    __slots__ = ("done", "inner")
+    __slots__ = ("done", "inner", "whole")
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Any = None) -> None:
+        self.whole = whole
+        """The container itself once it is finished, for those who look at an older partial after a newer one."""
         self.done: dict[Step, tuple[Any, Any]] = {}
         """The JSON and the object of each finished part that somebody has looked at."""
         self.inner: dict[Step, Memory] = {}
@@ -150,27 +152,34 @@ def _part(partial: Partial[Any], key: Step) -> Any:
     value = raw[key]
     kind = partial._kind.child(key)
     if open_path and open_path[0] == key:
-        return _growing(value, kind, memory, key, open_path[1:])
+        return _growing(partial, value, kind, key, open_path[1:])
     known = memory.done.get(key)
     if known is not None and known[0] is value:
         return known[1]
     inner = memory.inner.get(key)
     made = made_of(value, kind, inner)
     if made is _MISFIT:
-        return _growing(value, kind, memory, key, None)
-    if known is not None:
-        made = _kept(known[1], made)
+        return _growing(partial, value, kind, key, None)
+    made = _kept(_whole_part(partial, key) if known is None else known[1], made)
     if not kind.unsure:
         memory.done[key] = (value, made)
-        memory.inner.pop(key, None)
+        if isinstance(value, dict | list):
+            memory.inner.setdefault(key, Memory()).whole = made
     return made
 
 
-def _growing(value: Any, kind: Kind, memory: Memory, key: Step, open_path: Path | None) -> Any:
+def _whole_part(partial: Partial[Any], key: Step) -> Any:
+    """The part in the finished container, when that has been given out already."""
+    whole = partial._memory.whole
+    return None if whole is None else _look(whole, key, _attributes(partial._kind))
+
+
+def _growing(partial: Partial[Any], value: Any, kind: Kind, key: Step, open_path: Path | None) -> Any:
     if isinstance(value, dict | list) and kind.form != "scalar":
-        inner = memory.inner.get(key)
+        memories = partial._memory.inner
+        inner = memories.get(key)
         if inner is None:
-            inner = memory.inner[key] = Memory()
+            inner = memories[key] = Memory(_whole_part(partial, key))
         return Partial(value, kind, inner, open_path)
     return value if kind.grows and open_path is not None and isinstance(value, str) else UNSET
 
@@ -223,13 +232,17 @@ def _checked(value: Any, shape: Any) -> Any:
 
 def _put_back(made: Any, kind: Kind, memory: Memory) -> None:
     """Let a new object have the parts that were given out before, where they are equal to its own."""
-    attributes = {key: name for name, key in kind.keys.items()}
+    attributes = _attributes(kind)
     for step, (_, old) in memory.done.items():
         new = _look(made, step, attributes)
         if new is not old and _kept(old, new) is old:
             _set(made, step, attributes, old)
     for step, inner in memory.inner.items():
         _put_back(_look(made, step, attributes), kind.child(step), inner)
+
+
+def _attributes(kind: Kind) -> dict[str, str]:
+    return {key: name for name, key in kind.keys.items()}
 
 
 def _kept(old: Any, new: Any) -> Any:

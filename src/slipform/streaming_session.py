@@ -120,6 +120,8 @@ class Session(Generic[T]):
         self._emulated = strategy is OutputStrategy.TOOL
         self._reducer.start(Snapshot(_WATCHED, emulated=True) if self._emulated else Snapshot())
         self._memory = Memory()
+        self._passed = 0
+        """How many items of this attempt have been looked at."""
         self._shown: Any = PENDING
         self._open: Path | None = None
         self._lift: Callable[[Any], Any] | None = None
@@ -232,9 +234,9 @@ class Session(Generic[T]):
         if value is PENDING:
             return
         partial: Partial[Any] = Partial(value, self._kind, self._memory, open_path)
-        start = len(self.given) if self.attempt == 1 else 0
-        for position, item in enumerate(finished_items(partial, start), start):
-            if self._is_new(position, item):
+        for item in finished_items(partial, self._passed):
+            self._passed += 1
+            if self._is_new(self._passed - 1, item):
                 yield item
 
     def last_items(self) -> Iterator[Any]:
