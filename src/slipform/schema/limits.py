@@ -121,7 +121,10 @@ def plainly_json(value: Any) -> bool:
                 if not item.isascii() and _SURROGATE.search(item) is not None:
                     return False
             elif kind is dict:
-                if not all(type(key) is str and key.isascii() for key in item):
+                try:
+                    if not "".join(item).isascii():
+                        return False
+                except TypeError:  # a key that is no text
                     return False
                 below.extend(item.values())
             elif kind is list:

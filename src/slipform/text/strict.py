@@ -84,5 +84,5 @@ def _may_repeat(text: str) -> bool:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> None:
-    if len(pairs) != len({key for key, _ in pairs}):
+    if len(dict(pairs)) != len(pairs):
         raise _RepeatedError
