@@ -139,6 +139,18 @@ def test_the_members_of_a_union_are_told_apart_by_what_has_come() -> None:
     assert type(grown[-1].pets[1]) is Cat
 
 
+class Shelter(BaseModel):
+    pets: list[Annotated[Cat | Dog, Field(discriminator="kind")]]
+
+
+def test_discriminated_unions_make_their_schema_once() -> None:
+    text = '{"pets": [{"kind": "cat", "lives": {"x": 9, "y": 0}}, {"kind": "dog", "tricks": []}]}'
+    kind = kind_of(Shelter)
+    assert kind.child("pets").child(0) is kind.child("pets").child(1)
+    assert kind.child("pets").child(0).schema is kind.child("pets").child(1).schema
+    assert [type(pet) for pet in partials(Shelter, text)[-1].pets] == [Cat, Dog]
+
+
 def test_a_finished_part_that_does_not_fit_is_not_shown_as_if_it_did() -> None:
     last = partials(Person, '{"name": {}, "born": "soon", "address": {"street": "Mill", "place": "here"}}')[-1]
     assert last.name is UNSET

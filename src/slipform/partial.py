@@ -11,7 +11,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from slipform.enforce.patch import patch
 from slipform.errors import SchemaError, SchemaViolationError
 from slipform.partial_kinds import Kind, Step
-from slipform.schema import Schema
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -201,7 +200,7 @@ def made_of(value: Any, kind: Kind, memory: Memory | None) -> Any:
     if kind.loose and isinstance(value, dict) and kind.form == "object":
         pairs = {key: _child_of(each, kind.child(key), memory, key) for key, each in value.items()}
         return _MISFIT if any(each is _MISFIT for each in pairs.values()) else pairs
-    made = _checked(value, shape)
+    made = _checked(value, kind)
     if memory is not None and made is not _MISFIT:
         _put_back(made, kind.narrowed(value, None), memory)
     return made
@@ -218,10 +217,10 @@ def _child_of(value: Any, kind: Kind, memory: Memory | None, step: Step) -> Any:
     return made if known is None else _kept(known[1], made)
 
 
-def _checked(value: Any, shape: Any) -> Any:
-    """An object of this shape, patched as the whole answer would be; or _MISFIT."""
+def _checked(value: Any, kind: Kind) -> Any:
+    """An object of this type, patched as the whole answer would be; or _MISFIT."""
     try:
-        schema: Schema[Any] = Schema.of(shape)
+        schema = kind.schema
         if not schema.validate(value):
             return schema.to_python(value)
         patched = patch(value, schema)
