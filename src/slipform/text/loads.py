@@ -13,7 +13,7 @@ from slipform.text.candidates import Found, find
 from slipform.text.repair import Check, NanPolicy, Repaired, not_json, repair_at
 from slipform.text.repair_edits import Edit
 from slipform.text.repair_state import Refusal
-from slipform.text.strict import duplicates, parse
+from slipform.text.strict import duplicates, holds_all, parse
 
 
 class Hint(Protocol):
@@ -57,6 +57,8 @@ class Loaded(NamedTuple):
         >>> [w.message for w in load('{"a": 1, "a": 2}').warnings]
         ['The key "a" is given twice in one object; the last value is kept.']
         """
+        if holds_all(self.value, self.source):
+            return self.notes
         twice = (
             LoadWarning(
                 "duplicate_key", found.position, f'The key "{found.key}" is given twice in one object; the last value is kept.'
