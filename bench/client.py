@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from slipform import Client
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.testing import Answer, FakeVendor
+from slipform.testing import Answer, FakeModel, FakeVendor
 
 MODEL = "gpt-5"
 CALLS = int(os.environ.get("BENCH_CALLS", "300"))
@@ -289,6 +289,23 @@ def streams(url: str) -> None:
         print(f"{name:24} {best:7.3f} {count:9,} {same / max(pairs, 1):12.0%}")
 
 
+def growth() -> None:
+    """CPU of longer and longer streams, from a model in the same process: twice the answer, twice the cost."""
+    print("\nCPU s of slipform's stream by size:", end="")
+    for lines in (70, 145, 292, 586, 1174):
+        text = invoice(lines)
+        best = float("inf")
+        for _ in range(PASSES):
+            client = Client("fake/any", router=Router({"fake": FakeModel([text])}))
+            start = time.process_time()
+            with client.stream(Invoice, "x") as stream:
+                for partial in stream:
+                    first_line(partial)
+            best = min(best, time.process_time() - start)
+        print(f"  {len(text) // 1000} KB {best:.3f}", end="", flush=True)
+    print()
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["serve"]:
         serve()
@@ -296,3 +313,4 @@ if __name__ == "__main__":
         with server() as url:
             calls(url)
             streams(url)
+        growth()
