@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from pydantic import BaseModel
 from slipform import Client
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.testing import Answer, FakeVendor
+from slipform.testing import Answer, FakeModel, FakeVendor
 
 MODEL = "gpt-5"
 CALLS = int(os.environ.get("BENCH_CALLS", "300"))
@@ -86,14 +87,19 @@ def server() -> Iterator[str]:
 
 
 def import_ms(statement: str) -> float:
-    """The best of five cold starts, less that of Python itself."""
+    """The best of five cold starts, with bytecode as an installed package has it."""
+    script = f"import time\nstart = time.perf_counter()\n{statement}\nprint(time.perf_counter() - start)"
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
-    def once(code: str) -> float:
-        script = f"import time\nstart = time.perf_counter()\n{code}\nprint(time.perf_counter() - start)"
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        return float(done.stdout) * 1000
+        def once() -> float:
+            command = [sys.executable, "-c", script]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+            return float(done.stdout) * 1000
 
-    return min(once(statement) for _ in range(5))
+        once()  # compiles
+        return min(once() for _ in range(5))
 
 
 def per_call(call: Callable[[], object]) -> float:
@@ -178,8 +184,8 @@ def langchain(url: str) -> Callable[[], object]:
 
 
 CALLERS: dict[str, tuple[str, Callable[[str], Callable[[], object]]]] = {
-    "slipform ask": ("from slipform import Client", own),
-    "slipform text only": ("import slipform", own_http),
+    "slipform ask": ("import slipform", own),
+    "slipform text only": ("from slipform import Client", own_http),
     "openai .parse": ("from openai import OpenAI", openai_parse),
     "instructor JSON_SCHEMA": (
         "import instructor; from openai import OpenAI; instructor.from_openai",
@@ -283,6 +289,23 @@ def streams(url: str) -> None:
         print(f"{name:24} {best:7.3f} {count:9,} {same / max(pairs, 1):12.0%}")
 
 
+def growth() -> None:
+    """CPU of longer and longer streams, from a model in the same process: twice the answer, twice the cost."""
+    print("\nCPU s of slipform's stream by size:", end="")
+    for lines in (70, 145, 292, 586, 1174):
+        text = invoice(lines)
+        best = float("inf")
+        for _ in range(PASSES):
+            client = Client("fake/any", router=Router({"fake": FakeModel([text])}))
+            start = time.process_time()
+            with client.stream(Invoice, "x") as stream:
+                for partial in stream:
+                    first_line(partial)
+            best = min(best, time.process_time() - start)
+        print(f"  {len(text) // 1000} KB {best:.3f}", end="", flush=True)
+    print()
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["serve"]:
         serve()
@@ -290,3 +313,4 @@ if __name__ == "__main__":
         with server() as url:
             calls(url)
             streams(url)
+        growth()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -16,7 +17,7 @@ from slipform.partial import UNSET, so_far
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.streaming import Delta
-from slipform.testing import FakeModel, FakeVendor, Interrupted, Turn
+from slipform.testing import FakeModel, FakeVendor, Interrupted, Turn, cut_stream
 
 TWICE = Options(budget=Budget(attempts=2))
 
@@ -237,6 +238,33 @@ def test_leaving_a_stream_stops_the_model() -> None:
         with Client("openai/gpt-5", router=Router({"openai": provider})).stream(Order, "x") as stream:
             next(iter(stream))
         assert vendor.wait_until(lambda each: each.open_connections == 0)
+
+
+def test_items_of_what_is_no_list_are_refused() -> None:
+    with client(TEXT).stream(Order, "x") as stream, pytest.raises(TypeError, match="stream of Order"):
+        next(stream.items())  # type: ignore[misc]  # which is just what mypy says
+
+
+def test_a_stream_that_breaks_off_stays_an_error() -> None:
+    with (
+        FakeVendor([cut_stream(TEXT, after=5, ending="clean")]) as vendor,
+        HttpProvider("openai", base_url=vendor.base_url, api_key="any") as provider,
+        Client("openai/gpt-5", router=Router({"openai": provider})).stream(Order, "x") as stream,
+    ):
+        with pytest.raises((TruncatedError, UpstreamError)) as caught:
+            list(stream)
+        with pytest.raises(type(caught.value)):
+            _ = stream.result
+
+
+async def test_leaving_an_async_stream_stops_the_model() -> None:
+    with FakeVendor([TEXT * 200]) as vendor:
+        provider = HttpProvider("openai", base_url=vendor.base_url, api_key="any")
+        async with AsyncClient("openai/gpt-5", router=Router({"openai": provider})) as asking:
+            async with asking.stream(Order, "x") as stream:
+                async for _ in stream:
+                    break
+            assert await asyncio.to_thread(vendor.wait_until, lambda each: each.open_connections == 0)
 
 
 async def test_the_async_stream_does_the_same() -> None:

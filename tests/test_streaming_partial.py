@@ -119,6 +119,15 @@ def test_the_parts_given_out_are_in_the_whole_that_closes_later() -> None:
     assert all(place is finished[0] for place in finished)
 
 
+def test_identity_holds_in_whatever_order_partials_are_looked_at() -> None:
+    found = partials(dict[str, list[Point]], '{"a": [{"x": 1, "y": 2}, {"x": 3, "y": 4}], "b": []}', size=8)
+    last = found[-1]["a"][0]
+    earlier = [each["a"][0] for each in found if each["a"] and len(each["a"]) == 2]
+    assert len(earlier) > 2
+    assert all(each is earlier[0] for each in earlier)
+    assert last is found[-1]["a"][0] is earlier[-1]
+
+
 def test_the_members_of_a_union_are_told_apart_by_what_has_come() -> None:
     text = '{"pets": [{"kind": "dog", "tricks": ["sit", "roll"]}, {"kind": "cat", "lives": {"x": 9, "y": 0}}]}'
     grown = partials(Zoo, text)
@@ -128,6 +137,18 @@ def test_the_members_of_a_union_are_told_apart_by_what_has_come() -> None:
     lives = [each.pets[1].lives for each in grown if each.pets and len(each.pets) == 2]
     assert lives[-1] == Point(9, 0)
     assert type(grown[-1].pets[1]) is Cat
+
+
+class Shelter(BaseModel):
+    pets: list[Annotated[Cat | Dog, Field(discriminator="kind")]]
+
+
+def test_discriminated_unions_make_their_schema_once() -> None:
+    text = '{"pets": [{"kind": "cat", "lives": {"x": 9, "y": 0}}, {"kind": "dog", "tricks": []}]}'
+    kind = kind_of(Shelter)
+    assert kind.child("pets").child(0) is kind.child("pets").child(1)
+    assert kind.child("pets").child(0).schema is kind.child("pets").child(1).schema
+    assert [type(pet) for pet in partials(Shelter, text)[-1].pets] == [Cat, Dog]
 
 
 def test_a_finished_part_that_does_not_fit_is_not_shown_as_if_it_did() -> None:

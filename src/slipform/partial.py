@@ -11,7 +11,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from slipform.enforce.patch import patch
 from slipform.errors import SchemaError, SchemaViolationError
 from slipform.partial_kinds import Kind, Step
-from slipform.schema import Schema
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -39,9 +38,11 @@ UNSET: Final = Unset.UNSET
 class Memory:
     """The finished parts of one growing container: each is made once and stays the same object."""
 
-    __slots__ = ("done", "inner")
+    __slots__ = ("done", "inner", "whole")
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Any = None) -> None:
+        self.whole = whole
+        """The container itself once it is finished, for those who look at an older partial after a newer one."""
         self.done: dict[Step, tuple[Any, Any]] = {}
         """The JSON and the object of each finished part that somebody has looked at."""
         self.inner: dict[Step, Memory] = {}
@@ -150,27 +151,34 @@ def _part(partial: Partial[Any], key: Step) -> Any:
     value = raw[key]
     kind = partial._kind.child(key)
     if open_path and open_path[0] == key:
-        return _growing(value, kind, memory, key, open_path[1:])
+        return _growing(partial, value, kind, key, open_path[1:])
     known = memory.done.get(key)
     if known is not None and known[0] is value:
         return known[1]
     inner = memory.inner.get(key)
     made = made_of(value, kind, inner)
     if made is _MISFIT:
-        return _growing(value, kind, memory, key, None)
-    if known is not None:
-        made = _kept(known[1], made)
+        return _growing(partial, value, kind, key, None)
+    made = _kept(_whole_part(partial, key) if known is None else known[1], made)
     if not kind.unsure:
         memory.done[key] = (value, made)
-        memory.inner.pop(key, None)
+        if isinstance(value, dict | list):
+            memory.inner.setdefault(key, Memory()).whole = made
     return made
 
 
-def _growing(value: Any, kind: Kind, memory: Memory, key: Step, open_path: Path | None) -> Any:
+def _whole_part(partial: Partial[Any], key: Step) -> Any:
+    """The part in the finished container, when that has been given out already."""
+    whole = partial._memory.whole
+    return None if whole is None else _look(whole, key, _attributes(partial._kind))
+
+
+def _growing(partial: Partial[Any], value: Any, kind: Kind, key: Step, open_path: Path | None) -> Any:
     if isinstance(value, dict | list) and kind.form != "scalar":
-        inner = memory.inner.get(key)
+        memories = partial._memory.inner
+        inner = memories.get(key)
         if inner is None:
-            inner = memory.inner[key] = Memory()
+            inner = memories[key] = Memory(_whole_part(partial, key))
         return Partial(value, kind, inner, open_path)
     return value if kind.grows and open_path is not None and isinstance(value, str) else UNSET
 
@@ -192,7 +200,7 @@ def made_of(value: Any, kind: Kind, memory: Memory | None) -> Any:
     if kind.loose and isinstance(value, dict) and kind.form == "object":
         pairs = {key: _child_of(each, kind.child(key), memory, key) for key, each in value.items()}
         return _MISFIT if any(each is _MISFIT for each in pairs.values()) else pairs
-    made = _checked(value, shape)
+    made = _checked(value, kind)
     if memory is not None and made is not _MISFIT:
         _put_back(made, kind.narrowed(value, None), memory)
     return made
@@ -209,10 +217,10 @@ def _child_of(value: Any, kind: Kind, memory: Memory | None, step: Step) -> Any:
     return made if known is None else _kept(known[1], made)
 
 
-def _checked(value: Any, shape: Any) -> Any:
-    """An object of this shape, patched as the whole answer would be; or _MISFIT."""
+def _checked(value: Any, kind: Kind) -> Any:
+    """An object of this type, patched as the whole answer would be; or _MISFIT."""
     try:
-        schema: Schema[Any] = Schema.of(shape)
+        schema = kind.schema
         if not schema.validate(value):
             return schema.to_python(value)
         patched = patch(value, schema)
@@ -223,13 +231,17 @@ def _checked(value: Any, shape: Any) -> Any:
 
 def _put_back(made: Any, kind: Kind, memory: Memory) -> None:
     """Let a new object have the parts that were given out before, where they are equal to its own."""
-    attributes = {key: name for name, key in kind.keys.items()}
+    attributes = _attributes(kind)
     for step, (_, old) in memory.done.items():
         new = _look(made, step, attributes)
         if new is not old and _kept(old, new) is old:
             _set(made, step, attributes, old)
     for step, inner in memory.inner.items():
         _put_back(_look(made, step, attributes), kind.child(step), inner)
+
+
+def _attributes(kind: Kind) -> dict[str, str]:
+    return {key: name for name, key in kind.keys.items()}
 
 
 def _kept(old: Any, new: Any) -> Any:

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union, ge
 import typing_extensions
 from typing_extensions import TypeAliasType, is_typeddict
 
+from slipform.schema import Schema
+
 Step: TypeAlias = str | int
 
 _SCALARS: Final = (str, int, bool, float)
@@ -40,6 +42,14 @@ class Kind:
     """For objects: the keys that can only have certain values, which tell the members of a union apart."""
     options: tuple[Kind, ...] = ()
     """For unions: the members."""
+    made: list[Schema[Any]] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def schema(self) -> Schema[Any]:
+        """The schema of the type, made when it is first wanted."""
+        if not self.made:
+            self.made.append(Schema.of(self.shape))
+        return self.made[0]
 
     @property
     def unsure(self) -> bool:
@@ -89,9 +99,8 @@ def _kind(shape: Any) -> Kind:
     if origin in _ARRAYS and arguments:
         return _array(shape, origin, arguments, plain)
     if origin in (dict, Mapping) and len(arguments) == 2:
-        values = arguments[1]
         loose = plain and origin is dict and arguments[0] is str
-        return Kind(shape, "object", loose=loose, child=lambda _: kind_of(values))
+        return Kind(shape, "object", loose=loose, child=_alike(arguments[1]))
     return _record(shape, bare)
 
 
@@ -126,7 +135,19 @@ def _array(shape: Any, origin: Any, arguments: tuple[Any, ...], plain: bool) -> 
             return kind_of(arguments[step]) if isinstance(step, int) and step < len(arguments) else ANY
 
         return Kind(shape, "array", child=place)
-    return Kind(shape, "array", loose=plain and origin is list, child=lambda _: kind_of(arguments[0]))
+    return Kind(shape, "array", loose=plain and origin is list, child=_alike(arguments[0]))
+
+
+def _alike(shape: Any) -> Callable[[Step], Kind]:
+    """Children that are all of one type, looked up once; not at once, for types may hold themselves."""
+    known: list[Kind] = []
+
+    def child(_: Step) -> Kind:
+        if not known:
+            known.append(kind_of(shape))
+        return known[0]
+
+    return child
 
 
 def _record(shape: Any, bare: Any) -> Kind:
@@ -141,8 +162,14 @@ def _record(shape: Any, bare: Any) -> Kind:
     if fields is None:
         return Kind(shape, "scalar")
 
+    known: dict[Step, Kind] = {}
+
     def child(step: Step) -> Kind:
-        return kind_of(fields[step][1]) if isinstance(step, str) and step in fields else ANY
+        if not isinstance(step, str) or step not in fields:
+            return ANY
+        if step not in known:
+            known[step] = kind_of(fields[step][1])
+        return known[step]
 
     def constants() -> dict[str, tuple[Any, ...]]:
         literal = {key: _bare(annotation) for key, (_, annotation) in fields.items()}

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from slipform.errors import UpstreamError
+from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, ModelRequest
 from slipform.partial import Partial
 from slipform.streaming_session import Delta, Result, Session
@@ -144,7 +144,7 @@ def _pump(
             for chunk in chunks:
                 session.push(chunk)
                 yield
-        except UpstreamError as error:
+        except SlipformError as error:
             session.fail(error)
         finally:
             if isinstance(chunks, Generator):
@@ -161,7 +161,7 @@ async def _pump_async(
             async for chunk in chunks:
                 session.push(chunk)
                 yield
-        except UpstreamError as error:
+        except SlipformError as error:
             session.fail(error)
         finally:
             if isinstance(chunks, AsyncGenerator):

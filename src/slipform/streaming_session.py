@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
 
-from slipform.enforce import Outcome, Plan, Report, enforce
-from slipform.errors import EnforcementError, UpstreamError
-from slipform.ir import CompletionChunk, ModelRequest, Usage
+from slipform.enforce import Outcome, Plan, Report, Steps, enforce
+from slipform.errors import EnforcementError, SlipformError, UpstreamError
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
 from slipform.ir.channel import JsonParser, Reading
 from slipform.ir.lift import Lift
 from slipform.ir.reducer import Reducer, Snapshot
@@ -121,6 +121,8 @@ class Session(Generic[T]):
         self._emulated = strategy is OutputStrategy.TOOL
         self._reducer.start(Snapshot(_WATCHED, emulated=True) if self._emulated else Snapshot())
         self._memory = Memory()
+        self._passed = 0
+        """How many items of this attempt have been looked at."""
         self._shown: Any = PENDING
         self._open: Path | None = None
         self._lift: Lift | None = None
@@ -164,22 +166,21 @@ class Session(Generic[T]):
             self._tap.finish()
         yield
         try:
-            self.asked = self._steps.send(response)
-        except StopIteration as done:
-            outcome: Outcome = done.value
-            self.asked = None
-            self.result = Result(self._schema.to_python(outcome.value), outcome.text, outcome.report)
-        except BaseException as error:
+            self.asked, outcome = _sent(self._steps, response)
+            if outcome is not None:
+                self.result = Result(self._schema.to_python(outcome.value), outcome.text, outcome.report)
+                return
+        except SlipformError as error:
             self._error = error
             raise
-        else:
-            self._begin()
-            yield
+        self._begin()
+        yield
 
-    def fail(self, error: UpstreamError) -> NoReturn:
-        """The vendor failed: the error, with the report of what went before."""
+    def fail(self, error: SlipformError) -> NoReturn:
+        """The vendor failed or its stream broke off: the error, with the report of what went before."""
         self._error = error
-        self._steps.throw(error)
+        if isinstance(error, UpstreamError):
+            self._steps.throw(error)
         raise error
 
     def outcome(self) -> Result[T]:
@@ -229,13 +230,15 @@ class Session(Generic[T]):
 
     def items(self) -> Iterator[Any]:
         """The items of an array that are new, finished and valid."""
+        if self._kind.form not in ("array", "any"):
+            raise TypeError(f"items() is for lists, and this is a stream of {self._schema.name}")
         value, open_path = self._look()
         if value is PENDING:
             return
         partial: Partial[Any] = Partial(value, self._kind, self._memory, open_path)
-        start = len(self.given) if self.attempt == 1 else 0
-        for position, item in enumerate(finished_items(partial, start), start):
-            if self._is_new(position, item):
+        for item in finished_items(partial, self._passed):
+            self._passed += 1
+            if self._is_new(self._passed - 1, item):
                 yield item
 
     def last_items(self) -> Iterator[Any]:
@@ -256,6 +259,14 @@ class Session(Generic[T]):
                 hint="Take the items from `result`, or allow one attempt only.",
             )
         return False
+
+
+def _sent(steps: Steps, response: ModelResponse) -> tuple[ModelRequest | None, Outcome | None]:
+    """What is asked next, or how it ended."""
+    try:
+        return steps.send(response), None
+    except StopIteration as done:
+        return None, done.value
 
 
 def _when_whole(lift: Callable[[Any], Any]) -> Callable[..., Any]:

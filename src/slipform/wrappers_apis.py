@@ -12,6 +12,7 @@ from slipform.codecs.openai_chat import OpenAIChatCodec, OpenAIChatServing
 from slipform.codecs.openai_responses import OpenAIResponsesCodec, OpenAIResponsesServing
 from slipform.codecs.plan import Plan
 from slipform.codecs.serving import Serving
+from slipform.errors import RequestError
 from slipform.ir import ModelRequest, ModelResponse, Usage
 
 _ENCODED: Final = EncodedRequest("", b"", context=Plan())
@@ -36,7 +37,10 @@ class Api:
         if not named:
             return None
         body = {"model": str(given.get("model") or "unknown"), self.turns: [], **named}
-        return self.serving.decode_request(body).request
+        try:
+            return self.serving.decode_request(body).request
+        except RequestError:  # a format of the vendor's that slipform does not know: the vendor will judge it
+            return None
 
     def read(self, response: Any) -> ModelResponse:
         """A response of the SDK in no vendor's spelling."""

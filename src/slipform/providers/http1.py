@@ -42,12 +42,14 @@ class AnswerReader:
     (200, b'hi', b'', True)
     """
 
-    __slots__ = ("_body", "_buffer", "_ended", "_left", "_state", "_unzip", "headers", "status")
+    __slots__ = ("_at", "_body", "_buffer", "_ended", "_left", "_state", "_unzip", "headers", "status")
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self._buffer = b""
+        self._at = 0
+        """How much of the buffer has been read; it is cut once per `feed`, however many chunks it holds."""
         self._state: Literal["head", "fixed", "size", "data", "gap", "trailer", "open", "done"] = "head"
         self._left = 0
         self._body: list[bytes] = []
@@ -77,6 +79,8 @@ class AnswerReader:
         self._buffer = self._buffer + data if self._buffer else data
         while self._step():
             pass
+        self._buffer = self._buffer[self._at :]
+        self._at = 0
 
     def take(self) -> bytes | None:
         """The body bytes at hand; empty at the body's end, None when more must be fed first."""
@@ -100,8 +104,8 @@ class AnswerReader:
         if state in ("fixed", "data"):
             return self._read_counted()
         if state == "open":
-            self._body.append(self._buffer)
-            self._buffer = b""
+            self._body.append(self._buffer[self._at :])
+            self._at = len(self._buffer)
             return False
         if state == "done":
             return False
@@ -119,12 +123,13 @@ class AnswerReader:
         return True
 
     def _line(self) -> bytes | None:
-        line, found, rest = self._buffer.partition(b"\n")
-        if not found:
-            if len(line) > _LINE_LIMIT:
+        end = self._buffer.find(b"\n", self._at)
+        if end < 0:
+            if len(self._buffer) - self._at > _LINE_LIMIT:
                 raise ProtocolError("a line of the answer is too long")
             return None
-        self._buffer = rest
+        line = self._buffer[self._at : end]
+        self._at = end + 1
         return line.rstrip(b"\r")
 
     def _read_size(self, line: bytes) -> None:
@@ -137,9 +142,10 @@ class AnswerReader:
         self._state = "data" if self._left else "trailer"
 
     def _read_counted(self) -> bool:
-        if not self._buffer:
+        piece = self._buffer[self._at : self._at + self._left]
+        if not piece:
             return False
-        piece, self._buffer = self._buffer[: self._left], self._buffer[self._left :]
+        self._at += len(piece)
         self._left -= len(piece)
         self._body.append(piece)
         if self._left:

@@ -13,7 +13,6 @@ from pydantic_core import SchemaError as CoreSchemaError
 from slipform.errors import SchemaError
 from slipform.schema.limits import not_json
 
-
 _NO_SCHEMA = (
     PydanticUserError, PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, CoreSchemaError, NameError,
 )  # fmt: skip

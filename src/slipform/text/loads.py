@@ -10,7 +10,7 @@ import orjson
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
 from slipform.text.repair_edits import Edit
-from slipform.text.strict import duplicates, parse
+from slipform.text.strict import duplicates, holds_all, parse
 
 if TYPE_CHECKING:
     from slipform.text.repair import Check, NanPolicy
@@ -57,6 +57,8 @@ class Loaded(NamedTuple):
         >>> [w.message for w in load('{"a": 1, "a": 2}').warnings]
         ['The key "a" is given twice in one object; the last value is kept.']
         """
+        if holds_all(self.value, self.source):
+            return self.notes
         twice = (
             LoadWarning(
                 "duplicate_key",
