@@ -11,7 +11,7 @@ from typing_extensions import TypeForm
 from slipform.client_async import AsyncClient
 from slipform.client_request import Prompt, RawSchema, messages_of, request_for, shape_kind
 from slipform.enforce import Outcome, Plan, enforce
-from slipform.engine import Options, default_router, plan_for, routed
+from slipform.engine import Options, default_router, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.router import Router
@@ -189,7 +189,7 @@ class Client:
         return self._enforced(request, plan_for(self.router, request, options or self.options))
 
     def _enforced(self, request: ModelRequest, plan: Plan) -> Outcome:
-        steps = enforce(request, plan)
+        steps = logged(enforce(request, plan), request, plan)
         asked = next(steps)
         while True:
             try:

@@ -12,7 +12,7 @@ from typing_extensions import TypeForm
 from slipform.client_request import Prompt, RawSchema, messages_of, request_for, shape_kind
 from slipform.enforce import LiveText, Outcome, Plan, enforce
 from slipform.enforce.stream import closing_chunks
-from slipform.engine import Options, default_router, plan_for, routed
+from slipform.engine import Options, default_router, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.reducer import Reducer, Snapshot
@@ -184,7 +184,7 @@ class AsyncClient:
         return await self._enforced(request, plan_for(self.router, request, options or self.options))
 
     async def _enforced(self, request: ModelRequest, plan: Plan) -> Outcome:
-        steps = enforce(request, plan)
+        steps = logged(enforce(request, plan), request, plan)
         asked = next(steps)
         while True:
             try:
@@ -220,7 +220,7 @@ class AsyncClient:
         live = live and plan.strategy is OutputStrategy.NATIVE and plan.schema is not None and not request.tools
         if live:
             plan = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, attempts=1))
-        steps = enforce(request, plan)
+        steps = logged(enforce(request, plan), request, plan, streaming=True)
         asked = next(steps)
         while True:
             held, reducer = LiveText(), Reducer()

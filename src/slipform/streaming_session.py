@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
 
 from slipform.enforce import Outcome, Plan, Report, Steps, enforce
+from slipform.engine import logged
 from slipform.errors import EnforcementError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
 from slipform.ir.channel import JsonParser, Reading
@@ -103,7 +104,7 @@ class Session(Generic[T]):
         self._kind = kind
         self._wanted = request.response_format
         self._plan = plan
-        self._steps = enforce(request, plan)
+        self._steps = logged(enforce(request, plan), request, plan, streaming=True)
         self.asked: ModelRequest | None = next(self._steps)
         self.attempt = 0
         self.given: list[Any] = []

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, cast
 import orjson
 
 from slipform.enforce import Budget, Outcome, Plan, Steps, enforce
-from slipform.engine import Options
+from slipform.engine import Options, logged
 from slipform.errors import ConfigError
 from slipform.ir import ModelRequest, ModelResponse
 from slipform.schema import OutputStrategy, Schema
@@ -157,7 +157,7 @@ def _steps(request: ModelRequest, options: Options) -> Steps:
         validators=options.validators,
         keep_text=options.keep_text,
     )
-    return enforce(request, plan)
+    return logged(enforce(request, plan), request, plan)
 
 
 def _again(api: Api, given: Mapping[str, Any], asked: ModelRequest) -> dict[str, Any]:

@@ -1,0 +1,80 @@
+"""Router and enforcement, put together."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from slipform import Client
+from slipform.codecs.base import Capabilities
+from slipform.config import read_settings
+from slipform.engine import Options, plan_for, router_of
+from slipform.errors import ConfigError, JsonEnforcementError
+from slipform.ir import Message, ModelRequest, Tool
+from slipform.providers.router import Router
+from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
+from slipform.testing import FakeModel
+
+WANTED = ResponseFormat.strict(JsonSchemaSpec("age", {"type": "object", "required": ["age"]}))
+ASKED = ModelRequest("fake/m", (Message.user("a secret of mine"),), WANTED)
+
+
+@pytest.mark.covers("S1-43", "S1-44", "S1-45", "S1-46", "S1-47", "S1-48", "S1-49", "S1-50", "S1-51", "S1-52")
+def test_a_call_is_logged_with_its_figures_and_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
+    model = FakeModel(["no JSON", '{"age": 36}', "no JSON"], models=("m",))
+    client = Client(router=Router({"fake": model}), options=Options())
+    with caplog.at_level(logging.INFO, logger="slipform.calls"):
+        with pytest.raises(JsonEnforcementError):
+            client.respond(ASKED)
+        client.respond(ASKED)
+    failed, passed = (record.__dict__["slipform"] for record in caplog.records)
+    assert (failed["outcome"], passed["outcome"]) == ("not_json", "ok")
+    assert (passed["provider"], passed["model"], passed["require_json"]) == ("fake", "m", True)
+    assert passed["repair_attempted"] == "no"
+    assert {"use_response_schema", "streaming", "timeout", "latency", "input_tokens"} <= set(passed)
+    assert "secret" not in caplog.text
+    assert "36" not in caplog.text.replace(f"{passed['latency']}", "")
+
+
+@pytest.mark.covers("C15", "C16", "S4-28")
+@pytest.mark.parametrize(
+    ("capabilities", "wanted", "chosen"),
+    [
+        (Capabilities(native=True, forced_tool=True), OutputStrategy.AUTO, OutputStrategy.NATIVE),
+        (Capabilities(forced_tool=True), OutputStrategy.AUTO, OutputStrategy.TOOL),
+        (Capabilities(), OutputStrategy.AUTO, OutputStrategy.PROMPTED),
+        (Capabilities(native=True), OutputStrategy.PROMPTED, OutputStrategy.PROMPTED),
+    ],
+)
+def test_auto_takes_the_strongest_and_an_explicit_strategy_wins(
+    capabilities: Capabilities, wanted: OutputStrategy, chosen: OutputStrategy
+) -> None:
+    router = Router({"fake": FakeModel(["{}"], capabilities=capabilities, models=("m",))})
+    plan = plan_for(router, ASKED.replace(response_format=WANTED.with_strategy(wanted)), Options())
+    assert plan.strategy is chosen
+
+
+def test_tools_are_enforced_unless_passed() -> None:
+    router = Router({"fake": FakeModel(["{}"], models=("m",))})
+    asked = ASKED.replace(tools=(Tool("t", {"type": "object"}),))
+    assert list(plan_for(router, asked, Options()).tools) == ["t"]
+    assert not plan_for(router, asked, Options(tools="pass")).tools
+
+
+@pytest.mark.covers("S2-27", "S2-29", "S2-30", "S2-31")
+def test_a_configuration_makes_providers_from_names_and_from_keys() -> None:
+    settings = read_settings(
+        "providers:\n  mine: {base_url: 'http://127.0.0.1:9/v1', kind: vllm, headers: {x-team: a}}\n"
+        "model_aliases: {fast: mine/llama}\n"
+    )
+    router = router_of(settings, {"ANTHROPIC_API_KEY": "k"})
+    assert set(router.providers) == {"local", "mine", "anthropic"}
+    assert router.resolve("fast")[1] == "llama"
+    assert router.resolve(None)[0].name == "local"
+    router.close()
+
+
+def test_the_embedded_models_name_is_taken() -> None:
+    with pytest.raises(ConfigError, match="embedded"):
+        router_of(read_settings("providers: {local: {base_url: 'http://x'}}"), {})
