@@ -12,6 +12,7 @@ import argparse
 import collections
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,11 @@ def main() -> None:
     started = time.monotonic()
     client = Client(arguments.model, router=Router({"local": LocalProvider()}))
     with client:
-        for row in rows:
+        pool = ThreadPoolExecutor(2)  # as many as the engine decodes at once
+        judged = pool.map(lambda row: judge(client, row["schema"], arguments.max_tokens), rows)
+        for row, (outcome, said) in zip(rows, judged, strict=True):
             held_as = constraint_of(row["schema"], arguments.max_tokens)
             held[held_as] += 1
-            outcome, said = judge(client, row["schema"], arguments.max_tokens)
             outcomes[held_as][outcome] += 1
             if outcome != "valid":
                 print(f"{row['id']}: {held_as}: {outcome}: {said}", flush=True)

@@ -9,6 +9,7 @@ import pytest
 
 from slipform.errors import UnsupportedSchemaError
 from slipform.providers.local.constraint import Constraint, any_object, constrain
+from slipform.providers.local.grammar import grammar_problem
 from tests.conftest import PERSON
 
 
@@ -111,6 +112,31 @@ def test_references_lead_somewhere_under_the_wrapper() -> None:
     constraint = constrain(schema, 64)
     assert constraint.exact
     assert constraint.wrapped
+
+
+def test_the_engine_itself_is_asked_because_it_takes_less_than_the_python_package_does() -> None:
+    """The engine's llguidance knows no `format: uri`, and would have gone on with no constraint at all."""
+    constraint = constrain({"type": "object", "properties": {"link": {"type": "string", "format": "uri"}}}, 64)
+    assert grammar_problem(constraint.grammar) is None
+    assert schema_in(constraint)["properties"]["link"]["pattern"]
+    assert [warning.path for warning in constraint.warnings] == ["/properties/link"]
+
+
+def test_definitions_that_speak_of_an_object_with_others_stay_open() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}},
+        "required": ["name"],
+        "oneOf": [{"$ref": "#/definitions/a"}, {"$ref": "#/definitions/b"}],
+        "definitions": {
+            "a": {"required": ["kind"], "properties": {"kind": {"enum": ["a"]}}},
+            "b": {"required": ["kind"], "properties": {"kind": {"enum": ["b"]}}},
+            "c": {"type": "object", "properties": {"kind": {"enum": ["c"]}}},
+        },
+    }
+    definitions = schema_in(constrain(schema, 64))["definitions"]
+    assert "additionalProperties" not in definitions["a"]
+    assert definitions["c"]["additionalProperties"] is False
 
 
 def test_json_mode_is_an_object_of_any_shape() -> None:

@@ -36,6 +36,8 @@ class Limits:
     """Whether strings with a pattern get a length too; the two together may shut everything out."""
     close: bool = True
     """Whether open objects are closed, so that no keys are made up beyond the listed ones."""
+    shared: frozenset[str] = frozenset()
+    """Definitions that speak of an object together with others, and so must stay open."""
 
 
 _LADDER = ((512, 24), (384, 16), (256, 12), (192, 10), (128, 8), (96, 6), (64, 4), (48, 3), (32, 2), (24, 1))
@@ -44,11 +46,40 @@ _LADDER = ((512, 24), (384, 16), (256, 12), (192, 10), (128, 8), (96, 6), (64, 4
 def limits_for(schema: Mapping[str, Any], max_tokens: int) -> Limits:
     """The widest limits under which a full answer should fit in `max_tokens`."""
     close = not any("allOf" in sub or "$dynamicRef" in sub for _, sub in subschemas(schema))
+    shared = _shared_definitions(schema)
     for length, items in _LADDER:
-        limits = Limits(length, items, close=close)
+        limits = Limits(length, items, close=close, shared=shared)
         if _Size(schema, limits).of(schema, 0) <= max_tokens * _SHARE:
             return limits
     return limits
+
+
+def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
+    """References made from inside a combination whose parent speaks of the same object, and onwards from there."""
+    found: set[str] = set()
+    pending: list[Json] = []
+    for _, sub in subschemas(schema):
+        speaks = any(key in sub for key in ("properties", "required", "additionalProperties"))
+        if speaks or sum(key in sub for key in ("$ref", "anyOf", "oneOf", "allOf")) > 1:
+            pending += _partners(sub)
+    while pending:
+        sub = pending.pop()
+        if isinstance(sub, Mapping):
+            reference = sub.get("$ref")
+            if isinstance(reference, str) and reference not in found:
+                found.add(reference)
+                pending.append(lookup(schema, reference))
+            pending += _combined(sub)
+    return frozenset(found)
+
+
+def _partners(sub: Mapping[str, Any]) -> list[Json]:
+    """The subschemas that speak of the same value as this one does."""
+    return [*_combined(sub), {"$ref": sub["$ref"]}] if "$ref" in sub else _combined(sub)
+
+
+def _combined(sub: Mapping[str, Any]) -> list[Json]:
+    return [each for key in ("anyOf", "oneOf", "allOf") for each in sub.get(key, ())]
 
 
 def narrow(sub: Json, limits: Limits, *, branch: bool = False) -> Json:
@@ -75,7 +106,9 @@ def narrow(sub: Json, limits: Limits, *, branch: bool = False) -> Json:
 def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: Limits, *, branch: bool) -> dict[str, Any]:
     for key in _MAPS:
         if isinstance(held := sub.get(key), Mapping):
-            narrowed = {name: narrow(each, limits) for name, each in held.items()}
+            narrowed = {
+                name: narrow(each, limits, branch=f"#/{key}/{name}" in limits.shared) for name, each in held.items()
+            }
             changed[key] = {**changed[key], **narrowed}
     shared = branch or any(key in sub for key in ("properties", "items", "type"))
     for key in _LISTS:

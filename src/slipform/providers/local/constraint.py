@@ -15,8 +15,9 @@ from typing import Any
 from slipform.errors import UnsupportedSchemaError
 from slipform.ir import ModelWarning
 from slipform.providers.local.bounds import limits_for, narrow
+from slipform.providers.local.grammar import grammar_problem
 from slipform.providers.local.walk import written
-from slipform.providers.local.weaken import Loss, grammar_problem, weaken
+from slipform.providers.local.weaken import Loss, weaken
 from slipform.providers.local.wrap import KEY, needs_wrapping
 
 # Enough for pretty-printing eight levels deep, too little for a small model to ramble in.

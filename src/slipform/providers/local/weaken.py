@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from slipform.errors import LocalModelError
+from slipform.providers.local.grammar import grammar_problem
 from slipform.providers.local.walk import Pointer, changed_at, subschemas
 
 # Tells validators nothing, so that leaving it out weakens nothing.
@@ -35,7 +35,15 @@ _KNOWN_FORMATS = frozenset(
         "uuid",
     ]
 )
-_PLACE = re.compile(r"^at \d+\(\d+\): failed to compile JSON schema: ")
+# Not all that the format says, but most of what a model would get wrong.
+_LOOKALIKES = {
+    "uri": r"^[a-zA-Z][a-zA-Z0-9+.-]*:[a-zA-Z0-9._~/?#@!$&'()*+,;=:-]+$",
+    "iri": r"^[a-zA-Z][a-zA-Z0-9+.-]*:[a-zA-Z0-9._~/?#@!$&'()*+,;=:-]+$",
+    "uri-reference": r"^[a-zA-Z0-9._~/?#@!$&'()*+,;=-]+$",
+    "idn-email": r"^[a-zA-Z0-9._+-]+@[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*$",
+    "idn-hostname": r"^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]+)*$",
+    "json-pointer": r"^(/[a-zA-Z0-9_.-]*)*$",
+}
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
 _UNKNOWN_FORMAT = re.compile(r"Unknown format: (\S*)")
 _LOOK_AROUND = re.compile(r"\(\?(?:=|!|<=|<!)")
@@ -90,18 +98,6 @@ class _Edit:
 def problem(schema: Mapping[str, Any]) -> str | None:
     """Why the schema does not compile; None when it does."""
     return grammar_problem("%llguidance {}\nstart: %json " + json.dumps(schema))
-
-
-def grammar_problem(grammar: str) -> str | None:
-    """Why a grammar does not compile; None when it does."""
-    try:
-        from llguidance import LLMatcher
-    except ImportError:
-        raise LocalModelError(
-            "The embedded model needs llguidance, which is not installed", hint="Run `pip install 'slipform[local]'`."
-        ) from None
-    failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
-    return _PLACE.sub("", "; ".join(messages)) if failed else None
 
 
 def weaken(schema: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Loss, ...], str | None]:
@@ -164,6 +160,9 @@ def _edits(schema: Mapping[str, Any], reason: str) -> Iterator[_Edit]:
     elif found := _UNKNOWN_FORMAT.search(reason):
         for pointer, sub in subschemas(schema):
             if "format" in sub and str(sub["format"]).startswith(found[1]):
+                if found[1] in _LOOKALIKES and "pattern" not in sub:
+                    looks = {key: value for key, value in sub.items() if key != "format"}
+                    yield _Edit(pointer, {**looks, "pattern": _LOOKALIKES[found[1]]}, "format taken for a pattern")
                 yield _Edit((*pointer, "format"), None, "dropped", harmless=sub["format"] not in _KNOWN_FORMATS)
     elif reason.startswith("oneOf"):
         yield from _one_of(schema)
