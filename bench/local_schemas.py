@@ -18,7 +18,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from slipform import Client
+from slipform import Client, JsonSchemaSpec
 from slipform.errors import SchemaError, SlipformError
 from slipform.providers.local import LocalProvider
 from slipform.providers.local.constraint import constrain
@@ -34,7 +34,7 @@ def judge(client: Client, schema: dict[str, Any], max_tokens: int) -> tuple[str,
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         return "not a usable schema", str(error).splitlines()[0][:120]
     try:
-        outcome = client.respond(client.request(schema, WORDS, max_tokens=max_tokens))
+        outcome = client.respond(client.request(JsonSchemaSpec("answer", schema), WORDS, max_tokens=max_tokens))
     except SchemaError as error:
         return error.code, error.message[:120]
     except SlipformError as error:

@@ -43,6 +43,7 @@ def test_what_nothing_bounds_is_bounded_too() -> None:
     schema = {"type": "object", "properties": {"map": {"type": "object"}, "any": True, "n": {"type": "integer"}}}
     bounded = schema_in(constrain(schema, 256))["properties"]
     assert bounded["map"]["maxProperties"]
+    assert bounded["map"]["patternProperties"]
     assert bounded["any"]["anyOf"]
     assert bounded["n"]["maximum"]
 

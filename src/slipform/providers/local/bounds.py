@@ -15,6 +15,10 @@ _CHARS_PER_TOKEN = 3.5
 _SHARE = 0.8
 """How much of the token limit a full answer may take: the estimate is rough."""
 
+_RUNAWAY = 0.7
+"""What a string costs besides, in tokens per character, if the model gets stuck in it (`1234567890…`): up to two."""
+
+_LONGEST_KEY = 40
 _DEEPEST = 12
 _DIGITS = 10**18
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
@@ -45,11 +49,12 @@ _LADDER = ((512, 24), (384, 16), (256, 12), (192, 10), (128, 8), (96, 6), (64, 4
 
 def limits_for(schema: Mapping[str, Any], max_tokens: int) -> Limits:
     """The widest limits under which a full answer should fit in `max_tokens`."""
-    close = not any("allOf" in sub or "$dynamicRef" in sub for _, sub in subschemas(schema))
+    close = not any("$dynamicRef" in sub or "$recursiveRef" in sub for _, sub in subschemas(schema))
     shared = _shared_definitions(schema)
+    strings = sum("string" in _types(sub) and "enum" not in sub for _, sub in subschemas(schema))
     for length, items in _LADDER:
         limits = Limits(length, items, close=close, shared=shared)
-        if _Size(schema, limits).of(schema, 0) <= max_tokens * _SHARE:
+        if _Size(schema, limits).of(schema, 0) + min(2, strings) * length * _RUNAWAY <= max_tokens * _SHARE:
             return limits
     return limits
 
@@ -60,7 +65,7 @@ def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
     pending: list[Json] = []
     for _, sub in subschemas(schema):
         speaks = any(key in sub for key in ("properties", "required", "additionalProperties"))
-        if speaks or sum(key in sub for key in ("$ref", "anyOf", "oneOf", "allOf")) > 1:
+        if speaks or "allOf" in sub or sum(key in sub for key in ("$ref", "anyOf", "oneOf", "allOf")) > 1:
             pending += _partners(sub)
     while pending:
         sub = pending.pop()
@@ -113,7 +118,7 @@ def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: Limits, *, 
     shared = branch or any(key in sub for key in ("properties", "items", "type"))
     for key in _LISTS:
         if isinstance(held := sub.get(key), list):
-            inside = shared and key not in ("prefixItems", "items")
+            inside = key == "allOf" or (shared and key in ("anyOf", "oneOf"))
             changed[key] = [narrow(each, limits, branch=inside) for each in held]
     for key in _SINGLES:
         held = sub.get(key)
@@ -180,8 +185,7 @@ def _narrow_object(changed: dict[str, Any], limits: Limits, *, branch: bool) -> 
             changed["additionalProperties"] = False
         return
     if more is not False:
-        if more is True or more == {}:
-            changed["additionalProperties"] = _anything(limits, 1)
+        _bound_keys(changed, _anything(limits, 1) if more is True or more == {} else narrow(more, limits))
         most = max(limits.items, len(changed.get("required", ())))
         changed["maxProperties"] = min(most, changed.get("maxProperties", most))
 
@@ -197,8 +201,15 @@ def _anything(limits: Limits, depth: int) -> dict[str, Any]:
     inner = _anything(limits, depth - 1)
     few = min(limits.items, 8)
     listed = {"type": "array", "items": inner, "maxItems": few}
-    mapped = {"type": "object", "additionalProperties": inner, "maxProperties": few}
+    mapped: dict[str, Any] = {"type": "object", "maxProperties": few}
+    _bound_keys(mapped, inner)
     return {"anyOf": [scalars, listed, mapped]}
+
+
+def _bound_keys(changed: dict[str, Any], value: Json) -> None:
+    """A map whose keys are no longer than need be: a model can get stuck in a key as well."""
+    changed["patternProperties"] = {f"^.{{1,{_LONGEST_KEY}}}$": value}
+    changed["additionalProperties"] = False
 
 
 class _Size:

@@ -13,7 +13,7 @@ from typing import Any
 
 from slipform.errors import RequestError
 from slipform.ir import ModelRequest, ModelWarning, NamedTool, Tool, ToolCall, ToolDelta
-from slipform.providers.local.constraint import BLANK, Constraint, constrain, literal, under
+from slipform.providers.local.constraint import Constraint, constrain, literal, under
 from slipform.providers.local.wrap import KEY, Tail
 
 _CALL = re.compile(r'\s*\{\s*"tool"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
@@ -47,9 +47,8 @@ def tool_grammar(
     for number, tool in enumerate(tools):
         held = constrain(tool.parameters or {"type": "object"}, max_tokens)
         warnings.extend(held.warnings)
-        named = f'{literal(json.dumps("tool"))} BLANK ":" BLANK {literal(json.dumps(tool.name))}'
-        given = f'{literal(json.dumps("arguments"))} BLANK ":" BLANK args_{number}'
-        rules.append(f'call_{number}: "{{" BLANK {named} BLANK "," BLANK {given} BLANK "}}"')
+        opening = f'{{"tool": {json.dumps(tool.name)}, "arguments": '
+        rules.append(f'call_{number}: {literal(opening)} args_{number} "}}"')
         rules.append(f"args_{number}: {held.rule}")
         calls.append(f"call_{number}")
     if not must_call(request):
@@ -59,7 +58,7 @@ def tool_grammar(
             rules += [f"other: {under(KEY, 'value')}", f"value: {answer.rule}"]
         else:
             rules.append("other: /[^{ \\n](.|\\n)*/")
-    return "\n".join(["%llguidance {}", f"start: {' | '.join(calls)}", BLANK, *rules]), tuple(warnings)
+    return "\n".join(["%llguidance {}", f"start: {' | '.join(calls)}", *rules]), tuple(warnings)
 
 
 def must_call(request: ModelRequest) -> bool:
