@@ -140,7 +140,7 @@ def test_plain_text_needs_no_schema(either: LocalProvider) -> None:
 
 
 def test_json_mode_gives_an_object(either: LocalProvider) -> None:
-    asked = ModelRequest("", (Message.user("Describe a cat as JSON."),), json_mode=True, max_tokens=400)
+    asked = ModelRequest("", (Message.user("Ada is 36\nReply in JSON."),), json_mode=True, max_tokens=200)
     assert isinstance(json.loads(either.complete(asked).text), dict)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from slipform.errors import LocalModelError
 from slipform.providers.local.engine import engine_folder
+from slipform.providers.local.llama import rest_at_barriers
 
 _PLACE = re.compile(r"^at \d+\(\d+\): (?:failed to compile JSON schema: )?")
 _EXCERPT = re.compile(r"\n\s*\d+ \| .*", re.DOTALL)
@@ -104,6 +105,7 @@ class _Checker:
 
 @cache
 def _checker() -> _Checker | None:
+    rest_at_barriers()
     for path in sorted(Path(engine_folder(), "xllamacpp").glob("*.so")):
         try:
             return _Checker(ctypes.CDLL(str(path)))

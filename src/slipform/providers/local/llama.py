@@ -34,10 +34,17 @@ class Job:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
+def rest_at_barriers() -> None:
+    """Keep the engine's threads from spinning: on busy cores, one that spins stops all others.
+
+    To be called before the engine's library is loaded, by whomever: it looks only then.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 def load_model(settings: Mapping[str, Any]) -> Any:
     """Load the engine with a model; raises ImportError without the engine and RuntimeError without the model."""
-    # llama.cpp's barriers spin; with busy cores a spinning thread stops all others. Read when libgomp loads.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    rest_at_barriers()
     import xllamacpp
 
     params = xllamacpp.CommonParams()
