@@ -21,6 +21,9 @@ _RUNAWAY = 0.7
 _LONGEST_KEY = 40
 _DEEPEST = 12
 _DIGITS = 10**18
+_FINEST = 1e-9
+"""Numbers get nine digits after the point and no exponent: a small model may never stop writing zeros."""
+
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _SINGLES = ("items", "additionalProperties", "additionalItems")
@@ -101,6 +104,8 @@ def narrow(sub: Json, limits: Limits, *, branch: bool = False) -> Json:
         _narrow_string(changed, limits)
     if "integer" in types and not fixed and "multipleOf" not in sub:
         _narrow_integer(changed)
+    if "number" in types and not fixed:
+        changed.setdefault("multipleOf", _FINEST)
     if "array" in types and not fixed:
         _narrow_array(changed, limits, branch=branch)
     if "object" in types and not fixed:
@@ -195,6 +200,7 @@ def _anything(limits: Limits, depth: int) -> dict[str, Any]:
     scalars: dict[str, Any] = {
         "type": ["string", "number", "boolean", "null"],
         "maxLength": limits.length,
+        "multipleOf": _FINEST,
     }
     if depth == 0:
         return scalars
