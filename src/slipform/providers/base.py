@@ -25,6 +25,10 @@ class Provider(Protocol):
         """The models this provider is known to serve; may be empty when any name goes."""
         ...
 
+    def serves(self, model: str) -> bool:
+        """Whether a model of that name can be asked for here."""
+        ...
+
     def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer, blocking."""
         ...

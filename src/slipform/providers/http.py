@@ -86,6 +86,11 @@ class HttpProvider:
         """The models its row lists; empty when any name goes."""
         return list(self._endpoint.vendor.models)
 
+    def serves(self, model: str) -> bool:
+        """Whether its row lists the model, or any name goes."""
+        listed = self._endpoint.vendor.models
+        return not listed or model in listed
+
     def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer, blocking."""
         steps = calls.answer(self._endpoint, request)

@@ -69,7 +69,7 @@ class Router:
             return provider, known[0]
         if not upstream:
             raise self._unknown(name, f"{name!r} names a provider without a model")
-        if known and upstream not in known:
+        if not provider.serves(upstream):
             raise self._unknown(name, f"The provider {prefix!r} serves no model {upstream!r}")
         return provider, upstream
 

@@ -66,6 +66,10 @@ class FakeModel:
         """What was given; empty when any name goes."""
         return list(self._models)
 
+    def serves(self, model: str) -> bool:
+        """Whether the name was given, or any name goes."""
+        return not self._models or model in self._models
+
     def complete(self, request: ModelRequest) -> ModelResponse:
         """The next turn, whole."""
         turn = self._next(request)

@@ -1,92 +1,109 @@
-"""The embedded engine: llama.cpp in this process, behind three calls."""
+"""What the provider needs of an engine, and the engine that runs in this very process."""
 
 from __future__ import annotations
 
-import os
-import secrets
-import threading
+import importlib.util
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from slipform.errors import LocalModelError, UpstreamError, UpstreamRequestError
+from slipform.providers.local.llama import Chunk, Job, Slots, load_model
 
-Chunk = Mapping[str, Any]
+Event: TypeAlias = Chunk | BaseException | None
+"""What a generation gives: OpenAI-shaped chunks, then None, or the error that ended it."""
+
+Cancel: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a model is run; `context` is in tokens, for each of the `slots` that decode at the same time."""
+
+    context: int = 4096
+    slots: int = 2
+    threads: int | None = None
+    """None takes one per core, up to four."""
 
 
 class Engine(Protocol):
-    """What the provider needs of an engine: OpenAI-shaped chat, whole or piece by piece."""
+    """One loaded model."""
 
-    def chat(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answer a chat request."""
+    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+        """Begin an OpenAI-shaped chat; events go to `put`, from another thread. Gives back what stops it."""
         ...
 
-    def chat_stream(self, body: Mapping[str, Any], on_chunk: Callable[[Chunk], bool]) -> None:
-        """Answer piece by piece; `on_chunk` returns True to stop."""
+    def warm(self) -> None:
+        """Load the model now; raises when it cannot be."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the model and its memory."""
         ...
 
 
 class LlamaEngine:
-    """One model, loaded once, answering several requests at a time."""
+    """A model in this process: the least overhead, and a crash of the engine takes the process along.
 
-    def __init__(self, weights: Path, *, context: int = 8192, slots: int = 2, threads: int | None = None) -> None:
-        # llama.cpp's barriers spin; with busy cores a spinning thread stops all others. Read when libgomp loads.
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    Loads when it is made.
+    """
+
+    def __init__(self, weights: Path, settings: Settings | None = None) -> None:
+        settings = settings or Settings()
+        engine_folder()
         try:
-            import xllamacpp
-        except ImportError:
-            raise LocalModelError(
-                "The embedded model's engine is not installed", hint="Run `pip install 'slipform[local]'`."
-            ) from None
-        params = xllamacpp.CommonParams()
-        params.model.path = str(weights)
-        params.n_ctx = context
-        params.n_parallel = slots
-        params.kv_unified = True
-        params.warmup = False
-        params.verbosity = 0
-        params.ui = False
-        # The engine opens an HTTP port on loopback whether asked or not: lock it.
-        params.api_keys = [secrets.token_urlsafe(32)]
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads or min(4, os.cpu_count() or 1)
-        try:
-            self._server = xllamacpp.Server(params)
+            model = load_model(described(weights, settings))
         except RuntimeError as error:
-            raise LocalModelError(
-                f"The engine could not load the model: {error}",
-                where=str(weights),
-                hint="Check that the file is a GGUF model, and that there is memory for it.",
-            ) from error
-        self._free = threading.BoundedSemaphore(slots)
+            raise unloadable(weights, str(error)) from error
+        self._slots = Slots(model, settings.slots)
 
-    def chat(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answer a chat request."""
-        with self._free:
-            answer: Mapping[str, Any] = self._server.handle_chat_completions(dict(body))
-        _raise_for(answer)
-        return answer
+    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+        """Begin a chat."""
+        job = Job(body, put)
+        self._slots.start(job)
+        return job.cancelled.set
 
-    def chat_stream(self, body: Mapping[str, Any], on_chunk: Callable[[Chunk], bool]) -> None:
-        """Answer piece by piece; `on_chunk` returns True to stop."""
-        failed: list[BaseException] = []
+    def warm(self) -> None:
+        """Nothing is left to load."""
 
-        def forward(chunk: Chunk) -> bool:
-            # The engine swallows what a callback raises; carry it over by hand.
-            try:
-                _raise_for(chunk)
-                return on_chunk(chunk)
-            except BaseException as error:  # noqa: BLE001
-                failed.append(error)
-                return True
-
-        with self._free:
-            self._server.handle_chat_completions({**body, "stream": True}, forward)
-        if failed:
-            raise failed[0]
+    def close(self) -> None:
+        """Let go of the model once what is under way has ended."""
+        self._slots.close()
 
 
-def _raise_for(answer: Mapping[str, Any]) -> None:
-    error = answer.get("error")
+def described(weights: Path, settings: Settings) -> dict[str, Any]:
+    """The settings as `llama` reads them, ready to cross to a worker."""
+    return {
+        "path": str(weights),
+        "context": settings.context,
+        "slots": settings.slots,
+        "threads": settings.threads,
+    }
+
+
+def engine_folder() -> str:
+    """The folder that the engine is imported from; raises when it is not installed."""
+    spec = importlib.util.find_spec("xllamacpp")
+    if spec is None or spec.origin is None:
+        raise LocalModelError(
+            "The embedded model's engine is not installed", hint="Run `pip install 'slipform[local]'`."
+        )
+    return str(Path(spec.origin).parent.parent)
+
+
+def unloadable(weights: Path, reason: str) -> LocalModelError:
+    """The error for weights that the engine does not take."""
+    return LocalModelError(
+        f"The engine could not load the model: {reason}",
+        where=str(weights),
+        hint="Check that the file is a GGUF model, and that there is memory for it.",
+    )
+
+
+def raise_for_error(chunk: Chunk) -> None:
+    """Raise what the engine says in place of a chunk."""
+    error = chunk.get("error")
     if error is None:
         return
     message = str(error.get("message", error))

@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from slipform.providers.local.weights import Weights, find, pull
+from slipform.providers.local.fetch import pull
+from slipform.providers.local.weights import Weights, find
 
 
 def pull_shown(weights: Weights) -> Path:

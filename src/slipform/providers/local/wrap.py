@@ -6,11 +6,14 @@ Left alone with a bare number, a small model writes digits until the token limit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from slipform.providers.local.walk import lookup
+
 KEY = "answer"
-_HOISTED = ("$schema", "$defs", "definitions")
+_CONTAINERS = frozenset({"object", "array"})
+_DEEPEST = 8
 
 
 def needs_wrapping(schema: Mapping[str, Any]) -> bool:
@@ -19,20 +22,42 @@ def needs_wrapping(schema: Mapping[str, Any]) -> bool:
     >>> needs_wrapping({"type": "integer"}), needs_wrapping({"type": "array"})
     (True, False)
     """
-    return schema.get("type") not in ("object", "array") and "properties" not in schema and "$ref" not in schema
+    return not _contained(schema, schema, 0)
 
 
-def wrap(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The same schema under one key; definitions stay at the root, where references look for them."""
-    inner = {name: value for name, value in schema.items() if name not in _HOISTED}
-    hoisted = {name: schema[name] for name in _HOISTED if name in schema}
-    return {
-        **hoisted,
-        "type": "object",
-        "properties": {KEY: inner},
-        "required": [KEY],
-        "additionalProperties": False,
-    }
+def _contained(sub: Any, root: Mapping[str, Any], depth: int) -> bool:
+    if not isinstance(sub, Mapping) or depth > _DEEPEST:
+        return False
+    if "type" in sub:
+        kinds = [sub["type"]] if isinstance(sub["type"], str) else sub["type"]
+        return bool(kinds) and _CONTAINERS.issuperset(kinds)
+    if "properties" in sub:
+        return True
+    if "$ref" in sub:
+        return _contained(lookup(root, sub["$ref"]), root, depth + 1)
+    if any(_contained(each, root, depth + 1) for each in sub.get("allOf", ())):
+        return True
+    for key in ("anyOf", "oneOf"):
+        if sub.get(key):
+            return all(_contained(each, root, depth + 1) for each in sub[key])
+    return False
+
+
+@dataclass(slots=True)
+class Tail:
+    """Lets text through but for the closing brace at its end, which belongs to the wrapper."""
+
+    _held: str = ""
+
+    def feed(self, text: str) -> str:
+        """What surely belongs to the value."""
+        self._held += text
+        if not self._held.rstrip().endswith("}"):
+            leaving, self._held = self._held, ""
+            return leaving
+        at = self._held.rindex("}")
+        leaving, self._held = self._held[:at], self._held[at:]
+        return leaving
 
 
 @dataclass(slots=True)
@@ -44,20 +69,15 @@ class Unwrap:
     ' 42 '
     """
 
-    _begun: bool = False
-    _held: str = ""
+    _head: str | None = ""
+    _tail: Tail = field(default_factory=Tail)
 
     def feed(self, text: str) -> str:
-        """What of this text belongs to the value; the last closing brace belongs to the wrapper."""
-        self._held += text
-        if not self._begun:
-            _, colon, rest = self._held.partition(":")
-            if not colon:
-                return ""
-            self._begun, self._held = True, rest
-        if not self._held.rstrip().endswith("}"):
-            leaving, self._held = self._held, ""
-            return leaving
-        at = self._held.rindex("}")
-        leaving, self._held = self._held[:at], self._held[at:]
-        return leaving
+        """What of this text belongs to the value."""
+        if self._head is None:
+            return self._tail.feed(text)
+        self._head, colon, rest = (self._head + text).partition(":")
+        if not colon:
+            return ""
+        self._head = None
+        return self._tail.feed(rest)

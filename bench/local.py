@@ -1,0 +1,297 @@
+"""The embedded model: what the constraint costs, what it brings, and how it compares.
+
+    python -m bench.local                        # tasks and speed with the default model
+    python -m bench.local --model qwen2.5-coder-1.5b --only tasks
+
+Speeds are tokens per CPU-second with one thread, so that a busy machine does not count. `numpy` is needed for our own
+decoding loop, `outlines_core` for the comparison with Outlines; what is not installed is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import importlib.util
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from slipform import Client, Schema
+from slipform.errors import SlipformError
+from slipform.providers.local import LocalProvider
+from slipform.providers.local.constraint import constrain
+from slipform.providers.local.engine import engine_folder
+from slipform.providers.local.llama import load_model
+from slipform.providers.local.models import locate
+from slipform.providers.router import Router
+
+
+def of(**kinds: Any) -> dict[str, Any]:
+    properties = {name: kind if isinstance(kind, dict) else {"type": kind} for name, kind in kinds.items()}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def one(*values: str) -> dict[str, Any]:
+    return {"enum": list(values)}
+
+
+TASKS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("Ada is 36", of(name="string", age="integer"), {"name": "Ada", "age": 36}),
+    ("Tom lives in Oslo.", of(name="string", city="string"), {"name": "Tom", "city": "Oslo"}),
+    ("The kettle costs 29 euros.", of(item="string", price="integer"), {"item": "kettle", "price": 29}),
+    ("I love this film!", of(sentiment=one("positive", "negative")), {"sentiment": "positive"}),
+    ("This is the worst soup ever.", of(sentiment=one("positive", "negative")), {"sentiment": "negative"}),
+    ("The meeting is on 2024-05-17.", of(date={"type": "string", "format": "date"}), {"date": "2024-05-17"}),
+    ("Bob has two dogs and one cat.", of(dogs="integer", cats="integer"), {"dogs": 2, "cats": 1}),
+    ("Write to mia@example.com.", of(email={"type": "string", "format": "email"}), {"email": "mia@example.com"}),
+    ("The train leaves platform 9.", of(platform="integer"), {"platform": 9}),
+    ("Paris is the capital of France.", of(city="string", country="string"), {"city": "Paris", "country": "France"}),
+    ("Lena, 28, works as a nurse.", of(name="string", age="integer"), {"name": "Lena", "age": 28}),
+    ("The sky is blue.", of(color=one("red", "green", "blue")), {"color": "blue"}),
+    ("Order 4711 was shipped.", of(order="integer", shipped="boolean"), {"order": 4711, "shipped": True}),
+    ("The room is 21 degrees.", of(temperature="integer"), {"temperature": 21}),
+    ("Max and Eva are coming.", of(names={"type": "array", "items": {"type": "string"}}), {"names": ["Max", "Eva"]}),
+    ("The book has 320 pages.", of(pages="integer"), {"pages": 320}),
+    ("Call me at 555-1234.", of(phone="string"), {"phone": "555-1234"}),
+    ("The shop opens at 9 and closes at 18.", of(opens="integer", closes="integer"), {"opens": 9, "closes": 18}),
+    ("Marie Curie was born in 1867.", of(name="string", born="integer"), {"name": "Marie Curie", "born": 1867}),
+    ("The cat is asleep.", of(animal=one("dog", "cat", "bird")), {"animal": "cat"}),
+]
+
+SHAPE = of(title="string", summary="string", tags={"type": "array", "items": {"type": "string"}, "minItems": 12})
+WORDS = "Describe a lighthouse at length. Reply in JSON with the keys: title, summary, tags."
+TOKENS = 96
+PASSES = 5
+
+
+def tasks(model: str) -> None:
+    valid = correct = 0
+    started = time.monotonic()
+    with contextlib.closing(LocalProvider()) as provider:
+        client = Client(f"local/{model}", router=Router({"local": provider}), max_attempts=2)
+        for words, shape, expected in TASKS:
+            try:
+                value = client.ask(shape, words, max_tokens=160)
+            except SlipformError as error:
+                print(f"  {words!r}: {error.code}")
+                continue
+            valid += Schema[object]("task", shape).validate(value) == []
+            correct += value == expected
+            if value != expected:
+                print(f"  {words!r}: {json.dumps(value)}")
+    print(f"{model}: valid {valid}/{len(TASKS)}, correct {correct}/{len(TASKS)}, {time.monotonic() - started:.0f} s")
+
+
+def best(*runs: Callable[[], int]) -> list[float]:
+    """Tokens per CPU-second of each, the best of a few passes, taken in turn so that all meet the same weather."""
+    rates: list[list[float]] = [[] for _ in runs]
+    for _ in range(PASSES):
+        for run, seen in zip(runs, rates, strict=True):
+            started = time.process_time()
+            tokens = run()
+            seen.append(tokens / (time.process_time() - started))
+    return [max(seen) for seen in rates]
+
+
+def engine_speed(path: Path) -> None:
+    model = load_model({"path": str(path), "context": 1024, "slots": 1, "threads": 1})
+    body = {"messages": [{"role": "user", "content": WORDS}], "max_tokens": TOKENS, "temperature": 0}
+    grammar = constrain(SHAPE, 400).grammar
+    gbnf = {"type": "json_schema", "json_schema": {"schema": SHAPE}}
+
+    def run(**more: Any) -> int:
+        answer = model.handle_chat_completions({**body, **more})
+        return int(answer["usage"]["completion_tokens"])
+
+    run(grammar=grammar)  # the prompt and the vocabulary are read once, and kept
+    free, held, own = best(run, lambda: run(grammar=grammar), lambda: run(response_format=gbnf))
+    print(f"engine, free            {free:6.1f} tokens per CPU-second")
+    print(f"engine, llguidance      {held:6.1f}  ({held / free:.3f} of free; at least 0.97 is wanted)")
+    print(f"engine, its own GBNF    {own:6.1f}  ({own / free:.3f} of free)")
+
+
+class Opaque(ctypes.Structure):
+    """A parameter struct of the engine's, never looked into but for its first two fields; larger than the real one."""
+
+    _fields_ = (("first", ctypes.c_uint32), ("second", ctypes.c_uint32), ("rest", ctypes.c_byte * 1016))
+
+
+class Batch(ctypes.Structure):
+    """What the engine is to decode; never looked into."""
+
+    _fields_ = (("count", ctypes.c_int32), ("pointers", ctypes.c_void_p * 6))
+
+
+class Loop:
+    """Our own decoding loop over the engine's C functions: logits out, a mask over them, the best token in."""
+
+    def __init__(self, path: Path) -> None:
+        (library,) = Path(engine_folder(), "xllamacpp").glob("*.so")
+        self.lib = lib = ctypes.CDLL(str(library))
+        pointer, integer = ctypes.c_void_p, ctypes.c_int32
+        for name, gives, takes in [
+            ("llama_model_default_params", Opaque, []),
+            ("llama_model_load_from_file", pointer, [ctypes.c_char_p, Opaque]),
+            ("llama_context_default_params", Opaque, []),
+            ("llama_init_from_model", pointer, [pointer, Opaque]),
+            ("llama_set_n_threads", None, [pointer, integer, integer]),
+            ("llama_model_get_vocab", pointer, [pointer]),
+            ("llama_vocab_n_tokens", integer, [pointer]),
+            ("llama_vocab_eos", integer, [pointer]),
+            ("llama_vocab_is_eog", ctypes.c_bool, [pointer, integer]),
+            ("llama_vocab_is_control", ctypes.c_bool, [pointer, integer]),
+            (
+                "llama_tokenize",
+                integer,
+                [pointer, ctypes.c_char_p, integer, pointer, integer, ctypes.c_bool, ctypes.c_bool],
+            ),
+            ("llama_token_to_piece", integer, [pointer, integer, ctypes.c_char_p, integer, integer, ctypes.c_bool]),
+            ("llama_batch_get_one", Batch, [pointer, integer]),
+            ("llama_decode", integer, [pointer, Batch]),
+            ("llama_get_logits_ith", ctypes.POINTER(ctypes.c_float), [pointer, integer]),
+            ("llama_get_memory", pointer, [pointer]),
+            ("llama_memory_clear", None, [pointer, ctypes.c_bool]),
+        ]:
+            getattr(lib, name).restype, getattr(lib, name).argtypes = gives, takes
+        model = lib.llama_model_load_from_file(str(path).encode(), lib.llama_model_default_params())
+        settings = lib.llama_context_default_params()
+        settings.first, settings.second = 1024, 512
+        self.context = lib.llama_init_from_model(model, settings)
+        lib.llama_set_n_threads(self.context, 1, 1)
+        self.vocab = lib.llama_model_get_vocab(model)
+        self.size = lib.llama_vocab_n_tokens(self.vocab)
+        self.end = lib.llama_vocab_eos(self.vocab)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes of every token, in order."""
+        buffer = ctypes.create_string_buffer(512)
+        for token in range(self.size):
+            length = self.lib.llama_token_to_piece(self.vocab, token, buffer, 512, 0, True)
+            control = self.lib.llama_vocab_is_control(self.vocab, token)
+            yield b"\xff" * control + buffer.raw[: max(0, length)]
+
+    def tokenize(self, text: str) -> list[int]:
+        """The tokens of a text."""
+        data = text.encode()
+        found = (ctypes.c_int32 * 512)()
+        return list(found[: self.lib.llama_tokenize(self.vocab, data, len(data), found, 512, False, True)])
+
+    def logits(self, tokens: list[int]) -> Any:
+        """Decode these tokens; the logits after the last."""
+        import numpy as np
+
+        held = (ctypes.c_int32 * len(tokens))(*tokens)
+        self.lib.llama_decode(self.context, self.lib.llama_batch_get_one(held, len(tokens)))
+        return np.ctypeslib.as_array(self.lib.llama_get_logits_ith(self.context, -1), (self.size,))
+
+    def clear(self) -> None:
+        """Forget all that was decoded."""
+        self.lib.llama_memory_clear(self.lib.llama_get_memory(self.context), True)
+
+
+def loop_speed(path: Path) -> None:
+    import llguidance
+    import llguidance.numpy
+    import numpy as np
+
+    loop = Loop(path)
+    prompt = loop.tokenize(f"<|im_start|>user\n{WORDS}<|im_end|>\n<|im_start|>assistant\n")
+    tokenizer = llguidance.LLTokenizer.from_llamacpp(
+        tokens=list(loop.pieces()),
+        vocab_ptr=loop.vocab,
+        eos_token=loop.end,
+        slices=None,
+        tokenize_fptr=ctypes.cast(loop.lib.llama_tokenize, ctypes.c_void_p).value,
+    )
+    grammar = constrain(SHAPE, 400).grammar
+    masks: list[float] = []
+
+    def run(*, held: bool, forward: bool) -> tuple[int, float]:
+        loop.clear()
+        matcher = llguidance.LLMatcher(tokenizer, grammar)
+        bits = llguidance.numpy.allocate_token_bitmask(1, loop.size)
+        logits = loop.logits(prompt)
+        started, made = time.process_time(), 0
+        while made < TOKENS and not matcher.is_stopped():
+            if held:
+                before = time.perf_counter()
+                llguidance.numpy.fill_next_token_bitmask(matcher, bits)
+                masks.append(time.perf_counter() - before)
+                allowed = np.unpackbits(bits.view(np.uint8)[0], bitorder="little")[: loop.size].view(bool)
+                logits = np.where(allowed, logits, -np.inf)
+            token = int(logits.argmax())
+            if loop.lib.llama_vocab_is_eog(loop.vocab, token):
+                break
+            new = [token]
+            if held:
+                matcher.consume_token(token)
+                sure = matcher.compute_ff_tokens() if forward else []
+                if sure:
+                    matcher.consume_tokens(sure)
+                    new += sure
+            made += len(new)
+            logits = loop.logits(new)
+        return made, time.process_time() - started
+
+    for name, held, forward in [("free", False, False), ("llguidance", True, False), ("fast-forward", True, True)]:
+        rates = [made / spent for made, spent in (run(held=held, forward=forward) for _ in range(PASSES))]
+        print(f"own loop, {name:<13} {max(rates):6.1f}")
+    masks.sort()
+    middle, late = masks[len(masks) // 2] * 1e3, masks[int(len(masks) * 0.99)] * 1e3
+    print(f"mask per token          {middle:.2f} ms in the middle, {late:.2f} ms at p99")
+    if importlib.util.find_spec("outlines_core"):
+        outlines_masks(loop, prompt)
+
+
+def outlines_masks(loop: Loop, prompt: list[int]) -> None:
+    from outlines_core import Guide, Index, Vocabulary
+    from outlines_core.json_schema import build_regex_from_schema
+
+    pieces = {}
+    for token, piece in enumerate(loop.pieces()):
+        if piece and not piece.startswith(b"\xff"):
+            pieces.setdefault(piece, []).append(token)
+    bounded = json.loads(json.dumps(SHAPE).replace('"type": "string"', '"type": "string", "maxLength": 60'))
+    bounded["properties"]["tags"]["maxItems"] = 12
+    started = time.process_time()
+    index = Index(build_regex_from_schema(json.dumps(bounded)), Vocabulary(loop.end, pieces))
+    compiled = time.process_time() - started
+    guide = Guide(index)
+    loop.clear()
+    logits, made, spent, masks = loop.logits(prompt), 0, 0.0, []
+    started = time.process_time()
+    while made < TOKENS and not guide.is_finished():
+        before = time.perf_counter()
+        allowed = guide.get_tokens()
+        masks.append(time.perf_counter() - before)
+        token = max(allowed, key=logits.__getitem__)
+        if token == loop.end:
+            break
+        guide.advance(token, return_tokens=False)
+        made += 1
+        logits = loop.logits([token])
+    spent = time.process_time() - started
+    masks.sort()
+    late = masks[int(len(masks) * 0.99)] * 1e3
+    print(f"own loop, Outlines      {made / spent:6.1f}  (compiling {compiled:.2f} CPU-s; mask p99 {late:.2f} ms)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--only", choices=["tasks", "speed"])
+    arguments = parser.parse_args()
+    path = locate(arguments.model)
+    if arguments.only != "speed":
+        tasks(arguments.model)
+    if arguments.only != "tasks":
+        engine_speed(path)
+        if importlib.util.find_spec("numpy"):
+            loop_speed(path)
+
+
+if __name__ == "__main__":
+    main()

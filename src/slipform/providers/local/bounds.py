@@ -1,0 +1,287 @@
+"""Narrowing what is open-ended in a schema, so that a small model's answer closes before the token limit.
+
+Everything valid under the narrowed schema is valid under the one it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slipform.providers.local.walk import Json, lookup, subschemas
+
+_CHARS_PER_TOKEN = 3.5
+_SHARE = 0.8
+"""How much of the token limit a full answer may take: the estimate is rough."""
+
+_RUNAWAY = 0.7
+"""What a string costs besides, in tokens per character, if the model gets stuck in it (`1234567890…`): up to two."""
+
+_LONGEST_KEY = 40
+_DEEPEST = 12
+_DIGITS = 10**18
+_FINEST = 1e-9
+"""Numbers get nine digits after the point and no exponent: a small model may never stop writing zeros."""
+
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+_SINGLES = ("items", "additionalProperties", "additionalItems")
+_COMBINES = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$dynamicRef", "not")
+_OPENS = ("patternProperties", "unevaluatedProperties", "propertyNames", "minProperties")
+_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "deprecated", "$id", "id"})
+_SHORT_FORMATS = frozenset({"date", "time", "date-time", "uuid", "ipv4", "ipv6", "duration"})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The longest string, in characters, and the most items of an array or entries of a map."""
+
+    length: int
+    items: int
+    patterns: bool = True
+    """Whether strings with a pattern get a length too; the two together may shut everything out."""
+    close: bool = True
+    """Whether open objects are closed, so that no keys are made up beyond the listed ones."""
+    shared: frozenset[str] = frozenset()
+    """Definitions that speak of an object together with others, and so must stay open."""
+
+
+_LADDER = ((512, 24), (384, 16), (256, 12), (192, 10), (128, 8), (96, 6), (64, 4), (48, 3), (32, 2), (24, 1))
+
+
+def limits_for(schema: Mapping[str, Any], max_tokens: int) -> Limits:
+    """The widest limits under which a full answer should fit in `max_tokens`."""
+    close = not any("$dynamicRef" in sub or "$recursiveRef" in sub for _, sub in subschemas(schema))
+    shared = _shared_definitions(schema)
+    strings = sum("string" in _types(sub) and "enum" not in sub for _, sub in subschemas(schema))
+    for length, items in _LADDER:
+        limits = Limits(length, items, close=close, shared=shared)
+        if _Size(schema, limits).of(schema, 0) + min(2, strings) * length * _RUNAWAY <= max_tokens * _SHARE:
+            return limits
+    return limits
+
+
+def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
+    """References made from inside a combination whose parent speaks of the same object, and onwards from there."""
+    found: set[str] = set()
+    pending: list[Json] = []
+    for _, sub in subschemas(schema):
+        speaks = any(key in sub for key in ("properties", "required", "additionalProperties"))
+        if speaks or "allOf" in sub or sum(key in sub for key in ("$ref", "anyOf", "oneOf", "allOf")) > 1:
+            pending += _partners(sub)
+    while pending:
+        sub = pending.pop()
+        if isinstance(sub, Mapping):
+            reference = sub.get("$ref")
+            if isinstance(reference, str) and reference not in found:
+                found.add(reference)
+                pending.append(lookup(schema, reference))
+            pending += _combined(sub)
+    return frozenset(found)
+
+
+def _partners(sub: Mapping[str, Any]) -> list[Json]:
+    """The subschemas that speak of the same value as this one does."""
+    return [*_combined(sub), {"$ref": sub["$ref"]}] if "$ref" in sub else _combined(sub)
+
+
+def _combined(sub: Mapping[str, Any]) -> list[Json]:
+    return [each for key in ("anyOf", "oneOf", "allOf") for each in sub.get(key, ())]
+
+
+def narrow(sub: Json, limits: Limits, *, branch: bool = False) -> Json:
+    """The schema with its open ends closed; `branch` inside a combination whose parent speaks of the same value."""
+    if not isinstance(sub, Mapping) or sub.keys() <= _ANNOTATIONS:
+        return sub if sub is False or branch else _anything(limits, 1)
+    changed: dict[str, Any] = dict(sub)
+    types = _types(sub)
+    if not types and not branch and not any(key in sub for key in (*_COMBINES, "enum", "const")):
+        types = _implied(sub)
+        changed["type"] = sorted(types) if len(types) > 1 else next(iter(types))
+    fixed = "enum" in sub or "const" in sub
+    if "string" in types and not fixed:
+        _narrow_string(changed, limits)
+    if "integer" in types and not fixed and "multipleOf" not in sub:
+        _narrow_integer(changed)
+    if "number" in types and not fixed:
+        changed.setdefault("multipleOf", _FINEST)
+    if "array" in types and not fixed:
+        _narrow_array(changed, limits, branch=branch)
+    if "object" in types and not fixed:
+        _narrow_object(changed, limits, branch=branch)
+    return _inside(sub, changed, limits, branch=branch)
+
+
+def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: Limits, *, branch: bool) -> dict[str, Any]:
+    for key in _MAPS:
+        if isinstance(held := sub.get(key), Mapping):
+            narrowed = {
+                name: narrow(each, limits, branch=f"#/{key}/{name}" in limits.shared) for name, each in held.items()
+            }
+            changed[key] = {**changed[key], **narrowed}
+    shared = branch or any(key in sub for key in ("properties", "items", "type"))
+    for key in _LISTS:
+        if isinstance(held := sub.get(key), list):
+            inside = key == "allOf" or (shared and key in ("anyOf", "oneOf"))
+            changed[key] = [narrow(each, limits, branch=inside) for each in held]
+    for key in _SINGLES:
+        held = sub.get(key)
+        if isinstance(held, Mapping) and changed.get(key) is held:
+            changed[key] = narrow(held, limits)
+    return changed
+
+
+def _types(sub: Mapping[str, Any]) -> frozenset[str]:
+    given = sub.get("type", ())
+    return frozenset([given] if isinstance(given, str) else given)
+
+
+def _implied(sub: Mapping[str, Any]) -> frozenset[str]:
+    """The types that a schema without `type` speaks of."""
+    if any(key in sub for key in ("properties", "required", "additionalProperties", "patternProperties")):
+        return frozenset({"object"})
+    if any(key in sub for key in ("items", "prefixItems", "minItems", "maxItems", "uniqueItems")):
+        return frozenset({"array"})
+    if any(key in sub for key in ("minLength", "maxLength", "pattern", "format")):
+        return frozenset({"string"})
+    if any(key in sub for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")):
+        return frozenset({"number"})
+    return frozenset({"string", "number", "boolean", "null"})
+
+
+def _narrow_string(changed: dict[str, Any], limits: Limits) -> None:
+    if changed.get("format") in _SHORT_FORMATS or ("pattern" in changed and not limits.patterns):
+        return
+    roomy = max(limits.length, 64) if "format" in changed or "pattern" in changed else limits.length
+    changed["maxLength"] = max(min(roomy, changed.get("maxLength", roomy)), changed.get("minLength", 0))
+
+
+def _narrow_integer(changed: dict[str, Any]) -> None:
+    # Left alone, a small model may go on writing digits.
+    if not any(key in changed for key in ("maximum", "exclusiveMaximum")):
+        changed["maximum"] = max(_DIGITS, _number(changed, "minimum"), _number(changed, "exclusiveMinimum") * 10)
+    if not any(key in changed for key in ("minimum", "exclusiveMinimum")):
+        changed["minimum"] = min(-_DIGITS, _number(changed, "maximum"), _number(changed, "exclusiveMaximum") * 10)
+
+
+def _number(schema: Mapping[str, Any], key: str) -> Any:
+    value = schema.get(key, 0)
+    return 0 if isinstance(value, bool) else value
+
+
+def _narrow_array(changed: dict[str, Any], limits: Limits, *, branch: bool) -> None:
+    least = max(changed.get("minItems", 0), len(changed.get("prefixItems", ())))
+    if isinstance(changed.get("items"), list):
+        least = max(least, len(changed["items"]))
+    changed["maxItems"] = max(least, min(limits.items, changed.get("maxItems", limits.items)))
+    if not branch and "items" not in changed and "prefixItems" not in changed:
+        changed["items"] = _anything(limits, 0)
+
+
+def _narrow_object(changed: dict[str, Any], limits: Limits, *, branch: bool) -> None:
+    if branch or not limits.close or any(key in changed for key in (*_OPENS, *_COMBINES)):
+        return
+    more = changed.get("additionalProperties", True)
+    if listed := changed.get("properties"):
+        if more is True or more == {}:
+            missing = {name: _anything(limits, 0) for name in changed.get("required", ())}
+            changed["properties"] = {**changed["properties"], **{n: v for n, v in missing.items() if n not in listed}}
+            changed["additionalProperties"] = False
+        return
+    if more is not False:
+        _bound_keys(changed, _anything(limits, 1) if more is True or more == {} else narrow(more, limits))
+        most = max(limits.items, len(changed.get("required", ())))
+        changed["maxProperties"] = min(most, changed.get("maxProperties", most))
+
+
+def _anything(limits: Limits, depth: int) -> dict[str, Any]:
+    """A value of any kind, nested at most so deep."""
+    scalars: dict[str, Any] = {
+        "type": ["string", "number", "boolean", "null"],
+        "maxLength": limits.length,
+        "multipleOf": _FINEST,
+    }
+    if depth == 0:
+        return scalars
+    inner = _anything(limits, depth - 1)
+    few = min(limits.items, 8)
+    listed = {"type": "array", "items": inner, "maxItems": few}
+    mapped: dict[str, Any] = {"type": "object", "maxProperties": few}
+    _bound_keys(mapped, inner)
+    return {"anyOf": [scalars, listed, mapped]}
+
+
+def _bound_keys(changed: dict[str, Any], value: Json) -> None:
+    """A map whose keys are no longer than need be: a model can get stuck in a key as well."""
+    changed["patternProperties"] = {f"^.{{1,{_LONGEST_KEY}}}$": value}
+    changed["additionalProperties"] = False
+
+
+class _Size:
+    """Estimates how many tokens a full answer takes: required parts in full, optional ones at half."""
+
+    def __init__(self, root: Mapping[str, Any], limits: Limits) -> None:
+        self._root = root
+        self._limits = limits
+        self._known: dict[str, float] = {}
+
+    def of(self, sub: Json, depth: int) -> float:
+        if not isinstance(sub, Mapping):
+            return self._string({}) if sub is not False else 0
+        if depth > _DEEPEST:
+            return 8
+        if "enum" in sub or "const" in sub:
+            longest = max((len(str(value)) for value in sub.get("enum", [sub.get("const")])), default=0)
+            return 2 + longest / _CHARS_PER_TOKEN
+        size = max((self._kind(kind, sub, depth) for kind in _types(sub) or _implied(sub)), default=0.0)
+        if isinstance(reference := sub.get("$ref"), str):
+            return max(self._reference(reference, depth), size if "type" in sub else 0.0)
+        if branches := [*sub.get("anyOf", ()), *sub.get("oneOf", ())]:
+            size = (size if "properties" in sub else 0) + max(self.of(each, depth + 1) for each in branches)
+        return size + sum(self.of(each, depth + 1) for each in sub.get("allOf", ()))
+
+    def _reference(self, reference: str, depth: int) -> float:
+        if reference not in self._known:
+            self._known[reference] = 8  # what a reference back to itself counts for
+            self._known[reference] = self.of(lookup(self._root, reference), depth + 1)
+        return self._known[reference]
+
+    def _kind(self, kind: str, sub: Mapping[str, Any], depth: int) -> float:
+        if kind == "string":
+            return self._string(sub)
+        if kind == "array":
+            return self._array(sub, depth)
+        if kind == "object":
+            return self._object(sub, depth)
+        return 6 if kind in ("number", "integer") else 1
+
+    def _string(self, sub: Mapping[str, Any]) -> float:
+        if sub.get("format") in _SHORT_FORMATS:
+            return 16
+        most: int = min(self._limits.length, sub.get("maxLength", self._limits.length))
+        longest: int = max(most, sub.get("minLength", 0))
+        return 2 + longest / _CHARS_PER_TOKEN
+
+    def _array(self, sub: Mapping[str, Any], depth: int) -> float:
+        first = sub.get("prefixItems", ())
+        items = sub.get("items", True)
+        if isinstance(items, list):
+            first, items = items, sub.get("additionalItems", True)
+        most: int = min(self._limits.items, sub.get("maxItems", self._limits.items))
+        count: int = max(most, sub.get("minItems", 0))
+        rest = max(0, count - len(first)) * (2 + self.of(items, depth + 1))
+        return 3 + sum(2 + self.of(each, depth + 1) for each in first) + rest
+
+    def _object(self, sub: Mapping[str, Any], depth: int) -> float:
+        properties = sub.get("properties")
+        if not isinstance(properties, Mapping) or not properties:
+            inner = sub.get("additionalProperties", True)
+            entry = 8 + (self.of(inner, depth + 1) if isinstance(inner, Mapping) else 8)
+            return 3 + (0 if inner is False else self._limits.items * entry)
+        required = set(sub.get("required", ()))
+        total = 3.0
+        for name, each in properties.items():
+            whole = 5 + len(name) / _CHARS_PER_TOKEN + self.of(each, depth + 1)
+            total += whole if name in required else whole / 2
+        return total
