@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import pytest
 from anthropic import Anthropic
@@ -24,8 +25,25 @@ MESSAGES: Any = [{"role": "user", "content": "Ada is 36"}]
 FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
 
 
+C = TypeVar("C", OpenAI, Anthropic)
+_OPENED: list[OpenAI | Anthropic] = []
+
+
+def opened(client: C) -> C:
+    """A client that is closed after the test."""
+    _OPENED.append(client)
+    return client
+
+
+@pytest.fixture(autouse=True)
+def closed_afterwards() -> Iterator[None]:
+    yield
+    while _OPENED:
+        _OPENED.pop().close()
+
+
 def openai_client(vendor: FakeVendor) -> OpenAI:
-    return slipform.wrap(OpenAI(base_url=vendor.base_url, api_key="any", max_retries=0))
+    return slipform.wrap(opened(OpenAI(base_url=vendor.base_url, api_key="any", max_retries=0)))
 
 
 def ask(client: OpenAI, **more: Any) -> Any:
@@ -66,7 +84,7 @@ def test_what_cannot_be_made_to_fit_raises() -> None:
             ask(openai_client(vendor))
         assert len(vendor.requests) == 3
         once = slipform.wrap(
-            OpenAI(base_url=vendor.base_url, api_key="any"), options=Options(budget=Budget(attempts=1))
+            opened(OpenAI(base_url=vendor.base_url, api_key="any")), options=Options(budget=Budget(attempts=1))
         )
         with pytest.raises(SchemaViolationError, match="1 attempt"):
             ask(once)
@@ -134,7 +152,7 @@ def test_the_responses_api() -> None:
 def test_anthropic() -> None:
     wanted: Any = {"format": {"type": "json_schema", "schema": PERSON}}
     with FakeVendor(['{"name": "Ada"}', f"Here you are: {ADA}"], api="anthropic") as vendor:
-        client = slipform.wrap(Anthropic(base_url=vendor.base_url, api_key="any", max_retries=0))
+        client = slipform.wrap(opened(Anthropic(base_url=vendor.base_url, api_key="any", max_retries=0)))
         response = client.messages.create(model="m", max_tokens=99, messages=MESSAGES, output_config=wanted)
         assert [json.loads(block.text) for block in response.content if block.type == "text"] == [
             {"name": "Ada", "age": 36}

@@ -169,8 +169,8 @@ def test_a_name_with_other_letters_is_respelled_and_said() -> None:
 def wrapping(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dialect that wraps the value, loses one keyword, and says so."""
 
-    def fake(schema: Any, dialect: str) -> Lowered:
-        assert dialect == "wrapped"
+    def fake(schema: Any, dialect: str, *, open_objects: str) -> Lowered:
+        assert (dialect, open_objects) == ("wrapped", "closed")
         lost = Loss("/properties/name/pattern", "pattern", "a+", "dropped", "local")
         encoded = Loss("", "type", None, "encoded", "vendor")
         wrapper = {

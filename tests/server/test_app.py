@@ -117,7 +117,7 @@ def test_models_and_health(proxy: str) -> None:
     assert call(proxy, "GET", "/healthz") == (200, {"status": "ok"})
     status, answer = call(proxy, "GET", "/v1/models")
     assert status == 200
-    assert [entry["id"] for entry in answer["data"]] == ["local", "local/smollm2-135m"]
+    assert [entry["id"] for entry in answer["data"]] == ["local", "local/smollm2-135m", "local/qwen2.5-coder-1.5b"]
 
 
 def schema(document: Any) -> Any:
@@ -130,7 +130,7 @@ def schema(document: Any) -> Any:
     [
         ({"response_format": schema({"type": "no such type"})}, 400, "invalid_schema"),
         ({"response_format": schema({"$ref": "http://example.test/s.json"})}, 400, "invalid_schema"),
-        ({"response_format": schema({"type": "string", "pattern": "(?=a)b"})}, 422, "unsupported_schema"),
+        ({"response_format": schema({"enum": []})}, 422, "unsupported_schema"),
         ({"response_format": schema([])}, 400, "invalid_request"),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}, 400, "invalid_request"),
         ({"response_format": {"type": "yaml"}}, 400, "invalid_request"),
