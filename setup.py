@@ -16,6 +16,8 @@ from setuptools.command.build_ext import build_ext
 
 TEXT = "src/slipform/text"
 COMPILED = [
+    "src/slipform/text/strict.py",
+    "src/slipform/text/loads.py",
     "src/slipform/text/repair_edits.py",
     "src/slipform/text/repair_state.py",
     "src/slipform/text/scan.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from types import TracebackType
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from typing_extensions import TypeForm
 
 from slipform.client_request import Prompt, RawSchema, messages_of, request_for, shape_kind
-from slipform.enforce import LiveText, Outcome, Plan, enforce
+from slipform.enforce import LiveText, Outcome, Plan, Steps, enforce
 from slipform.enforce.stream import closing_chunks
 from slipform.engine import Options, default_router, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.providers.router import Router
-from slipform.schema import OutputStrategy, Schema
+from slipform.schema import OutputStrategy, Schema, is_large
 from slipform.streaming import AsyncStream, Result
 from slipform.streaming_session import Session
 
@@ -192,10 +193,8 @@ class AsyncClient:
             except UpstreamError as error:
                 asked = steps.throw(error)
                 continue
-            try:
-                asked = steps.send(response)
-            except StopIteration as done:
-                outcome: Outcome = done.value
+            asked, outcome = await _advanced(steps, response)
+            if outcome is not None:
                 return outcome
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
@@ -218,30 +217,29 @@ class AsyncClient:
         """
         plan = plan_for(self.router, request, options or self.options)
         live = live and plan.strategy is OutputStrategy.NATIVE and plan.schema is not None and not request.tools
-        if live:
-            plan = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, attempts=1))
+        held = LiveText()
+        plan = dataclasses.replace(plan, may_reask=lambda: not held.sent)
         steps = logged(enforce(request, plan), request, plan, streaming=True)
         asked = next(steps)
         while True:
             held, reducer = LiveText(), Reducer()
-            reducer.start(Snapshot(emulated=plan.strategy is OutputStrategy.TOOL))
+            reducer.start(Snapshot(emulated=None))
+            plain = live
             try:
                 async for chunk in self.complete_stream(asked):
-                    live = live and chunk.lift is None
+                    plain = plain and chunk.lift is None
                     reducer.push(chunk)
-                    if live and (piece := held.feed(chunk.text)):
+                    if plain and (piece := held.feed(chunk.text)):
                         yield CompletionChunk(text=piece)
             except UpstreamError as error:
-                asked = steps.throw(error)
-                continue
-            try:
-                asked = steps.send(reducer.finish(check=False))
-            except StopIteration as done:
-                outcome: Outcome = done.value
+                steps.throw(error)
+            further, outcome = await _advanced(steps, reducer.finish(check=False))
+            if outcome is not None:
                 for chunk in closing_chunks(outcome.answer, held.held if held.sent else outcome.text):
                     yield chunk
                 yield outcome
                 return
+            asked = further
 
     async def close(self) -> None:
         """Let go of connections and models."""
@@ -254,3 +252,18 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _advanced(steps: Steps, response: ModelResponse) -> tuple[ModelRequest, Outcome | None]:
+    """Send a response into the steps: what to ask next, or the outcome. A large one is judged off the event loop."""
+    if is_large(len(response.text)):
+        return await asyncio.to_thread(_advance, steps, response)
+    return _advance(steps, response)
+
+
+def _advance(steps: Steps, response: ModelResponse) -> tuple[ModelRequest, Outcome | None]:
+    try:
+        return steps.send(response), None
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return ModelRequest("", ()), outcome

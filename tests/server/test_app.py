@@ -12,12 +12,16 @@ import openai
 import pytest
 
 from slipform.client import AsyncClient
+from slipform.codecs.base import Capabilities
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine import Options
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
+from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
 from slipform.providers.local import LocalProvider
+from slipform.providers.router import Router
+from slipform.schema import JsonSchemaSpec, ResponseFormat
 from slipform.server import App
+from slipform.testing import FakeModel
 from tests.conftest import PERSON, router_for, serving
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -219,3 +223,24 @@ def test_a_stream_that_turns_out_invalid_never_closes_its_json() -> None:
         with pytest.raises(openai.APIError, match="age"):
             seen.extend(chunk.choices[0].delta.content or "" for chunk in stream)
     assert "".join(seen) == '{"name":"Ada"'
+
+
+def test_a_large_schema_is_answered_and_the_server_goes_on_meanwhile() -> None:
+    """C12, S2-71: what takes long to read is read off the event loop."""
+    properties = {f"key_{number}": {"enum": [f"{number}-{each}" * 9 for each in range(9)]} for number in range(2_000)}
+    wide = {"type": "object", "properties": properties, "additionalProperties": False}
+    with scripted('{"key_1": "1-1"}'.replace("1-1", "1-1" * 9)) as address:
+        status, answer = chat(address, response_format=schema(wide))
+        assert call(address, "GET", "/healthz")[0] == 200
+    assert status == 200
+    assert json.loads(answer["choices"][0]["message"]["content"]) == {"key_1": "1-1" * 9}
+
+
+async def test_a_live_stream_that_has_shown_nothing_asks_again_in_silence() -> None:
+    answers = FakeModel(["", '{"name": "Ada", "age": 36}'], capabilities=Capabilities(native=True), models=("m",))
+    client = AsyncClient(router=Router({"fake": answers}), options=Options(budget=Budget(attempts=2)))
+    wanted = ResponseFormat.strict(JsonSchemaSpec("person", PERSON))
+    asked = ModelRequest("fake/m", (Message.user("Ada is 36"),), wanted)
+    pieces = [piece async for piece in client.respond_stream(asked) if isinstance(piece, CompletionChunk)]
+    assert "".join(piece.text for piece in pieces) == '{"name":"Ada","age":36}'
+    assert len(answers.requests) == 2

@@ -70,6 +70,8 @@ class Plan:
     """Whether the report keeps what the model wrote."""
     price: Callable[[str, Usage], float | None] | None = None
     """What a call to a model cost, where that is known."""
+    may_reask: Callable[[], bool] = lambda: True
+    """Asked before each further call; a stream whose pieces have left says no."""
     clock: Callable[[], float] = time.monotonic
 
     @property
@@ -143,7 +145,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             mended = dataclasses.replace(response, tool_calls=verdict.tool_calls) if verdict.tool_calls else response
             return Outcome(verdict.value, verdict.candidate, mended, report)
         ended = plan.budget.spent_by(report, plan.clock() - started)
-        if verdict.hopeless or ended:
+        if verdict.hopeless or ended or not plan.may_reask():
             failure = _failure(verdict, report, ended)
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError):
                 return _as_it_is(response, failure, report)

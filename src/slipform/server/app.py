@@ -14,6 +14,7 @@ from slipform.config import Settings
 from slipform.errors import RequestError, SlipformError
 from slipform.ir import CompletionChunk, ModelRequest
 from slipform.providers.local import LocalProvider
+from slipform.schema import Schema, is_large
 from slipform.server.apis import api_at, paths
 from slipform.server.http import Receive, Scope, Send, read_body, send_bytes, send_json, send_start, until_gone
 
@@ -87,8 +88,7 @@ class App:
             return
         try:
             body = await read_body(receive, self._settings.server.max_body_bytes)
-            served = api.decode_request(body, path=path)
-            _check(served.request)
+            served = await _decoded(api, body, path)
             work = self._stream(api, served, send) if served.stream else self._whole(api, served, send)
             await until_gone(work, receive)
         except SlipformError as error:
@@ -137,6 +137,21 @@ class App:
         async for piece in self._client.respond_stream(request, live=live):
             if isinstance(piece, CompletionChunk):
                 yield piece
+
+
+async def _decoded(api: Serving, body: bytes, path: str) -> ServedRequest:
+    """The request, checked, with its schema made ready; a large one is read off the event loop."""
+    if is_large(body):
+        return await asyncio.to_thread(_decode, api, body, path)
+    return _decode(api, body, path)
+
+
+def _decode(api: Serving, body: bytes, path: str) -> ServedRequest:
+    served = api.decode_request(body, path=path)
+    _check(served.request)
+    if served.request.response_format is not None:
+        Schema.of(served.request.response_format.json_schema)
+    return served
 
 
 def _check(request: ModelRequest) -> None:
