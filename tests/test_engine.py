@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from slipform import Client
+from slipform import AsyncClient, Budget, Client
 from slipform.codecs.base import Capabilities
 from slipform.config import read_settings
 from slipform.engine import Options, plan_for, router_of
@@ -78,3 +78,21 @@ def test_a_configuration_makes_providers_from_names_and_from_keys() -> None:
 def test_the_embedded_models_name_is_taken() -> None:
     with pytest.raises(ConfigError, match="embedded"):
         router_of(read_settings("providers: {local: {base_url: 'http://x'}}"), {})
+
+
+@pytest.mark.covers("S1-12", "C03")
+async def test_a_pause_before_asking_again_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("time.sleep", slept.append)
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    options = Options(budget=Budget(attempts=2), backoff_seconds=2)
+    for _ in range(2):
+        router = Router({"fake": FakeModel(["no", '{"age": 1}'], models=("m",))})
+        Client(router=router, options=options).respond(ASKED)
+        router = Router({"fake": FakeModel(["no", '{"age": 1}'], models=("m",))})
+        await AsyncClient(router=router, options=options).respond(ASKED)
+    assert slept == [2, 2, 2, 2]

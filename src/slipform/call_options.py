@@ -53,4 +53,5 @@ def build_call_options(settings: Settings, options: RunOptions, registry: Regist
 
 def retrying(settings: Settings) -> Options:
     """The enforcement that `retries` asks for: `attempts: n` means n + 1 calls in all."""
-    return Options(budget=Budget(attempts=settings.retries.attempts + 1))
+    retries = settings.retries
+    return Options(budget=Budget(attempts=retries.attempts + 1), backoff_seconds=retries.backoff_seconds)

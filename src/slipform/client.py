@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -202,6 +203,8 @@ class Client:
             except StopIteration as done:
                 outcome: Outcome = done.value
                 return outcome
+            if plan.backoff_seconds:
+                time.sleep(plan.backoff_seconds)
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """What the model answers to a vendor-neutral request, as it is."""

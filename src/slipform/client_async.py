@@ -196,6 +196,8 @@ class AsyncClient:
             asked, outcome = await _advanced(steps, response)
             if outcome is not None:
                 return outcome
+            if plan.backoff_seconds:
+                await asyncio.sleep(plan.backoff_seconds)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """What the model answers to a vendor-neutral request, as it is."""

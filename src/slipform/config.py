@@ -105,8 +105,6 @@ class Settings(_Block):
     default_model: str = "local"
     model_aliases: dict[str, str] = {}
     providers: dict[str, ProviderSettings] = {}
-    schemas: list[str] = []
-    """Folders of named schemas, and `module:Class` references."""
     output: Output = Output()
     runtime: Runtime = Runtime()
     retries: Retries = Retries()

@@ -43,6 +43,8 @@ class Options:
     max_schema_chars: int = 2000
     descriptions: bool = False
     on_failure: Literal["raise", "raw"] = "raise"
+    backoff_seconds: float = 0
+    """The pause before an answer is asked for again; streams do not pause."""
     keep_text: bool = False
 
 
@@ -68,6 +70,7 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
         repair=options.repair,
         validators=options.validators,
         on_failure=options.on_failure,
+        backoff_seconds=options.backoff_seconds,
         keep_text=options.keep_text,
     )
 

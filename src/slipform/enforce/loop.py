@@ -70,6 +70,8 @@ class Plan:
     """Whether the report keeps what the model wrote."""
     price: Callable[[str, Usage], float | None] | None = None
     """What a call to a model cost, where that is known."""
+    backoff_seconds: float = 0
+    """How long whoever drives the loop waits before each further call."""
     may_reask: Callable[[], bool] = lambda: True
     """Asked before each further call; a stream whose pieces have left says no."""
     clock: Callable[[], float] = time.monotonic
