@@ -12,7 +12,7 @@ from slipform.enforce.hints import SchemaHint
 from slipform.enforce.judge import violation_error
 from slipform.enforce.patch import Patched, patch
 from slipform.schema import JsonSchemaSpec, Schema
-from slipform.text.loads import LoadWarning, load
+from slipform.text.loads import LoadWarning, load, value_of
 from slipform.text.repair_edits import Edit
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["
     {'age': 36}
     """
     if schema is None:
-        return load(text, strict=strict, nan=nan).value
+        return value_of(text, strict=strict, nan=nan)
     wanted: Schema[Any] = Schema.of(schema)
     return wanted.to_python(loads_report(text, wanted, strict=strict, nan=nan).value)
 

@@ -89,6 +89,24 @@ def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanP
             # Made without the keyword handling of `Loaded(...)`, which is a tenth of the cost of a small document.
             return _make(Loaded, (value, 0, len(text), (), (), text))
         return _unwrapped(text, value, hint, nan) or Loaded(value, 0, len(text), (), (), text)
+    return _broken(text, hint, nan)
+
+
+def value_of(text: str, *, strict: bool = False, nan: NanPolicy = "refuse") -> Any:
+    """Only the value that `load` would give: for valid JSON as quick as a strict parser.
+
+    >>> value_of("[1, 2,]")
+    [1, 2]
+    """
+    try:
+        return parse(text)
+    except ValueError as error:
+        if strict:
+            raise _not_strict(text, error) from None
+    return _broken(text, None, nan).value
+
+
+def _broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     if not text.strip():
         raise EmptyAnswerError("The answer is empty", hint="Ask again.")
     return _quick(text, hint) or _slowly(text, hint, nan)
