@@ -114,8 +114,8 @@ class Machine:
             self.fail("", 0, "unexpected_end", "The text ended before the JSON did")
 
     def in_other(self, text: str, i: int) -> int:
-        """States of the lenient machine."""
-        raise NotImplementedError
+        """What the lenient machine does in states of its own; strict JSON has no others."""
+        return self.fail(text, i, "unexpected_character", "This cannot stand here")
 
     def fail(self, text: str, i: int, code: str, message: str) -> int:
         """Stop for good at this character; gives the index that ends the loop."""

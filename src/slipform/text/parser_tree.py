@@ -10,6 +10,7 @@ holds is left alone and a copy is made instead. Where reference counts cannot be
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from typing import Any, Final
 
 WIDE: Final = 32
@@ -54,7 +55,7 @@ _ALONE: Final = _holders(Version([], 0)) if _counts_references() else -1
 """What `_holders` gives for a container only its version holds; measured, because compiled code counts otherwise."""
 
 
-class Frame:
+class Frame(ABC):
     """One opened container: where it stands, its closed children, and how it was last shown."""
 
     __slots__ = ("closed", "final", "key", "parent", "shown", "shown_child", "shown_count", "slot", "versions")
@@ -72,49 +73,49 @@ class Frame:
         self.shown_child: Any = MISSING
         self.versions: list[Version] = []
 
+    @abstractmethod
     def size(self) -> int:
         """How many children have closed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_object(self) -> bool:
         """Whether this is an object rather than an array."""
-        raise NotImplementedError
 
+    @abstractmethod
     def has(self, key: str) -> bool:
         """Whether a child of that key has closed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add(self, key: str, value: Any) -> None:
         """A child closed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def child(self, index: int) -> Any:
         """The closed child that came as number `index`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def name(self, index: int) -> str | int:
         """The key or the position of the child that came as number `index`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log(self) -> Any:
         """The closed children, as the container they will be when it closes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def copy(self) -> Any:
         """A new container of the closed children."""
-        raise NotImplementedError
 
+    @abstractmethod
     def catch_up(self, version: Version) -> bool:
         """Take the open child out of an old version and put in what closed since; false when it cannot be done."""
-        raise NotImplementedError
 
+    @abstractmethod
     def upto(self, count: int, key: str, child: Any) -> Any:
         """The container as it was with `count` closed children and then `child`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def adopt(self, container: Any, open_key: str | None) -> None:
         """Take over the closed children of an equal container."""
-        raise NotImplementedError
 
     def ended_with(self, count: int, child: Any) -> bool:
         """Whether it closed with just this content."""
