@@ -32,6 +32,7 @@ def test_a_schema_needs_the_switch_the_flag_and_an_id() -> None:
     assert (off.use_schema, off.schema) == (False, None)
 
 
+@pytest.mark.covers("S1-28", "S1-33", "S1-36")
 @pytest.mark.covers("S1-70", "S1-71", "S1-73", "C11")
 def test_structured_output_does_not_stream_on_this_path() -> None:
     assert build_call_options(ON, RunOptions(), REGISTRY).streaming is False

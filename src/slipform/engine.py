@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from slipform.enforce import Budget, Formatter, Plan, Report, Steps, Switches, Wording
 from slipform.enforce.judge import Validator
 from slipform.errors import ConfigError, SlipformError
-from slipform.ir import ModelRequest
+from slipform.ir import ModelRequest, Usage
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.providers.transport import Timeouts
 from slipform.schema import OutputStrategy, Schema
+from slipform.tracing import end_span, start_span
 
 if TYPE_CHECKING:
     from slipform.config import ProviderSettings, Settings
@@ -158,21 +159,26 @@ def _row(given: ProviderSettings) -> dict[str, Any]:
 
 
 def logged(steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool = False) -> Steps:
-    """The same steps, with one log line when they end: what was called and how it went, no prompt and no secret."""
+    """The same steps, with one log line and one span: what was called and how it went, no prompt and no secret."""
+    span = start_span(request)
     try:
         outcome = yield from steps
     except SlipformError as error:
-        _log_call(request, plan, error.report, streaming, error.code)
+        _record_call(span, request, plan, error.report, streaming, error.code)
         raise
-    _log_call(request, plan, outcome.report, streaming, "ok")
+    except BaseException:  # cancelled, or given up by who reads the stream
+        _record_call(span, request, plan, None, streaming, "cancelled")
+        raise
+    _record_call(span, request, plan, outcome.report, streaming, "ok")
     return outcome
 
 
-def _log_call(request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str) -> None:
-    if not isinstance(report, Report) or not _log.isEnabledFor(logging.INFO):
+def _record_call(span: Any, request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str) -> None:
+    if span is None and not _log.isEnabledFor(logging.INFO):
         return
+    attempts = report.attempts if isinstance(report, Report) else ()
+    usage = report.usage if isinstance(report, Report) else Usage()
     provider, _, model = request.model.partition("/")
-    usage = report.usage
     fields = {
         "provider": provider,
         "model": model,
@@ -181,11 +187,12 @@ def _log_call(request: ModelRequest, plan: Plan, report: object, streaming: bool
         "strategy": plan.strategy.value,
         "streaming": streaming,
         "timeout": plan.budget.seconds,
-        "latency": round(sum(attempt.seconds or 0 for attempt in report.attempts), 3),
+        "latency": round(sum(attempt.seconds or 0 for attempt in attempts), 3),
         "input_tokens": usage.input,
         "output_tokens": usage.output,
-        "attempts": len(report.attempts),
-        "repair_attempted": "yes" if len(report.attempts) > 1 else "no",
+        "attempts": len(attempts),
+        "repair_attempted": "yes" if len(attempts) > 1 else "no",
         "outcome": outcome,
     }
+    end_span(span, fields)
     _log.info("call %s", " ".join(f"{name}={value}" for name, value in fields.items()), extra={"slipform": fields})

@@ -71,6 +71,7 @@ def test_a_bad_answer_is_asked_again_with_its_faults_and_usage_is_summed() -> No
     assert [attempt.outcome for attempt in outcome.report.attempts] == ["schema_violation", "ok"]
 
 
+@pytest.mark.covers("S1-30", "S1-34", "S1-37")
 @pytest.mark.covers("S1-41", "C14")
 def test_an_answer_without_json_is_asked_again_in_the_repair_words() -> None:
     asked, outcome = run(plan(), ModelResponse(text="Hm."), ModelResponse(text=GOOD))

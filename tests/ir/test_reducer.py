@@ -50,6 +50,7 @@ def state(reducer: Reducer) -> str:
 STOP = CompletionChunk(finish="stop", raw_finish="stop")
 
 
+@pytest.mark.covers("S3-02", "S3-58", "S3-60")
 @pytest.mark.covers("S3-11", "S3-13", "S3-16", "S3-19", "S3-20", "S3-21", "S3-35", "S3-40", "S3-43", "S3-46", "S3-64")
 def test_content_grows_with_its_value_beside_it() -> None:
     reducer = started(Snapshot(response_schema=SCHEMA))
@@ -277,6 +278,7 @@ def test_an_answer_that_did_not_end_by_itself_is_no_parse_error(finish: str) -> 
     assert reducer.finish().finish == finish
 
 
+@pytest.mark.covers("S3-57", "S3-75")
 @pytest.mark.covers("S3-17", "S3-18", "S3-47", "S3-48", "S3-49", "S3-51", "S3-56")
 def test_every_end_leads_back_to_idle() -> None:
     reducer = Reducer(READING)
@@ -354,6 +356,7 @@ def test_an_answer_in_the_vendor_s_shape_is_lifted_when_it_is_whole() -> None:
     assert (answer.text, answer.content_resolved, answer.lift) == ('{"name":"A"}', {"name": "A"}, None)
 
 
+@pytest.mark.covers("S3-03", "S0-54")
 def test_looking_at_the_value_reads_each_piece_once() -> None:
     reducer = started(Snapshot(response_schema=SCHEMA))
     for piece in ("{", '"name"', ":", '"Ada"', "}"):
