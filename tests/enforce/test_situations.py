@@ -188,6 +188,7 @@ ROWS = [
     good("nothing", "", GOOD, outcomes=("empty_answer", "ok")),
     good("blanks", " \n ", GOOD),
     good("cut in the middle of a value", GOOD[:-20], GOOD, outcomes=("truncated", "ok")),
+    good("a number that the text ends with", '{"n": 12', '{"n": 123}', schema={"type": "object"}, value={"n": 123}),
     good("wrong twice", without("id"), without("total"), GOOD),
     good("chatter, then repaired", "Hm.", GOOD[:-1] + ",}", repaired=True),
     good(

@@ -101,10 +101,18 @@ def _judge_text(text: str, response: ModelResponse, standard: Standard, schema: 
         return Verdict(candidate=text, error=error)
     if response.finish == "length" and loaded.edits:
         return Verdict(candidate=text, repairs=loaded.edits, error=_cut_off(), hopeless=True)
-    if any(edit.kind == "truncated" for edit in loaded.edits):
-        # Closing what is open is safe; a value cut in the middle is not the value that was meant.
+    if _is_cut(text, loaded):
         return Verdict(candidate=text, repairs=loaded.edits, error=_cut_short())
     return _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
+
+
+def _is_cut(text: str, loaded: Loaded) -> bool:
+    """Whether a value was cut in the middle. Closing what is open is safe; half a value is not the one that was meant.
+
+    A number that the text ends with may have had more digits to come.
+    """
+    kinds = {edit.kind for edit in loaded.edits}
+    return "truncated" in kinds or ("missing_bracket" in kinds and text.rstrip()[-1:].isdigit())
 
 
 def _held_to(value: Any, loaded: Loaded, standard: Standard, schema: Schema[Any]) -> Verdict:
