@@ -140,17 +140,22 @@ class App:
 
 
 async def _decoded(api: Serving, body: bytes, path: str) -> ServedRequest:
-    """The request, checked, with its schema made ready; a large one is read off the event loop."""
+    """The request, checked; a large one is read, and its schema made ready, off the event loop."""
     if is_large(body):
-        return await asyncio.to_thread(_decode, api, body, path)
+        return await asyncio.to_thread(_decode_and_compile, api, body, path)
     return _decode(api, body, path)
 
 
 def _decode(api: Serving, body: bytes, path: str) -> ServedRequest:
     served = api.decode_request(body, path=path)
     _check(served.request)
+    return served
+
+
+def _decode_and_compile(api: Serving, body: bytes, path: str) -> ServedRequest:
+    served = _decode(api, body, path)
     if served.request.response_format is not None:
-        Schema.of(served.request.response_format.json_schema)
+        Schema.of(served.request.response_format.json_schema)  # kept, so that the event loop finds it ready
     return served
 
 
