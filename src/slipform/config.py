@@ -63,6 +63,17 @@ class ProviderSettings(_Block):
     """The models it serves; any name goes when empty."""
     settings: dict[str, str] = {}
     """What the base URL needs to know: resource, region, project."""
+    max_concurrent: Annotated[int, Field(ge=1)] | None = None
+    """Calls to it at the same time; the next one waits."""
+    timeout_seconds: Positive | None = None
+    """For one call; `runtime.timeout_seconds` when not given."""
+
+
+class Price(_Block):
+    """What a model costs, for a million tokens, in the currency you think in."""
+
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
 
 
 class Patches(_Block):
@@ -82,6 +93,12 @@ class Enforcement(_Block):
     max_attempts: Annotated[int, Field(ge=1)] = 3
     max_seconds: Positive | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_cost: Positive | None = None
+    """Needs `prices` for the models in use."""
+    formatter: str | None = None
+    """A model that re-shapes, on the last attempt, what the first one said."""
+    reask_scope: Literal["auto", "full", "parts"] = "auto"
+    tools: Literal["enforce", "pass"] = "enforce"
     on_failure: Literal["raise", "raw"] = "raise"
     stream_mode: Literal["auto", "live", "buffer", "reject"] = "auto"
     patches: Patches = Patches()
@@ -92,7 +109,40 @@ class ServerSettings(_Block):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
+    body_seconds: Positive = 30
+    """How long a client may take to send its request."""
+    request_seconds: Positive = 600
+    """How long one request may take in all."""
+    drain_seconds: Positive = 30
+    """How long requests under way may go on after a stop was asked for."""
+    max_concurrent: Annotated[int, Field(ge=1)] = 1000
+    """Requests at the same time; the next one is told to come back (503)."""
+    cors_origins: list[str] = []
+    """Web pages of these origins may call; none by default."""
+    keys_file: str | None = None
+    """Callers' API keys, hashed; `slipform keys add` writes it. Anybody may call when there is none."""
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = None
+    """For each key that has no limit of its own, or for each caller's address without keys."""
+    log: Literal["text", "json", "off"] = "text"
+    debug_traces: bool = False
+    """Also log what was asked and answered. It may be private: off by default."""
+
+
+class Cache(_Block):
+    """Whether valid answers are kept for the same question."""
+
+    enabled: bool = False
+    max_entries: Annotated[int, Field(ge=1)] = 1000
+    ttl_seconds: Positive = 3600
+
+
+class Redis(_Block):
+    """Where several workers or machines share keys, rate limits, the cache and what was learnt of vendors."""
+
+    url: str
+    prefix: str = "slipform:"
 
 
 class Settings(_Block):
@@ -103,13 +153,20 @@ class Settings(_Block):
     """
 
     default_model: str = "local"
-    model_aliases: dict[str, str] = {}
+    model_aliases: dict[str, str | list[str]] = {}
+    """Another name for a model; with a list, the next one is asked when one cannot answer."""
+    schemas: str | None = None
+    """A folder of named schemas."""
+    prices: dict[str, Price] = {}
+    """By `provider/model`; `*` stands for any run of characters."""
     providers: dict[str, ProviderSettings] = {}
     output: Output = Output()
     runtime: Runtime = Runtime()
     retries: Retries = Retries()
     enforcement: Enforcement = Enforcement()
     server: ServerSettings = ServerSettings()
+    cache: Cache = Cache()
+    redis: Redis | None = None
 
 
 def load_settings(path: Path | None = None) -> Settings:

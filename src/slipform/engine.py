@@ -133,7 +133,8 @@ def router_of(settings: Settings, environment: Mapping[str, str] | None = None) 
         given = settings.providers.get(name)
         if given is not None or any(found.get(key) for key in vendor.api_key_env):
             providers[name] = HttpProvider(vendor, timeouts=timeouts, settings=given.settings if given else None)
-    aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **settings.model_aliases}
+    named = {name: to if isinstance(to, str) else to[0] for name, to in settings.model_aliases.items()}
+    aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **named}
     return Router(providers, aliases=aliases, default=settings.default_model)
 
 
