@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
 import orjson
 
 from slipform.errors import RequestError, TooLargeError
+from slipform.server.record import Header
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -34,16 +35,17 @@ async def send_json(send: Send, status: int, content: Any) -> None:
     await send_bytes(send, status, orjson.dumps(content))
 
 
-async def send_bytes(send: Send, status: int, body: bytes) -> None:
+async def send_bytes(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
     """A whole JSON response that is already bytes."""
-    await send_start(send, status, b"application/json")
+    length = (b"content-length", str(len(body)).encode())
+    await send_start(send, status, b"application/json", (length, *headers))
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_start(send: Send, status: int, content_type: bytes) -> None:
+async def send_start(send: Send, status: int, content_type: bytes, headers: Iterable[Header] = ()) -> None:
     """The head of a response."""
-    headers = [(b"content-type", content_type), (b"cache-control", b"no-store")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    head = [(b"content-type", content_type), (b"cache-control", b"no-store"), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
 
 
 async def until_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
