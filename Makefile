@@ -6,12 +6,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 # The compiled modules are rebuilt when their sources change.
 INPUTS := pyproject.toml constraints.txt Makefile setup.py $(wildcard src/slipform/text/*.py)
 
-.PHONY: run test lint format bench fuzz docs clean
+# The libraries slipform is tried with and compared with want other versions than it does: they have homes of their own.
+PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet
+NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90 zod@4.6.7
+
+.PHONY: run test lint format bench soak fuzz docs clean
 
 run: $(VENV)/.installed-run
 	$(BIN)/slipform serve
 
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-node
 	$(BIN)/slipform models pull
 	$(BIN)/python -m pytest
 
@@ -25,8 +29,11 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-bench
+bench: $(VENV)/.installed-bench $(VENV)/.installed-peers $(VENV)/.installed-litellm $(VENV)/.installed-portkey
 	$(BIN)/python -m bench
+
+soak: $(VENV)/.installed-dev
+	$(BIN)/python -m bench.soak --minutes 30 --streams 200
 
 fuzz: $(VENV)/.installed-fuzz
 	$(BIN)/python tests/fuzz/fuzz_repair.py -max_total_time=60
@@ -61,4 +68,23 @@ $(VENV)/.installed-docs: $(INPUTS) | $(BIN)/python
 
 $(VENV)/.installed-bench: $(VENV)/.installed-dev
 	$(PIP) --editable '.[dev,bench]'
+	touch $@
+
+$(VENV)/.installed-peers: constraints-peers.txt | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/peers
+	$(PEERS) --constraint constraints-peers.txt instructor langchain-openai 'pydantic-ai-slim[openai]' baml-py json-repair
+	touch $@
+
+$(VENV)/.installed-node: Makefile | $(BIN)/python
+	if command -v npm > /dev/null; then npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/node $(NODE_PEERS); fi
+	touch $@
+
+$(VENV)/.installed-litellm: | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/litellm
+	$(VENV)/litellm/bin/python -m pip --disable-pip-version-check install --quiet 'litellm[proxy]==1.106.2'
+	touch $@
+
+$(VENV)/.installed-portkey: Makefile | $(BIN)/python
+	if command -v npm > /dev/null; then npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/portkey \
+		@portkey-ai/gateway@1.15.2 hono@4.9.7 @hono/node-server@1.13.5; fi
 	touch $@
