@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from slipform.enforce import Budget, Formatter, Plan, Report, Steps, Switches, Wording
 from slipform.enforce.judge import Validator
 from slipform.errors import ConfigError, SlipformError
-from slipform.ir import ModelRequest, Usage
+from slipform.ir import ModelRequest, NamedTool, Usage
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
@@ -65,6 +65,7 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
         wording=wording,
         budget=options.budget,
         tools={tool.name: Schema(tool.name, tool.parameters) for tool in request.tools if options.tools == "enforce"},
+        must_call=_must_call(request) if options.tools == "enforce" else (),
         formatter=_formatter(router, options),
         reask_scope=options.reask_scope,
         switches=options.switches,
@@ -86,6 +87,13 @@ def _schema(request: ModelRequest) -> Schema[Any] | None:
     if request.response_format is not None:
         return Schema.of(request.response_format.json_schema)
     return Schema("object", {"type": "object"}) if request.json_mode else None
+
+
+def _must_call(request: ModelRequest) -> tuple[str, ...]:
+    names = tuple(tool.name for tool in request.tools)
+    if isinstance(request.tool_choice, NamedTool):
+        return tuple(name for name in names if name == request.tool_choice.name)
+    return names if request.tool_choice == "required" else ()
 
 
 def _channel(

@@ -55,7 +55,7 @@ def test_violations_are_all_listed_with_their_paths() -> None:
     [
         (ModelResponse(refusal="I cannot."), RefusalError, True),
         (ModelResponse(text="{", finish="content_filter"), RefusalError, True),
-        (ModelResponse(text='{"name": "A', finish="length"), TruncatedError, True),
+        (ModelResponse(text='{"name": "A', finish="length"), TruncatedError, False),
         (ModelResponse(text=" \n"), EmptyAnswerError, False),
         (ModelResponse(text="I do not know."), JsonEnforcementError, False),
     ],
@@ -64,3 +64,38 @@ def test_what_is_no_answer_has_an_error_of_its_own(response: ModelResponse, kind
     verdict = judge(response, SCHEMA)
     assert type(verdict.error) is kind
     assert verdict.hopeless is final
+
+
+SAVE = Schema[object]("save", PERSON)
+FIND = Schema[object]("find", {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
+
+
+@pytest.mark.parametrize(
+    ("text", "must_call", "called"),
+    [
+        ('Sure: {"name": "Ada", "age": "36"}', ("save",), "save"),
+        ('{"name": "Ada", "age": 36}', ("save", "find"), "save"),
+        ('{"name": "find", "arguments": {"id": 7}}', ("save", "find"), "find"),
+    ],
+)
+@pytest.mark.covers("C29", "C30")
+def test_text_that_is_a_forced_tools_arguments_becomes_the_call(
+    text: str, must_call: tuple[str, ...], called: str
+) -> None:
+    verdict = judge(ModelResponse(text=text), Standard(None, {"save": SAVE, "find": FIND}, must_call=must_call))
+    assert verdict.ok
+    assert verdict.candidate == ""
+    assert [call.name for call in verdict.tool_calls] == [called]
+    assert [warning.code for warning in verdict.warnings] == ["tool_call_from_text"]
+
+
+@pytest.mark.parametrize("text", ["I would rather talk.", '{"name": "Ada", "age": 36, "id": 1}', '{"name": "other"}'])
+def test_a_forced_tool_that_is_not_called_is_an_error_that_can_be_asked_about(text: str) -> None:
+    """Also where the text could be the arguments of either tool: which one was meant cannot be known."""
+    either = Schema[object]("save", {"type": "object", "required": ["name", "age"]})
+    verdict = judge(
+        ModelResponse(text=text), Standard(None, {"save": either, "find": FIND}, must_call=("save", "find"))
+    )
+    assert isinstance(verdict.error, SchemaViolationError)
+    assert not verdict.hopeless
+    assert "save or find" in verdict.error.message

@@ -118,6 +118,7 @@ UNION = {
         },
     ]
 }
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 CAT = {"kind": "cat", "lives": 9}
 
 
@@ -197,6 +198,9 @@ ROWS = [
         GOOD,
         capabilities=TOOL,
     ),
+    good("cut off, then shorter", said(GOOD[:30], finish="length"), GOOD, outcomes=("truncated", "ok")),
+    good("no last bracket, after a blank", '{"n": 36\n', schema=NUMBER, value={"n": 36}, repaired=True),
+    good("no last bracket, after a digit", '{"n": 3', '{"n": 36}', schema=NUMBER, value={"n": 36}),
     good("the caller's own check", but(lines=[{"sku": "x", "qty": 3}]), GOOD, options=one(2, validators=(even,))),
     # failed
     bad("always wrong", SchemaViolationError, *[without("paid")] * 3),
@@ -206,8 +210,9 @@ ROWS = [
     bad("a refusal", RefusalError, said("", refusal="I cannot help with that.")),
     bad("a refusal on the second call", RefusalError, without("paid"), said("", refusal="No.")),
     bad("a safety filter", RefusalError, said('{"id"', finish="content_filter")),
-    bad("cut off by the limit", TruncatedError, said(GOOD[:30], finish="length")),
-    bad("cut off before anything", TruncatedError, said("", finish="length")),
+    bad("cut off by the limit, twice", TruncatedError, *[said(GOOD[:30], finish="length")] * 2),
+    bad("cut off before anything, twice", TruncatedError, *[said("", finish="length")] * 2),
+    bad("cut off by the limit, one attempt", TruncatedError, said(GOOD[:30], finish="length"), options=one()),
     bad("a timeout", UpstreamTimeout, UpstreamTimeout("Too slow")),
     bad("a timeout on the second call", UpstreamTimeout, without("paid"), UpstreamTimeout("Too slow")),
     bad("a rate limit", RateLimitError, RateLimitError("Slow down", retry_after=1)),

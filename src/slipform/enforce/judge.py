@@ -39,6 +39,8 @@ class Standard:
     switches: Switches = field(default_factory=Switches)
     repair: bool = True
     validators: tuple[Validator, ...] = ()
+    must_call: tuple[str, ...] = ()
+    """One of these tools has to be called; none has to when empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Verdict:
     warnings: tuple[ModelWarning, ...] = ()
     error: EnforcementError | None = None
     hopeless: bool = False
-    """Whether asking again is pointless: it was refused, or does not fit the token limit."""
+    """Whether asking again is pointless: it was refused."""
     tool_calls: tuple[ToolCall, ...] = ()
     """The model's calls of the caller's tools, with their arguments mended."""
     wrong_calls: Mapping[str, tuple[Violation, ...]] = field(default_factory=dict)
@@ -76,9 +78,11 @@ def judge(response: ModelResponse, standard: Standard) -> Verdict:
     text = spoken(response)
     failed = _declined(response, text)
     if failed is not None and not (own_calls and isinstance(failed, EmptyAnswerError)):
-        return Verdict(candidate=text, error=failed, hopeless=not isinstance(failed, EmptyAnswerError))
+        return Verdict(candidate=text, error=failed, hopeless=isinstance(failed, RefusalError))
     if own_calls:
         return _judge_calls(response, own_calls, standard)
+    if standard.must_call:
+        return _judge_missing_call(text, response, standard)
     if standard.schema is None:
         return Verdict(value=text, candidate=text)
     return _judge_text(text, response, standard, standard.schema)
@@ -97,10 +101,10 @@ def _judge_text(text: str, response: ModelResponse, standard: Standard, schema: 
         loaded = load(text, hint, strict=not standard.repair)
     except JsonEnforcementError as error:
         if response.finish == "length":
-            return Verdict(candidate=text, error=_cut_off(), hopeless=True)
+            return Verdict(candidate=text, error=cut_off())
         return Verdict(candidate=text, error=error)
     if response.finish == "length" and loaded.edits:
-        return Verdict(candidate=text, repairs=loaded.edits, error=_cut_off(), hopeless=True)
+        return Verdict(candidate=text, repairs=loaded.edits, error=cut_off())
     if _is_cut(text, loaded):
         return Verdict(candidate=text, repairs=loaded.edits, error=_cut_short())
     return _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
@@ -109,10 +113,10 @@ def _judge_text(text: str, response: ModelResponse, standard: Standard, schema: 
 def _is_cut(text: str, loaded: Loaded) -> bool:
     """Whether a value was cut in the middle. Closing what is open is safe; half a value is not the one that was meant.
 
-    A number that the text ends with may have had more digits to come.
+    A number that the text ends with may have had more digits to come; one with a blank after it is whole.
     """
     kinds = {edit.kind for edit in loaded.edits}
-    return "truncated" in kinds or ("missing_bracket" in kinds and text.rstrip()[-1:].isdigit())
+    return "truncated" in kinds or ("missing_bracket" in kinds and text[-1:].isdigit())
 
 
 def _held_to(value: Any, loaded: Loaded, standard: Standard, schema: Schema[Any]) -> Verdict:
@@ -167,11 +171,44 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: S
         candidate=response.text,
         repairs=repairs,
         violations=found,
-        error=_cut_off() if cut else error,
-        hopeless=cut,
+        error=cut_off() if cut else error,
         tool_calls=tuple(mended),
         wrong_calls=wrong,
     )
+
+
+def _judge_missing_call(text: str, response: ModelResponse, standard: Standard) -> Verdict:
+    """A tool had to be called and the model wrote text: text that is one tool's arguments is that call."""
+    plain = dataclasses.replace(standard, validators=())
+    said = dataclasses.replace(response, lift=None)
+    held = {name: _judge_text(text, said, plain, standard.tools[name]) for name in standard.must_call}
+    fitting = {name: verdict for name, verdict in held.items() if verdict.ok} or _spelt_out(text, plain)
+    if len(fitting) == 1:
+        name, verdict = next(iter(fitting.items()))
+        call = ToolCall("call_1", name, verdict.candidate, arguments_resolved=verdict.value)
+        told = ModelWarning("tool_call_from_text", f"The model wrote the arguments of {name!r} instead of calling it.")
+        warnings = (*verdict.warnings, told)
+        return dataclasses.replace(verdict, value=None, candidate="", warnings=warnings, tool_calls=(call,))
+    first = next(iter(held.values()))
+    if response.finish == "length" or len(held) == 1:
+        return first
+    names = " or ".join(standard.must_call)
+    found = (Violation("", "", "tool", f"no tool was called; {names} has to be", steps=()),)
+    return Verdict(candidate=text, violations=found, error=violation_error(found, what="The answer is"))
+
+
+def _spelt_out(text: str, standard: Standard) -> dict[str, Verdict]:
+    """A call written as `{"name": …, "arguments": {…}}`."""
+    try:
+        written = load(text).value
+    except JsonEnforcementError:
+        return {}
+    name = written.get("name") if isinstance(written, dict) else None
+    if name not in standard.must_call:
+        return {}
+    arguments = next((written[key] for key in ("arguments", "parameters", "input") if key in written), None)
+    verdict = _held_to(arguments, Loaded(arguments, 0, 0), standard, standard.tools[name])
+    return {name: verdict} if verdict.ok else {}
 
 
 def violation_error(found: Sequence[Violation], what: str = "The answer is JSON but") -> SchemaViolationError:
@@ -207,12 +244,13 @@ def _declined(response: ModelResponse, text: str) -> EnforcementError | None:
         return RefusalError("A safety filter stopped the answer", hint="Change the request.")
     if not text.strip():
         if response.finish == "length":
-            return _cut_off()
+            return cut_off()
         return EmptyAnswerError("The model gave back nothing", hint="Ask again, or ask another model.")
     return None
 
 
-def _cut_off() -> TruncatedError:
+def cut_off() -> TruncatedError:
+    """The error for an answer that met its token limit."""
     return TruncatedError(
         "The answer was cut off by the token limit before its JSON closed", hint="Raise `max_tokens`."
     )

@@ -11,7 +11,14 @@ from typing import Any, Literal, TypeAlias
 from slipform.enforce.fixes import Switches
 from slipform.enforce.judge import Standard, Validator, Verdict, judge, judge_value, spoken
 from slipform.enforce.parts import SMALL, Parts, parts_of, parts_request
-from slipform.enforce.prompts import Wording, call_again_request, first_request, formatter_request, reask_request
+from slipform.enforce.prompts import (
+    Wording,
+    call_again_request,
+    first_request,
+    formatter_request,
+    reask_request,
+    shorter_request,
+)
 from slipform.enforce.report import Attempt, Report
 from slipform.errors import EnforcementError, RefusalError, UpstreamError
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
@@ -57,6 +64,8 @@ class Plan:
     budget: Budget = field(default_factory=Budget)
     wording: Wording = field(default_factory=Wording)
     tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
+    must_call: tuple[str, ...] = ()
+    """One of these tools has to be called; none has to when empty."""
     stronger: tuple[OutputStrategy, ...] = ()
     """Strategies to go on with when the first has failed twice."""
     formatter: Formatter | None = None
@@ -79,7 +88,7 @@ class Plan:
     @property
     def standard(self) -> Standard:
         """What answers are held to."""
-        return Standard(self.schema, self.tools, self.switches, self.repair, self.validators)
+        return Standard(self.schema, self.tools, self.switches, self.repair, self.validators, self.must_call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +143,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     first = first_request(request, plan.strategy, plan.wording)
     turn = _Turn(first.request, plan.strategy)
     report = Report(warnings=first.warnings)
+    cut = 0  # answers in a row that met the token limit: a third one would too
     while True:
         sent = plan.clock()
         try:
@@ -146,8 +156,9 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         if verdict.ok:
             mended = dataclasses.replace(response, tool_calls=verdict.tool_calls) if verdict.tool_calls else response
             return Outcome(verdict.value, verdict.candidate, mended, report)
+        cut = cut + 1 if response.finish == "length" else 0
         ended = plan.budget.spent_by(report, plan.clock() - started)
-        if verdict.hopeless or ended or not plan.may_reask():
+        if verdict.hopeless or ended or cut > 1 or not plan.may_reask():
             failure = _failure(verdict, report, ended)
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError):
                 return _as_it_is(response, failure, report)
@@ -182,6 +193,8 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
     if strategy is not plan.strategy and request.response_format is not None:
         request = request.replace(response_format=request.response_format.with_strategy(strategy))
     base = first_request(request, strategy, plan.wording).request
+    if response.finish == "length":
+        return _Turn(shorter_request(base), strategy)
     if verdict.wrong_calls:
         return _Turn(call_again_request(base, response, verdict.wrong_calls), strategy)
     if parts := _parts(verdict, plan):

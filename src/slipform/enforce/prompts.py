@@ -17,6 +17,7 @@ REPAIR = "Return ONLY valid compact JSON. No markdown, no prose."
 REASK = "Return corrected JSON only. No prose. No code fences."
 KEYS = "Reply in JSON with the keys: {keys}."
 FORMAT = "Re-shape the text into JSON. Use only what the text says; leave out what it does not say."
+SHORTER = "Your answer was cut off by the token limit. Answer again, as short as you can: compact JSON only, no prose."
 CALL_AGAIN = "The arguments are not valid:\n{faults}\nCall the tool again with corrected arguments."
 
 
@@ -54,6 +55,11 @@ def reask_request(base: ModelRequest, answer: str, violations: Sequence[Violatio
     said = f"That JSON is not valid:\n{faults(violations)}\n{REASK}" if violations else REPAIR
     previous = (Message.assistant(answer),) if answer.strip() else ()
     return base.replace(messages=(*base.messages, *previous, Message.user(said)))
+
+
+def shorter_request(base: ModelRequest) -> ModelRequest:
+    """The request again after an answer that met its token limit; half an answer would only use up more tokens."""
+    return base.replace(messages=(*base.messages, Message.user(SHORTER)))
 
 
 def call_again_request(
