@@ -12,9 +12,13 @@ def serve(
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="The port to listen on.")] = None,
     config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Print the settings in force, without secrets, and stop.")
+    ] = False,
 ) -> None:
     """Serve the OpenAI, Anthropic and Gemini APIs on this machine; the embedded model answers by default."""
     from slipform import __version__
+    from slipform.cli.effective import checked
     from slipform.client import AsyncClient
     from slipform.config import load_settings
     from slipform.engine import options_of, router_of
@@ -29,6 +33,9 @@ def serve(
     from slipform.server import App
 
     settings = load_settings(config)
+    if check:
+        checked(settings, host, port)
+        return
     client = AsyncClient(options=options_of(settings), router=router_of(settings))
     if settings.default_model.partition("/")[0] == "local":
         pull_shown(known(DEFAULT))
