@@ -56,7 +56,8 @@ def show(
     write(short.text if summary else json_text(shape.document, indent))
     size = len(json_text(shape.document, 0))
     breaches = len(strict_findings(shape.document))
-    strict = f"{breaches} breaches of the strict rules" if breaches else "meets the strict rules"
+    plural = "breach" if breaches == 1 else "breaches"
+    strict = f"{breaches} {plural} of the strict rules" if breaches else "meets the strict rules"
     say(f"{shape.name}: {size:,} characters, {len(short.text):,} in prompts; {strict}", dim=True)
     if short.note:
         say(short.note)
