@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from slipform.cli.exits import Exit
-from slipform.cli.output import paint, write
+from slipform.cli.output import coloured, paint, write
 
 if TYPE_CHECKING:
     from slipform.cli.doctor_checks import Finding
@@ -30,11 +29,11 @@ def doctor(
     """Check the config, the keys (never shown), the providers, the embedded model; exit code 1 if one is amiss."""
     faults = 0
     for title, findings in _sections(offline, model or [], config):
-        write(paint(title, bold=True) if sys.stdout.isatty() else title)
+        write(paint(title, bold=True) if coloured() else title)
         for finding in findings:
             faults += finding.mark == "fault"
             mark, colour = _MARKS[finding.mark]
-            write(f"  {paint(mark, fg=colour) if sys.stdout.isatty() else mark} {finding.text}")
+            write(f"  {paint(mark, fg=colour) if coloured() else mark} {finding.text}")
     if faults:
         write(f"{faults} thing{'' if faults == 1 else 's'} to mend.")
         raise typer.Exit(Exit.OTHER)

@@ -9,13 +9,14 @@ from slipform.cli.output import coloured, paint
 
 if TYPE_CHECKING:
     from slipform.enforce.loads import Report
+    from slipform.text.loads import Loaded
     from slipform.text.repair_edits import Edit
 
 _CONTEXT: Final = 24
 """How many characters of the text are shown on each side of an edit."""
 
 
-def explained(text: str, report: Report) -> Iterator[str]:
+def explained(text: str, report: Loaded | Report) -> Iterator[str]:
     """The lines of the explanation: where the JSON stood, each edit in its place, patches, warnings."""
     from slipform.cli.reports import counted, patch_line
 
@@ -26,11 +27,12 @@ def explained(text: str, report: Report) -> Iterator[str]:
     for group in _groups(report.edits):
         yield f"{_place(text, group[0].position)}: {counted(_name(edit) for edit in group)}"
         yield from (f"    {line}" for line in _diff(text, group).split("\n"))
-    for edit in report.patched.edits if report.patched else ():
+    patched = getattr(report, "patched", None)
+    for edit in patched.edits if patched else ():
         yield f"patched: {patch_line(edit)}"
     for warning in report.warnings:
         yield f"Note, at {_place(text, warning.position)}: {warning.message}"
-    if not (report.edits or report.patched or report.warnings):
+    if not (report.edits or patched or report.warnings):
         yield "Nothing had to be changed."
 
 

@@ -14,8 +14,10 @@ from slipform.cli.output import json_text, say, write
 from slipform.cli.shapes import HELP, schema_of
 
 if TYPE_CHECKING:
+    from slipform.enforce.loads import Report
     from slipform.errors import EnforcementError
     from slipform.schema import Schema
+    from slipform.text.loads import Loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,7 @@ def fix(
     config: Annotated[Path | None, typer.Option(help="The settings, for registered schemas.")] = None,
 ) -> None:
     """Find the JSON in a text, repair it, and print it; with a schema also make it fit, or say why it does not."""
-    from slipform.config import load_settings
-
-    shape = schema_of(schema, load_settings(config)) if schema is not None else None
+    shape = None if schema is None else _schema(schema, config)
     how = _How(shape, explain, 0 if jsonl else indent, "null" if nan_null else "refuse")
     if jsonl:
         _fix_lines(file, how)
@@ -48,20 +48,36 @@ def fix(
         write(_fixed(read_text(file), how))
 
 
+def _schema(given: str, config: Path | None) -> Schema[Any]:
+    from slipform.config import load_settings
+
+    return schema_of(given, load_settings(config))
+
+
 def _fixed(text: str, how: _How) -> str:
-    from slipform.enforce import loads_report
     from slipform.errors import EnforcementError
 
     try:
-        report = loads_report(text, how.schema, nan=how.nan)
+        found = _found(text, how)
     except EnforcementError as error:
         raise _reworded(error) from None
     if how.explain:
         from slipform.cli.explain import explained
 
-        for line in explained(text, report):
+        for line in explained(text, found):
             say(line)
-    return json_text(report.value, how.indent)
+    return json_text(found.value, how.indent)
+
+
+def _found(text: str, how: _How) -> Loaded | Report:
+    """The same verdict either way; the enforcement's imports are for those who give a schema."""
+    if how.schema is None:
+        from slipform.text.loads import load
+
+        return load(text, nan=how.nan)
+    from slipform.enforce import loads_report
+
+    return loads_report(text, how.schema, nan=how.nan)
 
 
 def _reworded(error: EnforcementError) -> EnforcementError:
