@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slipform.testing import FakeVendor, rate_limited, refusal, rejected, truncated
+from slipform.ir import RESERVED_TOOL, ModelResponse, ToolCall
+from slipform.testing import Api, FakeVendor, Received, Step, hang, rate_limited, refusal, rejected, truncated
 from tests.cli.conftest import Cli, run_program
 
 Fake = Callable[..., FakeVendor]
@@ -58,7 +59,9 @@ def test_without_a_schema_the_answer_is_the_text_as_the_model_gave_it(cli: Cli, 
 def test_one_switch_of_the_config_makes_the_answer_json(cli: Cli, fake: Fake) -> None:
     vendor = fake(["Sure! {'a': 1,}"], "output: {require_json: true}\n")
     assert cli("ask", "Hi").out == '{"a":1}\n'
-    assert vendor.requests[0].json()["response_format"] == {"type": "json_object"}
+    asked = vendor.requests[0].json()
+    assert asked["response_format"] == {"type": "json_object"}
+    assert "JSON" in str(asked["messages"])  # or the vendor refuses its JSON mode
 
 
 @pytest.mark.covers("S1-14", "S1-15", "S1-56")
@@ -158,10 +161,29 @@ def test_each_way_to_fail_has_its_exit_code(
 
 @pytest.mark.covers("S1-10", "S1-55")
 def test_a_time_limit_ends_the_wait_and_says_what_to_do(cli: Cli, fake: Fake) -> None:
-    from slipform.testing import hang
-
     fake([hang()])
     done = cli("ask", "Ada is 36", "-s", "person.json", "--timeout", "0.3")
     assert (done.code, done.out) == (4, "")
     assert "within 0.3 seconds" in done.err
     assert "--timeout" in done.err
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic", "gemini"])
+@pytest.mark.parametrize("schema", [[], ["--schema", "person.json"]])
+@pytest.mark.covers("S1-02", "S1-61")
+def test_json_is_required_alike_of_several_vendors(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch, api: Api, schema: list[str]
+) -> None:
+    def answer(asked: Received) -> Step:
+        forced = "tool_choice" in asked.json()
+        call = ToolCall("call_1", RESERVED_TOOL, ADA)
+        return ModelResponse(tool_calls=(call,), finish="tool_calls") if forced else f"Here you are: {ADA}"
+
+    monkeypatch.setenv("FAKE_KEY", "k")
+    with FakeVendor(answer, api=api) as vendor:
+        (folder / "slipform.yaml").write_text(
+            "output: {require_json: true}\ndefault_model: fake/model\n"
+            f"providers: {{fake: {{kind: {api}, base_url: '{vendor.base_url}', api_key_env: FAKE_KEY}}}}\n"
+        )
+        done = cli("ask", "Ada is 36", *schema)
+    assert (done.code, done.out) == (0, ADA + "\n")

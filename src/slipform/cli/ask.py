@@ -151,11 +151,15 @@ async def _shaped(client: AsyncClient, question: _Question, schema: Any) -> tupl
 
 async def _worded(client: AsyncClient, question: _Question) -> tuple[str, Report | None]:
     """Plain text as the model gave it, or JSON of any kind where that is required."""
+    from slipform.enforce.prompts import Wording, first_request
     from slipform.ir import ModelRequest
+    from slipform.schema import OutputStrategy
 
     request = ModelRequest(client.model or "", tuple(question.messages), max_tokens=question.max_tokens)
     if question.require_json:
-        outcome = await client.respond(request.replace(json_mode=True))
+        # Vendors refuse their JSON mode unless the prompt says "JSON".
+        worded = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
+        outcome = await client.respond(worded)
         return outcome.text, outcome.report
     if not question.stream:
         return (await client.complete(request)).text, None
