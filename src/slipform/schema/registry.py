@@ -47,7 +47,7 @@ class Registry:
         sources = dict.fromkeys(schemas, "built in")
         for path in _files(folder):
             _claim(path.stem, str(path), sources)
-            schemas[path.stem] = _from_file(path)
+            schemas[path.stem] = read_file(path)
         for name, reference in (references or {}).items():
             _claim(name, reference, sources)
             schemas[name] = _from_reference(reference)
@@ -90,7 +90,8 @@ def _files(folder: str | Path | None) -> list[Path]:
     return sorted(path for path in found if path.is_file())
 
 
-def _from_file(path: Path) -> Schema[Any]:
+def read_file(path: Path) -> Schema[Any]:
+    """The schema in a `.json` or `.yaml` file, named after it."""
     try:
         if path.stat().st_size > 2 * MAX_SCHEMA_BYTES:
             raise ConfigError(f"This schema's file is over {2 * MAX_SCHEMA_BYTES:,} bytes long", where=str(path))

