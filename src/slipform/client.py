@@ -18,7 +18,7 @@ from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.router import Router
 from slipform.schema import Schema
 from slipform.streaming import Result, Stream
-from slipform.streaming_session import Session
+from slipform.streaming_session import Session, result_of
 
 if TYPE_CHECKING:
     from slipform.config import Settings
@@ -133,7 +133,7 @@ class Client:
         schema: Schema[Any] = Schema.of(shape)
         request = request_for(schema, prompt, model or self.model, max_tokens)
         outcome = self._enforced(request, plan_for(self.router, request, options or self.options, schema))
-        return Result(schema.to_python(outcome.value), outcome.text, outcome.report)
+        return result_of(schema, outcome)
 
     @overload
     def stream(

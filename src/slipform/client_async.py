@@ -20,7 +20,7 @@ from slipform.ir.reducer import Reducer, Snapshot
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, Schema, is_large
 from slipform.streaming import AsyncStream, Result
-from slipform.streaming_session import Session
+from slipform.streaming_session import Session, result_of
 
 if TYPE_CHECKING:
     from slipform.config import Settings
@@ -128,7 +128,7 @@ class AsyncClient:
         schema: Schema[Any] = Schema.of(shape)
         request = request_for(schema, prompt, model or self.model, max_tokens)
         outcome = await self._enforced(request, plan_for(self.router, request, options or self.options, schema))
-        return Result(schema.to_python(outcome.value), outcome.text, outcome.report)
+        return result_of(schema, outcome)
 
     @overload
     def stream(

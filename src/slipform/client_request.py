@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from slipform.ir import Message, ModelRequest
@@ -15,9 +16,12 @@ RawSchema: TypeAlias = Mapping[str, Any] | JsonSchemaSpec | str
 
 def request_for(schema: Schema[Any], prompt: Prompt, model: str | None, max_tokens: int | None) -> ModelRequest:
     """A request for an answer of this shape."""
-    return ModelRequest(
-        model or "", messages_of(prompt), response_format=ResponseFormat.strict(schema.spec), max_tokens=max_tokens
-    )
+    return ModelRequest(model or "", messages_of(prompt), _format(schema), max_tokens=max_tokens)
+
+
+@lru_cache(maxsize=512)
+def _format(schema: Schema[Any]) -> ResponseFormat:
+    return ResponseFormat.strict(schema.spec)
 
 
 def messages_of(prompt: Prompt) -> tuple[Message, ...]:

@@ -162,6 +162,12 @@ def _row(given: ProviderSettings) -> dict[str, Any]:
 def logged(steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool = False) -> Steps:
     """The same steps, with one log line and one span: what was called and how it went, no prompt and no secret."""
     span = start_span(request)
+    if span is None and not _log.isEnabledFor(logging.INFO):
+        return steps
+    return _watched(steps, span, request, plan, streaming)
+
+
+def _watched(steps: Steps, span: Any, request: ModelRequest, plan: Plan, streaming: bool) -> Steps:
     try:
         outcome = yield from steps
     except SlipformError as error:
@@ -175,8 +181,6 @@ def logged(steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool =
 
 
 def _record_call(span: Any, request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str) -> None:
-    if span is None and not _log.isEnabledFor(logging.INFO):
-        return
     attempts = report.attempts if isinstance(report, Report) else ()
     usage = report.usage if isinstance(report, Report) else Usage()
     provider, _, model = request.model.partition("/")

@@ -70,8 +70,9 @@ def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
     except SlipformError as error:
         prepared.annotate(error, head.headers)
         raise
-    if prepared.warnings:
-        response = dataclasses.replace(response, warnings=_merge(prepared.warnings, response.warnings))
+    known = prepared.warnings
+    if known and response.warnings[: len(known)] != known:  # codecs repeat their own
+        response = dataclasses.replace(response, warnings=_merge(known, response.warnings))
     yield Finish(response)
 
 
@@ -138,7 +139,7 @@ def _exchange(
         prepared = endpoint.prepare(request, streamed=streamed)
         asked = None
         try:
-            head: ByteStream = yield Open(prepared.http(_left(endpoint, deadline)))
+            head: ByteStream = yield Open(prepared.http(_left(endpoint, deadline) if attempt else endpoint.timeouts))
         except TransportFault as fault:
             error = _broken(endpoint, prepared, fault)
             if not retry.after_fault(fault):
@@ -242,7 +243,7 @@ def _merge(ours: Sequence[ModelWarning], theirs: Sequence[ModelWarning]) -> tupl
 
 def _warned(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning]) -> Sequence[CompletionChunk]:
     """The chunks, with the call's warnings on the first of them."""
-    if not warnings or not chunks:
+    if not warnings or not chunks or chunks[0].warnings[: len(warnings)] == warnings:
         return chunks
     first, *rest = chunks
     return [dataclasses.replace(first, warnings=_merge(warnings, first.warnings)), *rest]
