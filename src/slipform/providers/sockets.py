@@ -18,7 +18,7 @@ from typing import TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 from slipform.providers.http1 import ProtocolError
-from slipform.providers.limits import Guard, Limits
+from slipform.providers.limits import Limits
 from slipform.providers.link import Link, Place, Talk, find_place
 from slipform.providers.pool import Connection, Pool
 from slipform.providers.transport import HttpRequest, Limit, TransportFault
@@ -27,6 +27,7 @@ Result = TypeVar("Result")
 
 _RECEIVE = 1 << 16
 _MOST_ADDRESSES = 256
+_HAS_POLL = hasattr(select, "poll")
 
 
 class SocketTransport:
@@ -55,14 +56,13 @@ class SocketTransport:
         limits = Limits(request.timeouts)
         place, target = self._find(request)
         connection = self._pool.take(place) or self._dial(place, limits)
+        link = connection.link
+        limits.sending()
         try:
-            limits.sending()
-            with Guard(limits, "send", "first_byte"):
-                _talk(connection.socket, connection.link.ask(request, target), limits.left("first_byte"))
-            with Guard(limits, "head", "first_byte"):
-                _talk(connection.socket, connection.link.head(), limits.left("first_byte"))
-        except BaseException:
+            _talk(connection.socket, link.exchange(request, target), limits.left("first_byte"))
+        except BaseException as error:
             connection.close()
+            limits.translate(error, "head" if link.asked else "send", "first_byte")
             raise
         return SocketStream(connection, self._pool, limits)
 
@@ -71,14 +71,13 @@ class SocketTransport:
         limits = Limits(request.timeouts)
         place, target = self._find(request)
         connection = self._pool.take(place) or await self._dial_async(place, limits)
+        link = connection.link
+        limits.sending()
         try:
-            limits.sending()
-            with Guard(limits, "send", "first_byte"):
-                await _talk_async(connection.socket, connection.link.ask(request, target), limits.left("first_byte"))
-            with Guard(limits, "head", "first_byte"):
-                await _talk_async(connection.socket, connection.link.head(), limits.left("first_byte"))
-        except BaseException:
+            await _talk_async(connection.socket, link.exchange(request, target), limits.left("first_byte"))
+        except BaseException as error:
             connection.close()
+            limits.translate(error, "head" if link.asked else "send", "first_byte")
             raise
         return AsyncSocketStream(connection, self._pool, limits)
 
@@ -114,7 +113,7 @@ class SocketTransport:
         return Link(place, (self._given_tls or _default_tls()) if place.secure else None)
 
     def _dial(self, place: Place, limits: Limits) -> Connection:
-        with Guard(limits, "connect", "connect"):
+        try:
             sock = socket.create_connection(place.dialled, timeout=limits.left("connect"))
             try:
                 _tune(sock)
@@ -123,10 +122,13 @@ class SocketTransport:
             except BaseException:
                 sock.close()
                 raise
+        except (OSError, ProtocolError) as error:
+            limits.translate(error, "connect", "connect")
+            raise
         return Connection(sock, link)
 
     async def _dial_async(self, place: Place, limits: Limits) -> Connection:
-        with Guard(limits, "connect", "connect"):
+        try:
             async with asyncio.timeout(limits.left("connect")):
                 sock = await _connect(place.dialled)
             try:
@@ -135,6 +137,9 @@ class SocketTransport:
             except BaseException:
                 sock.close()
                 raise
+        except (OSError, ProtocolError) as error:
+            limits.translate(error, "connect", "connect")
+            raise
         return Connection(sock, link)
 
 
@@ -162,11 +167,15 @@ class SocketStream:
         """The next bytes of the body; empty at its end."""
         if not self._open:
             return b""
-        with Guard(self._limits, "body", self._limit, self.close):
-            link = self._connection.link
+        link = self._connection.link
+        try:
             data = link.reader.take()
             if data is None:
                 data = _talk(self._connection.socket, link.more(), self._limits.left(self._limit))
+        except BaseException as error:
+            self.close()
+            self._limits.translate(error, "body", self._limit)
+            raise
         if data:
             self._limit = "between_chunks"
         else:
@@ -205,11 +214,15 @@ class AsyncSocketStream:
         """The next bytes of the body; empty at its end."""
         if not self._open:
             return b""
-        with Guard(self._limits, "body", self._limit, self._stop):
-            link = self._connection.link
+        link = self._connection.link
+        try:
             data = link.reader.take()
             if data is None:
                 data = await _talk_async(self._connection.socket, link.more(), self._limits.left(self._limit))
+        except BaseException as error:
+            self._stop()
+            self._limits.translate(error, "body", self._limit)
+            raise
         if data:
             self._limit = "between_chunks"
         else:
@@ -264,10 +277,9 @@ def _received(sock: socket.socket, end: float | None) -> bytes:
 
 
 def _send(sock: socket.socket, data: bytes, end: float | None) -> None:
-    left = memoryview(data)
-    while left:
+    while data:
         try:
-            left = left[sock.send(left) :]
+            data = data[sock.send(data) :]
         except BlockingIOError:
             _wait(sock, end, writing=True)
 
@@ -277,7 +289,7 @@ def _wait(sock: socket.socket, end: float | None, *, writing: bool = False) -> N
     left = None if end is None else end - time.monotonic()
     if left is not None and left <= 0:
         raise TimeoutError
-    if hasattr(select, "poll"):
+    if _HAS_POLL:
         poller = select.poll()
         poller.register(sock, select.POLLOUT if writing else select.POLLIN)
         ready = bool(poller.poll(None if left is None else left * 1000))
