@@ -60,7 +60,8 @@ class ModelRequest:
     `response_format` asks for JSON of a schema, `json_mode` for any JSON object, neither for text. `extra` holds
     vendor fields that are passed through untouched; `extra_for` names the codec they were written for (None: whichever
     is called), and every other codec leaves them out with a `LossyEncode`. `reasoning` uses the keys `effort` (a word),
-    `budget` (tokens), `summary` (a word or a flag) and `enabled`.
+    `budget` (tokens), `summary` (a word or a flag) and `enabled`. `timeout` is in seconds, for this call with its
+    transport retries; the provider's own limits hold besides. It is no part of what is sent.
     """
 
     model: str
@@ -76,6 +77,7 @@ class ModelRequest:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     extra_for: str | None = None
+    timeout: float | None = None
 
     def replace(self, **changes: Any) -> ModelRequest:
         """A copy with these fields changed.

@@ -43,6 +43,7 @@ class Prepared:
     authorised: Authorised
     streamed: bool
     warnings: tuple[ModelWarning, ...] = ()
+    timeouts: Timeouts = field(default_factory=Timeouts)
 
     def http(self, timeouts: Timeouts) -> HttpRequest:
         """The request for the transport."""
@@ -137,7 +138,15 @@ class Endpoint:
             authorised=authorised,
             streamed=streamed,
             warnings=warnings,
+            timeouts=self.timeouts_for(request),
         )
+
+    def timeouts_for(self, request: ModelRequest) -> Timeouts:
+        """The time limits of this call: the endpoint's, or less when the request has less."""
+        given, total = self.timeouts, request.timeout
+        if total is None or (given.total is not None and given.total <= total):
+            return given
+        return Timeouts(given.connect, given.first_byte, given.between_chunks, total)
 
     def url(self) -> str:
         """The base URL, read anew for each call since parts of it may come from the environment."""
