@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slipform.enforce import loads as loads
     from slipform.enforce import loads_report as loads_report
     from slipform.engine import Options as Options
+    from slipform.engine import Price as Price
     from slipform.errors import ConfigError as ConfigError
     from slipform.errors import EnforcementError as EnforcementError
     from slipform.errors import JsonEnforcementError as JsonEnforcementError
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from slipform.schema import Violation as Violation
     from slipform.shortcuts import ask as ask
     from slipform.shortcuts import ask_async as ask_async
+    from slipform.shortcuts import ask_text as ask_text
+    from slipform.shortcuts import ask_text_async as ask_text_async
     from slipform.shortcuts import stream as stream
     from slipform.shortcuts import stream_async as stream_async
     from slipform.streaming import AsyncStream as AsyncStream
@@ -58,7 +61,7 @@ _HOMES = {
     "client": ("Client",),
     "client_async": ("AsyncClient",),
     "enforce": ("Budget", "Switches", "loads", "loads_report"),
-    "engine": ("Options",),
+    "engine": ("Options", "Price"),
     "errors": (
         "ConfigError",
         "EnforcementError",
@@ -73,7 +76,7 @@ _HOMES = {
     "ir": ("Message", "ModelRequest", "ModelResponse", "Usage"),
     "partial": ("UNSET", "Partial", "so_far", "still_open"),
     "schema": ("JsonSchemaSpec", "OutputStrategy", "ResponseFormat", "Schema", "Violation"),
-    "shortcuts": ("ask", "ask_async", "stream", "stream_async"),
+    "shortcuts": ("ask", "ask_async", "ask_text", "ask_text_async", "stream", "stream_async"),
     "streaming": ("AsyncStream", "Delta", "Result", "Stream"),
     "text.parser": ("Parser",),
     "wrappers": ("wrap",),

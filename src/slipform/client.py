@@ -5,23 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from typing_extensions import TypeForm
 
 from slipform.client_async import AsyncClient
-from slipform.client_request import Prompt, RawSchema, messages_of, request_for, shape_kind
+from slipform.client_request import (
+    Config,
+    Overrides,
+    Prompt,
+    RawSchema,
+    TextOverrides,
+    request_for,
+    set_up,
+    shape_kind,
+    text_request,
+)
 from slipform.enforce import Outcome, Plan, enforce
-from slipform.engine import Options, default_router, logged, plan_for, routed
+from slipform.engine import Options, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.router import Router
 from slipform.schema import Schema
 from slipform.streaming import Result, Stream
-from slipform.streaming_session import Session
-
-if TYPE_CHECKING:
-    from slipform.config import Settings
+from slipform.streaming_session import Session, result_of
 
 T = TypeVar("T")
 
@@ -40,150 +47,55 @@ class Client:
         self,
         model: str | None = None,
         *,
+        config: Config | None = None,
         options: Options | None = None,
-        settings: Settings | None = None,
         router: Router | None = None,
     ) -> None:
+        """`config` is a settings file or `Settings`; without it the one that is found, see `load_settings`."""
         self.model = model
-        self.options = options or Options()
-        self.router = router or default_router(settings)
+        self.router, self.options = set_up(config, options, router)
 
     @overload
-    def ask(
-        self,
-        shape: type[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> T: ...
+    def ask(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
     @overload
-    def ask(
-        self,
-        shape: RawSchema,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Any: ...
+    def ask(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Any: ...
     @overload
-    def ask(
-        self,
-        shape: TypeForm[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> T: ...
-    def ask(
-        self,
-        shape: Any,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Any:
-        """An answer of this shape: a Python type gives an object of that type, a JSON Schema gives plain values."""
-        return (self.ask_full(shape, prompt, model=model, max_tokens=max_tokens, options=options)).value
+    def ask(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
+    def ask(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Any:
+        """An answer of this shape: a Python type gives an object of that type, a JSON Schema gives plain values.
+
+        `Overrides` lists what a call may have of its own.
+        """
+        return (self.ask_full(shape, prompt, **given)).value
 
     @overload
-    def ask_full(
-        self,
-        shape: type[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Result[T]: ...
+    def ask_full(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Result[T]: ...
     @overload
-    def ask_full(
-        self,
-        shape: RawSchema,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Result[Any]: ...
+    def ask_full(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]: ...
     @overload
-    def ask_full(
-        self,
-        shape: TypeForm[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Result[T]: ...
-    def ask_full(
-        self,
-        shape: Any,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Result[Any]:
+    def ask_full(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> Result[T]: ...
+    def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]:
         """`ask`, with the report of how the answer was made to fit."""
         schema: Schema[Any] = Schema.of(shape)
-        request = request_for(schema, prompt, model or self.model, max_tokens)
-        outcome = self._enforced(request, plan_for(self.router, request, options or self.options, schema))
-        return Result(schema.to_python(outcome.value), outcome.text, outcome.report)
+        request, options = request_for(schema, prompt, self.model, self.options, given)
+        return result_of(schema, self._enforced(request, plan_for(self.router, request, options, schema)))
 
     @overload
-    def stream(
-        self,
-        shape: type[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Stream[T]: ...
+    def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
     @overload
-    def stream(
-        self,
-        shape: RawSchema,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Stream[Any]: ...
+    def stream(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Stream[Any]: ...
     @overload
-    def stream(
-        self,
-        shape: TypeForm[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Stream[T]: ...
-    def stream(
-        self,
-        shape: Any,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Stream[Any]:
+    def stream(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
+    def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Stream[Any]:
         """The answer while it is written: partial values first, then the whole; see `Stream`."""
         schema: Schema[Any] = Schema.of(shape)
-        request = request_for(schema, prompt, model or self.model, max_tokens)
-        plan = plan_for(self.router, request, options or self.options, schema)
+        request, options = request_for(schema, prompt, self.model, self.options, given)
+        plan = plan_for(self.router, request, options, schema)
         return Stream(Session(schema, shape_kind(shape), request, plan), self.complete_stream)
 
-    def text(self, prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None) -> str:
+    def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
         """An answer in plain words."""
-        request = ModelRequest(model or self.model or "", messages_of(prompt), max_tokens=max_tokens)
-        return (self.complete(request)).text
+        return (self.complete(text_request(prompt, self.model, given))).text
 
     def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
         """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""

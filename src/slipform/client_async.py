@@ -6,24 +6,31 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from typing_extensions import TypeForm
 
-from slipform.client_request import Prompt, RawSchema, messages_of, request_for, shape_kind
+from slipform.client_request import (
+    Config,
+    Overrides,
+    Prompt,
+    RawSchema,
+    TextOverrides,
+    request_for,
+    set_up,
+    shape_kind,
+    text_request,
+)
 from slipform.enforce import LiveText, Outcome, Plan, Steps, enforce
 from slipform.enforce.stream import closing_chunks
-from slipform.engine import Options, default_router, logged, plan_for, routed
+from slipform.engine import Options, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, Schema, is_large
 from slipform.streaming import AsyncStream, Result
-from slipform.streaming_session import Session
-
-if TYPE_CHECKING:
-    from slipform.config import Settings
+from slipform.streaming_session import Session, result_of
 
 T = TypeVar("T")
 
@@ -35,150 +42,55 @@ class AsyncClient:
         self,
         model: str | None = None,
         *,
+        config: Config | None = None,
         options: Options | None = None,
-        settings: Settings | None = None,
         router: Router | None = None,
     ) -> None:
+        """`config` is a settings file or `Settings`; without it the one that is found, see `load_settings`."""
         self.model = model
-        self.options = options or Options()
-        self.router = router or default_router(settings)
+        self.router, self.options = set_up(config, options, router)
 
     @overload
-    async def ask(
-        self,
-        shape: type[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> T: ...
+    async def ask(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
     @overload
-    async def ask(
-        self,
-        shape: RawSchema,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Any: ...
+    async def ask(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Any: ...
     @overload
-    async def ask(
-        self,
-        shape: TypeForm[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> T: ...
-    async def ask(
-        self,
-        shape: Any,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Any:
-        """An answer of this shape: a Python type gives an object of that type, a JSON Schema gives plain values."""
-        return (await self.ask_full(shape, prompt, model=model, max_tokens=max_tokens, options=options)).value
+    async def ask(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
+    async def ask(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Any:
+        """An answer of this shape: a Python type gives an object of that type, a JSON Schema gives plain values.
+
+        `Overrides` lists what a call may have of its own.
+        """
+        return (await self.ask_full(shape, prompt, **given)).value
 
     @overload
-    async def ask_full(
-        self,
-        shape: type[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Result[T]: ...
+    async def ask_full(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Result[T]: ...
     @overload
-    async def ask_full(
-        self,
-        shape: RawSchema,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Result[Any]: ...
+    async def ask_full(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]: ...
     @overload
-    async def ask_full(
-        self,
-        shape: TypeForm[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Result[T]: ...
-    async def ask_full(
-        self,
-        shape: Any,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> Result[Any]:
+    async def ask_full(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> Result[T]: ...
+    async def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]:
         """`ask`, with the report of how the answer was made to fit."""
         schema: Schema[Any] = Schema.of(shape)
-        request = request_for(schema, prompt, model or self.model, max_tokens)
-        outcome = await self._enforced(request, plan_for(self.router, request, options or self.options, schema))
-        return Result(schema.to_python(outcome.value), outcome.text, outcome.report)
+        request, options = request_for(schema, prompt, self.model, self.options, given)
+        return result_of(schema, await self._enforced(request, plan_for(self.router, request, options, schema)))
 
     @overload
-    def stream(
-        self,
-        shape: type[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> AsyncStream[T]: ...
+    def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[T]: ...
     @overload
-    def stream(
-        self,
-        shape: RawSchema,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> AsyncStream[Any]: ...
+    def stream(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[Any]: ...
     @overload
-    def stream(
-        self,
-        shape: TypeForm[T],
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> AsyncStream[T]: ...
-    def stream(
-        self,
-        shape: Any,
-        prompt: Prompt,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        options: Options | None = None,
-    ) -> AsyncStream[Any]:
+    def stream(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[T]: ...
+    def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[Any]:
         """The answer while it is written: partial values first, then the whole; see `AsyncStream`."""
         schema: Schema[Any] = Schema.of(shape)
-        request = request_for(schema, prompt, model or self.model, max_tokens)
-        plan = plan_for(self.router, request, options or self.options, schema)
+        request, options = request_for(schema, prompt, self.model, self.options, given)
+        plan = plan_for(self.router, request, options, schema)
         return AsyncStream(Session(schema, shape_kind(shape), request, plan), self.complete_stream)
 
-    async def text(self, prompt: Prompt, *, model: str | None = None, max_tokens: int | None = None) -> str:
+    async def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
         """An answer in plain words."""
-        request = ModelRequest(model or self.model or "", messages_of(prompt), max_tokens=max_tokens)
-        return (await self.complete(request)).text
+        return (await self.complete(text_request(prompt, self.model, given))).text
 
     async def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
         """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""

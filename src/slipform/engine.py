@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
-from slipform.enforce import Budget, Formatter, Plan, Report, Steps, Switches, Wording
+from slipform.enforce import Budget, Formatter, Outcome, Plan, Report, Steps, Switches, Wording
 from slipform.enforce.judge import Validator
 from slipform.errors import ConfigError, SlipformError
 from slipform.ir import ModelRequest, NamedTool, Usage
@@ -30,6 +32,14 @@ _STRENGTH = (OutputStrategy.PROMPTED, OutputStrategy.TOOL, OutputStrategy.NATIVE
 
 
 @dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs for a million tokens, in the currency you think in."""
+
+    input: float
+    output: float
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """How answers are enforced; a client has some, and a call may have others."""
 
@@ -47,6 +57,8 @@ class Options:
     backoff_seconds: float = 0
     """The pause before an answer is asked for again; streams do not pause."""
     keep_text: bool = False
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """What models cost, by `provider/model`, in which `*` stands for any run of characters; the first that fits."""
 
 
 def plan_for(router: Router, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
@@ -74,7 +86,22 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
         on_failure=options.on_failure,
         backoff_seconds=options.backoff_seconds,
         keep_text=options.keep_text,
+        price=_pricing(router, options.prices) if options.prices else None,
     )
+
+
+def _pricing(router: Router, prices: Mapping[str, Price]) -> Callable[[str, Usage], float | None]:
+    """What a call under a name of the router's cost; None where no price or no count of tokens is known."""
+
+    def cost(model: str, usage: Usage) -> float | None:
+        provider, upstream = router.resolve(model)
+        name = f"{provider.name}/{upstream}"
+        price = next((price for pattern, price in prices.items() if fnmatchcase(name, pattern)), None)
+        if price is None or (usage.input is None and usage.output is None):
+            return None
+        return ((usage.input or 0) * price.input + (usage.output or 0) * price.output) / 1_000_000
+
+    return cost
 
 
 def routed(router: Router, request: ModelRequest) -> tuple[Provider, ModelRequest]:
@@ -118,12 +145,24 @@ def _formatter(router: Router, options: Options) -> Formatter | None:
 
 def options_of(settings: Settings) -> Options:
     """The enforcement that a configuration asks for."""
-    enforcement = settings.enforcement
+    given = settings.enforcement
     return Options(
-        budget=Budget(enforcement.max_attempts, enforcement.max_seconds, enforcement.max_tokens),
-        switches=Switches(**enforcement.patches.model_dump()),
-        on_failure=enforcement.on_failure,
+        budget=Budget(given.max_attempts, given.max_seconds, given.max_tokens, given.max_cost),
+        switches=Switches(**given.patches.model_dump()),
+        reask_scope=given.reask_scope,
+        formatter=given.formatter,
+        tools=given.tools,
+        on_failure=given.on_failure,
+        prices={name: Price(price.input, price.output) for name, price in settings.prices.items()},
     )
+
+
+def library_options(settings: Settings) -> Options:
+    """The same for calls from Python: answers are asked for once, unless the configuration says how often."""
+    options = options_of(settings)
+    if "max_attempts" in settings.enforcement.model_fields_set:
+        return options
+    return dataclasses.replace(options, budget=dataclasses.replace(options.budget, attempts=1))
 
 
 def router_of(settings: Settings, environment: Mapping[str, str] | None = None) -> Router:
@@ -134,13 +173,14 @@ def router_of(settings: Settings, environment: Mapping[str, str] | None = None) 
     if LOCAL in settings.providers:
         raise ConfigError("The provider name `local` is the embedded model's", where=f"providers.{LOCAL}")
     catalog = load_catalog({name: _row(given) for name, given in settings.providers.items()})
-    timeouts = Timeouts(total=settings.runtime.timeout_seconds)
     local = LocalProvider()
     providers: dict[str, Provider] = {LOCAL: local}
     for name, vendor in catalog.vendors.items():
         given = settings.providers.get(name)
         if given is not None or any(found.get(key) for key in vendor.api_key_env):
-            providers[name] = HttpProvider(vendor, timeouts=timeouts, settings=given.settings if given else None)
+            seconds = (given.timeout_seconds if given else None) or settings.runtime.timeout_seconds
+            extra = given.settings if given else None
+            providers[name] = HttpProvider(vendor, timeouts=Timeouts(total=seconds), settings=extra)
     named = {name: to if isinstance(to, str) else to[0] for name, to in settings.model_aliases.items()}
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **named}
     return Router(providers, aliases=aliases, default=settings.default_model)
@@ -168,8 +208,36 @@ def _row(given: ProviderSettings) -> dict[str, Any]:
 
 
 def logged(steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool = False) -> Steps:
-    """The same steps, with one log line and one span: what was called and how it went, no prompt and no secret."""
+    """The same steps, each within the time that is left, with one log line and one span for all of them.
+
+    They say what was called and how it went; no prompt and no secret.
+    """
+    if plan.budget.seconds is not None:
+        steps = _timed(steps, plan, plan.budget.seconds)
     span = start_span(request)
+    if span is None and not _log.isEnabledFor(logging.INFO):
+        return steps
+    return _watched(steps, span, request, plan, streaming)
+
+
+def _timed(steps: Steps, plan: Plan, seconds: float) -> Steps:
+    """The same steps, with what is left of the time written on each request."""
+    end = plan.clock() + seconds
+    try:
+        asked = next(steps)
+        while True:
+            try:
+                response = yield asked.replace(timeout=max(end - plan.clock(), 0.001))
+            except BaseException as error:  # noqa: BLE001 — whatever it is, it is the steps' to answer
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(response)
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return outcome
+
+
+def _watched(steps: Steps, span: Any, request: ModelRequest, plan: Plan, streaming: bool) -> Steps:
     try:
         outcome = yield from steps
     except SlipformError as error:
@@ -183,8 +251,6 @@ def logged(steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool =
 
 
 def _record_call(span: Any, request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str) -> None:
-    if span is None and not _log.isEnabledFor(logging.INFO):
-        return
     attempts = report.attempts if isinstance(report, Report) else ()
     usage = report.usage if isinstance(report, Report) else Usage()
     provider, _, model = request.model.partition("/")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
 
 from slipform.enforce import Outcome, Plan, Report, Steps, enforce
+from slipform.enforce.judge import NOT_TYPED
 from slipform.engine import logged
 from slipform.errors import EnforcementError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
@@ -37,6 +38,12 @@ class Result(Generic[T]):
     def usage(self) -> Usage:
         """Tokens over all attempts."""
         return self.report.usage
+
+
+def result_of(schema: Schema[T], outcome: Outcome) -> Result[T]:
+    """The outcome as an object of the wanted type."""
+    typed = outcome.typed
+    return Result(schema.to_python(outcome.value) if typed is NOT_TYPED else typed, outcome.text, outcome.report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +176,7 @@ class Session(Generic[T]):
         try:
             self.asked, outcome = _sent(self._steps, response)
             if outcome is not None:
-                self.result = Result(self._schema.to_python(outcome.value), outcome.text, outcome.report)
+                self.result = result_of(self._schema, outcome)
                 return
         except SlipformError as error:
             self._error = error

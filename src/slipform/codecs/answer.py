@@ -101,6 +101,8 @@ def count(value: Any) -> int | None:
     >>> count(3.0), count(None)
     (3, None)
     """
+    if type(value) is int or value is None:
+        return value
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
@@ -191,4 +193,6 @@ def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
 
 def rest_of(data: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
     """The fields of `data` that the IR has no name for and that say something."""
+    if data.keys() <= known:
+        return {}
     return {key: value for key, value in data.items() if key not in known and value is not None}

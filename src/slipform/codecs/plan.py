@@ -28,9 +28,20 @@ import orjson
 
 from slipform.codecs.base import Capabilities
 from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError
-from slipform.ir import RESERVED_TOOL, Lift, LossyEncode, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
-from slipform.schema import OutputStrategy, ResponseFormat, lowering
-from slipform.schema.lowering import Lowered, lower
+from slipform.ir import (
+    RESERVED_TOOL,
+    Lift,
+    LossyEncode,
+    ModelRequest,
+    ModelWarning,
+    NamedTool,
+    Sampling,
+    Tool,
+    ToolChoice,
+)
+from slipform.schema import OutputStrategy, ResponseFormat
+from slipform.schema.lower.source import to_text
+from slipform.schema.lowering import PENDING, lower
 from slipform.schema.strict import strict_preflight
 
 
@@ -119,42 +130,46 @@ def refuse_reserved(request: ModelRequest) -> None:
 def _plain(request: ModelRequest, capabilities: Capabilities, base: Plan, losses: Losses) -> Plan:
     if request.json_mode and not capabilities.json_mode:
         losses.append(lost("json_mode", "This API has no JSON mode; only the prompt asks for JSON."))
-    return _with(base, json_object=request.json_mode and capabilities.json_mode)
+    return _with(base, json_object=True) if request.json_mode and capabilities.json_mode else base
 
 
 def _native(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses, rule: StrictRule) -> Plan:
-    lowered = _lower(wanted, capabilities.dialect, losses)
-    return _with(
-        base,
-        strategy=OutputStrategy.NATIVE,
-        name=wanted.json_schema.name,
-        schema=lowered.schema,
-        strict=_strict(wanted, lowered, capabilities, losses, rule),
-        lift=_lift(lowered),
+    shape = _shape(wanted, capabilities, capabilities.dialect, rule)
+    losses.extend(shape.losses)
+    return Plan(
+        OutputStrategy.NATIVE,
+        wanted.json_schema.name,
+        shape.schema,
+        shape.strict,
+        reasoning=base.reasoning,
+        tools=base.tools,
+        tool_choice=base.tool_choice,
+        parallel_tool_calls=base.parallel_tool_calls,
+        lift=shape.lift,
     )
 
 
 def _tool(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses, rule: StrictRule) -> Plan:
-    lowered = _lower(wanted, capabilities.tool_dialect, losses)
-    strict = _strict(wanted, lowered, capabilities, losses, rule)
+    shape = _shape(wanted, capabilities, capabilities.tool_dialect, rule)
+    losses.extend(shape.losses)
     described = wanted.json_schema.schema.get("description")
     text = f"Give the final answer, {wanted.json_schema.name}, as the arguments of this tool."
     tool = Tool(
         RESERVED_TOOL,
-        lowered.schema,
+        shape.schema,
         description=f"{text} {described}" if isinstance(described, str) else text,
-        strict=True if strict else None,
+        strict=True if shape.strict else None,
     )
-    return _with(
-        base,
-        strategy=OutputStrategy.TOOL,
-        name=wanted.json_schema.name,
-        schema=lowered.schema,
-        strict=strict,
+    return Plan(
+        OutputStrategy.TOOL,
+        wanted.json_schema.name,
+        shape.schema,
+        shape.strict,
+        reasoning=base.reasoning,
         tools=(*base.tools, tool),
         tool_choice=_forced(base, capabilities, losses),
         parallel_tool_calls=base.parallel_tool_calls if base.tools else False,
-        lift=_lift(lowered),
+        lift=shape.lift,
     )
 
 
@@ -188,58 +203,61 @@ def _prompted(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, lo
     )
 
 
-def _lower(wanted: ResponseFormat, dialect: str, losses: Losses) -> Lowered:
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A schema as one channel takes it."""
+
+    schema: Mapping[str, Any]
+    strict: bool
+    lift: Lift | None
+    losses: tuple[ModelWarning, ...]
+
+
+_SHAPES: dict[tuple[bytes, str, bool, StrictRule], _Shape] = {}
+"""By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
+_MAX_SHAPES = 256
+_MAX_TEXT = 65_536
+
+
+def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rule: StrictRule) -> _Shape:
     schema = wanted.json_schema.schema
-    if not isinstance(schema, Mapping):
+    if type(schema) is not dict and not isinstance(schema, Mapping):
         raise RequestError(
             "The schema must be a JSON object at the top level", where="response_format.json_schema.schema"
         )
+    key = (to_text(schema), dialect, wanted.strict and "no_strict" not in capabilities.quirks, rule)
+    shape = _SHAPES.get(key)
+    if shape is None:
+        shape = _lowered(schema, dialect, key[2], rule)
+        if shape.schema is not schema and len(key[0]) <= _MAX_TEXT:
+            if len(_SHAPES) >= _MAX_SHAPES:
+                _SHAPES.clear()
+            _SHAPES[key] = shape
+    return shape
+
+
+def _lowered(schema: Mapping[str, Any], dialect: str, strict: bool, rule: StrictRule) -> _Shape:
     lowered = lower(schema, dialect, open_objects="closed")
+    losses: Losses = []
     for loss in lowered.report:
         if loss.action in ("dropped", "approximated", "closed"):
             message = f"`{loss.keyword}` was {loss.action} for the {dialect} dialect; it is checked here instead."
             losses.append(lost(loss.pointer, message, loss.action))
-    return lowered
+    breach = _breach(lowered.schema) if strict and rule != "always" else None
+    if breach is not None and not (rule == "closed" and isinstance(breach, RequiredMissingProperties)):
+        losses.append(lost(breach.path, f"Sent without strict mode: {breach}.", "approximated"))
+        strict = False
+    # The way back, when there is a way to go.
+    lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING)
+    return _Shape(lowered.schema, strict, lift, tuple(losses))
 
 
-def _lift(lowered: Lowered) -> Lift | None:
-    """The way back, when there is a way to go."""
-    same = getattr(lowered, "identity", not any(loss.action == "encoded" for loss in lowered.report))
-    if same:
-        return None
-    return Lift(lowered.schema, lowered.lift, getattr(lowered, "lift_stream", None), getattr(lowering, "PENDING", None))
-
-
-def _strict(
-    wanted: ResponseFormat, lowered: Lowered, capabilities: Capabilities, losses: Losses, rule: StrictRule
-) -> bool:
-    if not wanted.strict or "no_strict" in capabilities.quirks:
-        return False
-    breach = None if rule == "always" else _breach(lowered)
-    if breach is None or (rule == "closed" and isinstance(breach, RequiredMissingProperties)):
-        return True
-    losses.append(lost(breach.path, f"Sent without strict mode: {breach}.", "approximated"))
-    return False
-
-
-_BREACHES: dict[int, tuple[Lowered, StrictSchemaError | None]] = {}
-"""What strict mode says of lowered schemas, by identity: lowering gives the same object for the same schema."""
-_MAX_BREACHES = 256
-
-
-def _breach(lowered: Lowered) -> StrictSchemaError | None:
-    known = _BREACHES.get(id(lowered))
-    if known is not None:
-        return known[1]
-    found: StrictSchemaError | None = None
+def _breach(schema: Mapping[str, Any]) -> StrictSchemaError | None:
     try:
-        strict_preflight(lowered.schema)
+        strict_preflight(schema)
     except StrictSchemaError as error:
-        found = error.with_traceback(None)
-    if len(_BREACHES) >= _MAX_BREACHES:
-        _BREACHES.clear()
-    _BREACHES[id(lowered)] = (lowered, found)
-    return found
+        return error
+    return None
 
 
 def _with(plan: Plan, **changes: Any) -> Plan:
@@ -249,13 +267,32 @@ def _with(plan: Plan, **changes: Any) -> Plan:
 
 def settle(plan: Plan, losses: Losses) -> Plan:
     """The plan with everything that was lost while encoding."""
-    return _with(plan, warnings=tuple(losses)) if losses else plan
+    if not losses:
+        return plan
+    return Plan(
+        plan.strategy,
+        plan.name,
+        plan.schema,
+        plan.strict,
+        plan.json_object,
+        plan.reasoning,
+        plan.tools,
+        plan.tool_choice,
+        plan.parallel_tool_calls,
+        plan.lift,
+        tuple(losses),
+    )
+
+
+_NO_SAMPLING = Sampling()
 
 
 def drop_sampling(request: ModelRequest, names: Mapping[str, str], losses: Losses, allowed: bool) -> dict[str, Any]:
     """The sampling fields spelled by `names` (IR name → wire name); what cannot be sent is reported."""
     values: dict[str, Any] = {}
     sampling = request.sampling
+    if sampling == _NO_SAMPLING:
+        return values
     for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stop"):
         value = getattr(sampling, name)
         if value is None or value == ():

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -28,6 +28,10 @@ from slipform.text.repair_edits import Edit
 
 Validator: TypeAlias = Callable[[Any], str | None]
 """A check of the caller's own: what is wrong with a valid value, or None."""
+
+
+NOT_TYPED: Final = object()
+"""There is no object of the schema's Python type (which may well be None)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class Verdict:
     """The model's calls of the caller's tools, with their arguments mended."""
     wrong_calls: Mapping[str, tuple[Violation, ...]] = field(default_factory=dict)
     """What is wrong with the arguments of which call."""
+    typed: Any = NOT_TYPED
+    """The value as an object of the schema's Python type, where there is a valid one."""
 
     @property
     def ok(self) -> bool:
@@ -74,7 +80,7 @@ def judge(response: ModelResponse, standard: Standard) -> Verdict:
     >>> judge(ModelResponse(text='{"a": "1",}'), Standard(Schema.of(dict[str, int]))).value
     {'a': 1}
     """
-    own_calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL]
+    own_calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL] if response.tool_calls else []
     text = spoken(response)
     failed = _declined(response, text)
     if failed is not None and not (own_calls and isinstance(failed, EmptyAnswerError)):
@@ -105,7 +111,7 @@ def _judge_text(text: str, response: ModelResponse, standard: Standard, schema: 
         return Verdict(candidate=text, error=error)
     if response.finish == "length" and loaded.edits:
         return Verdict(candidate=text, repairs=loaded.edits, error=cut_off())
-    if _is_cut(text, loaded):
+    if loaded.edits and _is_cut(text, loaded):
         return Verdict(candidate=text, repairs=loaded.edits, error=_cut_short())
     return _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
 
@@ -121,25 +127,27 @@ def _is_cut(text: str, loaded: Loaded) -> bool:
 
 def _held_to(value: Any, loaded: Loaded, standard: Standard, schema: Schema[Any]) -> Verdict:
     patched = patch(value, schema, standard.switches)
-    found = patched.violations or tuple(_own_validators(patched.value, schema, standard))
+    candidate, text = _written(patched.value)
+    found, typed = patched.violations, NOT_TYPED
+    if not found:
+        typed, said = schema.read(patched.value, text)
+        found = tuple(said or _own_validators(patched.value, standard))
     return Verdict(
         value=patched.value,
-        candidate=dumps(patched.value),
+        candidate=candidate,
         repairs=loaded.edits,
         patched=patched if patched.edits else None,
         violations=found,
-        warnings=tuple(ModelWarning(note.kind, note.message) for note in loaded.warnings),
+        warnings=tuple([ModelWarning(note.kind, note.message) for note in loaded.warnings]),
         error=violation_error(found) if found else None,
+        typed=NOT_TYPED if found else typed,
     )
 
 
-def _own_validators(value: Any, schema: Schema[Any], standard: Standard) -> list[Violation]:
-    """What the Python type's validators and the caller's say of a value that fits the schema."""
-    found = schema.check(value)
-    for validator in () if found else standard.validators:
-        if (said := validator(value)) is not None:
-            found.append(Violation("", "", "validator", said, steps=()))
-    return found
+def _own_validators(value: Any, standard: Standard) -> list[Violation]:
+    """What the caller's validators say of a value that fits the schema and its Python type."""
+    said = [validator(value) for validator in standard.validators]
+    return [Violation("", "", "validator", each, steps=()) for each in said if each is not None]
 
 
 def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: Standard) -> Verdict:
@@ -225,15 +233,23 @@ def violation_error(found: Sequence[Violation], what: str = "The answer is JSON 
 
 def spoken(response: ModelResponse) -> str:
     """The text that holds the answer: the reserved tool's arguments if it was called, else the content."""
+    if not response.tool_calls:
+        return response.text
     return next((call.arguments for call in response.tool_calls if call.name == RESERVED_TOOL), response.text)
 
 
 def dumps(value: Any) -> str:
     """Compact JSON; integers of any size and lone surrogates are kept."""
+    return _written(value)[0]
+
+
+def _written(value: Any) -> tuple[str, bytes | None]:
+    """Compact JSON, and the same as bytes unless it holds what strict writers refuse."""
     try:
-        return orjson.dumps(value).decode()
+        text = orjson.dumps(value)
     except TypeError:
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(value, separators=(",", ":")), None
+    return text.decode(), text
 
 
 def _declined(response: ModelResponse, text: str) -> EnforcementError | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from slipform.enforce.fixes import Switches
-from slipform.enforce.judge import Standard, Validator, Verdict, judge, judge_value, spoken
+from slipform.enforce.judge import NOT_TYPED, Standard, Validator, Verdict, judge, judge_value, spoken
 from slipform.enforce.parts import SMALL, Parts, parts_of, parts_request
 from slipform.enforce.prompts import (
     Wording,
@@ -99,6 +99,8 @@ class Outcome:
     text: str
     response: ModelResponse
     report: Report
+    typed: Any = NOT_TYPED
+    """The value as an object of the schema's Python type; `NOT_TYPED` where the answer was given back as it is."""
 
     @property
     def answer(self) -> ModelResponse:
@@ -155,7 +157,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         report = _recorded(report, response, verdict, turn, plan, plan.clock() - sent)
         if verdict.ok:
             mended = dataclasses.replace(response, tool_calls=verdict.tool_calls) if verdict.tool_calls else response
-            return Outcome(verdict.value, verdict.candidate, mended, report)
+            return Outcome(verdict.value, verdict.candidate, mended, report, verdict.typed)
         cut = cut + 1 if response.finish == "length" else 0
         ended = plan.budget.spent_by(report, plan.clock() - started)
         if verdict.hopeless or ended or cut > 1 or not plan.may_reask():
@@ -225,8 +227,8 @@ def _recorded(
         seconds=seconds,
         cost=plan.price(turn.request.model, response.usage) if plan.price else None,
     )
-    said = dict.fromkeys((*report.warnings, *response.warnings, *verdict.warnings))
-    return Report((*report.attempts, attempt), tuple(said))
+    said = (*report.warnings, *response.warnings, *verdict.warnings)
+    return Report((*report.attempts, attempt), tuple(dict.fromkeys(said)) if said else ())
 
 
 def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report) -> Outcome:

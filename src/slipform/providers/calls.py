@@ -64,14 +64,15 @@ _STREAMED = Finish(ModelResponse())
 def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
     """The steps of a whole answer."""
     prepared, head = yield from _exchange(endpoint, request, streamed=False)
-    body = yield from _whole(endpoint, prepared)
+    body = yield from _whole(prepared)
     try:
         response = prepared.codec.decode_response(body, prepared.encoded)
     except SlipformError as error:
         prepared.annotate(error, head.headers)
         raise
-    if prepared.warnings:
-        response = dataclasses.replace(response, warnings=_merge(prepared.warnings, response.warnings))
+    known = prepared.warnings
+    if known and response.warnings[: len(known)] != known:  # codecs repeat their own
+        response = dataclasses.replace(response, warnings=_merge(known, response.warnings))
     yield Finish(response)
 
 
@@ -81,10 +82,10 @@ def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
     try:
         if head.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
             # The server took no notice of `stream`, or has an error to tell.
-            body = yield from _whole(endpoint, prepared)
+            body = yield from _whole(prepared)
             yield Emit(_warned(_unstreamed(prepared, body), prepared.warnings))
         else:
-            yield from _pieces(endpoint, prepared)
+            yield from _pieces(prepared)
     except SlipformError as error:
         prepared.annotate(error, head.headers)
         raise
@@ -98,7 +99,7 @@ def _unstreamed(prepared: Prepared, body: bytes) -> Sequence[CompletionChunk]:
     return [*decoder.feed(body), *decoder.finish()]
 
 
-def _pieces(endpoint: Endpoint, prepared: Prepared) -> Steps:
+def _pieces(prepared: Prepared) -> Steps:
     decoder = prepared.codec.decode_stream(prepared.encoded)
     warnings = prepared.warnings
     data = b"-"
@@ -107,7 +108,7 @@ def _pieces(endpoint: Endpoint, prepared: Prepared) -> Steps:
             data = yield _READ
         except TransportFault as fault:
             if fault.limit is not None:
-                raise _broken(endpoint, prepared, fault) from fault
+                raise _broken(prepared, fault) from fault
             chunks = _finish_cut(decoder, fault)
             data = b""
         else:
@@ -130,7 +131,7 @@ def _exchange(
     endpoint: Endpoint, request: ModelRequest, *, streamed: bool
 ) -> Generator[Effect, Any, tuple[Prepared, ByteStream]]:
     """Send until the vendor answers with success; raises what stands in the way."""
-    total = endpoint.timeouts.total
+    total = endpoint.timeouts_for(request).total
     deadline = None if total is None else endpoint.clock() + total
     attempt = 0
     taught = False
@@ -138,9 +139,9 @@ def _exchange(
         prepared = endpoint.prepare(request, streamed=streamed)
         asked = None
         try:
-            head: ByteStream = yield Open(prepared.http(_left(endpoint, deadline)))
+            head: ByteStream = yield Open(prepared.http(_left(endpoint, prepared, deadline if attempt else None)))
         except TransportFault as fault:
-            error = _broken(endpoint, prepared, fault)
+            error = _broken(prepared, fault)
             if not retry.after_fault(fault):
                 raise error from fault
         else:
@@ -188,20 +189,21 @@ def _refusal(prepared: Prepared, head: ByteStream) -> Generator[Effect, Any, Ups
     return error
 
 
-def _whole(endpoint: Endpoint, prepared: Prepared) -> Generator[Effect, Any, bytes]:
+def _whole(prepared: Prepared) -> Generator[Effect, Any, bytes]:
     parts: list[bytes] = []
     try:
         while data := (yield _READ):
             parts.append(data)
     except TransportFault as fault:
-        raise _broken(endpoint, prepared, fault) from fault
+        raise _broken(prepared, fault) from fault
     return b"".join(parts)
 
 
-def _left(endpoint: Endpoint, deadline: float | None) -> Timeouts:
+def _left(endpoint: Endpoint, prepared: Prepared, deadline: float | None) -> Timeouts:
+    """The time limits of the first try, or of a repeat, which has only what is left."""
+    given = prepared.timeouts
     if deadline is None:
-        return endpoint.timeouts
-    given = endpoint.timeouts
+        return given
     return Timeouts(given.connect, given.first_byte, given.between_chunks, max(0.001, deadline - endpoint.clock()))
 
 
@@ -213,10 +215,10 @@ _WHAT_RAN_OUT: dict[Limit, str] = {
 }
 
 
-def _broken(endpoint: Endpoint, prepared: Prepared, fault: TransportFault) -> UpstreamError:
+def _broken(prepared: Prepared, fault: TransportFault) -> UpstreamError:
     details = {"phase": fault.phase}
     if fault.limit is not None:
-        seconds = getattr(endpoint.timeouts, fault.limit) or 0.0
+        seconds = getattr(prepared.timeouts, fault.limit) or 0.0
         error: UpstreamError = UpstreamTimeout(
             _WHAT_RAN_OUT[fault.limit].format(seconds),
             hint=f"Raise the time limit `{fault.limit}` if the model needs longer.",
@@ -242,7 +244,7 @@ def _merge(ours: Sequence[ModelWarning], theirs: Sequence[ModelWarning]) -> tupl
 
 def _warned(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning]) -> Sequence[CompletionChunk]:
     """The chunks, with the call's warnings on the first of them."""
-    if not warnings or not chunks:
+    if not warnings or not chunks or chunks[0].warnings[: len(warnings)] == warnings:
         return chunks
     first, *rest = chunks
     return [dataclasses.replace(first, warnings=_merge(warnings, first.warnings)), *rest]

@@ -22,6 +22,8 @@ from slipform.providers.transport import HttpRequest, Timeouts
 logger = logging.getLogger("slipform.providers")
 
 _KEPT = 256
+_BY_SCHEMA = "by_schema"
+"""Kept with a model's lessons: some of its schemas have lessons of their own. Their keys are dear to make."""
 _REQUEST_ID = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray")
 
 
@@ -41,6 +43,7 @@ class Prepared:
     authorised: Authorised
     streamed: bool
     warnings: tuple[ModelWarning, ...] = ()
+    timeouts: Timeouts = field(default_factory=Timeouts)
 
     def http(self, timeouts: Timeouts) -> HttpRequest:
         """The request for the transport."""
@@ -78,6 +81,8 @@ class Endpoint:
     clock: Callable[[], float] = time.monotonic
     codecs: dict[Capabilities, Codec] = field(default_factory=dict, repr=False)
     known: dict[str, Capabilities] = field(default_factory=dict, repr=False)
+    own: Mapping[str, str] = field(init=False, repr=False)
+    """`headers`, with their names in lower case: they win over all others."""
     fixed: Mapping[str, str] = field(init=False, repr=False)
     """Headers that are the same for every call."""
     kept: tuple[Secret, ...] = field(init=False, repr=False)
@@ -85,7 +90,8 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         usual = {"content-type": "application/json", "accept": "*/*", "user-agent": "slipform"}
-        object.__setattr__(self, "fixed", {**usual, **_lower(self.vendor.headers), **_lower(self.headers)})
+        object.__setattr__(self, "own", _lower(self.headers))
+        object.__setattr__(self, "fixed", {**usual, **_lower(self.vendor.headers), **self.own})
         object.__setattr__(self, "kept", secrets_in(self.fixed))
 
     def capabilities(self, model: str) -> Capabilities:
@@ -113,7 +119,7 @@ class Endpoint:
         authorised = authorise(
             self.vendor,
             url=url + encoded.path,
-            headers={**self.fixed, **_lower(encoded.headers), **_lower(self.headers)},
+            headers={**self.fixed, **_lower(encoded.headers), **self.own} if encoded.headers else self.fixed,
             body=encoded.body,
             key=self.api_key,
             settings=self.settings,
@@ -121,8 +127,8 @@ class Endpoint:
         )
         warnings = encoded.warnings
         if learned:
-            said = (lessons.lesson_warning(lesson, request.model) for lesson in sorted(learned) if "use_" not in lesson)
-            warnings = (*warnings, *said)
+            said = (lesson for lesson in sorted(learned) if "use_" not in lesson and lesson != _BY_SCHEMA)
+            warnings = (*warnings, *(lessons.lesson_warning(lesson, request.model) for lesson in said))
         return Prepared(
             model=request.model,
             provider=self.name,
@@ -132,7 +138,15 @@ class Endpoint:
             authorised=authorised,
             streamed=streamed,
             warnings=warnings,
+            timeouts=self.timeouts_for(request),
         )
+
+    def timeouts_for(self, request: ModelRequest) -> Timeouts:
+        """The time limits of this call: the endpoint's, or less when the request has less."""
+        given, total = self.timeouts, request.timeout
+        if total is None or (given.total is not None and given.total <= total):
+            return given
+        return Timeouts(given.connect, given.first_byte, given.between_chunks, total)
 
     def url(self) -> str:
         """The base URL, read anew for each call since parts of it may come from the environment."""
@@ -146,7 +160,10 @@ class Endpoint:
             return False
         lesson, about_schema = taught
         key = lessons.schema_key(self.url(), request.model, request) if about_schema else None
-        self.store.add(key or lessons.model_key(self.url(), request.model), lesson)
+        about_model = lessons.model_key(self.url(), request.model)
+        self.store.add(key or about_model, lesson)
+        if key:
+            self.store.add(about_model, _BY_SCHEMA)
         logger.warning(
             "%s/%s refused the request; learned %s%s",
             self.name,
@@ -166,5 +183,7 @@ class Endpoint:
 
     def _lessons(self, url: str, request: ModelRequest) -> frozenset[str]:
         learned = self.store.get(lessons.model_key(url, request.model))
+        if _BY_SCHEMA not in learned:
+            return learned
         key = lessons.schema_key(url, request.model, request)
         return learned | self.store.get(key) if key else learned

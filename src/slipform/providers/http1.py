@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 _HEAD_LIMIT = 1 << 18
 _LINE_LIMIT = 1 << 16
-_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: |\r|$)")
+_STATUS = re.compile(r"HTTP/1\.[01] (\d{3})(?: |\r|$)")
 _UNSENDABLE = re.compile(r"[\r\n\0]")
 _BREAK = re.compile(rb"\r?\n\r?\n")
 
@@ -24,13 +25,18 @@ def spell_request(method: str, target: str, host: str, headers: Mapping[str, str
     >>> spell_request("POST", "/x", "a", {}, b"{}")
     b'POST /x HTTP/1.1\r\nhost: a\r\naccept-encoding: identity\r\ncontent-length: 2\r\n\r\n{}'
     """
+    return b"%bcontent-length: %d\r\n\r\n%b" % (_head(method, target, host, *headers.items()), len(body), body)
+
+
+@lru_cache(maxsize=256)
+def _head(method: str, target: str, host: str, *headers: tuple[str, str]) -> bytes:
+    """All but the length: what is the same from call to call is spelled once."""
     lines = [f"{method} {target} HTTP/1.1", f"host: {host}", "accept-encoding: identity"]
-    for name, value in headers.items():
+    for name, value in headers:
         if not name.isascii() or _UNSENDABLE.search(value) or _UNSENDABLE.search(name) or ":" in name:
             raise ProtocolError(f"The header {name!r} cannot be sent: it holds a line break or the like")
         lines.append(f"{name}: {value}")
-    lines += [f"content-length: {len(body)}", "", ""]
-    return "\r\n".join(lines).encode("latin-1", "replace") + body
+    return "\r\n".join((*lines, "")).encode("latin-1", "replace")
 
 
 class AnswerReader:
@@ -161,7 +167,7 @@ class AnswerReader:
             if len(self._buffer) > _HEAD_LIMIT:
                 raise ProtocolError("the head of the answer is too long")
             return False
-        first, *lines = self._buffer[: found.start()].split(b"\n")
+        first, *lines = self._buffer[: found.start()].decode("latin-1").split("\n")
         self._buffer = self._buffer[found.end() :]
         status = _STATUS.match(first)
         if status is None:
@@ -170,12 +176,13 @@ class AnswerReader:
         if 100 <= self.status < 200:
             return True  # an interim answer; the real one follows
         self.headers = {}
+        headers = self.headers
         for line in lines:
-            name, colon, value = line.decode("latin-1").partition(":")
+            name, colon, value = line.partition(":")
             if not colon:
                 raise ProtocolError("a header of the answer has no colon")
             key, text = name.strip().lower(), value.strip()
-            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
         self._begin_body()
         return True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from slipform.providers.http1 import ProtocolError
 from slipform.providers.transport import Limit, Phase, Timeouts, TransportFault
@@ -30,17 +29,26 @@ class Limits:
     def left(self, limit: Limit) -> float | None:
         """Seconds until this limit or the total one runs out, None when neither is set; `TimeoutError` when past."""
         now = self._clock()
-        ends = [end for end in (self._end(limit, now), self._total_at) if end is not None]
-        if not ends:
+        end, total = self._end(limit, now), self._total_at
+        if end is None or (total is not None and total < end):
+            end = total
+        if end is None:
             return None
-        left = min(ends) - now
-        if left <= 0:
+        if end <= now:
             raise TimeoutError
-        return left
+        return end - now
 
     def ran_out(self, limit: Limit) -> Limit:
         """Which of the two it was."""
         return "total" if self._total_at is not None and self._clock() >= self._total_at - 0.005 else limit
+
+    def translate(self, error: BaseException, phase: Phase, limit: Limit) -> None:
+        """Raise the `TransportFault` that an error stands for; errors that are none of the network's pass."""
+        if isinstance(error, TimeoutError):
+            raise TransportFault("time ran out", phase=phase, limit=self.ran_out(limit)) from error
+        if isinstance(error, OSError | ProtocolError):
+            # An OSError's text may be as bare as "[Errno 104]"; its class says more.
+            raise TransportFault(f"{error}" or type(error).__name__, phase=phase) from error
 
     def _end(self, limit: Limit, now: float) -> float | None:
         if limit == "first_byte":
@@ -50,32 +58,3 @@ class Limits:
         if limit == "between_chunks":
             return None if self._timeouts.between_chunks is None else now + self._timeouts.between_chunks
         return self._total_at
-
-
-class Guard:
-    """Turns what goes wrong inside a `with` into a `TransportFault`, and lets go of the connection whatever it was."""
-
-    __slots__ = ("_limit", "_limits", "_phase", "_release")
-
-    def __init__(self, limits: Limits, phase: Phase, limit: Limit, release: Callable[[], object] | None = None) -> None:
-        self._limits = limits
-        self._phase = phase
-        self._limit = limit
-        self._release = release
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is None:
-            return
-        if self._release is not None:
-            self._release()
-        if isinstance(error, TimeoutError):
-            ran_out = self._limits.ran_out(self._limit)
-            raise TransportFault("time ran out", phase=self._phase, limit=ran_out) from error
-        if isinstance(error, OSError | ProtocolError):
-            # An OSError's text may be as bare as "[Errno 104]"; its class says more.
-            raise TransportFault(f"{error}" or type(error).__name__, phase=self._phase) from error

@@ -71,11 +71,13 @@ def find_place(url: str, proxies: Mapping[str, str]) -> tuple[Place, str]:
 class Link:
     """The bytes' side of a connection: TLS when the place is secure, then HTTP/1.1."""
 
-    __slots__ = ("_in", "_out", "_tls", "place", "reader")
+    __slots__ = ("_in", "_out", "_tls", "asked", "place", "reader")
 
     def __init__(self, place: Place, context: ssl.SSLContext | None) -> None:
         self.place = place
         self.reader = AnswerReader()
+        self.asked = False
+        """Whether the last request was handed over to its last byte."""
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = None
@@ -102,9 +104,10 @@ class Link:
                 yield from self._flush()
                 return
 
-    def ask(self, request: HttpRequest, target: str) -> Talk[None]:
-        """Send the request."""
+    def exchange(self, request: HttpRequest, target: str) -> Talk[None]:
+        """Send the request, and receive until status and headers of its answer are known."""
         self.reader = AnswerReader()
+        self.asked = False
         headers = request.headers
         if self.place.proxy is not None and not self.place.secure:
             headers = {**headers, **self._proxy_headers()}
@@ -114,9 +117,7 @@ class Link:
         else:
             self._tls.write(data)
             yield from self._flush()
-
-    def head(self) -> Talk[None]:
-        """Receive until status and headers are known."""
+        self.asked = True
         while not self.reader.has_head:
             yield from self._receive()
 

@@ -15,7 +15,7 @@ from slipform.providers.link import Link, Place
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """An open socket and what is spoken over it."""
+    """An open socket, which never blocks, and what is spoken over it."""
 
     socket: socket.socket
     link: Link
@@ -27,7 +27,6 @@ class Connection:
     def alive(self) -> bool:
         """Whether an idle connection is still good: a server that hung up, or that speaks unasked, is not."""
         try:
-            self.socket.setblocking(False)
             self.socket.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             return True

@@ -64,8 +64,7 @@ class Router:
         provider = self._providers.get(prefix)
         if provider is None:
             raise self._unknown(name, f"Unknown model {name!r}")
-        known = provider.models()
-        if not slash and known:
+        if not slash and (known := provider.models()):
             return provider, known[0]
         if not upstream:
             raise self._unknown(name, f"{name!r} names a provider without a model")

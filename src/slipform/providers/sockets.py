@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import select
 import socket
 import ssl
 import time
@@ -17,7 +18,7 @@ from typing import TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 from slipform.providers.http1 import ProtocolError
-from slipform.providers.limits import Guard, Limits
+from slipform.providers.limits import Limits
 from slipform.providers.link import Link, Place, Talk, find_place
 from slipform.providers.pool import Connection, Pool
 from slipform.providers.transport import HttpRequest, Limit, TransportFault
@@ -25,6 +26,8 @@ from slipform.providers.transport import HttpRequest, Limit, TransportFault
 Result = TypeVar("Result")
 
 _RECEIVE = 1 << 16
+_MOST_ADDRESSES = 256
+_HAS_POLL = hasattr(select, "poll")
 
 
 class SocketTransport:
@@ -46,20 +49,20 @@ class SocketTransport:
         self._given_tls = tls
         self._use_proxies = use_proxies
         self._routes: dict[Place, Mapping[str, str]] = {}
+        self._found: dict[str, tuple[Place, str]] = {}
 
     def open(self, request: HttpRequest) -> SocketStream:
         """Send, and wait for the answer's head."""
         limits = Limits(request.timeouts)
         place, target = self._find(request)
         connection = self._pool.take(place) or self._dial(place, limits)
+        link = connection.link
+        limits.sending()
         try:
-            limits.sending()
-            with Guard(limits, "send", "first_byte"):
-                _talk(connection.socket, connection.link.ask(request, target), limits.left("first_byte"))
-            with Guard(limits, "head", "first_byte"):
-                _talk(connection.socket, connection.link.head(), limits.left("first_byte"))
-        except BaseException:
+            _talk(connection.socket, link.exchange(request, target), limits.left("first_byte"))
+        except BaseException as error:
             connection.close()
+            limits.translate(error, "head" if link.asked else "send", "first_byte")
             raise
         return SocketStream(connection, self._pool, limits)
 
@@ -68,14 +71,13 @@ class SocketTransport:
         limits = Limits(request.timeouts)
         place, target = self._find(request)
         connection = self._pool.take(place) or await self._dial_async(place, limits)
+        link = connection.link
+        limits.sending()
         try:
-            limits.sending()
-            with Guard(limits, "send", "first_byte"):
-                await _talk_async(connection.socket, connection.link.ask(request, target), limits.left("first_byte"))
-            with Guard(limits, "head", "first_byte"):
-                await _talk_async(connection.socket, connection.link.head(), limits.left("first_byte"))
-        except BaseException:
+            await _talk_async(connection.socket, link.exchange(request, target), limits.left("first_byte"))
+        except BaseException as error:
             connection.close()
+            limits.translate(error, "head" if link.asked else "send", "first_byte")
             raise
         return AsyncSocketStream(connection, self._pool, limits)
 
@@ -84,12 +86,19 @@ class SocketTransport:
         self._pool.close()
 
     def _find(self, request: HttpRequest) -> tuple[Place, str]:
+        known = self._found.get(request.url)
+        if known is not None:
+            return known
         try:
-            place, target = find_place(request.url, {})
-            proxies = self._proxies(place)
-            return find_place(request.url, proxies) if proxies else (place, target)
+            found = find_place(request.url, {})
+            if proxies := self._proxies(found[0]):
+                found = find_place(request.url, proxies)
         except (ProtocolError, ValueError) as error:
             raise TransportFault(str(error), phase="connect") from None
+        if len(self._found) >= _MOST_ADDRESSES:
+            self._found.clear()
+        self._found[request.url] = found
+        return found
 
     def _proxies(self, place: Place) -> Mapping[str, str]:
         # Looked up once for each server: reading the whole environment costs as much as the rest of a call.
@@ -104,7 +113,7 @@ class SocketTransport:
         return Link(place, (self._given_tls or _default_tls()) if place.secure else None)
 
     def _dial(self, place: Place, limits: Limits) -> Connection:
-        with Guard(limits, "connect", "connect"):
+        try:
             sock = socket.create_connection(place.dialled, timeout=limits.left("connect"))
             try:
                 _tune(sock)
@@ -113,10 +122,13 @@ class SocketTransport:
             except BaseException:
                 sock.close()
                 raise
+        except (OSError, ProtocolError) as error:
+            limits.translate(error, "connect", "connect")
+            raise
         return Connection(sock, link)
 
     async def _dial_async(self, place: Place, limits: Limits) -> Connection:
-        with Guard(limits, "connect", "connect"):
+        try:
             async with asyncio.timeout(limits.left("connect")):
                 sock = await _connect(place.dialled)
             try:
@@ -125,6 +137,9 @@ class SocketTransport:
             except BaseException:
                 sock.close()
                 raise
+        except (OSError, ProtocolError) as error:
+            limits.translate(error, "connect", "connect")
+            raise
         return Connection(sock, link)
 
 
@@ -152,11 +167,15 @@ class SocketStream:
         """The next bytes of the body; empty at its end."""
         if not self._open:
             return b""
-        with Guard(self._limits, "body", self._limit, self.close):
-            link = self._connection.link
+        link = self._connection.link
+        try:
             data = link.reader.take()
             if data is None:
                 data = _talk(self._connection.socket, link.more(), self._limits.left(self._limit))
+        except BaseException as error:
+            self.close()
+            self._limits.translate(error, "body", self._limit)
+            raise
         if data:
             self._limit = "between_chunks"
         else:
@@ -195,11 +214,15 @@ class AsyncSocketStream:
         """The next bytes of the body; empty at its end."""
         if not self._open:
             return b""
-        with Guard(self._limits, "body", self._limit, self._stop):
-            link = self._connection.link
+        link = self._connection.link
+        try:
             data = link.reader.take()
             if data is None:
                 data = await _talk_async(self._connection.socket, link.more(), self._limits.left(self._limit))
+        except BaseException as error:
+            self._stop()
+            self._limits.translate(error, "body", self._limit)
+            raise
         if data:
             self._limit = "between_chunks"
         else:
@@ -225,31 +248,60 @@ def _settle(connection: Connection, pool: Pool) -> None:
 
 
 def _talk(sock: socket.socket, talk: Talk[Result], seconds: float | None) -> Result:
-    """Do the sending and receiving that the generator asks for, within so many seconds."""
+    """Do the sending and receiving that the generator asks for, within so many seconds.
+
+    The socket never blocks by itself, here as on event loops: a socket's own time limit costs a system call each time
+    it is set.
+    """
     end = None if seconds is None else time.monotonic() + seconds
-    sock.settimeout(seconds)
     try:
         wish = next(talk)
         while True:
             if wish is None:
-                wish = talk.send(sock.recv(_RECEIVE))
+                wish = talk.send(_received(sock, end))
             else:
-                sock.sendall(wish)
+                _send(sock, wish, end)
                 wish = talk.send(b"")
-            if end is not None:
-                left = end - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError
-                sock.settimeout(left)
     except StopIteration as stop:
         result: Result = stop.value
         return result
 
 
+def _received(sock: socket.socket, end: float | None) -> bytes:
+    while True:
+        _wait(sock, end)
+        try:
+            return sock.recv(_RECEIVE)
+        except BlockingIOError:  # woken for nothing
+            continue
+
+
+def _send(sock: socket.socket, data: bytes, end: float | None) -> None:
+    while data:
+        try:
+            data = data[sock.send(data) :]
+        except BlockingIOError:
+            _wait(sock, end, writing=True)
+
+
+def _wait(sock: socket.socket, end: float | None, *, writing: bool = False) -> None:
+    """Until something can be read or written; `TimeoutError` when that comes too late."""
+    left = None if end is None else end - time.monotonic()
+    if left is not None and left <= 0:
+        raise TimeoutError
+    if _HAS_POLL:
+        poller = select.poll()
+        poller.register(sock, select.POLLOUT if writing else select.POLLIN)
+        ready = bool(poller.poll(None if left is None else left * 1000))
+    else:  # Windows
+        ready = any(select.select([] if writing else [sock], [sock] if writing else [], [], left))
+    if not ready:
+        raise TimeoutError
+
+
 async def _talk_async(sock: socket.socket, talk: Talk[Result], seconds: float | None) -> Result:
     """`_talk`, on the running event loop."""
     loop = asyncio.get_running_loop()
-    sock.setblocking(False)
     async with asyncio.timeout(seconds):
         try:
             wish = next(talk)
@@ -276,7 +328,6 @@ async def _connect(address: tuple[str, int]) -> socket.socket:
             continue
         try:
             _tune(sock)
-            sock.setblocking(False)
             await loop.sock_connect(sock, place)
         except OSError as error:
             sock.close()
@@ -292,6 +343,7 @@ async def _connect(address: tuple[str, int]) -> socket.socket:
 def _tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setblocking(False)
 
 
 @functools.cache

@@ -79,6 +79,8 @@ class Schema(Generic[T]):
         >>> Schema.of({"type": "integer"}).validate(3)
         []
         """
+        if isinstance(shape, type):
+            return _of_type(shape, "")
         if isinstance(shape, Schema):
             return shape
         if isinstance(shape, JsonSchemaSpec):
@@ -124,6 +126,28 @@ class Schema(Generic[T]):
         except ValidationError as error:
             return _said_by_type(error, value)
         return []
+
+    def read(self, value: Any, text: bytes | None) -> tuple[T | None, list[Violation]]:
+        """The typed object of a value that fits, or what its type says against it: `check` and `to_python` at once.
+
+        For who has just parsed the value and found it to fit; `text` is its JSON where `orjson` could write it.
+
+        >>> Schema.of(tuple[int, str]).read([1, "a"], b'[1,"a"]')
+        ((1, 'a'), [])
+        """
+        if text is None:
+            found = self.check(value)
+            return (None, found) if found else (self.to_python(value), found)
+        if self._adapter is None:
+            return cast("T", value), []
+        try:
+            return self._adapter.validate_json(text), []
+        except ValueError as error:
+            from pydantic import ValidationError
+
+            if not isinstance(error, ValidationError):
+                raise
+            return None, _said_by_type(error, value)
 
     def to_python(self, value: Any) -> T:
         """The typed object that a JSON value stands for; `SchemaViolationError` when its type refuses it.

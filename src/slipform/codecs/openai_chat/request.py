@@ -75,9 +75,9 @@ def _sampling(request: ModelRequest, capabilities: Capabilities, losses: Losses)
 
 
 def _add_reasoning(body: dict[str, Any], plan: Plan, quirks: frozenset[str], losses: Losses) -> None:
-    wanted = dict(plan.reasoning)
-    if not wanted:
+    if not plan.reasoning:
         return
+    wanted = dict(plan.reasoning)
     effort = wanted.pop("effort", None)
     enabled = wanted.pop("enabled", None)
     if "reasoning_object" in quirks:
@@ -105,6 +105,8 @@ def _add_format(body: dict[str, Any], plan: Plan, quirks: frozenset[str], losses
 
 
 def _add_tools(body: dict[str, Any], plan: Plan, quirks: frozenset[str], losses: Losses) -> None:
+    if not plan.tools:
+        return
     tools = [spelled for tool in plan.tools if (spelled := _tool(tool, quirks, losses)) is not None]
     if not tools:
         return
@@ -138,6 +140,9 @@ def encode_messages(messages: tuple[Message, ...], quirks: frozenset[str], losse
     """The turns, one object each; every tool result is a turn of its own."""
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
+        if (text := _plain_text(message)) is not None:
+            turns.append({"role": message.role, "content": text})
+            continue
         path = f"messages[{index}]"
         results = (part for part in message.parts if isinstance(part, ToolResult))
         turns.extend(_tool_turn(result, quirks, path, losses) for result in results)
@@ -145,6 +150,14 @@ def encode_messages(messages: tuple[Message, ...], quirks: frozenset[str], losse
         if turn is not None:
             turns.append(turn)
     return turns
+
+
+def _plain_text(message: Message) -> str | None:
+    """The words of a turn that is nothing but words, as most are."""
+    if len(message.parts) != 1 or message.name is not None or message.extra or message.role == "tool":
+        return None
+    part = message.parts[0]
+    return part.text if type(part) is Text and not part.extra else None
 
 
 def _tool_turn(result: ToolResult, quirks: frozenset[str], path: str, losses: Losses) -> dict[str, Any]:

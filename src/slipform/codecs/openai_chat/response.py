@@ -25,6 +25,7 @@ FINISH: dict[str, FinishReason] = {
 }
 MISSING = ModelWarning("finish_missing", "The server did not say why the answer ended.")
 
+_CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
 _ANSWER = frozenset({"id", "object", "created", "model", "choices", "usage", "error", "obfuscation"})
 _CHOICE = frozenset({"index", "message", "finish_reason", "delta", "error"})
 _MESSAGE = frozenset(
@@ -34,7 +35,7 @@ _MESSAGE = frozenset(
 
 def decode_body(data: Mapping[str, Any], plan: Plan) -> ModelResponse:
     """A whole answer."""
-    choices = [choice for choice in data.get("choices") or () if isinstance(choice, Mapping)]
+    choices = [choice for choice in data.get("choices") or () if isinstance(choice, dict)]
     if not choices:
         raise UpstreamError("The answer holds no choice", details={"category": "unreadable", "retryable": True})
     broken = choices[0].get("error")
@@ -50,7 +51,9 @@ def _choice(
     message = choice.get("message") or {}
     word = choice.get("finish_reason")
     usage = find_usage(data)
-    extra = {**rest_of(data, _ANSWER), **rest_of(choice, _CHOICE), **rest_of(message, _MESSAGE)}
+    extra = rest_of(data, _ANSWER)
+    extra.update(rest_of(choice, _CHOICE))
+    extra.update(rest_of(message, _MESSAGE))
     if usage:
         extra["usage"] = usage
     return build_answer(
@@ -145,7 +148,7 @@ def replayable(message: Mapping[str, Any]) -> dict[str, Any]:
 def find_usage(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The usage object, where the server puts it (Groq hides it in streams)."""
     usage = data.get("usage") or (data.get("x_groq") or {}).get("usage")
-    return usage if isinstance(usage, Mapping) else None
+    return usage if isinstance(usage, dict) else None
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
@@ -156,16 +159,18 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     """
     if usage is None:
         return None
-    prompt = usage.get("prompt_tokens_details") or {}
-    completion = usage.get("completion_tokens_details") or {}
-    cached = (
-        prompt.get("cached_tokens"),
-        *(usage.get(k) for k in ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")),
-    )
+    cached, thought = None, None
+    if prompt := usage.get("prompt_tokens_details"):
+        cached = prompt.get("cached_tokens")
+    for name in _CACHED:
+        if cached is None:
+            cached = usage.get(name)
+    if completion := usage.get("completion_tokens_details"):
+        thought = completion.get("reasoning_tokens")
     return usage_of(
         count(usage.get("prompt_tokens")),
         count(usage.get("completion_tokens")),
-        next((count(value) for value in cached if value is not None), None),
-        count(completion.get("reasoning_tokens")),
+        count(cached),
+        count(thought),
         count(usage.get("total_tokens")),
     )
