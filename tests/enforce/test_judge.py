@@ -55,7 +55,7 @@ def test_violations_are_all_listed_with_their_paths() -> None:
     [
         (ModelResponse(refusal="I cannot."), RefusalError, True),
         (ModelResponse(text="{", finish="content_filter"), RefusalError, True),
-        (ModelResponse(text='{"name": "A', finish="length"), TruncatedError, True),
+        (ModelResponse(text='{"name": "A', finish="length"), TruncatedError, False),
         (ModelResponse(text=" \n"), EmptyAnswerError, False),
         (ModelResponse(text="I do not know."), JsonEnforcementError, False),
     ],
@@ -64,3 +64,35 @@ def test_what_is_no_answer_has_an_error_of_its_own(response: ModelResponse, kind
     verdict = judge(response, SCHEMA)
     assert type(verdict.error) is kind
     assert verdict.hopeless is final
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ('{"name": "Ada", "age": 36, "city": "Bath"', True),
+        ('{"city": "Bath", "name": "Ada", "age": 36', False),  # the number may have had more digits
+        ('{"name": "Ada", "city": "Bath"', False),  # a key is missing that was to come
+        ('{"name": "Ada", "age": 36, "city": "Ba', False),
+    ],
+)
+def test_an_answer_cut_off_in_its_last_brackets_is_whole_only_if_nothing_could_follow(text: str, whole: bool) -> None:
+    shape = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "city": {"type": "string"}},
+        "required": ["name"],
+    }
+    verdict = judge(ModelResponse(text=text, finish="length"), Standard(Schema[object]("person", shape)))
+    assert verdict.ok is whole
+    if whole:
+        assert [edit.kind for edit in verdict.repairs] == ["missing_bracket"]
+    else:
+        assert isinstance(verdict.error, TruncatedError)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"), [('{"l": [1, 2', False), ('{"l": [[1, "a"', False), ('{"l": ["a", "b"]', True)]
+)
+def test_an_array_that_was_cut_off_may_have_had_more_items(text: str, whole: bool) -> None:
+    shape = {"type": "object", "properties": {"l": {"type": "array", "maxItems": 2}}}
+    verdict = judge(ModelResponse(text=text, finish="length"), Standard(Schema[object]("l", shape)))
+    assert verdict.ok is whole

@@ -102,6 +102,15 @@ def bad(name: str, error: type[SlipformError], *answers: Turn, **fields: Any) ->
     return Row(name, answers, error=error, **fields)
 
 
+CUT_IN_ARRAY = said(GOOD[: GOOD.index("}]}") + 1], finish="length")
+CLOSED = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "label": {"type": "string"}},
+    "required": ["x"],
+    "additionalProperties": False,
+}
+POINT = {"x": 1, "label": "here"}
+CUT_AT_END = said('{"x": 1, "label": "here"', finish="length")
 UNION = {
     "anyOf": [
         {
@@ -206,8 +215,11 @@ ROWS = [
     bad("a refusal", RefusalError, said("", refusal="I cannot help with that.")),
     bad("a refusal on the second call", RefusalError, without("paid"), said("", refusal="No.")),
     bad("a safety filter", RefusalError, said('{"id"', finish="content_filter")),
-    bad("cut off by the limit", TruncatedError, said(GOOD[:30], finish="length")),
-    bad("cut off before anything", TruncatedError, said("", finish="length")),
+    good("cut off by the limit once", said(GOOD[:30], finish="length"), GOOD, outcomes=("truncated", "ok")),
+    bad("cut off by the limit twice", TruncatedError, *[said(GOOD[:30], finish="length")] * 2),
+    bad("cut off before anything", TruncatedError, *[said("", finish="length")] * 2),
+    bad("cut off in an array, although all that is required is there", TruncatedError, *[CUT_IN_ARRAY] * 2),
+    good("cut off, but only its last bracket is missing", CUT_AT_END, schema=CLOSED, value=POINT, repaired=True),
     bad("a timeout", UpstreamTimeout, UpstreamTimeout("Too slow")),
     bad("a timeout on the second call", UpstreamTimeout, without("paid"), UpstreamTimeout("Too slow")),
     bad("a rate limit", RateLimitError, RateLimitError("Slow down", retry_after=1)),

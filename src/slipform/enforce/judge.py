@@ -13,6 +13,7 @@ import orjson
 from slipform.enforce.fixes import Switches
 from slipform.enforce.hints import SchemaHint, lifted
 from slipform.enforce.patch import Patched, patch
+from slipform.enforce.whole import is_whole
 from slipform.errors import (
     EmptyAnswerError,
     EnforcementError,
@@ -54,7 +55,7 @@ class Verdict:
     warnings: tuple[ModelWarning, ...] = ()
     error: EnforcementError | None = None
     hopeless: bool = False
-    """Whether asking again is pointless: it was refused, or does not fit the token limit."""
+    """Whether asking again is pointless: it was refused."""
     tool_calls: tuple[ToolCall, ...] = ()
     """The model's calls of the caller's tools, with their arguments mended."""
     wrong_calls: Mapping[str, tuple[Violation, ...]] = field(default_factory=dict)
@@ -74,9 +75,11 @@ def judge(response: ModelResponse, standard: Standard) -> Verdict:
     """
     own_calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL]
     text = spoken(response)
+    if response.stopped is not None:
+        return Verdict(candidate=text, error=response.stopped)
     failed = _declined(response, text)
     if failed is not None and not (own_calls and isinstance(failed, EmptyAnswerError)):
-        return Verdict(candidate=text, error=failed, hopeless=not isinstance(failed, EmptyAnswerError))
+        return Verdict(candidate=text, error=failed, hopeless=isinstance(failed, RefusalError))
     if own_calls:
         return _judge_calls(response, own_calls, standard)
     if standard.schema is None:
@@ -97,10 +100,10 @@ def _judge_text(text: str, response: ModelResponse, standard: Standard, schema: 
         loaded = load(text, hint, strict=not standard.repair)
     except JsonEnforcementError as error:
         if response.finish == "length":
-            return Verdict(candidate=text, error=_cut_off(), hopeless=True)
+            return Verdict(candidate=text, error=_cut_off())
         return Verdict(candidate=text, error=error)
-    if response.finish == "length" and loaded.edits:
-        return Verdict(candidate=text, repairs=loaded.edits, error=_cut_off(), hopeless=True)
+    if response.finish == "length" and loaded.edits and not is_whole(text, loaded, schema.document, response.lift):
+        return Verdict(candidate=text, repairs=loaded.edits, error=_cut_off())
     if _is_cut(text, loaded):
         return Verdict(candidate=text, repairs=loaded.edits, error=_cut_short())
     return _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
@@ -168,7 +171,6 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: S
         repairs=repairs,
         violations=found,
         error=_cut_off() if cut else error,
-        hopeless=cut,
         tool_calls=tuple(mended),
         wrong_calls=wrong,
     )
