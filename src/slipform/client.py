@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -21,7 +21,7 @@ from slipform.client_request import (
     shape_kind,
     text_request,
 )
-from slipform.enforce import Outcome, Plan, enforce
+from slipform.enforce import Outcome, Plan, Watch, WatchedAnswer, enforce
 from slipform.engine import Options, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -106,7 +106,8 @@ class Client:
         asked = next(steps)
         while True:
             try:
-                response = self.complete(asked)
+                watch = plan.watch(asked)
+                response = self.complete(asked) if watch is None else self._watched(asked, watch)
             except UpstreamError as error:
                 asked = steps.throw(error)
                 continue
@@ -117,6 +118,19 @@ class Client:
                 return outcome
             if plan.backoff_seconds:
                 time.sleep(plan.backoff_seconds)
+
+    def _watched(self, request: ModelRequest, watch: Watch) -> ModelResponse:
+        """The answer, read piece by piece and no further than the watch wants it."""
+        answer = WatchedAnswer(watch)
+        chunks = self.complete_stream(request)
+        try:
+            for chunk in chunks:
+                if answer.push(chunk):
+                    break
+        finally:
+            if isinstance(chunks, Generator):
+                chunks.close()
+        return answer.response()
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """What the model answers to a vendor-neutral request, as it is."""

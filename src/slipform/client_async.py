@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -21,7 +21,7 @@ from slipform.client_request import (
     shape_kind,
     text_request,
 )
-from slipform.enforce import LiveText, Outcome, Plan, Steps, enforce
+from slipform.enforce import LiveText, Outcome, Plan, Steps, Watch, WatchedAnswer, enforce
 from slipform.enforce.stream import closing_chunks
 from slipform.engine import Options, logged, plan_for, routed
 from slipform.errors import UpstreamError
@@ -101,7 +101,8 @@ class AsyncClient:
         asked = next(steps)
         while True:
             try:
-                response = await self.complete(asked)
+                watch = plan.watch(asked)
+                response = await (self.complete(asked) if watch is None else self._watched(asked, watch))
             except UpstreamError as error:
                 asked = steps.throw(error)
                 continue
@@ -110,6 +111,19 @@ class AsyncClient:
                 return outcome
             if plan.backoff_seconds:
                 await asyncio.sleep(plan.backoff_seconds)
+
+    async def _watched(self, request: ModelRequest, watch: Watch) -> ModelResponse:
+        """The answer, read piece by piece and no further than the watch wants it."""
+        answer = WatchedAnswer(watch)
+        chunks = self.complete_stream(request)
+        try:
+            async for chunk in chunks:
+                if answer.push(chunk):
+                    break
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+        return answer.response()
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """What the model answers to a vendor-neutral request, as it is."""
@@ -139,15 +153,20 @@ class AsyncClient:
             held, reducer = LiveText(), Reducer()
             reducer.start(Snapshot(emulated=None))
             plain = live
+            watch = None if live else plan.watch(asked)
             try:
-                async for chunk in self.complete_stream(asked):
-                    plain = plain and chunk.lift is None
-                    reducer.push(chunk)
-                    if plain and (piece := held.feed(chunk.text)):
-                        yield CompletionChunk(text=piece)
+                if watch is not None:
+                    response = await self._watched(asked, watch)
+                else:
+                    async for chunk in self.complete_stream(asked):
+                        plain = plain and chunk.lift is None
+                        reducer.push(chunk)
+                        if plain and (piece := held.feed(chunk.text)):
+                            yield CompletionChunk(text=piece)
+                    response = reducer.finish(check=False)
             except UpstreamError as error:
                 steps.throw(error)
-            further, outcome = await _advanced(steps, reducer.finish(check=False))
+            further, outcome = await _advanced(steps, response)
             if outcome is not None:
                 for chunk in closing_chunks(outcome.answer, held.held if held.sent else outcome.text):
                     yield chunk

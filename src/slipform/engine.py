@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
-from slipform.enforce import Budget, Formatter, Outcome, Plan, Report, Steps, Switches, Wording
+from slipform.enforce import Budget, Formatter, Guard, Outcome, Plan, Report, Steps, Switches, Wording
 from slipform.enforce.judge import Validator
 from slipform.errors import ConfigError, SlipformError
 from slipform.ir import ModelRequest, NamedTool, Usage
@@ -49,11 +49,14 @@ class Options:
     validators: tuple[Validator, ...] = ()
     reask_scope: Literal["auto", "full", "parts"] = "auto"
     formatter: str | None = None
-    """A model that re-shapes what the first one said, on the last attempt."""
+    """A model that re-shapes what the first one said, on the last attempt; `auto` is the embedded model, where it is
+    installed and not the one that was asked."""
     tools: Literal["enforce", "pass"] = "enforce"
     max_schema_chars: int = 2000
     descriptions: bool = False
     on_failure: Literal["raise", "raw"] = "raise"
+    guard: Guard = field(default_factory=Guard)
+    """What is done about an answer while it is written; a request's `extra` may ask for more."""
     backoff_seconds: float = 0
     """The pause before an answer is asked for again; streams do not pause."""
     keep_text: bool = False
@@ -78,12 +81,14 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
         budget=options.budget,
         tools={tool.name: Schema(tool.name, tool.parameters) for tool in request.tools if options.tools == "enforce"},
         must_call=_must_call(request) if options.tools == "enforce" else (),
-        formatter=_formatter(router, options),
+        formatter=_formatter(router, request, options),
         reask_scope=options.reask_scope,
         switches=options.switches,
         repair=options.repair,
         validators=options.validators,
         on_failure=options.on_failure,
+        guard=Guard.of(request.extra, options.guard),
+        guarded_decoding=provider.name == LOCAL,
         backoff_seconds=options.backoff_seconds,
         keep_text=options.keep_text,
         price=_pricing(router, options.prices) if options.prices else None,
@@ -135,12 +140,29 @@ def _channel(
     return chosen, stronger, wording
 
 
-def _formatter(router: Router, options: Options) -> Formatter | None:
-    if options.formatter is None:
+def _formatter(router: Router, request: ModelRequest, options: Options) -> Formatter | None:
+    named = _embedded(router, request) if options.formatter == "auto" else options.formatter
+    if named is None:
         return None
-    provider, upstream = router.resolve(options.formatter)
+    provider, upstream = router.resolve(named)
     strategy, _, wording = _channel(provider, upstream, OutputStrategy.AUTO, options)
-    return Formatter(options.formatter, strategy, wording)
+    return Formatter(named, strategy, wording)
+
+
+def _embedded(router: Router, request: ModelRequest) -> str | None:
+    """The embedded model, where its weights are here already and another model is asked."""
+    try:
+        provider, _ = router.resolve(LOCAL)
+    except SlipformError:
+        return None
+    asked, _ = router.resolve(request.model)
+    return LOCAL if provider is not asked and provider.name == LOCAL and _is_installed() else None
+
+
+def _is_installed() -> bool:
+    from slipform.providers.local.weights import DEFAULT, find, known
+
+    return find(known(DEFAULT)) is not None
 
 
 def options_of(settings: Settings) -> Options:

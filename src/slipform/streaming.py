@@ -144,6 +144,8 @@ def _pump(
             for chunk in chunks:
                 session.push(chunk)
                 yield
+                if session.stopped:
+                    break
         except SlipformError as error:
             session.fail(error)
         finally:
@@ -161,6 +163,8 @@ async def _pump_async(
             async for chunk in chunks:
                 session.push(chunk)
                 yield
+                if session.stopped:
+                    break
         except SlipformError as error:
             session.fail(error)
         finally:

@@ -143,6 +143,12 @@ class Session(Generic[T]):
             or asked.response_format.json_schema is self._wanted.json_schema
         )
         self._restarted = self.attempt > 1
+        self._watch = None if asked is None else self._plan.watch(asked)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the rest of this answer is not waited for: its JSON has closed, or cannot become valid."""
+        return self._watch is not None and self._watch.over
 
     def _strategy(self) -> OutputStrategy:
         """How the answer to what is asked now will come."""
@@ -161,6 +167,11 @@ class Session(Generic[T]):
             self._lifting = chunk.lift.growing() if chunk.lift.growing is not None else _when_whole(chunk.lift)
             chunk = dataclasses.replace(chunk, lift=None)
         self._reducer.push(chunk)
+        if self._watch is not None:
+            if self._lift is not None:
+                self._watch.follow_no_schema()
+            if chunk.choice == 0:
+                self._watch.feed(chunk.text)
         if not self._emulated:
             if chunk.text and chunk.choice == 0:
                 self._tap.feed(chunk.text)
@@ -169,7 +180,8 @@ class Session(Generic[T]):
 
     def end(self) -> Iterator[None]:
         """The answer is over: look once more at what it is, then judge it. Afterwards `asked` or `result` is set."""
-        response = dataclasses.replace(self._reducer.finish(check=False), lift=self._lift)
+        stopped = None if self._watch is None else self._watch.error
+        response = dataclasses.replace(self._reducer.finish(check=False), lift=self._lift, stopped=stopped)
         if not self._emulated:
             self._tap.finish()
         yield

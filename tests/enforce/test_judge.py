@@ -99,3 +99,35 @@ def test_a_forced_tool_that_is_not_called_is_an_error_that_can_be_asked_about(te
     assert isinstance(verdict.error, SchemaViolationError)
     assert not verdict.hopeless
     assert "save or find" in verdict.error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ('{"name": "Ada", "age": 36, "city": "Bath"', True),
+        ('{"city": "Bath", "name": "Ada", "age": 36', False),  # the number may have had more digits
+        ('{"name": "Ada", "city": "Bath"', False),  # a key is missing that was to come
+        ('{"name": "Ada", "age": 36, "city": "Ba', False),
+    ],
+)
+def test_an_answer_cut_off_in_its_last_brackets_is_whole_only_if_nothing_could_follow(text: str, whole: bool) -> None:
+    shape = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "city": {"type": "string"}},
+        "required": ["name"],
+    }
+    verdict = judge(ModelResponse(text=text, finish="length"), Standard(Schema[object]("person", shape)))
+    assert verdict.ok is whole
+    if whole:
+        assert [edit.kind for edit in verdict.repairs] == ["missing_bracket"]
+    else:
+        assert isinstance(verdict.error, TruncatedError)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"), [('{"l": [1, 2', False), ('{"l": [[1, "a"', False), ('{"l": ["a", "b"]', True)]
+)
+def test_an_array_that_was_cut_off_may_have_had_more_items(text: str, whole: bool) -> None:
+    shape = {"type": "object", "properties": {"l": {"type": "array", "maxItems": 2}}}
+    verdict = judge(ModelResponse(text=text, finish="length"), Standard(Schema[object]("l", shape)))
+    assert verdict.ok is whole

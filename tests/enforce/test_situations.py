@@ -102,6 +102,15 @@ def bad(name: str, error: type[SlipformError], *answers: Turn, **fields: Any) ->
     return Row(name, answers, error=error, **fields)
 
 
+CUT_IN_ARRAY = said(GOOD[: GOOD.index("}]}") + 1], finish="length")
+CLOSED = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "label": {"type": "string"}},
+    "required": ["x"],
+    "additionalProperties": False,
+}
+POINT = {"x": 1, "label": "here"}
+CUT_AT_END = said('{"x": 1, "label": "here"', finish="length")
 UNION = {
     "anyOf": [
         {
@@ -198,7 +207,6 @@ ROWS = [
         GOOD,
         capabilities=TOOL,
     ),
-    good("cut off, then shorter", said(GOOD[:30], finish="length"), GOOD, outcomes=("truncated", "ok")),
     good("no last bracket, after a blank", '{"n": 36\n', schema=NUMBER, value={"n": 36}, repaired=True),
     good("no last bracket, after a digit", '{"n": 3', '{"n": 36}', schema=NUMBER, value={"n": 36}),
     good("the caller's own check", but(lines=[{"sku": "x", "qty": 3}]), GOOD, options=one(2, validators=(even,))),
@@ -210,8 +218,11 @@ ROWS = [
     bad("a refusal", RefusalError, said("", refusal="I cannot help with that.")),
     bad("a refusal on the second call", RefusalError, without("paid"), said("", refusal="No.")),
     bad("a safety filter", RefusalError, said('{"id"', finish="content_filter")),
-    bad("cut off by the limit, twice", TruncatedError, *[said(GOOD[:30], finish="length")] * 2),
-    bad("cut off before anything, twice", TruncatedError, *[said("", finish="length")] * 2),
+    good("cut off by the limit once", said(GOOD[:30], finish="length"), GOOD, outcomes=("truncated", "ok")),
+    bad("cut off by the limit twice", TruncatedError, *[said(GOOD[:30], finish="length")] * 2),
+    bad("cut off before anything", TruncatedError, *[said("", finish="length")] * 2),
+    bad("cut off in an array, although all that is required is there", TruncatedError, *[CUT_IN_ARRAY] * 2),
+    good("cut off, but only its last bracket is missing", CUT_AT_END, schema=CLOSED, value=POINT, repaired=True),
     bad("cut off by the limit, one attempt", TruncatedError, said(GOOD[:30], finish="length"), options=one()),
     bad("a timeout", UpstreamTimeout, UpstreamTimeout("Too slow")),
     bad("a timeout on the second call", UpstreamTimeout, without("paid"), UpstreamTimeout("Too slow")),

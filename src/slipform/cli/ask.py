@@ -126,7 +126,7 @@ async def _answer(question: _Question, model: str, settings: Settings, options: 
     from slipform.client_async import AsyncClient
     from slipform.errors import UpstreamTimeout
 
-    async with AsyncClient(model, options=options, settings=settings) as client:
+    async with AsyncClient(model, options=options, config=settings) as client:
         try:
             async with asyncio.timeout(question.timeout):
                 if question.schema is not None:

@@ -8,11 +8,13 @@ from slipform.enforce.patch import Patched, patch
 from slipform.enforce.prompts import Wording
 from slipform.enforce.report import Attempt, Report
 from slipform.enforce.stream import LiveText
+from slipform.enforce.watch import Guard, Watch, WatchedAnswer
 
 __all__ = [
     "Attempt",
     "Budget",
     "Formatter",
+    "Guard",
     "LiveText",
     "Outcome",
     "Patched",
@@ -22,6 +24,8 @@ __all__ = [
     "Steps",
     "Switches",
     "Verdict",
+    "Watch",
+    "WatchedAnswer",
     "Wording",
     "enforce",
     "judge",

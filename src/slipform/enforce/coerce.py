@@ -21,6 +21,7 @@ _GROUPED = re.compile(
 )
 _WITH_UNIT = re.compile(r"(?:[€$£¥]\s*)?([+-]?[0-9][0-9,._ ]*)\s*(?:%|[^\W\d_][^\d]{0,15}|[€$£¥°])?\Z")
 _WORDS = {"true": True, "false": False}
+_NOTHING = frozenset({"null", "none", "n/a", ""})
 _MOST_DIGITS = 400
 
 
@@ -47,6 +48,14 @@ def coercions(value: Any, types: frozenset[str], *, units: bool = False) -> Iter
         return
     elif isinstance(value, int | float):
         yield from _from_number(value, types)
+    elif isinstance(value, list) and len(value) == 1 and "array" not in types:
+        yield from _out_of_list(value[0])
+
+
+def _out_of_list(value: Any) -> Iterator[Coerced]:
+    """`[7]` where 7 is wanted."""
+    if isinstance(value, str | int | float | dict) or value is None:
+        yield Coerced(value, "the one value of a list", "medium")
 
 
 def _from_number(value: float, types: frozenset[str]) -> Iterator[Coerced]:
@@ -65,7 +74,7 @@ def _from_text(value: str, types: frozenset[str], *, units: bool) -> Iterator[Co
         yield from _numbers(text, types, units=units)
     if "boolean" in types and text.lower() in _WORDS:
         yield Coerced(_WORDS[text.lower()], "text as boolean")
-    if "null" in types and text == "null":
+    if "null" in types and text.lower() in _NOTHING:
         yield Coerced(None, "text as null", "medium")
     if types & {"object", "array"} and text[:1] in ("{", "["):
         yield from _nested(text, types)

@@ -11,6 +11,8 @@ from slipform.schema import Violation
 
 Steps: TypeAlias = tuple[str | int, ...]
 
+_AROUND = " \t\r\n\"'`*.!,;:()"
+
 ABSENT: Any = object()
 """What stands where nothing is."""
 
@@ -28,6 +30,8 @@ class Switches:
     """Make a one-item array of a value where an array is wanted."""
     fill_defaults: bool = False
     """Give a missing key its schema's `default`."""
+    fill_constants: bool = True
+    """Give a missing key the one value that its schema allows there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,6 @@ def fixes(violation: Violation, value: Any, document: Mapping[str, Any], switche
         return
     if found is None and steps and isinstance(steps[-1], str) and _is_optional(violation, document):
         yield (Edit("remove", steps, "null for an optional key"),)
-    if violation.closest:
-        yield from _nearest_branch(violation, value, document, switches)
     accepted = _Accepted.under(holder, document)
     if switches.coerce:
         yield from _members(steps, found, accepted)
@@ -118,16 +120,29 @@ def _missing(
     for name in absent:
         if f'"{name}"' not in violation.message:
             continue
-        alike = [key for key in found if key not in known and _folded(key) == _folded(name)]
+        alike = [key for key in found if key not in known and folded(key) == folded(name)]
         if switches.rename_keys and len(alike) == 1:
             reason = "a key spelled another way"
             yield (Edit("move", (*steps, name), reason, "medium", source=(*steps, alike[0])),)
-        default = known.get(name)
-        if switches.fill_defaults and isinstance(default, Mapping) and "default" in default:
-            yield (Edit("add", (*steps, name), "the schema's default", "medium", default["default"]),)
+        yield from _given_by_the_schema((*steps, name), known.get(name), switches)
 
 
-def _folded(name: str) -> str:
+def _given_by_the_schema(steps: Steps, shape: Any, switches: Switches) -> Iterator[Fix]:
+    if not isinstance(shape, Mapping):
+        return
+    only = [shape["const"]] if "const" in shape else shape.get("enum")
+    if switches.fill_constants and isinstance(only, list) and len(only) == 1:
+        yield (Edit("add", steps, "the one value the schema allows here", "low", only[0]),)
+    if switches.fill_defaults and "default" in shape:
+        yield (Edit("add", steps, "the schema's default", "medium", shape["default"]),)
+
+
+def folded(name: str) -> str:
+    """A name without what people spell in different ways: case, and the marks between words.
+
+    >>> folded("First_Name") == folded("first-name")
+    True
+    """
     return "".join(char for char in name.casefold() if char not in "_- ")
 
 
@@ -139,17 +154,6 @@ def _is_optional(violation: Violation, document: Mapping[str, Any]) -> bool:
     if not isinstance(holder, Mapping):
         return True  # reached by a reference or a union: leaving it out is tried, and kept only if that validates
     return name.replace("~1", "/").replace("~0", "~") not in holder.get("required", ())
-
-
-def _nearest_branch(violation: Violation, value: Any, document: Mapping[str, Any], switches: Switches) -> Iterator[Fix]:
-    """All that is wrong under the nearest alternative, mended together."""
-    together: list[Edit] = []
-    for inner in violation.closest:
-        first = next(fixes(inner, value, document, switches), None)
-        if first is None:
-            return
-        together += first
-    yield tuple(together)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +191,22 @@ def _members(steps: Steps, found: Any, accepted: _Accepted) -> Iterator[Fix]:
     """A listed member in another case, with blanks around it, or with a number written as text."""
     if not isinstance(found, str):
         return
-    wanted = found.strip().casefold()
-    fitting = [member for member in accepted.members if _as_text(member).casefold() == wanted]
-    if len(fitting) == 1:
-        yield (Edit("replace", steps, "a listed value, spelled as listed", "medium", fitting[0]),)
+    for spelled in (_in_case, _in_letters):
+        wanted = spelled(found)
+        fitting = [member for member in accepted.members if wanted and spelled(_as_text(member)) == wanted]
+        if fitting:
+            if len(fitting) == 1:
+                yield (Edit("replace", steps, "a listed value, spelled as listed", "medium", fitting[0]),)
+            return
+
+
+def _in_case(text: str) -> str:
+    return text.strip().casefold()
+
+
+def _in_letters(text: str) -> str:
+    """Also without quotes, marks of emphasis and the stop around it, and with one mark between words."""
+    return folded(text.strip(_AROUND))
 
 
 def _as_text(member: Any) -> str:

@@ -13,6 +13,7 @@ import orjson
 from slipform.enforce.fixes import Switches
 from slipform.enforce.hints import SchemaHint, lifted
 from slipform.enforce.patch import Patched, patch
+from slipform.enforce.whole import is_whole
 from slipform.errors import (
     EmptyAnswerError,
     EnforcementError,
@@ -82,6 +83,8 @@ def judge(response: ModelResponse, standard: Standard) -> Verdict:
     """
     own_calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL] if response.tool_calls else []
     text = spoken(response)
+    if response.stopped is not None:
+        return Verdict(candidate=text, error=response.stopped)
     failed = _declined(response, text)
     if failed is not None and not (own_calls and isinstance(failed, EmptyAnswerError)):
         return Verdict(candidate=text, error=failed, hopeless=isinstance(failed, RefusalError))
@@ -109,7 +112,7 @@ def _judge_text(text: str, response: ModelResponse, standard: Standard, schema: 
         if response.finish == "length":
             return Verdict(candidate=text, error=cut_off())
         return Verdict(candidate=text, error=error)
-    if response.finish == "length" and loaded.edits:
+    if response.finish == "length" and loaded.edits and not is_whole(text, loaded, schema.document, response.lift):
         return Verdict(candidate=text, repairs=loaded.edits, error=cut_off())
     if loaded.edits and _is_cut(text, loaded):
         return Verdict(candidate=text, repairs=loaded.edits, error=_cut_short())

@@ -13,6 +13,7 @@ from slipform.enforce.judge import NOT_TYPED, Standard, Validator, Verdict, judg
 from slipform.enforce.parts import SMALL, Parts, parts_of, parts_request
 from slipform.enforce.prompts import (
     Wording,
+    ask_plainly,
     call_again_request,
     first_request,
     formatter_request,
@@ -20,7 +21,9 @@ from slipform.enforce.prompts import (
     shorter_request,
 )
 from slipform.enforce.report import Attempt, Report
-from slipform.errors import EnforcementError, RefusalError, UpstreamError
+from slipform.enforce.small import copied, wrong_keys
+from slipform.enforce.watch import Guard, Watch
+from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, TruncatedError, UpstreamError
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
 from slipform.schema import OutputStrategy, Schema
 
@@ -75,6 +78,9 @@ class Plan:
     validators: tuple[Validator, ...] = ()
     on_failure: Literal["raise", "raw"] = "raise"
     """What becomes of an answer that cannot be made to fit: an error, or its text as it is with a warning."""
+    guard: Guard = field(default_factory=Guard)
+    guarded_decoding: bool = False
+    """Whether the provider knows the guard's options, and is told them."""
     keep_text: bool = False
     """Whether the report keeps what the model wrote."""
     price: Callable[[str, Usage], float | None] | None = None
@@ -89,6 +95,17 @@ class Plan:
     def standard(self) -> Standard:
         """What answers are held to."""
         return Standard(self.schema, self.tools, self.switches, self.repair, self.validators, self.must_call)
+
+    def watch(self, asked: ModelRequest) -> Watch | None:
+        """What looks at the answer to this request while it is written, if anything does."""
+        if not self.guard.watches or self.schema is None or asked.tools:
+            return None
+        wanted = asked.response_format
+        strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
+        if (self.strategy if strategy is OutputStrategy.AUTO else strategy) is OutputStrategy.TOOL:
+            return None  # the answer is the call's arguments, which end by themselves
+        schema = self.schema if wanted is None else Schema.of(wanted.json_schema)
+        return Watch(self.guard, schema, self.switches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +159,11 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     36
     """
     started = plan.clock()
+    request, warnings = _guarded(request, plan)
     first = first_request(request, plan.strategy, plan.wording)
     turn = _Turn(first.request, plan.strategy)
-    report = Report(warnings=first.warnings)
-    cut = 0  # answers in a row that met the token limit: a third one would too
+    standard = _standard(plan, request)
+    report = Report(warnings=(*warnings, *first.warnings))
     while True:
         sent = plan.clock()
         try:
@@ -153,28 +171,59 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         except UpstreamError as error:
             error.report = report
             raise
-        verdict = _judged(response, turn, plan)
+        verdict = _judged(response, turn, standard)
         report = _recorded(report, response, verdict, turn, plan, plan.clock() - sent)
         if verdict.ok:
             mended = dataclasses.replace(response, tool_calls=verdict.tool_calls) if verdict.tool_calls else response
             return Outcome(verdict.value, verdict.candidate, mended, report, verdict.typed)
-        cut = cut + 1 if response.finish == "length" else 0
         ended = plan.budget.spent_by(report, plan.clock() - started)
-        if verdict.hopeless or ended or cut > 1 or not plan.may_reask():
-            failure = _failure(verdict, report, ended)
-            if plan.on_failure == "raw" and not isinstance(failure, RefusalError):
+        if verdict.hopeless or ended or _is_cut_again(report) or not plan.may_reask():
+            failure = _failure(verdict, report, ended, plan.guard)
+            if plan.on_failure == "raw" and not isinstance(failure, RefusalError | InvalidResponseFormat):
                 return _as_it_is(response, failure, report)
             raise failure
         turn = _next(request, response, verdict, len(report.attempts), plan)
 
 
-def _judged(response: ModelResponse, turn: _Turn, plan: Plan) -> Verdict:
+def _guarded(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
+    """The request with the guard's options where the provider knows them, and without them where it does not."""
+    extra = Guard.without(request.extra) if request.extra else {}
+    wanted = plan.guard.to_extra() if plan.strategy is OutputStrategy.PROMPTED else {}
+    warnings = () if plan.guarded_decoding or "force_json_start" not in wanted else (_NOT_FORCED,)
+    if plan.guarded_decoding:
+        extra = {**extra, **wanted}
+    return (request if extra == request.extra else request.replace(extra=extra)), warnings
+
+
+_NOT_FORCED = ModelWarning(
+    "force_json_start_ignored",
+    "This provider's decoding cannot be held to start with JSON; the prompt and the validator do what they can.",
+    "force_json_start",
+)
+
+
+def _is_cut_again(report: Report) -> bool:
+    """Whether two answers in a row did not fit the token limit: then a third will not either."""
+    return len(report.attempts) > 1 and all(each.outcome == TruncatedError.code for each in report.attempts[-2:])
+
+
+def _standard(plan: Plan, request: ModelRequest) -> Standard:
+    """What answers are held to; where worked examples are shown, also that they are not copied."""
+    standard = plan.standard
+    if not plan.wording.list_keys or plan.strategy is not OutputStrategy.PROMPTED:
+        return standard
+    return dataclasses.replace(
+        standard, validators=(*standard.validators, lambda value: copied(value, request.messages))
+    )
+
+
+def _judged(response: ModelResponse, turn: _Turn, standard: Standard) -> Verdict:
     if turn.parts is None:
-        return judge(response, plan.standard)
-    answered = judge(response, Standard(Schema("parts", turn.parts.schema), switches=plan.switches))
+        return judge(response, standard)
+    answered = judge(response, Standard(Schema("parts", turn.parts.schema), switches=standard.switches))
     if answered.error is not None and answered.value is None:
         return answered
-    merged = judge_value(turn.parts.merged(answered.value), plan.standard)
+    merged = judge_value(turn.parts.merged(answered.value), standard)
     return dataclasses.replace(merged, repairs=answered.repairs)
 
 
@@ -195,13 +244,25 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
     if strategy is not plan.strategy and request.response_format is not None:
         request = request.replace(response_format=request.response_format.with_strategy(strategy))
     base = first_request(request, strategy, plan.wording).request
-    if response.finish == "length":
-        return _Turn(shorter_request(base), strategy)
     if verdict.wrong_calls:
         return _Turn(call_again_request(base, response, verdict.wrong_calls), strategy)
+    if plan.wording.list_keys and strategy is OutputStrategy.PROMPTED:
+        return _next_for_a_small_model(request, verdict, plan)
+    if isinstance(verdict.error, TruncatedError):
+        return _Turn(shorter_request(base), strategy)
     if parts := _parts(verdict, plan):
         return _Turn(parts_request(base, verdict.candidate, parts, verdict.violations), strategy, parts)
     return _Turn(reask_request(base, verdict.candidate, verdict.violations), strategy)
+
+
+def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan) -> _Turn:
+    """A small model repeats the bad answer that it is shown: it gets the question anew, for less where that will do."""
+    parts = None
+    if plan.schema is not None and plan.reask_scope != "full" and verdict.violations:
+        parts = wrong_keys(verdict.value, verdict.violations, plan.schema.document)
+    if parts is not None and request.response_format is not None:
+        request = request.replace(response_format=parts.format(request.response_format))
+    return _Turn(ask_plainly(request, plan.wording), OutputStrategy.PROMPTED, parts)
 
 
 def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
@@ -238,8 +299,10 @@ def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report) 
     return Outcome(text, text, response, dataclasses.replace(report, warnings=(*report.warnings, warning)))
 
 
-def _failure(verdict: Verdict, report: Report, ended: str | None) -> EnforcementError:
+def _failure(verdict: Verdict, report: Report, ended: str | None, guard: Guard) -> EnforcementError:
     error = verdict.error or EnforcementError("The answer could not be judged")
+    if guard.response_format_fail_hard and not isinstance(error, RefusalError):
+        error = _hard(error)
     error.report = report
     count = len(report.attempts)
     if not isinstance(error, RefusalError):
@@ -249,3 +312,12 @@ def _failure(verdict: Verdict, report: Report, ended: str | None) -> Enforcement
         error.hint = f"The budget of {ended} is spent; allow more of it. {error.hint or ''}".strip()
     error.details.setdefault("attempts", count)
     return error
+
+
+def _hard(error: EnforcementError) -> InvalidResponseFormat:
+    """The same failure under the name that those who fail hard wait for."""
+    hard = InvalidResponseFormat(
+        error.message, where=error.where, hint=error.hint, details={**error.details, "cause": error.code}
+    )
+    hard.__cause__ = error
+    return hard

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slipform.enforce.branches import is_portable
 from slipform.enforce.fixes import ABSENT, Edit, Steps, at, locate
 from slipform.enforce.patch import apply
 from slipform.ir import Message, ModelRequest
-from slipform.schema import JsonSchemaSpec, Violation
+from slipform.schema import JsonSchemaSpec, ResponseFormat, Violation
 from slipform.schema.violations import json_path
 
 SMALL = 2_000
@@ -38,6 +39,11 @@ class Parts:
             if name in answer
         ]
         return apply(self.value, edits)[0]
+
+    def format(self, whole: ResponseFormat) -> ResponseFormat:
+        """What is asked for in place of the whole."""
+        spec = JsonSchemaSpec(f"{whole.json_schema.name[:57]}_parts", self.schema)
+        return dataclasses.replace(whole, json_schema=spec)
 
 
 def parts_of(value: Any, violations: Sequence[Violation], document: Mapping[str, Any]) -> Parts | None:
@@ -72,27 +78,10 @@ def _place(violation: Violation, value: Any, document: Mapping[str, Any]) -> tup
     if violation.keyword == "required":
         missing = [name for name in holder.get("required", ()) if f'"{name}"' in (violation.expected or "")]
         shape = (holder.get("properties") or {}).get(missing[0]) if len(missing) == 1 else None
-        return ((*steps, missing[0]), shape) if shape is not None and _portable(shape) else None
-    if not steps or at(value, steps) is ABSENT or not _portable(holder):
+        return ((*steps, missing[0]), shape) if shape is not None and is_portable(shape) else None
+    if not steps or at(value, steps) is ABSENT or not is_portable(holder):
         return None
     return steps, holder
-
-
-def _portable(shape: Any) -> bool:
-    """Whether a subschema means the same elsewhere: its references go to the shared definitions only."""
-    pending = [shape]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Mapping):
-            reference = node.get("$ref")
-            if isinstance(reference, str) and not reference.startswith(("#/$defs/", "#/definitions/")):
-                return False
-            if "$dynamicRef" in node or "$id" in node:
-                return False
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
-    return True
 
 
 def parts_request(first: ModelRequest, answer: str, parts: Parts, violations: Sequence[Violation]) -> ModelRequest:
@@ -103,10 +92,7 @@ def parts_request(first: ModelRequest, answer: str, parts: Parts, violations: Se
         f"Parts of that JSON are not valid:\n{wrong}\n"
         f"Return one JSON object with only the corrected values, under the keys {names}. No prose. No code fences."
     )
-    wanted = first.response_format
-    if wanted is not None:
-        spec = JsonSchemaSpec(f"{wanted.json_schema.name[:57]}_parts", parts.schema)
-        wanted = dataclasses.replace(wanted, json_schema=spec)
+    wanted = None if first.response_format is None else parts.format(first.response_format)
     return first.replace(
         messages=(*first.messages, Message.assistant(answer), Message.user(said)), response_format=wanted
     )

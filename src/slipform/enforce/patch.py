@@ -6,10 +6,11 @@ what is missing stays missing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slipform.enforce.branches import UNIONS, branch_fixes
 from slipform.enforce.fixes import ABSENT, Edit, Fix, Steps, Switches, at, fixes
 from slipform.schema import Schema, Violation
 from slipform.schema.violations import pointer
@@ -79,13 +80,20 @@ def _round(
     value: Any, found: Sequence[Violation], schema: Schema[Any], allowed: Switches
 ) -> tuple[Any, list[Violation], tuple[Edit, ...]] | None:
     """One pass over the violations: all first choices together when that mends everything, else one by one."""
-    choices = [list(fixes(violation, value, schema.document, allowed)) for violation in found[:_MOST_TRIALS]]
+    choices = [_options(violation, value, schema.document, allowed) for violation in found[:_MOST_TRIALS]]
     choices.sort(key=lambda options: _ORDER[options[0][0].op] if options else 0)
     if all(choices) and len(found) <= _MOST_TRIALS:
         trial, made = apply(value, [edit for options in choices for edit in options[0]])
         if made and not (left := schema.validate(trial)):
             return trial, left, made
     return _one_by_one(value, list(found), choices, schema)
+
+
+def _options(violation: Violation, value: Any, document: Mapping[str, Any], allowed: Switches) -> list[Fix]:
+    if violation.keyword not in UNIONS:
+        return list(fixes(violation, value, document, allowed))
+    within = branch_fixes(violation, value, document, allowed, patch)
+    return [*within, *fixes(violation, value, document, allowed)]
 
 
 def _one_by_one(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slipform.enforce.small import asked_for, worked_examples
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Text, ToolResult
 from slipform.schema import OutputStrategy, Violation
 from slipform.schema.summary import summarize
@@ -16,8 +17,8 @@ FIRST_WITHOUT_SCHEMA = "Return JSON only."
 REPAIR = "Return ONLY valid compact JSON. No markdown, no prose."
 REASK = "Return corrected JSON only. No prose. No code fences."
 KEYS = "Reply in JSON with the keys: {keys}."
+TOO_LONG = "Your last answer was cut off because it was too long. " + REPAIR
 FORMAT = "Re-shape the text into JSON. Use only what the text says; leave out what it does not say."
-SHORTER = "Your answer was cut off by the token limit. Answer again, as short as you can: compact JSON only, no prose."
 CALL_AGAIN = "The arguments are not valid:\n{faults}\nCall the tool again with corrected arguments."
 
 
@@ -26,7 +27,8 @@ class Wording:
     """How the shape is told to the model."""
 
     list_keys: bool = False
-    """Whether the prompt names the keys although the channel carries the schema: small models need it."""
+    """Whether the prompt names the keys although the channel carries the schema: small models need it. Where there is
+    only the prompt, they are also told the kinds, and shown worked examples."""
     max_schema_chars: int = 2000
     descriptions: bool = False
     """Whether a schema in the prompt keeps its descriptions."""
@@ -58,8 +60,16 @@ def reask_request(base: ModelRequest, answer: str, violations: Sequence[Violatio
 
 
 def shorter_request(base: ModelRequest) -> ModelRequest:
-    """The request again after an answer that met its token limit; half an answer would only use up more tokens."""
-    return base.replace(messages=(*base.messages, Message.user(SHORTER)))
+    """The request again after an answer that did not fit the token limit; that answer is not shown, it was too long."""
+    return base.replace(messages=(*base.messages, Message.user(TOO_LONG)))
+
+
+def ask_plainly(request: ModelRequest, wording: Wording) -> ModelRequest:
+    """The question once more for a small model, without the schema: what it made of that was no good."""
+    schema = request.response_format.json_schema.schema if request.response_format else None
+    if schema is None:
+        return first_request(request, OutputStrategy.PROMPTED, wording).request
+    return _for_a_small_model(request, schema, FIRST_WITHOUT_SCHEMA)
 
 
 def call_again_request(
@@ -97,7 +107,16 @@ def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: 
         summary = summarize(schema, max_chars=wording.max_schema_chars, descriptions=wording.descriptions)
         said = FIRST_WITH_SCHEMA.format(schema=summary.text)
         warnings = (_CUT,) if summary.cut else ()
+    if wording.list_keys and schema is not None:
+        return Worded(_for_a_small_model(request, schema, said), warnings)
     return Worded(request.replace(messages=(Message.system(said), *request.messages)), warnings)
+
+
+def _for_a_small_model(request: ModelRequest, schema: Mapping[str, Any], said: str) -> ModelRequest:
+    """What is said first, then how such questions are answered well, then the question with the keys it asks for."""
+    own = next((at for at, message in enumerate(request.messages) if message.role != "system"), len(request.messages))
+    told = _append_to_last_user(request, asked_for(schema)).messages
+    return request.replace(messages=(Message.system(said), *told[:own], *worked_examples(), *told[own:]))
 
 
 _CUT = ModelWarning(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from slipform.errors import EnforcementError
 from slipform.ir.lift import Lift
 from slipform.ir.messages import UNRESOLVED, Message, Part, Reasoning, Text, ToolCall
 from slipform.ir.warnings import ModelWarning
@@ -57,7 +58,8 @@ class ModelResponse:
     `parts` is the turn in the order it was spoken, with what must go back untouched; `message` is the turn to replay.
     `others` holds the choices after the first. `content_resolved` is the value of the text where the reducer was given
     a schema. `lift` is set when the text is still in the vendor's shape of the schema: it turns a parsed value into the
-    caller's shape. `extra["usage"]` is the vendor's own usage object.
+    caller's shape. `stopped` says what was wrong with an answer that was not read to its end. `extra["usage"]` is the
+    vendor's own usage object.
 
     >>> ModelResponse(text="hi").message.text
     'hi'
@@ -78,6 +80,7 @@ class ModelResponse:
     others: tuple[ModelResponse, ...] = ()
     content_resolved: Any = field(default=UNRESOLVED, compare=False, repr=False)
     lift: Lift | None = field(default=None, compare=False, repr=False)
+    stopped: EnforcementError | None = field(default=None, compare=False, repr=False)
 
     @property
     def message(self) -> Message:

@@ -1,0 +1,166 @@
+"""Watching an answer while it is written: stop where its JSON has closed, or where it can no longer become valid."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from slipform.enforce.fixes import Switches
+from slipform.enforce.judge import violation_error
+from slipform.enforce.patch import patch
+from slipform.errors import EnforcementError, JsonEnforcementError, RequestError
+from slipform.ir import CompletionChunk, ModelResponse
+from slipform.ir.reducer import Reducer, Snapshot
+from slipform.schema import Schema, Violation
+from slipform.text.fence import DEFAULT_MAX_PREFIX_CHARS, JsonFenceDetector
+from slipform.text.parser import Parser
+from slipform.text.parser_types import PENDING
+from slipform.text.resolve import ResolveCache, resolve
+from slipform.text.resolve_types import Invalid
+
+FORCED_PREFIX_CHARS = 50
+"""How much may stand before the JSON where its first character is forced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What is done about an answer while it is written; also read from a request's `extra`, under these names.
+
+    >>> Guard.of({"stop_after_json": True}).watches
+    True
+    """
+
+    force_json_start: bool = False
+    """The first character that is not blank is `{` or `[`; only the embedded model can be held to it."""
+    stop_after_json: bool = False
+    """Reading ends, and the model is stopped, where the JSON closes."""
+    response_format_fail_hard: bool = False
+    """An answer that is certain to be wrong is stopped at once, and failure is `InvalidResponseFormat`."""
+
+    @classmethod
+    def of(cls, extra: Mapping[str, Any], default: Guard | None = None) -> Guard:
+        """The guard that a request's `extra` asks for, over the default one."""
+        default = default or cls()
+        given: dict[str, bool] = {}
+        for field in fields(cls):
+            value = extra.get(field.name, getattr(default, field.name))
+            if not isinstance(value, bool):
+                raise RequestError(f"It must be true or false, not {value!r}", where=field.name)
+            given[field.name] = value
+        return cls(**given)
+
+    @property
+    def watches(self) -> bool:
+        """Whether answers have to be read piece by piece."""
+        return self.stop_after_json or self.response_format_fail_hard
+
+    def to_extra(self) -> dict[str, bool]:
+        """What a provider that knows these options is told."""
+        return {field.name: True for field in fields(self) if getattr(self, field.name)}
+
+    @classmethod
+    def without(cls, extra: Mapping[str, Any]) -> dict[str, Any]:
+        """A request's `extra` without these options, which no vendor's API has."""
+        own = {field.name for field in fields(cls)}
+        return {name: value for name, value in extra.items() if name not in own}
+
+
+class Watch:
+    """Follows one answer; `over` says that there is nothing more to wait for, `error` why if it is a bad one.
+
+    >>> watch = Watch(Guard(stop_after_json=True), Schema.of(dict[str, int]))
+    >>> watch.feed('Sure: {"a": 1}')
+    True
+    >>> watch = Watch(Guard(response_format_fail_hard=True), Schema.of(dict[str, int]))
+    >>> watch.feed('{"a": "one", "b'), watch.error.code
+    (True, 'schema_violation')
+    """
+
+    def __init__(self, guard: Guard, schema: Schema[Any] | None, switches: Switches | None = None) -> None:
+        limit = FORCED_PREFIX_CHARS if guard.force_json_start else DEFAULT_MAX_PREFIX_CHARS
+        self.over = False
+        self.error: EnforcementError | None = None
+        self._guard = guard
+        self._schema = schema
+        self._switches = switches
+        self._fence = JsonFenceDetector(limit, fail_hard=True)
+        self._parser = Parser(lenient=True)
+        self._cache = ResolveCache()
+        self._length = 0
+        self._next_look: int | None = None
+        """How long the text is when next looked at: the resolver says no more after a fault that can be mended."""
+
+    def feed(self, text: str) -> bool:
+        """Take the next piece of text; whether to stop here."""
+        if self.over or not text:
+            return self.over
+        self._fence.add_chunk(text)
+        found = self._fence.process()
+        hard = self._guard.response_format_fail_hard
+        if hard and found.failed:
+            self._end(JsonEnforcementError("No JSON has begun so far", hint="Ask again, or ask another model."))
+        elif hard and found.delta and self._schema is not None:
+            self._follow(found.delta, self._schema)
+        if found.complete and self._guard.stop_after_json:
+            self.over = True
+        return self.over
+
+    def follow_no_schema(self) -> None:
+        """The text is in a vendor's shape, of which the caller's schema says nothing until it is whole."""
+        self._schema = None
+
+    def _end(self, error: EnforcementError) -> None:
+        self.over, self.error = True, error
+
+    def _follow(self, text: str, schema: Schema[Any]) -> None:
+        self._parser = self._parser.feed(text)
+        self._length += len(text)
+        if self._parser.error is not None:
+            self._end(JsonEnforcementError(f"The JSON is broken: {self._parser.error}", hint="Ask again."))
+        elif self._next_look is None:
+            if isinstance(resolve(schema.document, self._parser, self._cache), Invalid):
+                self._look(schema)
+        elif self._length >= self._next_look:
+            self._look(schema)
+
+    def _look(self, schema: Schema[Any]) -> None:
+        """Whether something that is finished is wrong and cannot be mended."""
+        self._next_look = 2 * self._length  # the text must double before the whole is looked at again
+        value, open_path = self._parser.value, self._parser.open_path
+        if value is PENDING:
+            return
+        left = patch(value, schema, self._switches).violations
+        certain = [violation for violation in left if _is_finished(violation, open_path)]
+        if certain:
+            self._end(violation_error(certain))
+
+
+def _is_finished(violation: Violation, open_path: tuple[str | int, ...] | None) -> bool:
+    """Whether nothing that is still to come can change this: it stands outside the part that is being written."""
+    steps = violation.steps
+    if steps is None:
+        return False
+    return open_path is None or open_path[: len(steps)] != steps
+
+
+class WatchedAnswer:
+    """Folds the chunks of an answer that is read to be judged whole, and says when to stop."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self._reducer = Reducer()
+        self._reducer.start(Snapshot(emulated=None))
+
+    def push(self, chunk: CompletionChunk) -> bool:
+        """Take a chunk; whether to stop here."""
+        self._reducer.push(chunk)
+        if chunk.lift is not None:
+            self.watch.follow_no_schema()
+        return self.watch.feed(chunk.text) if chunk.choice == 0 else self.watch.over
+
+    def response(self) -> ModelResponse:
+        """The answer as far as it was read."""
+        response = self._reducer.finish(check=False)
+        return dataclasses.replace(response, stopped=self.watch.error) if self.watch.error else response
