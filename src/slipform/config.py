@@ -40,7 +40,9 @@ class Runtime(_Block):
     """How calls are made."""
 
     streaming: bool = False
+    """Whether plain answers are streamed; answers that must be JSON never are."""
     timeout_seconds: Positive = 120
+    """For one call with its transport retries."""
 
 
 class Retries(_Block):
@@ -49,6 +51,7 @@ class Retries(_Block):
     attempts: Count = 1
     """Repair calls after the first; `n` means `n + 1` calls in all."""
     backoff_seconds: Annotated[float, Field(ge=0)] = 2
+    """The pause before such a call."""
 
 
 class ProviderSettings(_Block):
@@ -57,8 +60,11 @@ class ProviderSettings(_Block):
     kind: str | None = None
     """The catalogue's row it follows; the provider's own name by default."""
     base_url: str | None = None
+    """Where it is called; the catalogue's address by default."""
     api_key_env: str | None = None
+    """The environment variable that holds its key, never the key itself."""
     headers: dict[str, str] = {}
+    """Sent with every call."""
     models: list[str] = []
     """The models it serves; any name goes when empty."""
     settings: dict[str, str] = {}
@@ -80,27 +86,40 @@ class Patches(_Block):
     """Which mechanical edits may make a value valid; see the guide."""
 
     coerce: bool = True
+    """`"42"` becomes 42, and the like."""
     drop_extra: bool = True
+    """Keys that the schema forbids go."""
     rename_keys: bool = True
+    """`first_name` for `firstName`, when exactly one fits."""
     units: bool = False
+    """`"12 kg"` becomes 12."""
     wrap_scalars: bool = False
+    """`1` becomes `[1]` where an array is wanted."""
     fill_defaults: bool = False
+    """A missing key gets its schema's `default`."""
 
 
 class Enforcement(_Block):
     """How answers are made to fit on the proxy."""
 
     max_attempts: Annotated[int, Field(ge=1)] = 3
+    """Model calls for one answer, in all."""
     max_seconds: Positive | None = None
+    """For all calls of one answer together."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
+    """For all calls of one answer together."""
     max_cost: Positive | None = None
     """Needs `prices` for the models in use."""
     formatter: str | None = None
     """A model that re-shapes, on the last attempt, what the first one said."""
     reask_scope: Literal["auto", "full", "parts"] = "auto"
+    """Whether a wrong answer is asked for again whole, or only its wrong parts."""
     tools: Literal["enforce", "pass"] = "enforce"
+    """Whether the arguments of tool calls are held to the tools' schemas."""
     on_failure: Literal["raise", "raw"] = "raise"
+    """What becomes of an answer that cannot be made to fit: an error, or its text with a warning."""
     stream_mode: Literal["auto", "live", "buffer", "reject"] = "auto"
+    """How streamed answers with a schema leave: as they are written, or whole once they are valid."""
     patches: Patches = Patches()
 
 
@@ -108,9 +127,13 @@ class ServerSettings(_Block):
     """Where the proxy listens and what it takes."""
 
     host: str = "127.0.0.1"
+    """The address to listen on; `0.0.0.0` lets other machines call."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """0 takes a free one."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
+    """Serving processes."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
+    """Larger requests are refused."""
     body_seconds: Positive = 30
     """How long a client may take to send its request."""
     request_seconds: Positive = 600
@@ -153,6 +176,7 @@ class Settings(_Block):
     """
 
     default_model: str = "local"
+    """Who answers when no model is named; `local` is the embedded model."""
     model_aliases: dict[str, str | list[str]] = {}
     """Another name for a model; with a list, the next one is asked when one cannot answer."""
     schemas: str | None = None
@@ -160,6 +184,7 @@ class Settings(_Block):
     prices: dict[str, Price] = {}
     """By `provider/model`; `*` stands for any run of characters."""
     providers: dict[str, ProviderSettings] = {}
+    """By name, as in `name/model`. Vendors whose key is in the environment need no entry."""
     output: Output = Output()
     runtime: Runtime = Runtime()
     retries: Retries = Retries()

@@ -78,7 +78,15 @@ def test_no_word_at_all_shows_the_help(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["aks", "x"], ["ask", "x", "--shcema", "y"], ["check"], ["fix", "--indent", "x"], ["ask", " "]]
+    "words",
+    [
+        ["aks", "x"],
+        ["ask", "x", "--shcema", "y"],
+        ["check"],
+        ["fix", "--indent", "x"],
+        ["ask", " "],
+        ["serve", "--port", "99999"],
+    ],
 )
 def test_a_command_written_wrong_is_a_usage_error(cli: Cli, words: list[str]) -> None:
     done = cli(*words)
@@ -124,6 +132,7 @@ def test_the_table_of_exit_codes_is_the_documented_one() -> None:
         ("providers: {openai: {}}\n", ["ask", "Hi", "-m", "openai/gpt-5"], 4, "OPENAI_API_KEY"),
         ("", ["ask", "Hi", "-m", "gpt-5"], 3, "Unknown model 'gpt-5'"),
         ("", ["ask", "Hi", "-m", "local/gpt-9"], 3, "gpt-9"),
+        ("", ["ask", "Hi", "-m", "openai/gpt-5"], 3, "Set OPENAI_API_KEY or `providers.openai`"),
         ("", ["ask", "Hi", "-m", "local/none.gguf"], 4, "no such model file"),
         ("", ["ask", "Hi", "--config", "none.yaml"], 3, "none.yaml"),
         ("schemas: nowhere\n", ["ask", "Hi", "-s", "person"], 3, "folder of schemas"),

@@ -15,12 +15,13 @@ from slipform.cli.output import json_text, say, write
 from slipform.cli.shapes import HELP, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from slipform.client import AsyncClient
     from slipform.config import Settings
     from slipform.enforce import Report
     from slipform.engine import Options
+    from slipform.errors import UnknownModelError
     from slipform.ir import Message
     from slipform.schema import Schema
 
@@ -124,7 +125,7 @@ async def _answer(question: _Question, model: str, settings: Settings, options: 
     import asyncio
 
     from slipform.client_async import AsyncClient
-    from slipform.errors import UpstreamTimeout
+    from slipform.errors import UnknownModelError, UpstreamTimeout
 
     async with AsyncClient(model, options=options, config=settings) as client:
         try:
@@ -132,10 +133,30 @@ async def _answer(question: _Question, model: str, settings: Settings, options: 
                 if question.schema is not None:
                     return await _shaped(client, question, question.schema)
                 return await _worded(client, question)
+        except UnknownModelError as error:
+            raise _keyless(error, model, client.router.providers) from None
         except TimeoutError:
             raise UpstreamTimeout(
                 f"There was no answer within {question.timeout:g} seconds", hint="Allow more with --timeout."
             ) from None
+
+
+def _keyless(error: UnknownModelError, model: str, providers: Container[str]) -> UnknownModelError:
+    """The same error; a vendor that only lacks its key is not called unknown."""
+    from slipform.errors import UnknownModelError
+    from slipform.providers.catalog import load_catalog
+
+    name = model.partition("/")[0]
+    vendor = load_catalog().vendors.get(name)
+    if vendor is None or name in providers:
+        return error
+    ways = [*vendor.api_key_env, f"`providers.{name}` in slipform.yaml"]
+    return UnknownModelError(
+        f"The vendor {name!r} is known but not in use",
+        where=model,
+        hint=f"Set {' or '.join(ways)}.",
+        details=error.details,
+    )
 
 
 async def _shaped(client: AsyncClient, question: _Question, schema: Any) -> tuple[str, Report]:

@@ -10,7 +10,7 @@ import typer
 
 def serve(
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="The port to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port to listen on.")] = None,
     config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Print the settings in force, without secrets, and stop.")
