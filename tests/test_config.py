@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
 
 from slipform.config import Settings, load_settings, read_settings
 from slipform.errors import ConfigError
@@ -99,3 +102,86 @@ def test_the_file_is_found_here_or_by_the_environment(tmp_path: Path, monkeypatc
     assert load_settings().default_model == "there/m"
     with pytest.raises(ConfigError, match="missing"):
         load_settings(tmp_path / "missing.yaml")
+
+
+def test_variables_of_the_environment_come_before_the_file() -> None:
+    environment = {
+        "SLIPFORM_SERVER__PORT": "9000",
+        "SLIPFORM_SERVER__MAX_BODY_BYTES": "5000",
+        "SLIPFORM_DEFAULT_MODEL": "mine/1",
+        "SLIPFORM_ENFORCEMENT__MAX_ATTEMPTS": "2",
+        "SLIPFORM_SERVER__CORS_ORIGINS": "[http://a, http://b]",
+        "SLIPFORM_MODEL_ALIASES__FAST": "[a/b, c/d]",
+        "SLIPFORM_PROVIDERS": "{mine: {base_url: 'http://x'}}",
+        "SLIPFORM_REDIS__URL": "redis://x",
+        "SLIPFORM_REDIS__PREFIX": "us:",
+        "SLIPFORM_CONFIG": "no setting",
+        "SLIPFORM_CACHE": "no setting",
+        "SLIPFORM_PURE": "1",
+        "SLIPFORM_PEERS": "no setting",
+        "HOME": "/",
+    }
+    settings = read_settings("server: {host: h, port: 1, maxBodyBytes: 2000}", environment=environment)
+    assert (settings.server.host, settings.server.port, settings.server.max_body_bytes) == ("h", 9000, 5000)
+    assert settings.server.cors_origins == ["http://a", "http://b"]
+    assert (settings.default_model, settings.enforcement.max_attempts) == ("mine/1", 2)
+    assert settings.model_aliases == {"fast": ["a/b", "c/d"]}
+    assert settings.providers["mine"].base_url == "http://x"
+    assert settings.redis is not None
+    assert settings.redis.prefix == "us:"
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "said"),
+    [
+        (
+            "",
+            {"SLIPFORM_SERVER__PORT": "many"},
+            "SLIPFORM_SERVER__PORT: `server.port`: Input should be a valid integer",
+        ),
+        ("", {"SLIPFORM_SERVR__PORT": "1"}, "SLIPFORM_SERVR__PORT: `servr`: there is no such setting"),
+        ("", {"SLIPFORM_OUTPUT": "{require_json: 3"}, "not YAML"),
+        ("server: 3", {"SLIPFORM_SERVER__PORT": "1"}, "SLIPFORM_SERVER__PORT"),
+        ("runtime:\n  timeout_seconds: ${SECONDS}\n", {"SECONDS": "-1"}, "slipform.yaml:2"),
+        ("output: {require_json: true}\ndefault_model: a/${NAME}\n", {}, "NAME is not set, at slipform.yaml:2"),
+    ],
+)
+def test_a_mistake_in_the_environment_names_the_variable(text: str, environment: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_settings(text, environment=environment)
+    assert said in str(caught.value)
+
+
+def test_the_files_texts_may_name_variables() -> None:
+    text = """
+server: { port: "${PORT}" }
+providers:
+  mine: { base_url: "http://${HOST}:${PORT}/v1", headers: { x-team: "$${PORT}" }, models: ["${MODEL}"] }
+"""
+    settings = read_settings(text, environment={"PORT": "81", "HOST": "gpu", "MODEL": "7"})
+    assert settings.server.port == 81
+    mine = settings.providers["mine"]
+    assert (mine.base_url, mine.headers, mine.models) == ("http://gpu:81/v1", {"x-team": "${PORT}"}, ["7"])
+
+
+def test_without_a_file_the_environment_counts_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SLIPFORM_CONFIG", raising=False)
+    monkeypatch.setenv("SLIPFORM_RUNTIME__STREAMING", "true")
+    assert load_settings().runtime.streaming
+
+
+def names_of(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        kinds = [field.annotation, *get_args(field.annotation)]
+        blocks = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        by_name = ".NAME" if get_origin(field.annotation) is dict and blocks else ""
+        if blocks:
+            yield from names_of(blocks[0], f"{prefix}{name}{by_name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert [name for name in names_of(Settings) if f"| `{name}` |" not in page] == []

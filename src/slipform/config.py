@@ -1,4 +1,4 @@
-"""`slipform.yaml` → typed settings; every mistake is named with its file and line."""
+"""`slipform.yaml` and the environment → typed settings; every mistake is named with its file and line, or variable."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from slipform.config_environment import filled, put, read_value, settings_in
 from slipform.errors import ConfigError
 
 FILE_NAME = "slipform.yaml"
@@ -194,24 +195,30 @@ class Settings(_Block):
     redis: Redis | None = None
 
 
-def load_settings(path: Path | None = None) -> Settings:
-    """The settings of a file; of `$SLIPFORM_CONFIG` or `slipform.yaml` here when there is one; else the defaults."""
-    chosen = path or Path(os.environ.get("SLIPFORM_CONFIG", FILE_NAME))
-    if path is None and "SLIPFORM_CONFIG" not in os.environ and not chosen.is_file():
-        return Settings()
+def load_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings of a file; of `$SLIPFORM_CONFIG` or `slipform.yaml` here when there is one; else the defaults.
+
+    Variables of the environment (`SLIPFORM_SERVER__PORT=9000`) come before the file.
+    """
+    found = os.environ if environment is None else environment
+    chosen = path or Path(found.get("SLIPFORM_CONFIG") or FILE_NAME)
+    if path is None and not found.get("SLIPFORM_CONFIG") and not chosen.is_file():
+        return read_settings("", environment=found)
     try:
         text = chosen.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"The config cannot be read: {reason}", where=str(chosen)) from error
-    return read_settings(text, str(chosen))
+    return read_settings(text, str(chosen), found)
 
 
-def read_settings(text: str, name: str = FILE_NAME) -> Settings:
-    """Settings from YAML text.
+def read_settings(text: str, name: str = FILE_NAME, environment: Mapping[str, str] | None = None) -> Settings:
+    """Settings from YAML text, and from the variables of an environment where one is given.
 
     >>> read_settings("enforcement: {maxAttempts: 5}").enforcement.max_attempts
     5
+    >>> read_settings("", environment={"SLIPFORM_SERVER__PORT": "9000"}).server.port
+    9000
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -221,31 +228,44 @@ def read_settings(text: str, name: str = FILE_NAME) -> Settings:
         raise ConfigError(f"The config is not YAML: {error.problem}", where=f"{name}:{line}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"The config is not YAML: {error}", where=name) from error
-    lines = dict(_lines(node, ()))
+    places = {path: f"{name}:{line}" for path, line in _lines(node, ())}
     if twice := _repeated(node, ()):
         path, line = twice
         raise ConfigError(f"`{_dotted(path)}` is set twice", where=f"{name}:{line}", hint="Keep one of them.")
+    data = filled({} if data is None else data, Settings, environment or {}, places)
+    if isinstance(data, dict):
+        for variable, path, value in settings_in(environment or {}):
+            put(data, path, read_value(Settings, path, value, variable), variable)
+            places[path] = variable
+            for size in range(1, len(path)):
+                places.setdefault(path[:size], variable)
     try:
-        return Settings.model_validate({} if data is None else data)
+        return Settings.model_validate(data)
     except ValidationError as error:
-        raise _explained(error, lines, name) from None
+        raise _explained(error, places, name) from None
 
 
-def _explained(error: ValidationError, lines: Mapping[tuple[Any, ...], int], name: str) -> ConfigError:
+def _explained(error: ValidationError, places: Mapping[tuple[Any, ...], str], name: str) -> ConfigError:
+    order = list(places.values())
     mistakes = []
     for found in error.errors(include_url=False):
         path = found["loc"]
-        line = next((lines[path[:size]] for size in range(len(path), -1, -1) if path[:size] in lines), 1)
+        known = (path[:size] for size in range(len(path), -1, -1))
+        place = next((places[each] for each in known if each in places), f"{name}:1")
         said = "there is no such setting" if found["type"] == "extra_forbidden" else found["msg"]
-        mistakes.append((line, f"{name}:{line}: `{_dotted(path) or 'the file'}`: {said}"))
+        at = order.index(place) if place in order else -1
+        mistakes.append((at, place, f"{place}: `{_dotted(path) or 'the file'}`: {said}"))
     mistakes.sort()
-    first = mistakes[0]
-    listed = "; ".join(text for _, text in mistakes)
+    listed = [text for _, _, text in mistakes]
     plural = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+    details: dict[str, Any] = {"file": name, "mistakes": listed}
+    line = mistakes[0][1].removeprefix(f"{name}:")
+    if line.isdigit():
+        details["line"] = int(line)
     return ConfigError(
-        f"The config has {plural}: {listed}",
+        f"The config has {plural}: {'; '.join(listed)}",
         hint="See docs/reference.md for all settings.",
-        details={"file": name, "line": first[0], "mistakes": [text for _, text in mistakes]},
+        details=details,
     )
 
 

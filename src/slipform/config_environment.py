@@ -1,0 +1,124 @@
+"""Settings from the environment: variables that stand for settings, and `${NAME}` inside the file's values."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel
+from pydantic.alias_generators import to_camel, to_snake
+
+from slipform.errors import ConfigError
+
+Path: TypeAlias = tuple[str | int, ...]
+
+PREFIX: Final = "SLIPFORM_"
+NO_SETTINGS: Final = frozenset({"SLIPFORM_CONFIG", "SLIPFORM_CACHE", "SLIPFORM_PURE", "SLIPFORM_PEERS"})
+"""Variables of slipform's that are no settings."""
+_REFERENCE = re.compile(r"\$(\$)?\{(\w+)\}")
+
+
+def settings_in(environment: Mapping[str, str]) -> Iterator[tuple[str, Path, str]]:
+    """The variables that stand for settings: name, path and text. `__` goes one level down.
+
+    >>> list(settings_in({"SLIPFORM_SERVER__PORT": "9000", "SLIPFORM_CONFIG": "x", "HOME": "/"}))
+    [('SLIPFORM_SERVER__PORT', ('server', 'port'), '9000')]
+    """
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in NO_SETTINGS:
+            yield name, tuple(name.removeprefix(PREFIX).lower().split("__")), environment[name]
+
+
+def read_value(model: type[BaseModel], path: Path, text: str, where: str) -> Any:
+    """What a text stands for as the value of a setting: itself where text is wanted, else YAML.
+
+    >>> from slipform.config import Settings
+    >>> read_value(Settings, ("server", "port"), "9000", "here")
+    9000
+    >>> read_value(Settings, ("redis", "prefix"), "a:", "here")
+    'a:'
+    """
+    choices = _choices(_annotation(model, path))
+    # A model may also have a list of names; a text that looks like one is one.
+    if str in choices and not (text.lstrip().startswith("[") and any(get_origin(each) is list for each in choices)):
+        return text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        said = getattr(error, "problem", None) or "it cannot be read"
+        raise ConfigError(f"The value is not YAML: {said}", where=where) from error
+
+
+def put(data: dict[str, Any], path: Path, value: Any, where: str) -> None:
+    """Set one setting over what the file says, in either spelling of its name."""
+    holder = data
+    for step in path[:-1]:
+        name = _spelled(holder, str(step))
+        inner = holder.get(name)
+        if inner is None:
+            inner = holder[name] = {}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"`{step}` is no group of settings in the file", where=where)
+        holder = inner
+    holder[_spelled(holder, str(path[-1]))] = value
+
+
+def _spelled(holder: Mapping[str, Any], name: str) -> str:
+    return next((each for each in (name, to_camel(name)) if each in holder), name)
+
+
+def filled(data: Any, model: type[BaseModel], environment: Mapping[str, str], lines: Mapping[Path, str]) -> Any:
+    """The file's data with every `${NAME}` in a text replaced; `$${` stands for `${` itself.
+
+    >>> from slipform.config import Settings
+    >>> filled({"server": {"port": "${PORT}"}}, Settings, {"PORT": "81"}, {})
+    {'server': {'port': 81}}
+    """
+    return _filled(data, (), model, environment, lines)
+
+
+def _filled(
+    data: Any, path: Path, model: type[BaseModel], environment: Mapping[str, str], lines: Mapping[Path, str]
+) -> Any:
+    if isinstance(data, dict):
+        return {key: _filled(value, (*path, key), model, environment, lines) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_filled(value, (*path, at), model, environment, lines) for at, value in enumerate(data)]
+    if not isinstance(data, str) or "${" not in data:
+        return data
+    where = lines.get(path, "the config")
+
+    def replaced(found: re.Match[str]) -> str:
+        if found[1]:
+            return found[0][1:]
+        if found[2] not in environment:
+            raise ConfigError(
+                f"The environment variable {found[2]} is not set",
+                where=where,
+                hint=f"Set it, or write `$${{{found[2]}}}` if the text itself is meant.",
+            )
+        return environment[found[2]]
+
+    text = _REFERENCE.sub(replaced, data)
+    whole = _REFERENCE.fullmatch(data)
+    return read_value(model, path, text, where) if whole and not whole[1] else text
+
+
+def _annotation(model: type[BaseModel], path: Path) -> Any:
+    """The type of the setting at a path; `Any` where there is none, which validation will say."""
+    kind: Any = model
+    for step in path:
+        block = next((each for each in _choices(kind) if isinstance(each, type) and issubclass(each, BaseModel)), None)
+        if block is not None:
+            field = block.model_fields.get(to_snake(str(step)))
+            kind = field.annotation if field is not None else Any
+            continue
+        kind = next((get_args(each)[-1] for each in _choices(kind) if get_origin(each) in (dict, list)), Any)
+    return kind
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
