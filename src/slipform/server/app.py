@@ -115,7 +115,7 @@ class App:
                 record.model, record.stream = served.request.model, served.stream
                 record.enforced = is_enforced(served.request)
                 inbound = Inbound(api, served, body, record)
-                await until_gone(self._gate.answer(inbound, caller, headers, send), receive)
+                await until_gone(self._gate.answer(inbound, admission, send), receive)
         except SlipformError as error:
             await self._failed(api, record, error, send)
         except Exception:  # noqa: BLE001 — the caller gets an error in the right shape, the log the traceback
@@ -127,7 +127,7 @@ class App:
     async def _failed(self, api: Serving, record: CallRecord, error: SlipformError, send: Send) -> None:
         record.outcome = error.code
         if record.status:
-            raise error  # the answer's head has left: all that can be done is to leave the answer visibly unfinished
+            return  # the answer has begun: it was ended with an error event, or is left visibly unfinished
         record.status, body = api.encode_error(error)
         await send_bytes(send, record.status, body, [*record.headers(), *error_headers(error)])
 

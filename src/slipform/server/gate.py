@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from slipform.client import AsyncClient
 from slipform.config import Settings
@@ -12,7 +13,7 @@ from slipform.providers.lessons import MemoryLessons
 from slipform.server.answers import Inbound
 from slipform.server.cache import AnswerCache
 from slipform.server.fallback import answer_first, asked_models
-from slipform.server.guard import Caller, Guard
+from slipform.server.guard import Admission, Guard
 from slipform.server.http import Send
 from slipform.server.shared import LessonExchange, Shared
 
@@ -44,16 +45,24 @@ class Gate:
         if self._shared is not None:
             await self._shared.close()
 
-    async def answer(self, call: Inbound, caller: Caller, headers: Mapping[bytes, bytes], send: Send) -> None:
+    async def answer(self, call: Inbound, admission: Admission, send: Send) -> None:
         """Write the whole response, if the caller may use the models they name; see `answers.answer`."""
         asked, router = asked_models(call.served), self._client.router
-        caller.check(asked, router)
+        admission.caller.check(asked, router)
         models = router.candidates(asked[0] if len(asked) == 1 else asked)
         work = functools.partial(answer_first, call, models, self._client, self._settings, send)
-        if self._cache is None:
-            await work()
-        else:
-            await self._cache.answer(call, models, router, headers.get(b"cache-control", b""), work, send)
+        try:
+            if self._cache is None:
+                await work()
+            else:
+                control = admission.request_headers.get(b"cache-control", b"")
+                await self._cache.answer(call, models, router, control, work, send)
+        except asyncio.CancelledError:
+            if admission.expired is not None and call.record.stream and call.record.status:
+                # Too late for a status: the stream that had begun ends with the API's error event.
+                told = call.api.encode_stream(call.served).fail(admission.expired)
+                await send({"type": "http.response.body", "body": told})
+            raise
 
 
 def _stores(client: AsyncClient) -> Iterator[MemoryLessons]:

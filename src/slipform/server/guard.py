@@ -149,13 +149,14 @@ class Admission:
     """
 
     __slots__ = (
-        "_address", "_api", "_began", "_expired", "_guard", "_has_body", "_headers", "_loop", "_query", "_task", "_timer",
-        "headers",
+        "_address", "_api", "_began", "_guard", "_has_body", "_loop", "_query", "_task", "_timer",
+        "caller", "expired", "headers", "request_headers",
     )  # fmt: skip
 
     def __init__(self, guard: Guard, headers: Mapping[bytes, bytes], address: str, query: bytes, api: str) -> None:
         self._guard = guard
-        self._headers = headers
+        self.request_headers = headers
+        self.caller = _ANYBODY
         self._address = address
         self._query = query
         self._api = api
@@ -164,13 +165,14 @@ class Admission:
         self._began = 0.0
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
-        self._expired: Refused | None = None
+        self.expired: Refused | None = None
+        """Why it was stopped, if it was."""
         self.headers: Sequence[Header] = ()
         """What the caller is told of their limits."""
 
     async def __aenter__(self) -> Caller:
         guard = self._guard
-        caller = guard.caller(self._headers, self._query)
+        self.caller = caller = guard.caller(self.request_headers, self._query)
         if guard.is_limited(caller):
             self.headers = await guard.permitted(caller, self._address, self._api)
         if guard.in_flight >= guard.max_concurrent:
@@ -198,11 +200,11 @@ class Admission:
         self._guard.in_flight -= 1
         if self._timer is not None:
             self._timer.cancel()
-        if self._expired is None or self._task is None:
+        if self.expired is None or self._task is None:
             return
         # Ours was the only wish to stop, unless the server itself is stopping.
         if self._task.uncancel() == 0 and kind is asyncio.CancelledError:
-            raise self._expired from None
+            raise self.expired from None
 
     def _ran_out(self) -> None:
         guard, loop = self._guard, self._loop
@@ -221,7 +223,7 @@ class Admission:
 
     def _expire(self, reason: Refused) -> None:
         if self._task is not None:
-            self._expired = reason
+            self.expired = reason
             self._task.cancel()
 
 
