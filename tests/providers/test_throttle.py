@@ -125,7 +125,7 @@ def test_a_thread_waits_for_its_turn_and_not_for_ever() -> None:
 
 
 async def test_a_place_is_given_back_whatever_happens() -> None:
-    script = [Answer("hello there", pace=0.02), Answer("x", latency=9), "hello"]
+    script = [Answer("hello there", pace=0.02), Answer("x", latency=9), Answer("hello")]
     with FakeVendor(script) as vendor, limited(vendor, 1) as provider:
         stream = provider.stream_async(ASKED)
         await anext(stream)

@@ -33,6 +33,7 @@ def content(reply: Reply) -> Any:
     return reply.json["choices"][0]["message"]["content"]
 
 
+@pytest.mark.covers("S2-62", "S2-63", "S2-64")
 def test_the_same_question_is_answered_from_what_is_kept_and_marked() -> None:
     model = FakeModel([spoken(), spoken('{"name":"Bob","age":1}')])
     with proxied({"fake": model}, ON) as address:
@@ -54,9 +55,11 @@ def test_it_is_off_unless_asked_for() -> None:
     assert len(model.requests) == 2
 
 
+@pytest.mark.covers("S2-21")
 @pytest.mark.parametrize(
     "change",
     [
+        {"top_p": 0.5},
         {"temperature": 0.5},
         {"model": "fake/other"},
         {"seed": 3},
@@ -122,6 +125,7 @@ def test_streams_and_whole_answers_share_what_is_kept_in_every_api() -> None:
     assert len(model.requests) == 2
 
 
+@pytest.mark.covers("S2-72", "C11")
 def test_a_stream_is_still_refused_where_streams_are_switched_off() -> None:
     with proxied({"fake": FakeModel([ADA])}, {**ON, "enforcement": {"stream_mode": "reject"}}) as address:
         assert chat(address).status == 200

@@ -8,6 +8,10 @@ import anthropic
 import openai
 import pytest
 
+from slipform.client import AsyncClient
+from slipform.codecs.openai_chat import OpenAIChatServing
+from slipform.codecs.serving import ServedRequest
+from slipform.config import Settings
 from slipform.errors import (
     AuthenticationError,
     LocalModelError,
@@ -18,11 +22,14 @@ from slipform.errors import (
     UpstreamRequestError,
     UpstreamTimeout,
 )
-from slipform.ir import ModelResponse
+from slipform.ir import Message, ModelRequest, ModelResponse, Usage
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import Retries
-from slipform.server.fallback import moves_on
+from slipform.providers.router import Router
+from slipform.server.answers import Inbound
+from slipform.server.fallback import answer_first, moves_on
+from slipform.server.record import CallRecord
 from slipform.testing import FakeModel, FakeVendor, Interrupted, Raw, rate_limited, rejected, server_error
 from tests.server.proxying import ADA, ASK, FORMAT, call, chat, proxied
 
@@ -33,7 +40,7 @@ def models(*script: Any) -> dict[str, FakeModel]:
     return {"bad": FakeModel(list(script)), "good": FakeModel([ADA], name="good"), "last": FakeModel(["no"])}
 
 
-@pytest.mark.covers("S2-29")
+@pytest.mark.covers("S2-01", "S2-29")
 @pytest.mark.parametrize("model", ["fast", ["bad/m", "good/m"], "slow", ["bad/m", "fast"]])
 @pytest.mark.parametrize("schema", [FORMAT, None])
 @pytest.mark.parametrize("stream", [False, True])
@@ -99,6 +106,25 @@ def test_when_all_fail_the_last_error_names_them_all(stream: bool) -> None:
         ("good/m", "upstream_timeout"),
     ]
     assert "slow" in reply.json["error"]["message"]
+
+
+async def test_logs_and_metrics_count_what_the_models_that_failed_have_spent() -> None:
+    bad = FakeModel([ModelResponse(text="not JSON", usage=Usage(input=10, output=1))])
+    good = FakeModel([ModelResponse(text=ADA, usage=Usage(input=20, output=2))])
+    client = AsyncClient(router=Router({"bad": bad, "good": good}))
+    served = ServedRequest(ModelRequest("fast", (Message.user("Ada is 36"),), json_mode=True))
+    record = CallRecord("r1", enforced=True)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    call_in = Inbound(OpenAIChatServing(), served, b"", record)
+    await answer_first(call_in, ["bad/m", "good/m"], client, Settings(), send)
+    assert record.report is not None
+    assert [attempt.model for attempt in record.report.attempts] == ["bad/m", "good/m"]
+    assert record.report.usage.input == 30
+    assert b'"prompt_tokens":20' in sent[-1]["body"]
 
 
 def test_a_stream_moves_on_only_while_nothing_has_left() -> None:

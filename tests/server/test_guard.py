@@ -20,14 +20,18 @@ import openai
 import pytest
 from google import genai
 from google.genai import errors as google_errors
+from hypothesis import HealthCheck, given
+from hypothesis import settings as settings_of
+from hypothesis import strategies as st
 
 from slipform.client import AsyncClient
 from slipform.config import Settings, read_settings
 from slipform.engine import router_of
 from slipform.errors import ConfigError
 from slipform.server import App
-from slipform.server.guard import Caller, check_exposed
+from slipform.server.guard import Caller, Guard, check_exposed
 from slipform.server.keys import add_key, disable_key, remove_key
+from slipform.server.refusals import KeyRefused, NotAllowed
 from slipform.testing import Answer, FakeModel, FakeVendor, Raw
 from tests.conftest import PERSON, serving
 from tests.server.proxying import ADA, ASK, FORMAT, call, chat, keys_path, proxied
@@ -67,6 +71,7 @@ def test_the_official_sdks_raise_their_authentication_errors(locked: str, given:
         with pytest.raises(openai.AuthenticationError) as caught:
             client.chat.completions.create(model="fake/m", messages=ASK)
         assert caught.value.code == "invalid_api_key"
+        assert caught.value.response.headers["www-authenticate"] == "Bearer"
         with pytest.raises(openai.AuthenticationError):
             client.responses.create(model="fake/m", input="hi")
         with pytest.raises(openai.AuthenticationError):
@@ -196,6 +201,38 @@ def test_more_calls_than_allowed_are_told_to_come_back() -> None:
         assert _until(lambda: chat(address, model="mine/m").status == 200)  # the places were given back
 
 
+def test_a_client_that_goes_away_gives_its_place_back_and_the_vendor_stops() -> None:
+    with FakeVendor([Answer(ADA, latency=30.0), ADA]) as vendor, _over(vendor, max_concurrent=1) as address:
+        where = urlsplit(address)
+        body = json.dumps({"model": "mine/m", "messages": ASK}).encode()
+        with socket.create_connection((where.hostname, where.port), 10) as connection:
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body)
+            assert vendor.wait_until(lambda each: len(each.requests) == 1)
+            assert chat(address, model="mine/m").status == 503
+        assert vendor.wait_until(lambda each: each.requests[0].aborted)
+        assert _until(lambda: chat(address, model="mine/m").status == 200)
+
+
+@given(
+    headers=st.dictionaries(
+        st.sampled_from([b"authorization", b"x-api-key", b"x-goog-api-key", b"origin", b"host"]),
+        st.one_of(st.binary(max_size=60), st.binary(max_size=40).map(lambda rest: b"Bearer sf-" + rest)),
+    ),
+    query=st.one_of(st.binary(max_size=40), st.binary(max_size=40).map(lambda rest: b"key=" + rest)),
+)
+@settings_of(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_sent_as_a_key_is_refused_and_nothing_else(
+    headers: dict[bytes, bytes], query: bytes, keys: Path, key: str
+) -> None:
+    del key
+    wants = Guard(Settings.model_validate({"server": {"keys_file": str(keys)}}))
+    with pytest.raises(KeyRefused):
+        wants.caller(headers, query)
+    with contextlib.suppress(NotAllowed):
+        assert Guard(Settings()).caller(headers, query) == Caller()
+
+
 @contextlib.contextmanager
 def _over(vendor: FakeVendor, **server: Any) -> Iterator[str]:
     """A proxy over a vendor's address, from a configuration."""
@@ -203,7 +240,14 @@ def _over(vendor: FakeVendor, **server: Any) -> Iterator[str]:
         {
             "server": server,
             "default_model": "mine/m",
-            "providers": {"mine": {"kind": "openai", "base_url": vendor.base_url, "api_key_env": "MINE_KEY"}},
+            "providers": {
+                "mine": {
+                    "kind": "openai",
+                    "base_url": vendor.base_url,
+                    "api_key_env": "MINE_KEY",
+                    "headers": {"x-team": "blue"},
+                }
+            },
         }
     )
     settings = read_settings(text)
@@ -253,10 +297,11 @@ def test_a_stream_that_takes_too_long_ends_with_the_apis_error_event() -> None:
         assert vendor.wait_until(lambda each: each.requests[0].aborted)
 
 
+@pytest.mark.covers("S2-30", "S2-31", "S1-52")
 @pytest.mark.parametrize("schema", [FORMAT, None])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_caller_cannot_choose_where_a_request_goes(schema: Any, stream: bool) -> None:
-    """S1-52: and the callers' own keys are never sent on."""
+    """And the callers' own keys are never sent on."""
     with FakeVendor([ADA]) as vendor, FakeVendor([ADA]) as trap, _over(vendor) as address:
         tricks = {
             "base_url": trap.base_url,
@@ -285,6 +330,7 @@ def test_a_caller_cannot_choose_where_a_request_goes(schema: Any, stream: bool) 
     for request in vendor.requests:
         assert "callers-secret" not in str(request.headers) + request.body.decode()
         assert request.headers["authorization"] == "Bearer upstream-secret-0001"
+        assert request.headers["x-team"] == "blue"
         assert request.headers["host"] == urlsplit(vendor.base_url).netloc
 
 
@@ -353,11 +399,11 @@ def test_without_keys_a_web_page_cannot_spend_the_models_of_who_looks_at_it() ->
         own = urlsplit(address).netloc
         assert chat(address, {"origin": "https://good.test"}).status == 200
         assert chat(address, {"origin": f"http://{own}"}).status == 200
-        for origin in ("https://evil.test", "null", "http://localhost:1"):
+        for origin in ("https://evil.test", "null", "http://localhost:1", "http://[", "", "\xff://"):
             refused = chat(address, {"origin": origin})
             assert (refused.status, refused.json["error"]["type"]) == (403, "permission_error")
-        rebound = chat(address, {"origin": "http://evil.test:8080", "host": "evil.test:8080"})
-        assert rebound.status == 403
+        for host in ("evil.test:8080", "[", "127.0.0.1.evil.test"):  # a name that was made to lead here
+            assert chat(address, {"origin": f"http://{host}", "host": host}).status == 403
 
 
 def test_with_keys_the_key_is_what_counts_not_the_page(locked: str, key: str) -> None:

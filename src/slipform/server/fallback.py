@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import orjson
 from slipform.client import AsyncClient
 from slipform.codecs.serving import ServedRequest, Serving
 from slipform.config import Settings
+from slipform.enforce import Report
 from slipform.errors import (
     EnforcementError,
     RefusalError,
@@ -22,6 +24,7 @@ from slipform.errors import (
 from slipform.server.answers import Inbound, answer
 from slipform.server.http import Send
 
+_log = logging.getLogger("slipform.server")
 _LISTED = "models"
 _MOST = 8
 
@@ -57,22 +60,35 @@ async def answer_first(
     if len(models) == 1:
         await answer(_aimed(call, models[0]), client, settings, send)
         return
+    record = call.record
     failed: list[dict[str, Any]] = []
+    before = Report()
     for name in models:
-        provider, call.record.upstream_model = client.router.resolve(name)
-        call.record.provider = provider.name
+        provider, record.upstream_model = client.router.resolve(name)
+        record.provider = provider.name
         try:
             await answer(_aimed(call, name), client, settings, send)
         except SlipformError as error:
             failed.append({"model": name, "code": error.code, "message": str(error)})
-            if len(failed) == len(models) or call.record.status or not moves_on(error):
+            before = _joined(before, error.report)
+            if len(failed) == len(models) or record.status or not moves_on(error):
                 if len(failed) > 1:
                     error.details["models"] = failed
+                    error.report = before
                 raise
-            call.record.fallbacks += 1
-            call.record.report, call.record.strategy = None, ""
+            _log.warning("%s cannot answer (%s); the next model is asked", name, error.code)
+            record.fallbacks += 1
+            record.report, record.strategy = None, ""
         else:
+            # Logs and metrics count what the others spent; the caller is told what the answer itself cost.
+            record.report = _joined(before, record.report) if before.attempts else record.report
             return
+
+
+def _joined(before: Report, report: object) -> Report:
+    if not isinstance(report, Report):
+        return before
+    return Report((*before.attempts, *report.attempts), report.warnings)
 
 
 def moves_on(error: SlipformError) -> bool:

@@ -135,7 +135,7 @@ class Guard:
         if "*" in self._origins or origin in self._origins:
             return
         asked = headers.get(b"host", b"").decode("latin-1")
-        if urlsplit(origin).netloc == asked and is_loopback(_host(asked)):
+        if origin.partition("://")[2] == asked and is_loopback(_host(asked)):
             return
         raise NotAllowed(
             f"Web pages of {origin[:100]!r} may not call this server", hint="List the origin in `server.cors_origins`."
@@ -255,7 +255,10 @@ def is_loopback(host: str) -> bool:
 
 
 def _host(authority: str) -> str:
-    return urlsplit(f"//{authority}").hostname or ""
+    try:
+        return urlsplit(f"//{authority}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _presented(headers: Mapping[bytes, bytes], query: bytes) -> list[str]:

@@ -71,6 +71,8 @@ def error_headers(error: SlipformError) -> list[Header]:
     [(b'retry-after', b'1')]
     """
     said = list(error.headers) if isinstance(error, Refused) else []
+    if isinstance(error, KeyRefused):
+        said.append((b"www-authenticate", b"Bearer"))
     wait = getattr(error, "retry_after", None)
     if wait is not None:
         # Whole seconds are all that HTTP knows; too early would be refused again.
