@@ -16,10 +16,9 @@ from slipform.providers.local import LocalProvider
 from slipform.schema import Schema, is_large
 from slipform.server.answers import Inbound, is_enforced
 from slipform.server.apis import api_at, paths
-from slipform.server.cors import Cors, with_headers
-from slipform.server.fallback import decode
 from slipform.server.gate import Gate
 from slipform.server.http import Receive, Scope, Send, read_body, send_bytes, send_json, until_gone
+from slipform.server.lists import decode
 from slipform.server.pages import health, model_list
 from slipform.server.record import CallRecord
 from slipform.server.refusals import error_headers
@@ -37,7 +36,6 @@ class App:
         self._client = client
         self._settings = settings
         self._gate = Gate(client, settings)
-        self._cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
         self._started = int(time.time())
         self._warming: asyncio.Task[None] | None = None
 
@@ -45,10 +43,12 @@ class App:
         """Answer one ASGI connection."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-        elif scope["type"] == "http" and self._cors is None:
-            await self._http(scope, receive, send)
-        elif scope["type"] == "http" and self._cors is not None and not await self._cors.preflight(scope, send):
-            await self._http(scope, receive, self._cors.wrap(scope, send))
+        elif scope["type"] == "http":
+            cors = self._gate.cors
+            if cors is None:
+                await self._http(scope, receive, send)
+            elif not await cors.preflight(scope, send):
+                await self._http(scope, receive, cors.wrap(scope, send))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -108,7 +108,6 @@ class App:
         try:
             async with admission as caller:
                 record.caller = caller.name
-                send = with_headers(send, admission.headers)
                 body = await read_body(receive, self._settings.server.max_body_bytes)
                 admission.body_read()
                 served = await _decoded(api, body, scope["path"])

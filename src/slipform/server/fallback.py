@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
 from slipform.client import AsyncClient
-from slipform.codecs.serving import ServedRequest, Serving
 from slipform.config import Settings
 from slipform.enforce import Report
 from slipform.errors import (
     EnforcementError,
     RefusalError,
-    RequestError,
     SlipformError,
     UpstreamError,
     UpstreamRequestError,
@@ -25,32 +21,6 @@ from slipform.server.answers import Inbound, answer
 from slipform.server.http import Send
 
 _log = logging.getLogger("slipform.server")
-_LISTED = "models"
-_MOST = 8
-
-
-def decode(api: Serving, body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
-    """The request; where its `model` is a list, the first of them stands for all, and `asked_models` knows the rest."""
-    try:
-        return api.decode_request(body, path=path)
-    except RequestError as error:
-        # Looked at only now, so that the usual request, with one model, is read once.
-        if error.where != "model":
-            raise
-        fields: Mapping[str, Any] = orjson.loads(body) if isinstance(body, bytes) else body
-        names = fields.get("model")
-        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise
-    if len(names) > _MOST:
-        raise RequestError(f"More than {_MOST} models are listed", where="model", hint="List fewer.")
-    served = api.decode_request({**fields, "model": names[0]}, path=path)
-    return dataclasses.replace(served, options={**served.options, _LISTED: tuple(dict.fromkeys(names))})
-
-
-def asked_models(served: ServedRequest) -> tuple[str, ...]:
-    """The models a request names, as the caller wrote them."""
-    listed: tuple[str, ...] | None = served.options.get(_LISTED)
-    return listed if listed is not None else (served.request.model,)
 
 
 async def answer_first(

@@ -12,9 +12,11 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.lessons import MemoryLessons
 from slipform.server.answers import Inbound
 from slipform.server.cache import AnswerCache
-from slipform.server.fallback import answer_first, asked_models
+from slipform.server.cors import Cors, with_headers
+from slipform.server.fallback import answer_first
 from slipform.server.guard import Admission, Guard
 from slipform.server.http import Send
+from slipform.server.lists import asked_models
 from slipform.server.shared import LessonExchange, Shared
 
 
@@ -30,11 +32,12 @@ class Gate:
         self._settings = settings
         self._shared = Shared(settings.redis) if settings.redis is not None else None
         self.guard = Guard(settings, self._shared)
+        self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
         self._cache = AnswerCache(settings, self._shared) if settings.cache.enabled else None
 
     def start(self) -> None:
-        """Begin, on the event loop, to hear from other machines; nothing to do without Redis."""
-        if self._shared is not None:
+        """Begin, on the event loop, to hear from other machines; the first call does it at the latest."""
+        if self._shared is not None and not self._shared.started:
             lessons = LessonExchange(self._shared, functools.partial(_stores, self._client))
             self._shared.start(self.guard.refresh, lessons.refresh)
 
@@ -47,6 +50,8 @@ class Gate:
 
     async def answer(self, call: Inbound, admission: Admission, send: Send) -> None:
         """Write the whole response, if the caller may use the models they name; see `answers.answer`."""
+        self.start()
+        send = with_headers(send, admission.headers)
         asked, router = asked_models(call.served), self._client.router
         admission.caller.check(asked, router)
         models = router.candidates(asked[0] if len(asked) == 1 else asked)

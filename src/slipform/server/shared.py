@@ -58,6 +58,11 @@ class Shared:
         """Whether Redis has just failed, so that there is no point in asking it now."""
         return self._away and self._clock() < self._away_until
 
+    @property
+    def started(self) -> bool:
+        """Whether it refreshes in the background."""
+        return self._refreshing is not None
+
     async def permits(self, name: str, limit: int, want: int) -> tuple[int, int, float] | None:
         """Up to `want` permits of a bucket: how many were given, how many are left, seconds until there is one."""
         keys, arguments = [f"{self._prefix}rate:{name}"], [limit, want]
@@ -101,8 +106,7 @@ class Shared:
 
     def start(self, *jobs: Callable[[], Awaitable[None]]) -> None:
         """Do these every two seconds from now on, in the background."""
-        if self._refreshing is None:
-            self._refreshing = asyncio.create_task(self._refresh(jobs))
+        self._refreshing = asyncio.create_task(self._refresh(jobs))
 
     async def close(self) -> None:
         """Stop refreshing, and let go of the connections."""
