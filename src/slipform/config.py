@@ -147,6 +147,8 @@ class ServerSettings(_Block):
     """Web pages of these origins may call; none by default."""
     keys_file: str | None = None
     """Callers' API keys, hashed; `slipform keys add` writes it. Anybody may call when there is none."""
+    allow_anonymous: bool = False
+    """Whether to serve an address that other machines can reach without a file of keys."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
     """For each key that has no limit of its own, or for each caller's address without keys."""
     log: Literal["text", "json", "off"] = "text"
@@ -159,6 +161,8 @@ class Cache(_Block):
 
     enabled: bool = False
     max_entries: Annotated[int, Field(ge=1)] = 1000
+    max_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
+    """In each process; what Redis keeps, Redis limits."""
     ttl_seconds: Positive = 3600
 
 

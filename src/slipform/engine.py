@@ -18,6 +18,8 @@ from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
+from slipform.providers.sockets import SocketTransport
+from slipform.providers.throttle import throttled
 from slipform.providers.transport import Timeouts
 from slipform.schema import OutputStrategy, Schema
 from slipform.tracing import end_span, start_span
@@ -201,10 +203,13 @@ def router_of(settings: Settings, environment: Mapping[str, str] | None = None) 
         given = settings.providers.get(name)
         if given is not None or any(found.get(key) for key in vendor.api_key_env):
             seconds = (given.timeout_seconds if given else None) or settings.runtime.timeout_seconds
-            extra = given.settings if given else None
-            providers[name] = HttpProvider(vendor, timeouts=Timeouts(total=seconds), settings=extra)
-    named = {name: to if isinstance(to, str) else to[0] for name, to in settings.model_aliases.items()}
-    aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **named}
+            providers[name] = HttpProvider(
+                vendor,
+                timeouts=Timeouts(total=seconds),
+                settings=given.settings if given else None,
+                transport=throttled(SocketTransport(), given.max_concurrent) if given else None,
+            )
+    aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **settings.model_aliases}
     return Router(providers, aliases=aliases, default=settings.default_model)
 
 

@@ -87,3 +87,43 @@ def test_it_lists_what_it_knows_and_closes_its_providers() -> None:
     assert made.names() == ["glm", "local/tiny", "local/small"]
     made.close()
     assert all(provider.closed for provider in made.providers.values())  # type: ignore[attr-defined]
+
+
+@pytest.mark.covers("S2-29")
+def test_an_alias_may_stand_for_several_models() -> None:
+    made = router(aliases={"fast": ["openai/a", "glm", "local/tiny"], "glm": "zai/glm-4.5", "all": ["fast", "zai/x"]})
+    assert made.candidates("fast") == ("openai/a", "zai/glm-4.5", "local/tiny")
+    assert made.candidates("all") == ("openai/a", "zai/glm-4.5", "local/tiny", "zai/x")
+    assert made.candidates("glm") == ("glm",)
+    assert made.candidates("openai/x") == ("openai/x",)
+    assert made.candidates(["glm", "fast"]) == ("glm", "openai/a", "zai/glm-4.5", "local/tiny")
+    assert made.resolve("fast")[1] == "a"
+    assert made.aliases["fast"] == "openai/a"
+    with pytest.raises(UnknownModelError):
+        made.candidates(["fast", "nowhere/x"])
+    assert router(aliases={"fast": ["openai/a", "zai/b"]}, default="fast").candidates("") == ("openai/a", "zai/b")
+
+
+@pytest.mark.parametrize(
+    ("aliases", "said"),
+    [
+        ({"a": ["openai/x", "b"], "b": ["a"]}, "circle"),
+        ({"a": []}, "no model"),
+        ({"a": ["openai/x", "nowhere/y"]}, "nowhere/y"),
+    ],
+)
+def test_lists_that_lead_nowhere_are_refused(aliases: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        router(aliases=aliases)
+
+
+def test_the_full_name_of_a_model_whatever_it_is_called() -> None:
+    made = router(aliases={"glm": "zai/glm-4.5", "openai/x": "local/tiny"}, default="glm")
+    names = {
+        "glm": "zai/glm-4.5",
+        "": "zai/glm-4.5",
+        "local": "local/tiny",
+        "openai/x": "local/tiny",
+        "zai/a/b": "zai/a/b",
+    }
+    assert {name: made.full_name(name) for name in names} == names

@@ -78,6 +78,11 @@ class HttpProvider:
         """Where it calls."""
         return self._endpoint.url()
 
+    @property
+    def lessons(self) -> LessonStore:
+        """What its vendor's refusals have taught."""
+        return self._endpoint.store
+
     def capabilities(self, model: str) -> Capabilities:
         """What this model can do here: the catalogue's word, less what was learned from refusals."""
         return self._endpoint.capabilities(model)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
@@ -26,6 +26,9 @@ Lesson: TypeAlias = Literal[
     "use_max_completion_tokens",
     "no_strict",
 ]
+
+LESSON_SECONDS = 24 * 3600.0
+"""How long a lesson counts, since vendors do improve."""
 
 _MEANING: dict[Lesson, str] = {
     "no_native": "does not take a schema on its native channel",
@@ -74,8 +77,16 @@ class LessonStore(Protocol):
         ...
 
 
+class Learned(NamedTuple):
+    """One lesson, what it is about, and for how many seconds more it counts."""
+
+    key: str
+    lesson: str
+    seconds: float
+
+
 class MemoryLessons:
-    """Lessons kept in this process: the newest `size` keys, each for `lifetime` seconds, since vendors do improve.
+    """Lessons kept in this process: the newest `size` keys, each for `lifetime` seconds.
 
     >>> store = MemoryLessons()
     >>> store.add("url model", "no_native")
@@ -84,7 +95,7 @@ class MemoryLessons:
     """
 
     def __init__(
-        self, size: int = 1024, lifetime: float = 24 * 3600.0, clock: Callable[[], float] = time.monotonic
+        self, size: int = 1024, lifetime: float = LESSON_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._kept: OrderedDict[str, tuple[float, frozenset[str]]] = OrderedDict()
         self._size = size
@@ -99,14 +110,21 @@ class MemoryLessons:
             return frozenset()
         return kept[1] if self._clock() < kept[0] else frozenset()
 
-    def add(self, key: str, lesson: str) -> None:
-        """Remember one more, and forget the oldest when there are too many."""
+    def add(self, key: str, lesson: str, seconds: float | None = None) -> None:
+        """Remember one more, for so long, and forget the oldest when there are too many."""
         with self._lock:
             lessons = self.get(key) | {lesson}
-            self._kept[key] = (self._clock() + self._lifetime, lessons)
+            self._kept[key] = (self._clock() + (self._lifetime if seconds is None else seconds), lessons)
             self._kept.move_to_end(key)
             while len(self._kept) > self._size:
                 self._kept.popitem(last=False)
+
+    def learned(self) -> list[Learned]:
+        """Everything that still counts, to be told to others."""
+        with self._lock:
+            now = self._clock()
+            kept = [(key, until - now, lessons) for key, (until, lessons) in self._kept.items() if until > now]
+        return [Learned(key, lesson, left) for key, left, lessons in kept for lesson in sorted(lessons)]
 
 
 def model_key(base_url: str, model: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from slipform.errors import ConfigError, UnknownModelError
@@ -15,7 +15,9 @@ _NEAREST = 5
 class Router:
     """Finds the provider of a model. The first `/` splits the provider's name from its own name for the model.
 
-    A provider's bare name stands for the first model it lists. The default is the one given, else the only provider.
+    A provider's bare name stands for the first model it lists. An alias may stand for several models, of which the next
+    is for when one cannot answer: `candidates` gives all, `resolve` the first. The default is the one given, else the
+    only provider.
 
     ::
 
@@ -26,13 +28,15 @@ class Router:
     def __init__(
         self,
         providers: Mapping[str, Provider],
-        aliases: Mapping[str, str] | None = None,
+        aliases: Mapping[str, str | Sequence[str]] | None = None,
         default: str | None = None,
     ) -> None:
         self._providers = dict(providers)
-        self._aliases = {name: _follow(name, aliases or {}) for name in aliases or {}}
-        for name, target in self._aliases.items():
-            self._check(f"model_aliases.{name}", target)
+        self._chains = {name: _follow(name, aliases or {}) for name in aliases or {}}
+        for name, targets in self._chains.items():
+            for target in targets:
+                self._check(f"model_aliases.{name}", target)
+        self._aliases = {name: targets[0] for name, targets in self._chains.items()}
         self._default = default
         if default is None and len(self._providers) == 1:
             self._default = next(iter(self._providers))
@@ -46,7 +50,7 @@ class Router:
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """The aliases, each with the `provider/model` it ends at."""
+        """The aliases, each with the `provider/model` it ends at, the first of them where it stands for several."""
         return MappingProxyType(self._aliases)
 
     def resolve(self, model: str | None = None) -> tuple[Provider, str]:
@@ -71,6 +75,21 @@ class Router:
         if not provider.serves(upstream):
             raise self._unknown(name, f"The provider {prefix!r} serves no model {upstream!r}")
         return provider, upstream
+
+    def candidates(self, models: str | Sequence[str]) -> tuple[str, ...]:
+        """The models to ask, one after the other, for a name or a list of names; raises when one is not known."""
+        if isinstance(models, str):
+            chain = self._chains.get(models or self._default or "", ())
+            return chain if len(chain) > 1 else (models,)
+        for each in models:
+            self.resolve(each)
+        return tuple(dict.fromkeys(name for each in models for name in self.candidates(each)))
+
+    def full_name(self, model: str) -> str:
+        """A model's name as `provider/model`, whatever it was called by; raises when it is not known."""
+        _, upstream = self.resolve(model)
+        name = model or self._default or ""
+        return f"{self._aliases.get(name, name).partition('/')[0]}/{upstream}"
 
     def names(self) -> list[str]:
         """Every name that is known to work, as callers write it: aliases, and the models that providers list."""
@@ -105,14 +124,14 @@ class Router:
         return UnknownModelError(message, hint=hint, details={"model": name, "nearest": near})
 
 
-def _follow(name: str, aliases: Mapping[str, str]) -> str:
-    seen = [name]
-    target = aliases[name]
-    while target in aliases:
-        if target in seen:
-            raise ConfigError(
-                f"The alias goes in a circle: {' → '.join([*seen, target])}", where=f"model_aliases.{name}"
-            )
-        seen.append(target)
-        target = aliases[target]
-    return target
+def _follow(name: str, aliases: Mapping[str, str | Sequence[str]], seen: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The models that an alias ends at, through other aliases, each once."""
+    if name in seen:
+        circle = " → ".join([*seen, name])
+        raise ConfigError(f"The alias goes in a circle: {circle}", where=f"model_aliases.{seen[0]}")
+    targets = aliases[name]
+    listed = [targets] if isinstance(targets, str) else targets
+    if not listed:
+        raise ConfigError("The alias stands for no model", where=f"model_aliases.{name}", hint="List one at least.")
+    found = ((_follow(each, aliases, (*seen, name)) if each in aliases else (each,)) for each in listed)
+    return tuple(dict.fromkeys(model for models in found for model in models))

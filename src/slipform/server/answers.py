@@ -96,6 +96,6 @@ async def _chunks(call: Inbound, client: AsyncClient, settings: Settings) -> Asy
 
 
 def _learn(record: CallRecord, outcome: Outcome) -> None:
-    record.report = outcome.report
+    record.report, record.answer = outcome.report, outcome.answer
     if outcome.report.attempts:
         record.strategy = outcome.report.attempts[-1].strategy.value

@@ -1,30 +1,269 @@
-"""Who may call, what, and how often."""
+"""Who may call, what, how often, how many at once, and for how long."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+import ipaddress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import parse_qs, urlsplit
 
 from slipform.config import Settings
+from slipform.errors import ConfigError, UnknownModelError
+from slipform.providers.router import Router
+from slipform.server.keys import KeyFile
+from slipform.server.rates import LocalRates, Rates, SharedRates, rate_headers
+from slipform.server.record import Header
+from slipform.server.refusals import BodyTooSlow, Busy, KeyRefused, NotAllowed, Refused, TookTooLong, TooManyRequests
+from slipform.server.shared import Shared
+
+_KEY_HEADERS = (b"authorization", b"x-api-key", b"x-goog-api-key")
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: the name of their key, and the models it may use (all when None)."""
+    """Who calls: the name of their key, and the models it may use (all when None).
+
+    >>> Caller("ada", ("openai/*",)).allows("local")
+    False
+    """
 
     name: str = ""
     models: tuple[str, ...] | None = None
+    id: str = ""
+    requests_per_minute: int | None = None
+
+    def allows(self, model: str) -> bool:
+        """Whether a name fits one of the key's patterns."""
+        return self.models is None or any(fnmatchcase(model, pattern) for pattern in self.models)
+
+    def may_use(self, model: str, router: Router) -> bool:
+        """Whether the model may be asked: by the name it was called, or by all the names it stands for."""
+        if self.allows(model):
+            return True
+        try:
+            return all(self.allows(router.full_name(each)) for each in router.candidates(model))
+        except UnknownModelError:
+            return False
+
+    def check(self, models: Sequence[str], router: Router) -> None:
+        """Raise `NotAllowed` for the first of these models that the key may not use."""
+        for model in models if self.models is not None else ():
+            if not self.may_use(model, router):
+                raise NotAllowed(
+                    f"The API key {self.name!r} may not use the model {model!r}",
+                    hint=f"It may use: {', '.join(self.models or ())}.",
+                )
+
+
+_ANYBODY = Caller()
 
 
 class Guard:
     """Lets calls in, one by one."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, shared: Shared | None = None) -> None:
+        server = settings.server
+        check_exposed(settings)
+        self._keys = KeyFile(Path(server.keys_file)) if server.keys_file else None
+        self._shared = shared
+        self._limit = server.requests_per_minute
+        self._rates: Rates = SharedRates(shared) if shared else LocalRates()
+        self._origins = frozenset(server.cors_origins)
+        self.max_concurrent = server.max_concurrent
+        self.body_seconds = server.body_seconds
+        self.request_seconds = server.request_seconds
+        self.first_limit = min(server.body_seconds, server.request_seconds)
+        self.in_flight = 0
+        """How many calls are under way."""
 
-    @asynccontextmanager
-    async def admit(self, headers: Mapping[bytes, bytes], address: str) -> AsyncIterator[Caller]:
-        """The caller, for as long as the call goes on; raises what the caller is to be told otherwise."""
-        del headers, address
-        yield Caller()
+    def admit(self, headers: Mapping[bytes, bytes], address: str, query: bytes = b"", api: str = "") -> Admission:
+        """A call at the door: `async with` lets it in, or raises what the caller is to be told."""
+        return Admission(self, headers, address, query, api)
+
+    def caller(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Caller:
+        """Whose key came with a request: in one of the headers the vendors use, or in Gemini's `?key=`."""
+        if self._keys is None:
+            if b"origin" in headers:
+                self._check_origin(headers)
+            return _ANYBODY
+        given = _presented(headers, query)
+        if not given:
+            raise KeyRefused("No API key was given", hint="Send one of the keys of this server, as the API key.")
+        for each in given:
+            key = self._keys.find(each)
+            if key is not None:
+                if key.disabled:
+                    raise KeyRefused("This API key is disabled", hint="Ask who runs this server.")
+                return Caller(key.name, key.models, key.id, key.requests_per_minute)
+        raise KeyRefused("This API key is not known here", hint="Ask who runs this server for one.")
+
+    async def permitted(self, caller: Caller, address: str, api: str) -> list[Header]:
+        """Take a permit of the caller's bucket, and give the headers that tell what is left."""
+        limit = caller.requests_per_minute or self._limit
+        if limit is None:
+            return []
+        name = caller.id or f"address:{address}"
+        allowance = self._rates.take(name, limit) or await self._rates.fetch(name, limit)
+        headers = rate_headers(allowance, api)
+        if allowance.ok:
+            return headers
+        raise TooManyRequests(
+            f"More than {limit} requests in a minute",
+            hint=f"Try again in {allowance.wait:.3g} seconds.",
+            retry_after=allowance.wait,
+            headers=headers,
+        )
+
+    async def refresh(self) -> None:
+        """Hear from Redis which keys were revoked on other machines."""
+        if self._keys is not None and self._shared is not None:
+            revoked = await self._shared.revoked()
+            if revoked is not None:
+                self._keys.revoked = revoked
+
+    def is_limited(self, caller: Caller) -> bool:
+        """Whether the caller's requests are counted."""
+        return (caller.requests_per_minute or self._limit) is not None
+
+    def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
+        """Without keys, a web page that somebody on this machine looks at must not be able to spend their models."""
+        origin = headers[b"origin"].decode("latin-1")
+        if "*" in self._origins or origin in self._origins:
+            return
+        asked = headers.get(b"host", b"").decode("latin-1")
+        if origin.partition("://")[2] == asked and is_loopback(_host(asked)):
+            return
+        raise NotAllowed(
+            f"Web pages of {origin[:100]!r} may not call this server", hint="List the origin in `server.cors_origins`."
+        )
+
+
+class Admission:
+    """One call while it goes on: counted, and stopped, with an error to tell, when it takes too long.
+
+    Written out instead of as a generator, and with one timer for both limits, because every call passes here.
+    """
+
+    __slots__ = (
+        "_address", "_api", "_began", "_guard", "_has_body", "_loop", "_query", "_task", "_timer",
+        "caller", "expired", "headers", "request_headers",
+    )  # fmt: skip
+
+    def __init__(self, guard: Guard, headers: Mapping[bytes, bytes], address: str, query: bytes, api: str) -> None:
+        self._guard = guard
+        self.request_headers = headers
+        self.caller = _ANYBODY
+        self._address = address
+        self._query = query
+        self._api = api
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._began = 0.0
+        self._has_body = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.expired: Refused | None = None
+        """Why it was stopped, if it was."""
+        self.headers: Sequence[Header] = ()
+        """What the caller is told of their limits."""
+
+    async def __aenter__(self) -> Caller:
+        guard = self._guard
+        self.caller = caller = guard.caller(self.request_headers, self._query)
+        if guard.is_limited(caller):
+            self.headers = await guard.permitted(caller, self._address, self._api)
+        if guard.in_flight >= guard.max_concurrent:
+            raise Busy(
+                f"{guard.in_flight} requests are under way, as many as this server takes",
+                hint="Try again in a moment.",
+                retry_after=1,
+            )
+        guard.in_flight += 1
+        loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task(loop)
+        self._loop = loop
+        self._began = now = loop.time()
+        self._timer = loop.call_at(now + guard.first_limit, self._ran_out)
+        return caller
+
+    def body_read(self) -> None:
+        """The request is here: from now on only the time limit for the whole of it counts."""
+        # The timer is left to ring for the body, and set again then: most calls are over before.
+        self._has_body = True
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._guard.in_flight -= 1
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.expired is None or self._task is None:
+            return
+        # Ours was the only wish to stop, unless the server itself is stopping.
+        if self._task.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise self.expired from None
+
+    def _ran_out(self) -> None:
+        guard, loop = self._guard, self._loop
+        if loop is None:
+            return
+        now = loop.time()
+        if not self._has_body and now >= self._began + guard.body_seconds:
+            late = f"The request was not here within {guard.body_seconds:g} seconds"
+            self._expire(BodyTooSlow(late, hint="Send it faster."))
+        elif now >= self._began + guard.request_seconds:
+            late = f"The request took longer than {guard.request_seconds:g} seconds"
+            self._expire(TookTooLong(late, hint="Ask for less at once."))
+        else:
+            seconds = guard.request_seconds if self._has_body else guard.first_limit
+            self._timer = loop.call_at(self._began + seconds, self._ran_out)
+
+    def _expire(self, reason: Refused) -> None:
+        if self._task is not None:
+            self.expired = reason
+            self._task.cancel()
+
+
+def check_exposed(settings: Settings, host: str | None = None, insecure: bool = False) -> None:
+    """Raise when other machines could call without a key, and nobody said that they may."""
+    server = settings.server
+    address = host or server.host
+    if server.keys_file or server.allow_anonymous or insecure or is_loopback(address):
+        return
+    raise ConfigError(
+        f"Other machines can reach {address}, and without a file of keys anybody there could call",
+        where="server.host",
+        hint="Set `server.keys_file` (`slipform keys add NAME` makes it), or `server.allow_anonymous: true`.",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address.
+
+    >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost" or host.startswith("unix:"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _host(authority: str) -> str:
+    try:
+        return urlsplit(f"//{authority}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _presented(headers: Mapping[bytes, bytes], query: bytes) -> list[str]:
+    found = [value.decode("latin-1").strip() for name in _KEY_HEADERS if (value := headers.get(name))]
+    keys = [each[7:].strip() if each[:7].lower() == "bearer " else each for each in found]
+    if query and not keys:
+        keys = parse_qs(query.decode("latin-1")).get("key", [])
+    return [key for key in keys if key]

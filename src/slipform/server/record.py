@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from slipform.enforce import Report
+from slipform.ir import ModelResponse
 
 Header = tuple[bytes, bytes]
 
@@ -30,6 +31,8 @@ class CallRecord:
     stream: bool = False
     enforced: bool = False
     report: Report | None = None
+    answer: ModelResponse | None = None
+    """What was enforced, once it is known."""
     cached: bool = False
     fallbacks: int = 0
     """How many models could not answer before the one that did."""

@@ -1,0 +1,80 @@
+"""Several models for one request: the next is asked when one cannot answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from slipform.client import AsyncClient
+from slipform.config import Settings
+from slipform.enforce import Report
+from slipform.errors import (
+    EnforcementError,
+    RefusalError,
+    SlipformError,
+    UpstreamError,
+    UpstreamRequestError,
+)
+from slipform.server.answers import Inbound, answer
+from slipform.server.http import Send
+
+_log = logging.getLogger("slipform.server")
+
+
+async def answer_first(
+    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: Send
+) -> None:
+    """Write the answer of the first of these models that can give one; each is asked only while nothing was sent."""
+    if len(models) == 1:
+        await answer(_aimed(call, models[0]), client, settings, send)
+        return
+    record = call.record
+    failed: list[dict[str, Any]] = []
+    before = Report()
+    for name in models:
+        provider, record.upstream_model = client.router.resolve(name)
+        record.provider = provider.name
+        try:
+            await answer(_aimed(call, name), client, settings, send)
+        except SlipformError as error:
+            failed.append({"model": name, "code": error.code, "message": str(error)})
+            before = _joined(before, error.report)
+            if len(failed) == len(models) or record.status or not moves_on(error):
+                if len(failed) > 1:
+                    error.details["models"] = failed
+                    error.report = before
+                raise
+            _log.warning("%s cannot answer (%s); the next model is asked", name, error.code)
+            record.fallbacks += 1
+            record.report, record.strategy = None, ""
+        else:
+            # Logs and metrics count what the others spent; the caller is told what the answer itself cost.
+            record.report = _joined(before, record.report) if before.attempts else record.report
+            return
+
+
+def _joined(before: Report, report: object) -> Report:
+    if not isinstance(report, Report):
+        return before
+    return Report((*before.attempts, *report.attempts), report.warnings)
+
+
+def moves_on(error: SlipformError) -> bool:
+    """Whether another model may do better: not when the request itself is at fault, and not after a refusal.
+
+    >>> moves_on(UpstreamError("The server is down")), moves_on(UpstreamRequestError("Too long"))
+    (True, False)
+    """
+    if isinstance(error, UpstreamRequestError):
+        return error.details.get("category") == "not_found"
+    return isinstance(error, UpstreamError | EnforcementError) and not isinstance(error, RefusalError)
+
+
+def _aimed(call: Inbound, model: str) -> Inbound:
+    """The call, to this model."""
+    if call.served.request.model == model:
+        return call
+    served = dataclasses.replace(call.served, request=call.served.request.replace(model=model))
+    return dataclasses.replace(call, served=served)

@@ -1,0 +1,76 @@
+"""All that stands between a call and the models: who may, how often, answers kept from before, other models."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Iterator
+
+from slipform.client import AsyncClient
+from slipform.config import Settings
+from slipform.providers.http import HttpProvider
+from slipform.providers.lessons import MemoryLessons
+from slipform.server.answers import Inbound
+from slipform.server.cache import AnswerCache
+from slipform.server.cors import Cors, with_headers
+from slipform.server.fallback import answer_first
+from slipform.server.guard import Admission, Guard
+from slipform.server.http import Send
+from slipform.server.lists import asked_models
+from slipform.server.shared import LessonExchange, Shared
+
+
+class Gate:
+    """The guard, the cache and what is shared through Redis, for one configuration.
+
+    >>> Gate(AsyncClient(), Settings()).guard.in_flight
+    0
+    """
+
+    def __init__(self, client: AsyncClient, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._shared = Shared(settings.redis) if settings.redis is not None else None
+        self.guard = Guard(settings, self._shared)
+        self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
+        self._cache = AnswerCache(settings, self._shared) if settings.cache.enabled else None
+
+    def start(self) -> None:
+        """Begin, on the event loop, to hear from other machines; the first call does it at the latest."""
+        if self._shared is not None and not self._shared.started:
+            lessons = LessonExchange(self._shared, functools.partial(_stores, self._client))
+            self._shared.start(self.guard.refresh, lessons.refresh)
+
+    async def close(self) -> None:
+        """Let go of Redis."""
+        if self._cache is not None:
+            await self._cache.close()
+        if self._shared is not None:
+            await self._shared.close()
+
+    async def answer(self, call: Inbound, admission: Admission, send: Send) -> None:
+        """Write the whole response, if the caller may use the models they name; see `answers.answer`."""
+        self.start()
+        send = with_headers(send, admission.headers)
+        asked, router = asked_models(call.served), self._client.router
+        admission.caller.check(asked, router)
+        models = router.candidates(asked[0] if len(asked) == 1 else asked)
+        work = functools.partial(answer_first, call, models, self._client, self._settings, send)
+        try:
+            if self._cache is None:
+                await work()
+            else:
+                control = admission.request_headers.get(b"cache-control", b"")
+                await self._cache.answer(call, models, router, control, work, send)
+        except asyncio.CancelledError:
+            if admission.expired is not None and call.record.stream and call.record.status:
+                # Too late for a status: the stream that had begun ends with the API's error event.
+                told = call.api.encode_stream(call.served).fail(admission.expired)
+                await send({"type": "http.response.body", "body": told})
+            raise
+
+
+def _stores(client: AsyncClient) -> Iterator[MemoryLessons]:
+    for provider in client.router.providers.values():
+        if isinstance(provider, HttpProvider) and isinstance(provider.lessons, MemoryLessons):
+            yield provider.lessons

@@ -1,0 +1,210 @@
+"""What workers and machines share through Redis: rate limits, answers, revoked keys, lessons about vendors.
+
+Nothing here is needed to serve: while Redis is away every call gives back "not known", and each process goes on alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from slipform.errors import ConfigError
+from slipform.providers.lessons import LESSON_SECONDS, Learned, MemoryLessons
+
+if TYPE_CHECKING:
+    from slipform.config import Redis as RedisSettings
+
+T = TypeVar("T")
+
+_log = logging.getLogger("slipform.server")
+_CALL_SECONDS = 0.5
+_AWAY_SECONDS = 2.0
+_REFRESH_SECONDS = 2.0
+
+_TAKE = """
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local minute, spacing = 60000000, 60000000 / tonumber(ARGV[1])
+local full = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now)
+local free = math.floor((minute - (full - now)) / spacing + 0.001)
+local given = math.min(tonumber(ARGV[2]), math.max(free, 0))
+if given > 0 then
+  full = full + given * spacing
+  redis.call('SET', KEYS[1], string.format('%.0f', full), 'PX', math.ceil((full - now) / 1000) + 1000)
+end
+return {given, math.max(free, 0) - given, math.ceil(math.max(full + spacing - now - minute, 0) / 1000)}
+"""
+# The same bucket as `LocalRates` has, by the clock of Redis, so that machines need not agree on the time.
+
+
+class Shared:
+    """One connection pool, and whether it works. Each call is tried once and not for long."""
+
+    def __init__(self, settings: RedisSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client, self._failures = _connected(settings.url)
+        self._prefix = settings.prefix
+        self._clock = clock
+        self._away_until = 0.0
+        self._away = False
+        self._take = self._client.register_script(_TAKE)
+        self._refreshing: asyncio.Task[None] | None = None
+
+    @property
+    def down(self) -> bool:
+        """Whether Redis has just failed, so that there is no point in asking it now."""
+        return self._away and self._clock() < self._away_until
+
+    @property
+    def started(self) -> bool:
+        """Whether it refreshes in the background."""
+        return self._refreshing is not None
+
+    async def permits(self, name: str, limit: int, want: int) -> tuple[int, int, float] | None:
+        """Up to `want` permits of a bucket: how many were given, how many are left, seconds until there is one."""
+        keys, arguments = [f"{self._prefix}rate:{name}"], [limit, want]
+        given = await self._tried(lambda: self._take(keys=keys, args=arguments))
+        return None if given is None else (int(given[0]), int(given[1]), max(int(given[2]), 1) / 1000)
+
+    async def get(self, key: str) -> bytes | None:
+        """What was kept under a key."""
+        found: bytes | None = await self._tried(lambda: self._client.get(f"{self._prefix}answer:{key}"))
+        return found
+
+    async def put(self, key: str, value: bytes, seconds: float) -> None:
+        """Keep this for so long."""
+        lifetime = max(1, int(seconds * 1000))
+        await self._tried(lambda: self._client.set(f"{self._prefix}answer:{key}", value, px=lifetime))
+
+    async def revoked(self) -> frozenset[str] | None:
+        """The ids of the keys that were revoked anywhere."""
+        found = await self._tried(lambda: self._client.smembers(f"{self._prefix}revoked"))
+        return None if found is None else frozenset(each.decode() for each in found)
+
+    async def exchange_lessons(self, new: Iterable[Learned]) -> list[Learned]:
+        """Tell what was learned here, and hear what all have learned."""
+        now, place = time.time(), f"{self._prefix}lessons"
+        told = {f"{each.lesson} {each.key}": f"{now + each.seconds:.0f}" for each in new}
+
+        async def both() -> Mapping[bytes, bytes]:
+            async with self._client.pipeline(transaction=False) as pipe:
+                if told:
+                    pipe.hset(place, mapping=told)
+                    pipe.expire(place, int(LESSON_SECONDS))
+                pipe.hgetall(place)
+                heard: Mapping[bytes, bytes] = (await pipe.execute())[-1]
+                return heard
+
+        heard = await self._tried(both) or {}
+        fields = {field.decode(): float(until) - now for field, until in heard.items()}
+        if old := [field for field, left in fields.items() if left <= 0]:
+            await self._tried(lambda: self._client.hdel(place, *old))
+        return [_learned(field, left) for field, left in fields.items() if left > 0]
+
+    def start(self, *jobs: Callable[[], Awaitable[None]]) -> None:
+        """Do these every two seconds from now on, in the background."""
+        self._refreshing = asyncio.create_task(self._refresh(jobs))
+
+    async def close(self) -> None:
+        """Stop refreshing, and let go of the connections."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._refreshing
+        await self._client.aclose()
+
+    async def _refresh(self, jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        while True:
+            for job in jobs:
+                try:
+                    await job()
+                except Exception:  # noqa: BLE001 — the next round may do better, and the proxy serves without it
+                    _log.exception("what is shared through Redis could not be refreshed")
+            await asyncio.sleep(_REFRESH_SECONDS)
+
+    async def _tried(self, act: Callable[[], Awaitable[T]]) -> T | None:
+        if self.down:
+            return None
+        try:
+            result = await act()
+        except self._failures as error:
+            if not self._away:
+                _log.warning("Redis cannot be reached (%s); this process goes on alone", type(error).__name__)
+            self._away, self._away_until = True, self._clock() + _AWAY_SECONDS
+            return None
+        if self._away:
+            _log.warning("Redis is back")
+            self._away = False
+        return result
+
+
+class LessonExchange:
+    """Keeps the lessons of these stores and those of all other machines together."""
+
+    def __init__(self, shared: Shared, stores: Callable[[], Iterable[MemoryLessons]]) -> None:
+        self._shared = shared
+        self._stores = stores
+        self._known: set[tuple[str, str]] = set()
+
+    async def refresh(self) -> None:
+        """Tell and hear once."""
+        stores = list(self._stores())
+        new = [each for store in stores for each in store.learned() if (each.key, each.lesson) not in self._known]
+        heard = await self._shared.exchange_lessons(new)
+        for each in heard:
+            if (each.key, each.lesson) not in self._known:
+                for store in stores:
+                    store.add(each.key, each.lesson, each.seconds)
+        self._known = {(each.key, each.lesson) for each in heard}
+
+
+def revoke_everywhere(settings: RedisSettings, key_id: str) -> None:
+    """Tell all machines, through Redis, that a key counts no longer. Raises when they could not be told."""
+    redis = _library()
+    client = redis.Redis.from_url(settings.url, socket_timeout=5, socket_connect_timeout=5)
+    try:
+        client.sadd(f"{settings.prefix}revoked", key_id)
+    except (redis.RedisError, OSError) as error:
+        raise ConfigError(
+            f"The key is out of this file, but other machines could not be told: {error}",
+            where="redis.url",
+            hint="Run the same command there, or again when Redis can be reached.",
+        ) from error
+    finally:
+        client.close()
+
+
+def _connected(url: str) -> tuple[Any, tuple[type[Exception], ...]]:
+    redis = _library()
+    from redis.asyncio import Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
+    once = Retry(NoBackoff(), 0)
+    try:
+        client = Redis.from_url(url, socket_timeout=_CALL_SECONDS, socket_connect_timeout=_CALL_SECONDS, retry=once)
+    except ValueError as error:
+        raise ConfigError(
+            f"This is no address of Redis: {error}", where="redis.url", hint="Write it as redis://host:6379/0."
+        ) from error
+    return client, (redis.RedisError, OSError)
+
+
+def _library() -> Any:
+    try:
+        import redis
+    except ImportError:
+        raise ConfigError(
+            "`redis:` is configured, and the library for it is not installed",
+            where="redis",
+            hint="Run `pip install 'slipform[redis]'`.",
+        ) from None
+    return redis
+
+
+def _learned(field: str, seconds: float) -> Learned:
+    lesson, _, key = field.partition(" ")
+    return Learned(key, lesson, seconds)

@@ -1,0 +1,146 @@
+"""What several machines share through Redis, and what happens when it goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from slipform.cli_keys import app
+from slipform.config import Redis, Settings
+from slipform.errors import ConfigError
+from slipform.providers.catalog import load_catalog
+from slipform.providers.http import HttpProvider
+from slipform.providers.lessons import MemoryLessons
+from slipform.server.keys import add_key
+from slipform.server.shared import LessonExchange, Shared, revoke_everywhere
+from slipform.testing import FakeModel, FakeVendor, Received, Step, rejected
+from tests.server.proxying import ADA, RedisServer, call, chat, proxied, running_redis
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with running_redis() as server:
+        yield server
+
+
+def until(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_a_key_revoked_on_one_machine_is_refused_on_all(redis: RedisServer, tmp_path: Path) -> None:
+    here, there = tmp_path / "here.json", tmp_path / "there.json"
+    _, secret = add_key(here, "ada")
+    there.write_bytes(here.read_bytes())
+    shared = {"url": redis.url, "prefix": "revoke:"}
+    config = tmp_path / "slipform.yaml"
+    config.write_text(f"server: {{keys_file: {here}}}\nredis: {{url: '{redis.url}', prefix: 'revoke:'}}\n")
+    with proxied({"fake": FakeModel([ADA])}, {"server": {"keys_file": str(there)}, "redis": shared}) as address:
+        assert chat(address, {"x-api-key": secret}).status == 200
+        removed = CliRunner().invoke(app, ["remove", "ada", "--config", str(config)])
+        assert removed.exit_code == 0
+        assert until(lambda: chat(address, {"x-api-key": secret}).status == 401)
+
+
+def test_rate_limits_count_over_all_machines(redis: RedisServer) -> None:
+    settings = {"server": {"requests_per_minute": 4}, "redis": {"url": redis.url, "prefix": "rates:"}}
+    with proxied({"fake": FakeModel([ADA])}, settings) as one, proxied({"fake": FakeModel([ADA])}, settings) as two:
+        replies = [chat(address) for _ in range(4) for address in (one, two)]
+    assert [each.status for each in replies].count(200) == 4
+    assert replies[-1].status == 429
+    assert 1 <= int(replies[-1].headers["retry-after"]) <= 15
+
+
+def test_what_one_machine_learns_of_a_vendor_the_others_know(redis: RedisServer) -> None:
+    def vendor_without_schemas(received: Received) -> Step:
+        if "response_format" in received.json():
+            return rejected("'response_format' of type 'json_schema' is not supported with this model")
+        return ADA
+
+    settings = {"redis": {"url": redis.url, "prefix": "lessons:"}}
+    with FakeVendor(vendor_without_schemas) as vendor:
+        row = load_catalog({"mine": {"extends": "openai", "base_url": vendor.base_url}}).vendor("mine")
+        made = [HttpProvider(row, api_key="k-000000") for _ in range(2)]
+        with proxied({"mine": made[0]}, settings) as one, proxied({"mine": made[1]}, settings) as two:
+            assert chat(one, model="mine/gpt-4o").status == 200
+            refused = len(vendor.requests) - 1
+            assert refused >= 1
+            assert until(lambda: not made[1].capabilities("gpt-4o").native)
+            assert chat(two, model="mine/gpt-4o").status == 200
+            assert len(vendor.requests) == refused + 2
+
+
+async def test_lessons_are_told_once_and_forgotten_when_they_are_old(redis: RedisServer) -> None:
+    settings = Redis(url=redis.url, prefix="told:")
+    shared = Shared(settings)
+    one, two = MemoryLessons(), MemoryLessons()
+    first, second = LessonExchange(shared, lambda: [one]), LessonExchange(shared, lambda: [two])
+    one.add("url model", "no_native")
+    one.add("url model", "no_json_mode")
+    one.add("url old", "no_strict", 0.4)
+    await first.refresh()
+    await second.refresh()
+    assert two.get("url model") == {"no_native", "no_json_mode"}
+    before = {each.lesson: each.seconds for each in await shared.exchange_lessons([])}
+    await asyncio.sleep(1.1)
+    await first.refresh()
+    after = {each.lesson: each.seconds for each in await shared.exchange_lessons([])}
+    assert after["no_native"] < before["no_native"]
+    assert "no_strict" not in after
+    await shared.close()
+
+
+def test_the_proxy_serves_on_while_redis_is_gone_and_comes_back_to_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys.json"
+    _, secret = add_key(path, "ada", requests_per_minute=1000)
+    with running_redis() as own:
+        settings = {
+            "server": {"keys_file": str(path)},
+            "cache": {"enabled": True},
+            "redis": {"url": own.url, "prefix": "gone:"},
+        }
+        model = FakeModel([ADA])
+        said = {"x-api-key": secret}
+        with proxied({"fake": model}, settings) as address:
+            assert chat(address, said).status == 200
+            own.kill()
+            for number in range(5):
+                assert chat(address, said, seed=number).status == 200
+            assert chat(address, {"x-api-key": "wrong"}).status == 401
+            assert call(address, "/healthz").status == 200
+            assert "goes on alone" in caplog.text
+            own.start()
+            assert until(lambda: chat(address, said).status == 200 and "Redis is back" in caplog.text)
+        assert caplog.text.count("goes on alone") == 1
+
+
+def test_a_proxy_starts_without_redis_being_there() -> None:
+    settings = {"redis": {"url": "redis://127.0.0.1:1/0"}, "cache": {"enabled": True}}
+    with proxied({"fake": FakeModel([ADA])}, settings) as address:
+        assert chat(address).status == 200
+
+
+def test_a_revocation_that_nobody_hears_is_said_so() -> None:
+    with pytest.raises(ConfigError, match="could not be told"):
+        revoke_everywhere(Redis(url="redis://127.0.0.1:1/0"), "x")
+
+
+def test_what_is_missing_or_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"redis://host:6379/0"):
+        Shared(Redis(url="nonsense"))
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(ConfigError, match=r"pip install 'slipform\[redis\]'"):
+        Shared(Redis(url="redis://127.0.0.1/0"))
+    assert Settings().redis is None
