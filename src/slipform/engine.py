@@ -18,7 +18,7 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.providers.transport import Timeouts
 from slipform.schema import OutputStrategy, Schema
-from slipform.tracing import end_span, start_span
+from slipform.tracing import traced
 
 if TYPE_CHECKING:
     from slipform.config import ProviderSettings, Settings
@@ -160,22 +160,21 @@ def _row(given: ProviderSettings) -> dict[str, Any]:
 
 
 def logged(steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool = False) -> Steps:
-    """The same steps, with one log line and one span: what was called and how it went, no prompt and no secret."""
-    span = start_span(request)
+    """The same steps, with a span per attempt and one log line: what was called and how it went, no prompt, no key."""
     try:
-        outcome = yield from steps
+        outcome = yield from traced(steps, request, plan.strategy.value, streaming=streaming)
     except SlipformError as error:
-        _record_call(span, request, plan, error.report, streaming, error.code)
+        _record_call(request, plan, error.report, streaming, error.code)
         raise
     except BaseException:  # cancelled, or given up by who reads the stream
-        _record_call(span, request, plan, None, streaming, "cancelled")
+        _record_call(request, plan, None, streaming, "cancelled")
         raise
-    _record_call(span, request, plan, outcome.report, streaming, "ok")
+    _record_call(request, plan, outcome.report, streaming, "ok")
     return outcome
 
 
-def _record_call(span: Any, request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str) -> None:
-    if span is None and not _log.isEnabledFor(logging.INFO):
+def _record_call(request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str) -> None:
+    if not _log.isEnabledFor(logging.INFO):
         return
     attempts = report.attempts if isinstance(report, Report) else ()
     usage = report.usage if isinstance(report, Report) else Usage()
@@ -195,5 +194,4 @@ def _record_call(span: Any, request: ModelRequest, plan: Plan, report: object, s
         "repair_attempted": "yes" if len(attempts) > 1 else "no",
         "outcome": outcome,
     }
-    end_span(span, fields)
     _log.info("call %s", " ".join(f"{name}={value}" for name, value in fields.items()), extra={"slipform": fields})
