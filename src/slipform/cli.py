@@ -12,10 +12,9 @@ import orjson
 import typer
 
 from slipform import __version__
-from slipform.client import AsyncClient, Client
-from slipform.config import load_settings
+from slipform.client import Client
 from slipform.enforce import Budget
-from slipform.engine import Options, options_of, router_of
+from slipform.engine import Options
 from slipform.errors import ConfigError, SlipformError
 from slipform.providers.local.progress import pull_shown
 from slipform.providers.local.weights import DEFAULT, KNOWN, find, known
@@ -49,22 +48,13 @@ def options(
 def serve(
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="The port to listen on.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Serving processes on that port.", min=1)] = None,
     config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
 ) -> None:
     """Serve the OpenAI, Anthropic and Gemini APIs on this machine; the embedded model answers by default."""
-    try:
-        import uvicorn
-    except ImportError:
-        raise ConfigError("The proxy's server is not installed", hint="Run `pip install 'slipform[server]'`.") from None
-    from slipform.server import App
+    from slipform.server.run import serve as run
 
-    settings = load_settings(config)
-    client = AsyncClient(options=options_of(settings), router=router_of(settings))
-    if settings.default_model.partition("/")[0] == "local":
-        pull_shown(known(DEFAULT))
-    where = (host or settings.server.host, settings.server.port if port is None else port)
-    typer.echo(f"slipform {__version__} serves http://{where[0]}:{where[1]}/v1 (Ctrl-C stops it)", err=True)
-    uvicorn.run(App(client, settings), host=where[0], port=where[1], log_level="warning", access_log=False)
+    run(config, host, port, workers)
 
 
 @app.command()

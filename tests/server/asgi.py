@@ -39,9 +39,7 @@ async def call(
     }
 
     async def receive() -> Any:
-        if asked:
-            return asked.pop()
-        await asyncio.get_running_loop().create_future()
+        return asked.pop() if asked else await asyncio.get_running_loop().create_future()
 
     async def send(message: Any) -> None:
         sent.append(message)

@@ -144,6 +144,10 @@ class App:
                 )
         except SlipformError as error:
             await _failed(api, record, error, out)
+        except asyncio.CancelledError:
+            if not self._draining:
+                raise
+            await _failed(api, record, ShuttingDownError("The server is shutting down", hint="Ask again."), out)
         except Exception:  # noqa: BLE001 — the caller gets an error in the right shape, the log the traceback
             _log.exception("unexpected error on %s", scope["path"])
             await _failed(api, record, SlipformError("An unexpected error inside slipform", hint=_SEE_LOG), out)
@@ -179,7 +183,8 @@ class App:
             tracing.end_call(span, usage=record.tokens)
 
     def _over(self, record: CallRecord, deployment: Deployment, out: Outgoing) -> None:
-        record.ended = time.monotonic()
+        if record.ended is None:
+            record.ended = time.monotonic()
         if not out.whole and record.outcome == "ok":
             record.outcome, record.status = "client_gone", _GONE
         self.metrics.ended(record, caching=deployment.settings.cache.enabled)
@@ -230,6 +235,13 @@ class App:
             others = await self._worker.others()
             page, kind = self.metrics.render(accept, others, worker=str(self._worker.index))
         await _send_page(send, page, kind.encode())
+
+
+class ShuttingDownError(SlipformError):
+    """The time to finish requests under way is over."""
+
+    code = "shutting_down"
+    http_status = 503
 
 
 _SEE_LOG = "See the server's log."

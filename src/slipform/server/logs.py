@@ -24,13 +24,13 @@ _HINTS = ("uthorization", "earer", "key", "sk-", "AIza", "oken", "ecret", "AKIA"
 _SECRETS = re.compile(
     r"""(?ix)
     (?P<keep>
-        \bauthorization["']?\s*[:=,]\s*["']?(?:bearer\s+|basic\s+)?
+        \bauthorization\\*["']?\s*[:=,]\s*b?\\*["']?(?:bearer\s+|basic\s+)?
       | \bbearer\s+
       | \b(?:x-api-key|x-goog-api-key|api[-_]?key|access[-_]?token|client[-_]?secret|password|secret)
-        ["']?\s*[:=,]\s*["']?
+        \\*["']?\s*[:=,]\s*b?\\*["']?
       | [?&](?:key|api_key|access_token)=
     )
-    (?P<value>[^\s"'&,;}\])]{4,})
+    (?P<value>[^\s"'&,;}\])\\]{4,})
   | \b(?:sk|pk|rk|gsk|xai|hf)[-_][A-Za-z0-9_\-]{8,}
   | \bAIza[A-Za-z0-9_\-]{20,}
   | \bAKIA[A-Z0-9]{12,}

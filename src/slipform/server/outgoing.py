@@ -33,6 +33,7 @@ class Outgoing:
                 self._record.first_byte = time.monotonic()
             if not message.get("more_body"):
                 self.whole = True
+                self._record.ended = time.monotonic()
             if self.kept is not None and len(self.kept) <= _MAX_KEPT:
                 self.kept += message.get("body", b"")
         else:
