@@ -24,10 +24,10 @@ _HINTS = ("uthorization", "earer", "key", "sk-", "AIza", "oken", "ecret", "AKIA"
 _SECRETS = re.compile(
     r"""(?ix)
     (?P<keep>
-        \bauthorization\\*["']?\s*[:=,]\s*b?\\*["']?(?:bearer\s+|basic\s+)?
+        \bauthorization\\*["']?\s*[:=,]\s*(?:b?\\*["'])?(?:bearer\s+|basic\s+)?
       | \bbearer\s+
       | \b(?:x-api-key|x-goog-api-key|api[-_]?key|access[-_]?token|client[-_]?secret|password|secret)
-        \\*["']?\s*[:=,]\s*b?\\*["']?
+        \\*["']?\s*[:=,]\s*(?:b?\\*["'])?
       | [?&](?:key|api_key|access_token)=
     )
     (?P<value>[^\s"'&,;}\])\\]{4,})
