@@ -119,8 +119,7 @@ def _call(summary: str, request: str, answer: str | None, error: str, *, stream:
     if answer is not None:
         content["application/json"] = {"schema": ref(answer)}
     if stream:
-        said = "Server-sent events as the vendor's API sends them; an error after the first one is an event too."
-        content["text/event-stream"] = {"schema": {"type": "string", "description": said}}
+        content["text/event-stream"] = {"schema": ref("Event")}
     told = {name: {"$ref": f"#/components/headers/{name}"} for name in _HEADERS}
     return {
         "summary": summary,

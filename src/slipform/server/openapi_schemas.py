@@ -143,6 +143,10 @@ _REQUESTS: dict[str, Json] = {
     ),
 }
 
+_EVENT = _said(
+    "An event as the vendor's API sends it: JSON, or `[DONE]`; an error after the first one is an event too.",
+    obj(("data",), event=_TEXT, data=_TEXT),
+)
 _ANSWERS: dict[str, Json] = {
     "ChatCompletion": obj(
         ("id", "object", "created", "model", "choices"),
@@ -193,6 +197,7 @@ _ANSWERS: dict[str, Json] = {
         stop_reason=_MAYBE_TEXT,
         usage=obj(("input_tokens", "output_tokens"), input_tokens=_COUNT, output_tokens=_COUNT),
     ),
+    "Event": _EVENT,
     "GenerateContentResponse": obj(
         ("candidates", "modelVersion", "responseId"),
         candidates=list_of(
