@@ -141,6 +141,8 @@ class ServerSettings(_Block):
     """How long one request may take in all."""
     drain_seconds: Positive = 30
     """How long requests under way may go on after a stop was asked for."""
+    notice_seconds: Annotated[float, Field(ge=0)] = 0
+    """How long new requests are still taken after that, with /readyz saying 503: time for a balancer to notice."""
     max_concurrent: Annotated[int, Field(ge=1)] = 1000
     """Requests at the same time; the next one is told to come back (503)."""
     cors_origins: list[str] = []

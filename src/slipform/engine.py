@@ -22,7 +22,7 @@ from slipform.providers.sockets import SocketTransport
 from slipform.providers.throttle import throttled
 from slipform.providers.transport import Timeouts
 from slipform.schema import OutputStrategy, Schema
-from slipform.tracing import end_span, start_span
+from slipform.tracing import is_tracing, traced
 
 if TYPE_CHECKING:
     from slipform.config import ProviderSettings, Settings
@@ -235,16 +235,15 @@ def _row(given: ProviderSettings) -> dict[str, Any]:
 
 
 def logged(steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool = False) -> Steps:
-    """The same steps, each within the time that is left, with one log line and one span for all of them.
+    """The same steps, each within the time that is left, with a span per attempt and one log line for all of them.
 
     They say what was called and how it went; no prompt and no secret.
     """
     if plan.budget.seconds is not None:
         steps = _timed(steps, plan, plan.budget.seconds)
-    span = start_span(request)
-    if span is None and not _log.isEnabledFor(logging.INFO):
+    if not is_tracing() and not _log.isEnabledFor(logging.INFO):
         return steps
-    return _watched(steps, span, request, plan, streaming)
+    return _watched(steps, request, plan, streaming)
 
 
 def _timed(steps: Steps, plan: Plan, seconds: float) -> Steps:
@@ -264,20 +263,22 @@ def _timed(steps: Steps, plan: Plan, seconds: float) -> Steps:
         return outcome
 
 
-def _watched(steps: Steps, span: Any, request: ModelRequest, plan: Plan, streaming: bool) -> Steps:
+def _watched(steps: Steps, request: ModelRequest, plan: Plan, streaming: bool) -> Steps:
     try:
-        outcome = yield from steps
+        outcome = yield from traced(steps, request, plan.strategy.value, streaming=streaming)
     except SlipformError as error:
-        _record_call(span, request, plan, error.report, streaming, error.code)
+        _record_call(request, plan, error.report, streaming, error.code)
         raise
     except BaseException:  # cancelled, or given up by who reads the stream
-        _record_call(span, request, plan, None, streaming, "cancelled")
+        _record_call(request, plan, None, streaming, "cancelled")
         raise
-    _record_call(span, request, plan, outcome.report, streaming, "ok")
+    _record_call(request, plan, outcome.report, streaming, "ok")
     return outcome
 
 
-def _record_call(span: Any, request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str) -> None:
+def _record_call(request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str) -> None:
+    if not _log.isEnabledFor(logging.INFO):
+        return
     attempts = report.attempts if isinstance(report, Report) else ()
     usage = report.usage if isinstance(report, Report) else Usage()
     provider, _, model = request.model.partition("/")
@@ -296,5 +297,4 @@ def _record_call(span: Any, request: ModelRequest, plan: Plan, report: object, s
         "repair_attempted": "yes" if len(attempts) > 1 else "no",
         "outcome": outcome,
     }
-    end_span(span, fields)
     _log.info("call %s", " ".join(f"{name}={value}" for name, value in fields.items()), extra={"slipform": fields})

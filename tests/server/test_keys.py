@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from slipform.cli_keys import app
+from slipform.cli.keys import app
 from slipform.errors import ConfigError
 from slipform.server.keys import KeyFile, add_key, disable_key, read_keys, remove_key
 

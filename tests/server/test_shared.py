@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from slipform.cli_keys import app
+from slipform.cli.keys import app
 from slipform.config import Redis, Settings
 from slipform.errors import ConfigError
 from slipform.providers.catalog import load_catalog

@@ -15,6 +15,7 @@ from slipform.cli.check import check as _check
 from slipform.cli.doctor import doctor as _doctor
 from slipform.cli.fix import fix as _fix
 from slipform.cli.init import init as _init
+from slipform.cli.keys import app as _keys
 from slipform.cli.models import models as _models
 from slipform.cli.schema import schema as _schema
 from slipform.cli.serve import serve as _serve
@@ -48,7 +49,7 @@ app.add_typer(_models, name="models")
 app.command("init")(_init)
 app.command("doctor")(_doctor)
 app.command("serve")(_serve)
-# At the merge, `batch`, `keys` and `run` are imported above and registered here, from their modules beside this one.
+app.add_typer(_keys, name="keys")
 
 
 def main() -> None:

@@ -13,6 +13,8 @@ from slipform.errors import ConfigError, RequestError
 from slipform.ir import Media
 from slipform.schema import JsonSchemaSpec, ResponseFormat
 
+_LARGEST = 2**63
+
 
 def read_body(body: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
     """The request's body as a JSON object."""
@@ -72,12 +74,14 @@ def number(value: Any, where: str) -> float | None:
 
 
 def whole(value: Any, where: str) -> int | None:
-    """A whole number, or nothing."""
+    """A whole number of at most 64 bits, which is what JSON writers can write, or nothing."""
     found = number(value, where)
     if found is None:
         return None
     if int(found) != found:
         raise wrong(where, "a whole number", value)
+    if not -_LARGEST <= found < _LARGEST:
+        raise RequestError("The number is too large", where=where)
     return int(found)
 
 

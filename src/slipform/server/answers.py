@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,10 @@ async def _whole(call: Inbound, client: AsyncClient, send: Send) -> None:
         _learn(call.record, outcome)
         extra = {"slipform": outcome.report.to_dict()} if call.wants_report else None
     else:
+        began = time.monotonic()
         response = await client.complete(request)
+        call.record.upstream_seconds = time.monotonic() - began
+        call.record.usage = response.usage
     call.record.status = 200
     body = call.api.encode_response(response, call.served, extra=extra)
     await send_bytes(send, 200, body, call.record.headers())
@@ -73,7 +77,7 @@ async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: 
     except SlipformError as error:
         if not started:
             raise
-        call.record.outcome = error.code
+        call.record.fail(error)
         last = encoder.fail(error)
     if not started:
         call.record.status = 200
@@ -85,6 +89,8 @@ async def _chunks(call: Inbound, client: AsyncClient, settings: Settings) -> Asy
     request = call.served.request
     if not call.record.enforced:
         async for chunk in client.complete_stream(request):
+            if chunk.usage is not None:
+                call.record.usage = chunk.usage
             yield chunk
         return
     live = settings.enforcement.stream_mode != "buffer"

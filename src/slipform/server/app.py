@@ -5,130 +5,270 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from uuid import uuid4
+from urllib.parse import parse_qs
 
+from slipform import tracing
 from slipform.client import AsyncClient
-from slipform.codecs.openai_errors import encode_openai_error
 from slipform.codecs.serving import ServedRequest, Serving
 from slipform.config import Settings
-from slipform.errors import RequestError, SlipformError
+from slipform.errors import RequestError, SlipformError, UnknownModelError
 from slipform.providers.local import LocalProvider
 from slipform.schema import Schema, is_large
+from slipform.server import openapi, pages
 from slipform.server.answers import Inbound, is_enforced
-from slipform.server.apis import api_at, paths
-from slipform.server.gate import Gate
-from slipform.server.http import Receive, Scope, Send, read_body, send_bytes, send_json, until_gone
+from slipform.server.apis import Listing, api_at, error_api, listing_at, named_model, paths, route_of
+from slipform.server.deployment import Deployment, Deployments, Load, deploy
+from slipform.server.guard import Admission
+from slipform.server.http import Receive, Scope, Send, read_body, send_bytes, send_json, send_start, until_gone
 from slipform.server.lists import decode
-from slipform.server.pages import health, model_list
-from slipform.server.record import CallRecord
+from slipform.server.logs import log_request, log_trace
+from slipform.server.metrics import Metrics
+from slipform.server.outgoing import Outgoing
+from slipform.server.record import CallRecord, Header, request_id
 from slipform.server.refusals import error_headers
+from slipform.server.siblings import Worker
 
 _log = logging.getLogger("slipform.server")
+_GONE = 499
+"""The status, in logs and metrics, of a call whose client did not wait for the answer."""
 
 
 class App:
     """Serves the vendors' APIs; every answer with a schema is valid against it or is an error.
 
+    `load` reads the configuration again when `reload` is called; `worker` says which of several workers this is.
+
     >>> app = App(AsyncClient(), Settings())
     """
 
-    def __init__(self, client: AsyncClient, settings: Settings) -> None:
-        self._client = client
-        self._settings = settings
-        self._gate = Gate(client, settings)
+    def __init__(
+        self, client: AsyncClient, settings: Settings, *, load: Load | None = None, worker: Worker | None = None
+    ) -> None:
+        self._deployments = Deployments(deploy(client, settings))
+        self._load = load
+        self._worker = worker
         self._started = int(time.time())
+        self._waiting_for: str | None = "starting"
+        self._draining = False
+        self._reloading = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
+        self.metrics = Metrics(self._names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI connection."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            cors = self._gate.cors
+            cors = self._deployments.current.gate.cors
             if cors is None:
                 await self._http(scope, receive, send)
             elif not await cors.preflight(scope, send):
                 await self._http(scope, receive, cors.wrap(scope, send))
 
+    def _names(self) -> list[str]:
+        return self._deployments.current.client.router.names()
+
+    def drain(self) -> None:
+        """Tell balancers, through /readyz, to send no more; requests are still served."""
+        self._draining = True
+
+    async def reload(self) -> bool:
+        """Read the configuration again: all of it takes effect, or none of it. False when it was refused."""
+        if self._load is None:
+            return False
+        async with self._reloading:
+            current = self._deployments.current
+            try:
+                new = self._load(current.generation + 1)
+                await _warm(new)
+            except SlipformError as error:
+                self.metrics.refused.inc()
+                _log.error("the new configuration is refused, generation %d goes on: %s", current.generation, error)
+                return False
+            if new.settings.server != current.settings.server:
+                _log.warning("`server.host`, `port`, `workers` and `log` change only with a restart")
+            self._waiting_for = None
+            self.metrics.generation.set(new.generation)
+            new.gate.start()
+            await self._deployments.replace(new)
+            _log.info("the configuration's generation %d serves", new.generation)
+            return True
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                self._gate.start()
-                self._warming = asyncio.create_task(self._warm())
+                self._deployments.current.gate.start()
+                self._warming = asyncio.create_task(self._become_ready())
                 await send({"type": "lifespan.startup.complete"})
             else:
                 if self._warming is not None:
                     await self._warming
-                await self._gate.close()
-                await self._client.close()
+                await self._deployments.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _warm(self) -> None:
+    async def _become_ready(self) -> None:
         """Load the embedded model before the first request wants it, when it is the default."""
+        self._waiting_for = "loading the embedded model"
         try:
-            provider, _ = self._client.router.resolve(None)
-            if isinstance(provider, LocalProvider):
-                await asyncio.to_thread(provider.warm)
+            await _warm(self._deployments.current)
         except SlipformError as error:
+            self._waiting_for = "the embedded model is not available"
             _log.warning("%s", error)
+        else:
+            self._waiting_for = None
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, path = scope["method"], scope["path"]
-        api = api_at(path)
-        if method == "GET" and path == "/healthz":
-            await send_json(send, 200, health())
-        elif method == "GET" and path == "/v1/models":
-            await self._models(scope, send)
-        elif api is None or method != "POST":
-            status = 404 if api is None else 405
-            said = f"There is nothing at {method} {path}; slipform serves {paths()}"
-            error = {"message": said, "type": "invalid_request_error", "param": None, "code": None}
-            await send_json(send, status, {"error": error})
-        else:
+        if method == "POST" and (api := api_at(path)) is not None:
             await self._serve(api, scope, receive, send)
-
-    async def _models(self, scope: Scope, send: Send) -> None:
-        router = self._client.router
-        try:
-            caller = self._gate.guard.caller(dict(scope["headers"]), scope["query_string"])
-        except SlipformError as error:
-            status, body = encode_openai_error(error)
-            await send_bytes(send, status, body)
             return
-        names = [name for name in router.names() if caller.may_use(name, router)]
-        await send_json(send, 200, model_list(names, self._started))
+        headers = dict(scope["headers"])
+        try:
+            await self._page(method, path, scope, headers, send)
+        except SlipformError as error:
+            status, body = error_api(path, headers).encode_error(error)
+            more: list[Header] = [(b"x-request-id", request_id(headers).encode())]
+            if isinstance(error, pages.WrongMethodError):
+                more.append((b"allow", b"POST" if api_at(path) else b"GET, HEAD"))
+            await send_bytes(send, status, body, [*more, *error_headers(error)])
 
     async def _serve(self, api: Serving, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        record = CallRecord(uuid4().hex, api=api.name)
-        client = scope.get("client")
-        admission = self._gate.guard.admit(headers, client[0] if client else "", scope["query_string"], api.name)
+        record = CallRecord(request_id(headers), api=api.name)
+        deployment = self._deployments.enter()
+        record.generation = deployment.generation
+        self.metrics.began()
+        out = Outgoing(send, record, keep=deployment.settings.server.debug_traces)
+        span = tracing.start_server_span("POST", route_of(scope["path"]), headers)
+        body = b""
         try:
+            client = scope.get("client")
+            admission = deployment.gate.guard.admit(
+                headers, client[0] if client else "", scope.get("query_string", b""), api.name
+            )
             async with admission as caller:
                 record.caller = caller.name
-                body = await read_body(receive, self._settings.server.max_body_bytes)
+                body = await read_body(receive, deployment.settings.server.max_body_bytes)
                 admission.body_read()
                 served = await _decoded(api, body, scope["path"])
-                record.model, record.stream = served.request.model, served.stream
-                record.enforced = is_enforced(served.request)
-                inbound = Inbound(api, served, body, record)
-                await until_gone(self._gate.answer(inbound, admission, send), receive)
+                await self._answer(deployment, Inbound(api, served, body, record), admission, receive, out)
         except SlipformError as error:
-            await self._failed(api, record, error, send)
+            await _failed(api, record, error, out)
+        except asyncio.CancelledError:
+            if not self._draining:
+                raise
+            await _failed(api, record, ShuttingDownError("The server is shutting down", hint="Ask again."), out)
         except Exception:  # noqa: BLE001 — the caller gets an error in the right shape, the log the traceback
             _log.exception("unexpected error on %s", scope["path"])
-            await self._failed(
-                api, record, SlipformError("An unexpected error inside slipform", hint="See the server's log."), send
-            )
+            await _failed(api, record, SlipformError("An unexpected error inside slipform", hint=_SEE_LOG), out)
+        finally:
+            self._over(record, deployment, out)
+            tracing.end_server_span(span, record.fields() if span is not None else {})
+            await self._deployments.leave(deployment)
+            if out.kept is not None:
+                log_trace(record, body, bytes(out.kept))
 
-    async def _failed(self, api: Serving, record: CallRecord, error: SlipformError, send: Send) -> None:
-        record.outcome = error.code
-        if record.status:
-            return  # the answer has begun: it was ended with an error event, or is left visibly unfinished
-        record.status, body = api.encode_error(error)
-        await send_bytes(send, record.status, body, [*record.headers(), *error_headers(error)])
+    async def _answer(
+        self, deployment: Deployment, call: Inbound, admission: Admission, receive: Receive, out: Outgoing
+    ) -> None:
+        request, record = call.served.request, call.record
+        record.model, record.stream = request.model, call.served.stream
+        record.enforced = is_enforced(request)
+        record.schema = request.response_format.json_schema.name if request.response_format else ""
+        record.timeout = deployment.settings.server.request_seconds
+        provider, record.upstream_model = deployment.client.router.resolve(request.model)
+        record.provider = provider.name
+        span = None if record.enforced else tracing.start_call(request, provider.name, record.upstream_model)
+        try:
+            await until_gone(deployment.gate.answer(call, admission, out), receive)
+        finally:
+            tracing.end_call(span, usage=record.tokens)
+
+    def _over(self, record: CallRecord, deployment: Deployment, out: Outgoing) -> None:
+        if record.ended is None:
+            record.ended = time.monotonic()
+        if not out.whole and record.outcome == "ok":
+            record.outcome, record.status = "client_gone", _GONE
+        self.metrics.ended(record, caching=deployment.settings.cache.enabled)
+        log_request(record)
+
+    async def _page(self, method: str, path: str, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        listing = listing_at(path, headers)
+        if api_at(path) is not None or (method not in ("GET", "HEAD") and (listing or path in pages.PAGES)):
+            raise pages.WrongMethodError(f"{path} does not take {method}", hint=f"slipform serves {paths()}.")
+        if listing is not None:
+            await self._models(listing, path, scope, headers, send)
+        elif path in pages.LIVE:
+            await send_json(send, 200, pages.health())
+        elif path in pages.READY:
+            waiting = "draining" if self._draining else self._waiting_for
+            await send_json(send, *pages.readiness(waiting, self._deployments.current.generation))
+        elif path == "/version":
+            await send_json(send, 200, pages.version())
+        elif path == "/metrics":
+            await self._metrics_page(scope, headers, send)
+        elif path == "/openapi.json":
+            await send_bytes(send, 200, openapi.document_bytes())
+        elif path == "/docs":
+            await _send_page(send, openapi.page(), b"text/html; charset=utf-8")
+        else:
+            raise pages.NoSuchPageError(f"There is nothing at {method} {path}", hint=f"slipform serves {paths()}.")
+
+    async def _models(self, listing: Listing, path: str, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        deployment = self._deployments.current
+        caller = deployment.gate.guard.caller(headers, scope.get("query_string", b""))
+        router, name = deployment.client.router, named_model(path)
+        if not name:
+            names = [each for each in router.names() if caller.may_use(each, router)]
+            await send_json(send, 200, listing.many(names, self._started))
+            return
+        router.resolve(name)
+        if not caller.may_use(name, router):
+            raise UnknownModelError(f"Unknown model {name!r}")
+        await send_json(send, 200, listing.one(name, self._started))
+
+    async def _metrics_page(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        alone = parse_qs(scope.get("query_string", b"")).get(b"worker") == [b"self"]
+        accept = headers.get(b"accept", b"").decode("latin-1")
+        if self._worker is None or alone:
+            page, kind = self.metrics.render(accept)
+        else:
+            others = await self._worker.others()
+            page, kind = self.metrics.render(accept, others, worker=str(self._worker.index))
+        await _send_page(send, page, kind.encode())
+
+
+class ShuttingDownError(SlipformError):
+    """The time to finish requests under way is over."""
+
+    code = "shutting_down"
+    http_status = 503
+
+
+_SEE_LOG = "See the server's log."
+
+
+async def _warm(deployment: Deployment) -> None:
+    provider, _ = deployment.client.router.resolve(None)
+    if isinstance(provider, LocalProvider):
+        await asyncio.to_thread(provider.warm)
+
+
+async def _send_page(send: Send, body: bytes, content_type: bytes) -> None:
+    await send_start(send, 200, content_type, [(b"content-length", str(len(body)).encode())])
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _failed(api: Serving, record: CallRecord, error: SlipformError, out: Outgoing) -> None:
+    record.fail(error)
+    if out.whole:  # its end has left too, with the API's error event
+        return
+    if out.begun:  # the answer's head has left: all that can be done is to leave the answer visibly unfinished
+        raise error
+    record.status, body = api.encode_error(error)
+    await send_bytes(out, record.status, body, [*record.headers(), *error_headers(error)])
 
 
 async def _decoded(api: Serving, body: bytes, path: str) -> ServedRequest:

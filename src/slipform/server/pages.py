@@ -1,9 +1,32 @@
-"""What is answered besides the APIs: health, and the list of models."""
+"""What is answered besides the APIs: health, readiness, version, and the list of models in three shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
+
+from slipform import __version__
+from slipform.errors import RequestError
+
+LIVE = frozenset({"/healthz", "/health/liveliness", "/health/liveness"})
+READY = frozenset({"/readyz", "/health/readiness"})
+PAGES = frozenset({*LIVE, *READY, "/version", "/metrics", "/openapi.json", "/docs"})
+
+
+class NoSuchPageError(RequestError):
+    """There is nothing at that path."""
+
+    code = "not_found"
+    http_status = 404
+
+
+class WrongMethodError(RequestError):
+    """There is something at that path, but not for that method."""
+
+    code = "method_not_allowed"
+    http_status = 405
 
 
 def health() -> dict[str, Any]:
@@ -15,7 +38,57 @@ def health() -> dict[str, Any]:
     return {"status": "ok"}
 
 
-def model_list(names: Iterable[str], created: int) -> dict[str, Any]:
+def readiness(waiting_for: str | None, generation: int) -> tuple[int, dict[str, Any]]:
+    """Whether requests should be sent here: the status, and why not.
+
+    >>> readiness(None, 2)
+    (200, {'status': 'ready', 'config': 2})
+    """
+    if waiting_for is None:
+        return 200, {"status": "ready", "config": generation}
+    return 503, {"status": waiting_for, "config": generation}
+
+
+def version() -> dict[str, Any]:
+    """Which slipform this is."""
+    return {"name": "slipform", "version": __version__, "python": platform.python_version()}
+
+
+def model_list(names: Sequence[str], created: int) -> dict[str, Any]:
     """The models by name, as OpenAI's API lists them."""
-    entries = [{"id": name, "object": "model", "created": created, "owned_by": "slipform"} for name in names]
-    return {"object": "list", "data": entries}
+    return {"object": "list", "data": [model_entry(name, created) for name in names]}
+
+
+def model_entry(name: str, created: int) -> dict[str, Any]:
+    """One model, as OpenAI's API shows it."""
+    return {"id": name, "object": "model", "created": created, "owned_by": "slipform"}
+
+
+def anthropic_models(names: Sequence[str], created: int) -> dict[str, Any]:
+    """The models by name, as Anthropic's API lists them: all on one page."""
+    entries = [anthropic_model(name, created) for name in names]
+    first, last = (entries[0]["id"], entries[-1]["id"]) if entries else (None, None)
+    return {"data": entries, "has_more": False, "first_id": first, "last_id": last}
+
+
+def anthropic_model(name: str, created: int) -> dict[str, Any]:
+    """One model, as Anthropic's API shows it."""
+    when = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "model", "id": name, "display_name": name, "created_at": when}
+
+
+def gemini_models(names: Sequence[str], created: int) -> dict[str, Any]:
+    """The models by name, as Gemini's API lists them: all on one page."""
+    return {"models": [gemini_model(name, created) for name in names]}
+
+
+def gemini_model(name: str, created: int) -> dict[str, Any]:
+    """One model, as Gemini's API shows it."""
+    del created
+    return {
+        "name": f"models/{name}",
+        "baseModelId": name,
+        "version": "1",
+        "displayName": name,
+        "supportedGenerationMethods": ["generateContent", "streamGenerateContent"],
+    }

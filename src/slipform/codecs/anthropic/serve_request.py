@@ -133,7 +133,7 @@ def _choice(data: Mapping[str, Any]) -> tuple[ToolChoice | None, bool | None]:
     if kind == "tool":
         return NamedTool(text(data.get("name"), "tool_choice.name")), parallel
     words: dict[Any, ToolChoice] = {"auto": "auto", "none": "none", "any": "required"}
-    if kind is not None and kind not in words:
+    if kind is not None and (not isinstance(kind, str) or kind not in words):
         raise RequestError(
             f"Unknown tool choice {kind!r}", where="tool_choice.type", hint="Use auto, any, tool or none."
         )

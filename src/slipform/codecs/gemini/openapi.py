@@ -76,5 +76,5 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ordered(properties: dict[str, Any], ordering: list[Any]) -> dict[str, Any]:
-    first = {name: properties[name] for name in ordering if name in properties}
+    first = {name: properties[name] for name in ordering if isinstance(name, str) and name in properties}
     return {**first, **{name: value for name, value in properties.items() if name not in first}}

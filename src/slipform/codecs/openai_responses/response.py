@@ -112,9 +112,14 @@ def _message(item: Mapping[str, Any], refusals: list[str]) -> list[Part]:
 
 def reasoning_text(item: Mapping[str, Any]) -> str:
     """The words of a reasoning item: its full text where there is one, else its summary."""
-    full = [str(piece.get("text") or "") for piece in item.get("content") or () if isinstance(piece, Mapping)]
-    summary = [str(piece.get("text") or "") for piece in item.get("summary") or () if isinstance(piece, Mapping)]
+    full = [str(piece.get("text") or "") for piece in _pieces(item, "content")]
+    summary = [str(piece.get("text") or "") for piece in _pieces(item, "summary")]
     return "".join(full) or "".join(summary)
+
+
+def _pieces(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = item.get(key)
+    return [piece for piece in found if isinstance(piece, Mapping)] if isinstance(found, list) else []
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:

@@ -1,0 +1,215 @@
+"""Prometheus metrics: written from each call's record, one registry per application."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from slipform import __version__
+
+if TYPE_CHECKING:
+    from slipform.server.record import CallRecord
+
+_MAX_MODELS = 200
+_MAX_KEPT = 2000
+_OTHER = "other"
+_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_OVERHEAD = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
+
+_Call = tuple[Counter, Histogram, Histogram, Histogram]
+
+
+class Metrics:
+    """Counts calls. A label's values are bounded: a model's name is its label once it is known or has answered.
+
+    >>> metrics = Metrics(lambda: ["local"])
+    >>> metrics.began()
+    >>> b"slipform_inflight 1.0" in metrics.render()[0]
+    True
+    """
+
+    def __init__(self, known_models: Callable[[], Iterable[str]]) -> None:
+        self.registry = registry = CollectorRegistry(auto_describe=False)
+        self._known_models = known_models
+        self._answered: set[str] = set()
+        self._calls: dict[tuple[str, ...], _Call] = {}
+        self._children: dict[tuple[str, ...], Counter] = {}
+        self._requests = Counter(
+            "slipform_requests",
+            "Calls by what became of them.",
+            ("api", "provider", "model", "strategy", "outcome"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "slipform_request_seconds", "From the request to the last byte.", ("api",), buckets=_SECONDS,
+            registry=registry,
+        )  # fmt: skip
+        self._first = Histogram(
+            "slipform_ttfc_seconds", "From the request to the answer's first byte.", ("api",), buckets=_SECONDS,
+            registry=registry,
+        )  # fmt: skip
+        self._overhead = Histogram(
+            "slipform_overhead_seconds", "What slipform added to the vendor's time.", ("api",), buckets=_OVERHEAD,
+            registry=registry,
+        )  # fmt: skip
+        self._inflight = Gauge("slipform_inflight", "Calls under way.", registry=registry)
+        self._counted = {
+            "attempts": Counter(
+                "slipform_attempts", "Model calls of enforced answers by their verdict.", ("reason",), registry=registry
+            ),
+            "repairs": Counter("slipform_repairs", "Edits that made answers fit.", ("kind",), registry=registry),
+            "valid": Counter(
+                "slipform_schema_valid", "Enforced answers by where they became valid.", ("stage",), registry=registry
+            ),
+            "upstream": Counter(
+                "slipform_upstream_errors", "Calls that a vendor failed.", ("provider", "status"), registry=registry
+            ),
+            "tokens": Counter(
+                "slipform_tokens", "Tokens, of first answers and of further ones.", ("type", "purpose"),
+                registry=registry,
+            ),
+        }  # fmt: skip
+        self._hits = Counter("slipform_cache_hits", "Answers from the cache.", registry=registry)
+        self._misses = Counter("slipform_cache_misses", "Answers that the cache did not have.", registry=registry)
+        self.generation = Gauge("slipform_config_generation", "Readings of the configuration.", registry=registry)
+        self.generation.set(1)
+        self.refused = Counter("slipform_config_refused", "Configurations that were refused.", registry=registry)
+        build = Gauge("slipform_build_info", "The version.", ("version", "python"), registry=registry)
+        build.labels(__version__, platform.python_version()).set(1)
+        Gauge("slipform_tasks", "Tasks of the event loop.", registry=registry).set_function(_tasks)
+        ProcessCollector(registry=registry)
+
+    def began(self) -> None:
+        """A call came in."""
+        self._inflight.inc()
+
+    def ended(self, record: CallRecord, *, caching: bool = False) -> None:
+        """A call is over. `caching` says whether the cache was looked into."""
+        self._inflight.dec()
+        requests, seconds, first, overhead = self._call(record)
+        requests.inc()
+        seconds.observe(record.seconds)
+        if record.first_byte is not None:
+            first.observe(record.first_byte - record.started)
+        if (added := record.overhead) is not None:
+            overhead.observe(added)
+        if record.upstream_status is not None:
+            self._count("upstream", record.provider or "none", str(record.upstream_status or "none"))
+        if record.cached:
+            self._hits.inc()
+        elif caching and record.enforced and record.outcome == "ok":
+            self._misses.inc()
+        if record.report is not None:
+            self._judged(record)
+        elif (usage := record.usage) is not None:
+            self._spent(usage.input, usage.output, "answer")
+
+    def _judged(self, record: CallRecord) -> None:
+        report = record.report
+        attempts = () if report is None else report.attempts
+        for number, attempt in enumerate(attempts):
+            self._count("attempts", attempt.outcome)
+            self._spent(attempt.usage.input, attempt.usage.output, "reask" if number else "answer")
+            for repair in attempt.repairs:
+                self._count("repairs", repair.kind)
+            for patch in attempt.patches:
+                self._count("repairs", f"patch_{patch.op}")
+        if record.outcome != "ok":
+            self._count("valid", "failed")
+        elif len(attempts) > 1:
+            self._count("valid", "after_reask")
+        elif attempts and (attempts[-1].repairs or attempts[-1].patches):
+            self._count("valid", "after_repair")
+        else:
+            self._count("valid", "first_try")
+
+    def _spent(self, taken: int | None, written: int | None, purpose: str) -> None:
+        if taken:
+            self._count("tokens", "input", purpose, by=taken)
+        if written:
+            self._count("tokens", "output", purpose, by=written)
+
+    def _count(self, metric: str, *labels: str, by: float = 1) -> None:
+        key = (metric, *labels)
+        child = self._children.get(key)
+        if child is None:
+            if len(self._children) >= _MAX_KEPT:
+                self._children.clear()
+            child = self._children[key] = self._counted[metric].labels(*labels)
+        child.inc(by)
+
+    def _call(self, record: CallRecord) -> _Call:
+        key = (record.api, record.provider, record.model, record.strategy, record.outcome)
+        found = self._calls.get(key)
+        if found is not None:
+            return found
+        strategy = record.strategy or ("enforced" if record.enforced else "pass")
+        labels = (record.api, record.provider or "none", self._model(record), strategy, record.outcome)
+        made = (
+            self._requests.labels(*labels),
+            self._seconds.labels(record.api),
+            self._first.labels(record.api),
+            self._overhead.labels(record.api),
+        )
+        if labels[2] != _OTHER:  # names that anybody may make up are not kept
+            if len(self._calls) >= _MAX_KEPT:
+                self._calls.clear()
+            self._calls[key] = made
+        return made
+
+    def _model(self, record: CallRecord) -> str:
+        name = record.model
+        if not name:
+            return "none"
+        if name in self._answered or name in self._known_models():
+            return name
+        if record.outcome == "ok" and len(self._answered) < _MAX_MODELS:
+            self._answered.add(name)
+            return name
+        return _OTHER
+
+    def render(self, accept: str = "", others: Iterable[tuple[str, str]] = (), worker: str = "") -> tuple[bytes, str]:
+        """The page and its content type; with the pages of `others` (workers by name) every sample tells its worker."""
+        encode, content_type = choose_encoder(accept)
+        merged = _Merged()
+        merged.add(self.registry.collect(), worker)
+        for name, page in others:
+            merged.add(text_string_to_metric_families(page), name)
+        return encode(merged), content_type
+
+    def plain(self) -> str:
+        """Our own metrics, in the text format."""
+        return self.render()[0].decode()
+
+
+class _Merged:
+    """Families of several workers under one name each."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Metric] = {}
+
+    def add(self, families: Iterable[Metric], worker: str) -> None:
+        for family in families:
+            kept = self._families.get(family.name)
+            if kept is None:
+                kept = self._families[family.name] = Metric(family.name, family.documentation, family.type)
+            for sample in family.samples:
+                labels = {**sample.labels, "worker": worker} if worker else sample.labels
+                kept.add_sample(sample.name, labels, sample.value, sample.timestamp, sample.exemplar)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families.values()
+
+
+def _tasks() -> float:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # no event loop here
+        return 0

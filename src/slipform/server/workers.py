@@ -1,0 +1,146 @@
+"""Several serving processes under one: started, kept alive, told to reload and to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+
+from slipform.config import ServerSettings
+from slipform.errors import SlipformError
+from slipform.server.deployment import load
+from slipform.server.siblings import Worker
+
+_log = logging.getLogger("slipform.server")
+_TICK = 0.1
+_SHORT_LIFE = 2.0
+"""A worker that dies younger is started again only after as long."""
+_AFTER_DRAIN = 10.0
+
+
+def supervise(sockets: list[socket.socket], settings_path: Path | None, settings: ServerSettings) -> None:
+    """One worker for each socket, until a signal says stop.
+
+    SIGHUP is passed on when the new configuration is good; SIGTERM and SIGINT are passed on, and a second one too. A
+    worker that dies is replaced, and takes over the connections that wait at its socket.
+    """
+    _check(settings_path)
+    folder = Path(tempfile.mkdtemp(prefix="slipform-"))
+    crew = _Crew(sockets, settings_path, folder, settings.drain_seconds + settings.notice_seconds)
+    try:
+        crew.run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check(settings_path: Path | None) -> None:
+    load(settings_path).client.router.close()
+
+
+class _Crew:
+    def __init__(
+        self, sockets: list[socket.socket], settings_path: Path | None, folder: Path, drain_seconds: float
+    ) -> None:
+        self._sockets = sockets
+        self._settings_path = settings_path
+        self._folder = folder
+        self._drain_seconds = drain_seconds
+        self._signals: deque[int] = deque()
+        self._alive: dict[int, int] = {}
+        """Which worker a process is."""
+        self._born: dict[int, float] = {}
+        self._due: dict[int, float] = {}
+        """When a worker is to be started."""
+        self._deadline: float | None = None
+
+    def run(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda got, _: self._signals.append(got))
+        self._due = dict.fromkeys(range(len(self._sockets)), 0.0)
+        while self._alive or self._deadline is None:
+            self._start_due()
+            while self._signals:
+                self._heed(self._signals.popleft())
+            self._reap()
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                self._tell(signal.SIGKILL)
+            time.sleep(_TICK)
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for index in [index for index, when in self._due.items() if when <= now]:
+            del self._due[index]
+            if self._deadline is None:
+                self._start(index)
+
+    def _start(self, index: int) -> None:
+        child = os.fork()
+        if child == 0:
+            self._be_worker(index)
+        self._alive[child] = index
+        self._born[index] = time.monotonic()
+
+    def _be_worker(self, index: int) -> None:
+        """The child's life; it never returns into the supervisor's code."""
+        status = 1
+        try:
+            os.setpgid(0, 0)  # Ctrl-C is the supervisor's to hear
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            for other, each in enumerate(self._sockets):
+                if other != index and each is not self._sockets[index]:
+                    each.close()
+            from slipform.server.process import serve_on
+
+            serve_on(self._sockets[index], self._settings_path, Worker(index, len(self._sockets), self._folder))
+            status = 0
+        except SlipformError as error:
+            _log.error("worker %d: %s", index, error)
+        except BaseException:  # noqa: BLE001 — whatever it is, the process ends here
+            _log.exception("worker %d", index)
+        finally:
+            os._exit(status)
+
+    def _reap(self) -> None:
+        while self._alive:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child == 0:
+                return
+            index = self._alive.pop(child, None)
+            if index is None or self._deadline is not None:
+                continue
+            _log.error("worker %d (process %d) ended: %s; starting another", index, child, _how(status))
+            lived = time.monotonic() - self._born[index]
+            self._due[index] = time.monotonic() + (0 if lived > _SHORT_LIFE else _SHORT_LIFE)
+
+    def _heed(self, number: int) -> None:
+        if number != signal.SIGHUP:
+            if self._deadline is None:
+                self._deadline = time.monotonic() + self._drain_seconds + _AFTER_DRAIN
+                for each in self._sockets:
+                    each.close()
+            self._tell(signal.SIGTERM)
+            return
+        try:
+            _check(self._settings_path)
+        except SlipformError as error:
+            _log.error("the new configuration is refused, the old one goes on: %s", error)
+        else:
+            self._tell(signal.SIGHUP)
+
+    def _tell(self, number: int) -> None:
+        for child in list(self._alive):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+
+
+def _how(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,152 @@
+"""Log lines: figures and names in, words and keys out."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slipform import AsyncClient, Budget, Options
+from slipform.config import ServerSettings, Settings
+from slipform.errors import UpstreamError
+from slipform.ir import ModelResponse, Usage
+from slipform.providers.router import Router
+from slipform.server import App
+from slipform.server.logs import redact, set_up
+from slipform.testing import FakeModel
+from tests.conftest import PERSON
+from tests.server.asgi import post
+
+ASK: dict[str, Any] = {"model": "fake/m", "messages": [{"role": "user", "content": "my private words"}]}
+WANTED = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+GOOD = ModelResponse(text='{"name": "Grace", "age": 36}', usage=Usage(input=7, output=5))
+Start = Callable[[Literal["text", "json", "off"]], io.StringIO]
+
+
+@pytest.fixture
+def logging_to() -> Iterator[Start]:
+    """Sets the process's logging up, and puts it back as it was."""
+    root = logging.getLogger()
+    names = ("slipform", "slipform.calls", "slipform.requests")
+    before = list(root.handlers), root.level, [logging.getLogger(name).level for name in names]
+
+    def start(style: Literal["text", "json", "off"]) -> io.StringIO:
+        stream = io.StringIO()
+        set_up(style, secrets=["hunter2hunter2"], stream=stream)
+        return stream
+
+    yield start
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    for name, level in zip(names, before[2], strict=True):
+        logging.getLogger(name).setLevel(level)
+
+
+def app_for(*script: Any, traces: bool = False) -> App:
+    router = Router({"fake": FakeModel(list(script), models=("m",))})
+    client = AsyncClient(router=router, options=Options(budget=Budget(attempts=2)))
+    return App(client, Settings(server=ServerSettings(debug_traces=traces)))
+
+
+@pytest.mark.covers(
+    "S1-43", "S1-44", "S1-45", "S1-46", "S1-47", "S1-48", "S1-49", "S1-50", "S1-51", "S1-52", "S2-11", "S2-12", "C32"
+)
+async def test_a_request_is_one_line_of_json_with_its_figures_and_without_its_words(logging_to: Start) -> None:
+    stream = logging_to("json")
+    app = app_for("no", GOOD)
+    headers = {"x-request-id": "r-1", "authorization": "Bearer my-own-key-123"}
+    await post(app, "/v1/chat/completions", {**ASK, "response_format": WANTED}, headers)
+    (line,) = stream.getvalue().splitlines()
+    said = json.loads(line)
+    expected = {
+        "id": "r-1",
+        "api": "openai-chat",
+        "model": "fake/m",
+        "provider": "fake",
+        "upstream_model": "m",
+        "strategy": "prompted",
+        "require_json": True,
+        "use_response_schema": True,
+        "schema": "person",
+        "streaming": False,
+        "attempts": 2,
+        "repair_attempted": "yes",
+        "input_tokens": 7,
+        "output_tokens": 5,
+        "status": 200,
+        "outcome": "ok",
+        "config": 1,
+        "level": "info",
+    }
+    assert {name: said[name] for name in expected} == expected
+    assert {"latency_ms", "overhead_ms", "first_byte_ms", "timeout", "time"} <= set(said)
+    assert "private" not in line
+    assert "Grace" not in line
+    assert "my-own-key" not in line
+
+
+async def test_failures_and_streams_have_their_line_too(logging_to: Start) -> None:
+    stream = logging_to("json")
+    app = app_for(UpstreamError("down", status=500), GOOD, GOOD)
+    await post(app, "/v1/chat/completions", {**ASK, "response_format": WANTED})
+    await post(app, "/v1/chat/completions", {**ASK, "stream": True})
+    await post(app, "/v1/chat/completions", b"{")
+    failed, streamed, broken = map(json.loads, stream.getvalue().splitlines())
+    assert (failed["status"], failed["outcome"], failed["upstream_status"]) == (502, "upstream_error", 500)
+    assert (streamed["streaming"], streamed["outcome"], streamed["output_tokens"]) == (True, "ok", 5)
+    assert (broken["status"], broken["outcome"]) == (400, "invalid_request")
+
+
+async def test_text_lines_and_silence(logging_to: Start) -> None:
+    stream = logging_to("text")
+    await post(app_for(GOOD), "/v1/chat/completions", {**ASK, "model": "fake/m\nforged line"})
+    (line,) = stream.getvalue().splitlines()
+    assert " status=404 " in line
+    stream = logging_to("off")
+    await post(app_for(GOOD), "/v1/chat/completions", ASK)
+    assert stream.getvalue() == ""
+    logging.getLogger("slipform.server").error("broken")
+    assert "broken" in stream.getvalue()
+
+
+@pytest.mark.covers("S2-12")
+@pytest.mark.parametrize("traces", [False, True])
+async def test_words_are_logged_only_when_asked_for(logging_to: Start, traces: bool) -> None:
+    stream = logging_to("json")
+    body = {**ASK, "messages": [{"role": "user", "content": "my private words, key sk-live-abcdefgh1234"}]}
+    await post(app_for(GOOD, traces=traces), "/v1/chat/completions", body)
+    text = stream.getvalue()
+    assert ("private words" in text, "Grace" in text) == (traces, traces)
+    assert "abcdefgh1234" not in text
+
+
+@pytest.mark.covers("S1-52")
+def test_keys_are_masked_wherever_they_stand(logging_to: Start) -> None:
+    stream = logging_to("json")
+    log = logging.getLogger("somebody.else")
+    log.warning("GET https://example.test/v1?key=AIzaSyA-secret-1&x=1 %s", {"Authorization": "Bearer secret-2.abc"})
+    log.warning("x-api-key: secret-3 sk-ant-secret-4-0123456789 hunter2hunter2")
+    try:
+        raise ValueError("api_key='secret-5'")
+    except ValueError:
+        log.exception("headers %r", [(b"x-goog-api-key", b"secret-6")])
+    text = stream.getvalue()
+    assert "secret" not in text
+    assert "hunter2" not in text
+    assert text.count("[redacted]") >= 6
+    assert "example.test" in text
+
+
+@given(
+    st.text(alphabet=st.characters(codec="utf-8"), max_size=80), st.from_regex(r"sk-[A-Za-z0-9]{20,40}", fullmatch=True)
+)
+@settings(max_examples=60, deadline=None)
+def test_a_key_is_masked_whatever_stands_before_it(before: str, key: str) -> None:
+    assert key not in redact(f"{before} {key} after")
+    assert redact("plain words, nothing hidden") == "plain words, nothing hidden"

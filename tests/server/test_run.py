@@ -1,0 +1,242 @@
+"""`slipform serve` as a process: it starts, reloads, drains and stops as its signals say, alone or with workers."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipform.errors import ConfigError
+from slipform.server.protocol import MAX_HEAD_BYTES
+from slipform.server.run import address, listen
+from slipform.testing import Answer, FakeVendor
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals and fork")
+
+ASK: dict[str, Any] = {"model": "fake/m", "messages": [{"role": "user", "content": "hi"}]}
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+
+class Served:
+    """A running `slipform serve` and its log."""
+
+    def __init__(self, folder: Path, vendor: FakeVendor, workers: int, **server: Any) -> None:
+        self.file = folder / "slipform.yaml"
+        self.vendor = vendor
+        self._server = {"log": "json", "port": 0, "drain_seconds": 10, **server}
+        self.configure()
+        command = [sys.executable, "-c", "from slipform.cli import main; main()", "serve", "--config", str(self.file)]
+        environment = {**os.environ, "FAKE_KEY": "sk-very-secret-key", "PYTHONPATH": str(SOURCE)}
+        self.process = subprocess.Popen(
+            [*command, "--workers", str(workers)], stderr=subprocess.PIPE, text=True, cwd=folder, env=environment
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.wait_for(lambda: any("serves http://" in line for line in self.lines))
+        found = re.search(r"http://([\d.]+):(\d+)", self.lines[0])
+        assert found is not None
+        self.host, self.port = found[1], int(found[2])
+        self.wait_for(lambda: self.get("/readyz")[0] == 200)
+
+    def configure(self, extra: str = "") -> None:
+        provider = f"{{kind: openai, base_url: '{self.vendor.base_url}', api_key_env: FAKE_KEY}}"
+        text = f"default_model: fake/m\nproviders:\n  fake: {provider}\nserver: {json.dumps(self._server)}\n{extra}"
+        self.file.write_text(text)
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as stream:
+            self.lines.extend(stream)
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 40) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if condition():
+                    return
+            time.sleep(0.02)
+        pytest.fail("".join(self.lines[-20:]) or "nothing was logged")
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+        with contextlib.closing(http.client.HTTPConnection(self.host, self.port, timeout=30)) as connection:
+            connection.request(method, path, None if body is None else json.dumps(body))
+            response = connection.getresponse()
+            return response.status, response.read()
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        return self.call("GET", path)
+
+    def later(self, body: Any) -> tuple[threading.Thread, list[tuple[int, bytes]]]:
+        """Start a call that is answered while other things happen."""
+        got: list[tuple[int, bytes]] = []
+        asked = len(self.vendor.requests)
+        thread = threading.Thread(target=lambda: got.append(self.call("POST", "/v1/chat/completions", body)))
+        thread.start()
+        assert self.vendor.wait_until(lambda vendor: len(vendor.requests) > asked, timeout=20)
+        return thread, got
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.kill()
+        code = self.process.wait(20)
+        self._reader.join(20)
+        return code
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Starts servers, and ends what is left of them."""
+    running: list[Served] = []
+
+    def start(vendor: FakeVendor, workers: int = 1, **server: Any) -> Served:
+        running.append(Served(tmp_path, vendor, workers, **server))
+        return running[-1]
+
+    yield start
+    for served in running:
+        served.stop()
+
+
+@pytest.mark.covers("S2-11", "S2-20", "S2-69")
+def test_one_process_reloads_drains_and_stops(started: Callable[..., Served]) -> None:
+    with FakeVendor([Answer("slowly does it", pace=0.1, chunk_size=1)]) as vendor:
+        served = started(vendor)
+        assert served.call("POST", "/v1/chat/completions", ASK)[0] == 200
+        served.configure("nonsense: true\n")
+        served.process.send_signal(signal.SIGHUP)
+        served.wait_for(lambda: any("slipform.yaml:5" in line and "refused" in line for line in served.lines))
+        assert json.loads(served.get("/readyz")[1])["config"] == 1
+        served.configure("model_aliases: {quick: fake/m}\n")
+        served.process.send_signal(signal.SIGHUP)
+        served.wait_for(lambda: json.loads(served.get("/readyz")[1])["config"] == 2)
+        thread, got = served.later({**ASK, "model": "quick", "stream": True})
+        served.process.send_signal(signal.SIGTERM)
+        thread.join(30)
+        assert got[0][0] == 200
+        assert got[0][1].endswith(b"data: [DONE]\n\n")
+        assert served.process.wait(20) == 0
+        log = "".join(served.lines)
+        assert "very-secret" not in log
+        assert sum('"slipform.requests"' in line for line in served.lines) == 2
+        with pytest.raises(OSError, match="refused"):
+            served.get("/healthz")
+
+
+def test_a_second_signal_does_not_wait(started: Callable[..., Served]) -> None:
+    with FakeVendor([Answer("never", latency=120)]) as vendor:
+        served = started(vendor, drain_seconds=100)
+        thread, _ = served.later({**ASK, "stream": True})
+        served.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert served.process.poll() is None
+        served.process.send_signal(signal.SIGTERM)
+        served.process.wait(20)
+        thread.join(20)
+
+
+def test_the_time_to_drain_ends_and_says_so_in_the_apis_shape(started: Callable[..., Served]) -> None:
+    with FakeVendor([Answer("never", latency=120)]) as vendor:
+        served = started(vendor, drain_seconds=0.5)
+        thread, got = served.later(ASK)
+        served.process.send_signal(signal.SIGTERM)
+        served.process.wait(20)
+        thread.join(20)
+        assert got[0][0] == 503
+        assert json.loads(got[0][1])["error"]["code"] == "shutting_down"
+
+
+def test_balancers_have_time_to_notice(started: Callable[..., Served]) -> None:
+    with FakeVendor(["hi"]) as vendor:
+        served = started(vendor, notice_seconds=3)
+        served.process.send_signal(signal.SIGTERM)
+        served.wait_for(lambda: served.get("/readyz")[0] == 503)
+        assert served.call("POST", "/v1/chat/completions", ASK)[0] == 200
+        assert served.process.wait(20) == 0
+
+
+def test_workers_share_a_port_and_their_metrics_and_are_replaced_when_they_die(
+    started: Callable[..., Served],
+) -> None:
+    with FakeVendor(["hi"]) as vendor:
+        served = started(vendor, workers=2)
+
+        def births() -> dict[str, int]:
+            page = served.get("/metrics")[1].decode()
+            found = re.findall(r'process_start_time_seconds\{worker="(\d)"\} (\S+)', page)
+            return {worker: int(float(when) * 1000) for worker, when in found}
+
+        served.wait_for(lambda: len(births()) == 2)
+        for _ in range(20):
+            assert served.call("POST", "/v1/chat/completions", ASK)[0] == 200
+        counted = re.findall(r"slipform_requests_total\{.*\} (\S+)", served.get("/metrics")[1].decode())
+        assert sum(map(float, counted)) == 20
+        children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children")
+        if children.exists():
+            before = children.read_text().split()
+            os.kill(int(before[0]), signal.SIGKILL)
+            served.wait_for(lambda: any("starting another" in line for line in served.lines))
+            served.wait_for(lambda: len(set(children.read_text().split()) - set(before)) == 1)
+            served.wait_for(lambda: len(births()) == 2)
+        served.configure("model_aliases: {quick: fake/m}\n")
+        served.process.send_signal(signal.SIGHUP)
+        served.wait_for(lambda: served.get("/metrics")[1].decode().count('generation{worker="0"} 2.0') == 1)
+        served.wait_for(lambda: served.get("/metrics")[1].decode().count('generation{worker="1"} 2.0') == 1)
+        served.configure("nonsense: true\n")
+        served.process.send_signal(signal.SIGHUP)
+        served.wait_for(lambda: any("nonsense" in line for line in served.lines))
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(30) == 0
+        with pytest.raises(OSError, match="refused"):
+            served.get("/healthz")
+
+
+def test_heads_that_are_too_large_are_refused(started: Callable[..., Served]) -> None:
+    with FakeVendor(["hi"]) as vendor:
+        served = started(vendor)
+        with socket.create_connection((served.host, served.port), timeout=20) as raw:
+            raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nx-filler: ")
+            sent = 0
+            with contextlib.suppress(OSError):
+                while sent < 4 * MAX_HEAD_BYTES:
+                    sent += raw.send(b"a" * 8192)
+                    time.sleep(0.002)
+            with contextlib.suppress(OSError):
+                assert raw.recv(200).startswith(b"HTTP/1.1 431 ")
+        assert sent < 4 * MAX_HEAD_BYTES
+        with socket.create_connection((served.host, served.port), timeout=20) as raw:
+            raw.sendall(b"not http at all\r\n\r\n")
+            assert raw.recv(200).startswith(b"HTTP/1.1 400 ")
+        assert served.get("/healthz")[0] == 200
+
+
+def test_a_port_that_is_taken_is_a_clear_error() -> None:
+    (first,) = listen("127.0.0.1", 0)
+    with first:
+        port = first.getsockname()[1]
+        assert address(first) == f"127.0.0.1:{port}"
+        for count in (1, 2):
+            with pytest.raises(ConfigError, match="Cannot listen"):
+                listen("127.0.0.1", port, count)
+    with pytest.raises(ConfigError, match="Cannot listen"):
+        listen("no such host.invalid", 0)
+
+
+def test_listening_beyond_this_machine_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    listen("127.0.0.1", 0)[0].close()
+    assert not caplog.records
+    listen("0.0.0.0", 0)[0].close()
+    assert "keys_file" in caplog.text
