@@ -107,7 +107,7 @@ def _pieces(endpoint: Endpoint, prepared: Prepared) -> Steps:
             data = yield _READ
         except TransportFault as fault:
             if fault.limit is not None:
-                raise _broken(endpoint, prepared, fault) from fault
+                raise broken(endpoint, prepared, fault) from fault
             chunks = _finish_cut(decoder, fault)
             data = b""
         else:
@@ -138,9 +138,9 @@ def _exchange(
         prepared = endpoint.prepare(request, streamed=streamed)
         asked = None
         try:
-            head: ByteStream = yield Open(prepared.http(_left(endpoint, deadline)))
+            head: ByteStream = yield Open(prepared.http(time_left(endpoint, deadline)))
         except TransportFault as fault:
-            error = _broken(endpoint, prepared, fault)
+            error = broken(endpoint, prepared, fault)
             if not retry.after_fault(fault):
                 raise error from fault
         else:
@@ -194,11 +194,12 @@ def _whole(endpoint: Endpoint, prepared: Prepared) -> Generator[Effect, Any, byt
         while data := (yield _READ):
             parts.append(data)
     except TransportFault as fault:
-        raise _broken(endpoint, prepared, fault) from fault
+        raise broken(endpoint, prepared, fault) from fault
     return b"".join(parts)
 
 
-def _left(endpoint: Endpoint, deadline: float | None) -> Timeouts:
+def time_left(endpoint: Endpoint, deadline: float | None) -> Timeouts:
+    """The endpoint's time limits, the total one shortened to what is left until the deadline."""
     if deadline is None:
         return endpoint.timeouts
     given = endpoint.timeouts
@@ -213,7 +214,8 @@ _WHAT_RAN_OUT: dict[Limit, str] = {
 }
 
 
-def _broken(endpoint: Endpoint, prepared: Prepared, fault: TransportFault) -> UpstreamError:
+def broken(endpoint: Endpoint, prepared: Prepared, fault: TransportFault) -> UpstreamError:
+    """What a caller is told of a fault of the network."""
     details = {"phase": fault.phase}
     if fault.limit is not None:
         seconds = getattr(endpoint.timeouts, fault.limit) or 0.0

@@ -8,15 +8,15 @@ import time
 from uuid import uuid4
 
 from slipform.client import AsyncClient
-from slipform.codecs.serving import ServedRequest, Serving
+from slipform.codecs.serving import Serving
 from slipform.config import Settings
-from slipform.errors import RequestError, SlipformError
+from slipform.errors import SlipformError
 from slipform.providers.local import LocalProvider
-from slipform.schema import Schema, is_large
-from slipform.server.answers import Inbound, answer, is_enforced
+from slipform.server.answers import answer
 from slipform.server.apis import api_at, paths
 from slipform.server.guard import Guard
 from slipform.server.http import Receive, Scope, Send, read_body, send_bytes, send_json, until_gone
+from slipform.server.inbound import read_call
 from slipform.server.pages import health, model_list
 from slipform.server.record import CallRecord
 
@@ -88,10 +88,15 @@ class App:
             async with self._guard.admit(headers, client[0] if client else "") as caller:
                 record.caller = caller.name
                 body = await read_body(receive, self._settings.server.max_body_bytes)
-                served = await _decoded(api, body, scope["path"])
-                record.model, record.stream = served.request.model, served.stream
-                record.enforced = is_enforced(served.request)
-                inbound = Inbound(api, served, body, record)
+                inbound = await read_call(
+                    api,
+                    body,
+                    record,
+                    path=scope["path"],
+                    headers=headers,
+                    client=self._client,
+                    settings=self._settings,
+                )
                 await until_gone(answer(inbound, self._client, self._settings, send), receive)
         except SlipformError as error:
             await self._failed(api, record, error, send)
@@ -105,27 +110,3 @@ class App:
         record.outcome = error.code
         record.status, body = api.encode_error(error)
         await send_bytes(send, record.status, body, record.headers())
-
-
-async def _decoded(api: Serving, body: bytes, path: str) -> ServedRequest:
-    """The request, checked; a large one is read, and its schema made ready, off the event loop."""
-    if is_large(body):
-        return await asyncio.to_thread(_decode_and_compile, api, body, path)
-    return _decode(api, body, path)
-
-
-def _decode(api: Serving, body: bytes, path: str) -> ServedRequest:
-    served = api.decode_request(body, path=path)
-    request = served.request
-    if not request.messages:
-        raise RequestError("There are no messages", where="messages", hint="Send at least one.")
-    if is_enforced(request) and request.extra.get("n") not in (None, 1):
-        raise RequestError("One answer is enforced per request", where="n", hint="Leave `n` out, or ask again.")
-    return served
-
-
-def _decode_and_compile(api: Serving, body: bytes, path: str) -> ServedRequest:
-    served = _decode(api, body, path)
-    if served.request.response_format is not None:
-        Schema.of(served.request.response_format.json_schema)  # kept, so that the event loop finds it ready
-    return served
