@@ -210,7 +210,7 @@ class AsyncClient:
     def respond_stream(
         self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto"
     ) -> AsyncIterator[CompletionChunk | Outcome]:
-        """Chunks of the answer as they become certain, then the outcome; see `slipform.respond_stream`."""
+        """Chunks of the answer as they become certain, the outcome, the last chunks; see `slipform.respond_stream`."""
         plan = plan_for(self.router, request, options or self.options)
         return respond_stream(request, plan, self.complete_stream, mode)
 

@@ -25,7 +25,7 @@ Source: TypeAlias = Callable[[ModelRequest], AsyncIterator[CompletionChunk]]
 async def respond_stream(
     request: ModelRequest, plan: Plan, source: Source, mode: Mode = "auto"
 ) -> AsyncIterator[CompletionChunk | Outcome]:
-    """Chunks of the answer as they become certain, then the outcome.
+    """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
 
     What can no longer become valid ends the call to the model at once; so does a model that talks on after its JSON. If
     nothing has left by then the model is asked again behind the open stream, else the error is raised.
@@ -54,9 +54,9 @@ async def respond_stream(
         further, outcome = await advanced(steps, listening.response())
         if outcome is not None:
             rest, outcome = listening.settled(outcome)
+            yield outcome
             for chunk in closing_chunks(outcome.answer, rest):
                 yield chunk
-            yield outcome
             return
         asked = further
 

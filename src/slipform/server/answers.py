@@ -59,7 +59,7 @@ async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: 
     if call.record.enforced and mode == "reject":
         raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
     pieces = _pieces(call, client, mode)
-    writer = StreamWriter(call.api, call.served, call.record, send, waits=call.asked.report)
+    writer = StreamWriter(call.api, call.served, call.record, send)
     try:
         async for piece in pieces:
             if isinstance(piece, CompletionChunk):

@@ -29,7 +29,6 @@ class StreamWriter:
         record: CallRecord,
         send: Send,
         *,
-        waits: bool = False,
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
         self.started = False
@@ -37,31 +36,26 @@ class StreamWriter:
         self._content_type = api.content_type_stream.encode()
         self._record = record
         self._send = send
-        self._waits = waits
         self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
         self._beating: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._held: CompletionChunk | None = None
         if self._encoder.keep_alive():
             self._timer = self._loop.call_later(keep_alive, self._beat)
 
     async def write(self, chunk: CompletionChunk) -> None:
-        """Write a chunk; with `waits`, the one that ends the answer waits for what is still to be added to it."""
-        if self._waits and chunk.finish is not None and self._held is None:
-            self._held = chunk
-        elif data := self._encoder.feed(chunk):
+        """Write a chunk."""
+        if data := self._encoder.feed(chunk):
             await self._out(data)
 
     def add(self, extra: Mapping[str, Any]) -> None:
-        """Fields for the last event."""
+        """Fields for the last event, which must still be to come."""
         self._encoder.extra = extra
 
     async def finish(self) -> None:
         """Write the end."""
-        last = self._encoder.feed(self._held) if self._held is not None else b""
-        await self._end(last + self._encoder.finish())
+        await self._end(self._encoder.finish())
 
     async def fail(self, error: SlipformError) -> None:
         """End with an error."""
