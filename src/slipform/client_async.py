@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -21,14 +20,13 @@ from slipform.client_request import (
     shape_kind,
     text_request,
 )
-from slipform.enforce import LiveText, Outcome, Plan, Steps, Watch, WatchedAnswer, enforce
-from slipform.enforce.stream import closing_chunks
+from slipform.enforce import Outcome, Plan, Watch, WatchedAnswer, enforce
 from slipform.engine import Options, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
-from slipform.ir.reducer import Reducer, Snapshot
 from slipform.providers.router import Router
-from slipform.schema import OutputStrategy, Schema, is_large
+from slipform.respond_stream import Mode, advanced, respond_stream
+from slipform.schema import Schema
 from slipform.streaming import AsyncStream, Result
 from slipform.streaming_session import Session, result_of
 
@@ -106,7 +104,7 @@ class AsyncClient:
             except UpstreamError as error:
                 asked = steps.throw(error)
                 continue
-            asked, outcome = await _advanced(steps, response)
+            asked, outcome = await advanced(steps, response)
             if outcome is not None:
                 return outcome
             if plan.backoff_seconds:
@@ -135,44 +133,12 @@ class AsyncClient:
         provider, request = routed(self.router, request)
         return provider.stream_async(request)
 
-    async def respond_stream(
-        self, request: ModelRequest, options: Options | None = None, *, live: bool = True
+    def respond_stream(
+        self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto"
     ) -> AsyncIterator[CompletionChunk | Outcome]:
-        """Chunks of the answer as they become certain, then the outcome.
-
-        With `live`, pieces leave as they are written where the channel is held to the schema; elsewhere, and without
-        it, the whole answer is judged first.
-        """
+        """Chunks of the answer as they become certain, the outcome, the last chunks; see `slipform.respond_stream`."""
         plan = plan_for(self.router, request, options or self.options)
-        live = live and plan.strategy is OutputStrategy.NATIVE and plan.schema is not None and not request.tools
-        held = LiveText()
-        plan = dataclasses.replace(plan, may_reask=lambda: not held.sent)
-        steps = logged(enforce(request, plan), request, plan, streaming=True)
-        asked = next(steps)
-        while True:
-            held, reducer = LiveText(), Reducer()
-            reducer.start(Snapshot(emulated=None))
-            plain = live
-            watch = None if live else plan.watch(asked)
-            try:
-                if watch is not None:
-                    response = await self._watched(asked, watch)
-                else:
-                    async for chunk in self.complete_stream(asked):
-                        plain = plain and chunk.lift is None
-                        reducer.push(chunk)
-                        if plain and (piece := held.feed(chunk.text)):
-                            yield CompletionChunk(text=piece)
-                    response = reducer.finish(check=False)
-            except UpstreamError as error:
-                steps.throw(error)
-            further, outcome = await _advanced(steps, response)
-            if outcome is not None:
-                for chunk in closing_chunks(outcome.answer, held.held if held.sent else outcome.text):
-                    yield chunk
-                yield outcome
-                return
-            asked = further
+        return respond_stream(request, plan, self.complete_stream, mode)
 
     async def close(self) -> None:
         """Let go of connections and models."""
@@ -185,18 +151,3 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def _advanced(steps: Steps, response: ModelResponse) -> tuple[ModelRequest, Outcome | None]:
-    """Send a response into the steps: what to ask next, or the outcome. A large one is judged off the event loop."""
-    if is_large(len(response.text)):
-        return await asyncio.to_thread(_advance, steps, response)
-    return _advance(steps, response)
-
-
-def _advance(steps: Steps, response: ModelResponse) -> tuple[ModelRequest, Outcome | None]:
-    try:
-        return steps.send(response), None
-    except StopIteration as done:
-        outcome: Outcome = done.value
-        return ModelRequest("", ()), outcome

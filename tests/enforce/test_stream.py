@@ -1,33 +1,19 @@
-"""What may leave while an answer still grows."""
+"""How a stream under enforcement ends."""
 
 from __future__ import annotations
 
-import json
-
-from hypothesis import given
-from hypothesis import strategies as st
-
-from slipform.enforce import LiveText
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
+from slipform.enforce.stream import closing_chunks
+from slipform.ir import ModelResponse, ToolCall, Usage
 
 
-@given(value=JSON, indent=st.sampled_from([None, 1, 4]), size=st.integers(1, 7))
-def test_any_chunking_gives_the_compact_text_less_its_last_character(value: object, indent: int, size: int) -> None:
-    text = json.dumps(value, indent=indent)
-    live = LiveText()
-    left = "".join(live.feed(text[at : at + size]) for at in range(0, len(text), size))
-    assert left + live.held == json.dumps(value, separators=(",", ":"))
-    assert len(live.held) == 1
+def test_what_has_not_left_comes_before_the_calls_and_the_end() -> None:
+    answer = ModelResponse(tool_calls=(ToolCall("c1", "look", '{"at":1}'),), finish="tool_calls", usage=Usage(output=3))
+    rest, call, end = closing_chunks(answer, "}")
+    assert rest.text == "}"
+    assert (call.tool_calls[0].name, call.tool_calls[0].arguments) == ("look", '{"at":1}')
+    assert (end.finish, end.usage) == ("tool_calls", Usage(output=3))
 
 
-def test_nothing_has_left_before_the_second_character() -> None:
-    live = LiveText()
-    assert live.feed(" {") == ""
-    assert not live.sent
-    assert live.feed('"') == "{"
-    assert live.sent
+def test_nothing_is_left_to_say_but_the_end() -> None:
+    (end,) = closing_chunks(ModelResponse(finish="stop"), "")
+    assert end.finish == "stop"

@@ -27,8 +27,8 @@ from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import Retries
 from slipform.providers.router import Router
-from slipform.server.answers import Inbound
 from slipform.server.fallback import answer_first, moves_on
+from slipform.server.inbound import Inbound
 from slipform.server.record import CallRecord
 from slipform.testing import FakeModel, FakeVendor, Interrupted, Raw, rate_limited, rejected, server_error
 from tests.server.proxying import ADA, ASK, FORMAT, call, chat, proxied

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from uuid import uuid4
 
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -24,6 +24,9 @@ class ServedRequest:
 
 class StreamEncoder(Protocol):
     """Writes one streamed answer."""
+
+    extra: Mapping[str, Any]
+    """Fields to add to the last event, when they are known before it is written."""
 
     def feed(self, chunk: CompletionChunk) -> bytes:
         """The bytes for one chunk; may be empty."""
@@ -72,7 +75,7 @@ class Stamp:
     """Where ids and times come from; tests put their own in."""
 
     now: Callable[[], float] = time.time
-    new_id: Callable[[], str] = field(default=lambda: uuid4().hex)
+    new_id: Callable[[], str] = field(default=lambda: os.urandom(16).hex())
 
     def seconds(self) -> int:
         """The time in whole seconds."""

@@ -2,12 +2,12 @@
 
 from slipform.enforce.fixes import Switches
 from slipform.enforce.judge import Standard, Verdict, judge
+from slipform.enforce.live import Live
 from slipform.enforce.loads import loads, loads_report
 from slipform.enforce.loop import Budget, Formatter, Outcome, Plan, Steps, enforce
 from slipform.enforce.patch import Patched, patch
 from slipform.enforce.prompts import Wording
 from slipform.enforce.report import Attempt, Report
-from slipform.enforce.stream import LiveText
 from slipform.enforce.watch import Guard, Watch, WatchedAnswer
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "Budget",
     "Formatter",
     "Guard",
-    "LiveText",
+    "Live",
     "Outcome",
     "Patched",
     "Plan",

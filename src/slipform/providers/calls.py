@@ -108,7 +108,7 @@ def _pieces(prepared: Prepared) -> Steps:
             data = yield _READ
         except TransportFault as fault:
             if fault.limit is not None:
-                raise _broken(prepared, fault) from fault
+                raise broken(prepared, fault) from fault
             chunks = _finish_cut(decoder, fault)
             data = b""
         else:
@@ -139,9 +139,9 @@ def _exchange(
         prepared = endpoint.prepare(request, streamed=streamed)
         asked = None
         try:
-            head: ByteStream = yield Open(prepared.http(_left(endpoint, prepared, deadline if attempt else None)))
+            head: ByteStream = yield Open(prepared.http(time_left(endpoint, prepared, deadline if attempt else None)))
         except TransportFault as fault:
-            error = _broken(prepared, fault)
+            error = broken(prepared, fault)
             if not retry.after_fault(fault):
                 raise error from fault
         else:
@@ -195,11 +195,11 @@ def _whole(prepared: Prepared) -> Generator[Effect, Any, bytes]:
         while data := (yield _READ):
             parts.append(data)
     except TransportFault as fault:
-        raise _broken(prepared, fault) from fault
+        raise broken(prepared, fault) from fault
     return b"".join(parts)
 
 
-def _left(endpoint: Endpoint, prepared: Prepared, deadline: float | None) -> Timeouts:
+def time_left(endpoint: Endpoint, prepared: Prepared, deadline: float | None) -> Timeouts:
     """The time limits of the first try, or of a repeat, which has only what is left."""
     given = prepared.timeouts
     if deadline is None:
@@ -215,7 +215,8 @@ _WHAT_RAN_OUT: dict[Limit, str] = {
 }
 
 
-def _broken(prepared: Prepared, fault: TransportFault) -> UpstreamError:
+def broken(prepared: Prepared, fault: TransportFault) -> UpstreamError:
+    """What a caller is told of a fault of the network."""
     details = {"phase": fault.phase}
     if fault.limit is not None:
         seconds = getattr(prepared.timeouts, fault.limit) or 0.0

@@ -14,6 +14,7 @@ from slipform.providers.calls import Effect, Emit, Finish, Open, Read, Sleep, St
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.codecs_by_name import CodecFactory, codec_factory
 from slipform.providers.endpoint import Endpoint
+from slipform.providers.forward import Forwarded, Route, open_forward, route_of
 from slipform.providers.lessons import LessonStore, MemoryLessons
 from slipform.providers.retry import Retries
 from slipform.providers.secrets import Secret
@@ -63,6 +64,7 @@ class HttpProvider:
             retries=retries or Retries(),
         )
         self._transport: Transport = transport or SocketTransport()
+        self._routes: dict[tuple[str, bool], Route | None] = {}
 
     def __repr__(self) -> str:
         return f"HttpProvider({self.name!r})"
@@ -86,6 +88,19 @@ class HttpProvider:
     def capabilities(self, model: str) -> Capabilities:
         """What this model can do here: the catalogue's word, less what was learned from refusals."""
         return self._endpoint.capabilities(model)
+
+    @property
+    def api(self) -> str:
+        """The API it speaks, by the name of its codec."""
+        return self._endpoint.vendor.codec
+
+    def route(self, model: str, *, streamed: bool) -> Route | None:
+        """Where a caller's own body for this model can be sent as it is; None where it has to be spelled anew."""
+        return route_of(self._endpoint, self._routes, model, streamed=streamed)
+
+    async def forward_async(self, route: Route, body: bytes, headers: Mapping[str, str]) -> Forwarded:
+        """Send a body as it is, under this provider's own key; the answer comes back unread, errors included."""
+        return await open_forward(self._endpoint, self._transport, route, body, headers)
 
     def models(self) -> list[str]:
         """The models its row lists; empty when any name goes."""

@@ -83,6 +83,8 @@ class AnswerReader:
                 raise ProtocolError(f"the server closed the connection {when}")
             return
         self._buffer = self._buffer + data if self._buffer else data
+        if self._state == "size":
+            self._read_chunks()
         while self._step():
             pass
         self._buffer = self._buffer[self._at :]
@@ -127,6 +129,20 @@ class AnswerReader:
         elif not line:
             self._state = "done"
         return True
+
+    def _read_chunks(self) -> None:
+        """Whole chunks in their plain form; what is left is read step by step."""
+        buffer, at = self._buffer, self._at
+        while (end := buffer.find(b"\r\n", at)) > at and buffer[at:end].isalnum():
+            try:
+                stop = end + 2 + int(buffer[at:end], 16)
+            except ValueError:
+                break
+            if stop == end + 2 or buffer[stop : stop + 2] != b"\r\n":
+                break
+            self._body.append(buffer[end + 2 : stop])
+            at = stop + 2
+        self._at = at
 
     def _line(self) -> bytes | None:
         end = self._buffer.find(b"\n", self._at)

@@ -84,6 +84,11 @@ class Link:
         if place.secure and context is not None:
             self._tls = context.wrap_bio(self._in, self._out, server_hostname=place.host)
 
+    @property
+    def secure(self) -> bool:
+        """Whether what is received has to be deciphered."""
+        return self._tls is not None
+
     def greet(self) -> Talk[None]:
         """What comes before the first request: the proxy's tunnel and the TLS handshake."""
         if self.place.proxy is not None and self.place.secure:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.request import getproxies, proxy_bypass
 
+from slipform.providers.ear import Ear
 from slipform.providers.http1 import ProtocolError
 from slipform.providers.limits import Limits
 from slipform.providers.link import Link, Place, Talk, find_place
@@ -72,14 +73,16 @@ class SocketTransport:
         place, target = self._find(request)
         connection = self._pool.take(place) or await self._dial_async(place, limits)
         link = connection.link
+        ear = Ear(connection.socket)
         limits.sending()
         try:
-            await _talk_async(connection.socket, link.exchange(request, target), limits.left("first_byte"))
+            await _talk_async(ear, link.exchange(request, target), limits.left("first_byte"))
         except BaseException as error:
+            ear.stop()
             connection.close()
             limits.translate(error, "head" if link.asked else "send", "first_byte")
             raise
-        return AsyncSocketStream(connection, self._pool, limits)
+        return AsyncSocketStream(connection, self._pool, limits, ear)
 
     def close(self) -> None:
         """Close idle connections; those in use close when their answer ends."""
@@ -131,12 +134,15 @@ class SocketTransport:
         try:
             async with asyncio.timeout(limits.left("connect")):
                 sock = await _connect(place.dialled)
+            ear = Ear(sock)
             try:
                 link = self._link(place)
-                await _talk_async(sock, link.greet(), limits.left("connect"))
+                await _talk_async(ear, link.greet(), limits.left("connect"))
             except BaseException:
+                ear.stop()
                 sock.close()
                 raise
+            ear.stop()
         except (OSError, ProtocolError) as error:
             limits.translate(error, "connect", "connect")
             raise
@@ -197,6 +203,7 @@ class AsyncSocketStream:
     _connection: Connection
     _pool: Pool
     _limits: Limits
+    _ear: Ear
     _limit: Limit = "first_byte"
     _open: bool = True
 
@@ -218,7 +225,7 @@ class AsyncSocketStream:
         try:
             data = link.reader.take()
             if data is None:
-                data = await _talk_async(self._connection.socket, link.more(), self._limits.left(self._limit))
+                data = await self._more(link)
         except BaseException as error:
             self._stop()
             self._limits.translate(error, "body", self._limit)
@@ -227,7 +234,17 @@ class AsyncSocketStream:
             self._limit = "between_chunks"
         else:
             self._open = False
+            self._ear.stop()
             _settle(self._connection, self._pool)
+        return data
+
+    async def _more(self, link: Link) -> bytes:
+        if link.secure:
+            return await _talk_async(self._ear, link.more(), self._limits.left(self._limit))
+        reader, data = link.reader, None
+        while data is None:
+            reader.feed(await self._ear.receive(self._limits.left(self._limit)))
+            data = reader.take()
         return data
 
     async def close(self) -> None:
@@ -237,6 +254,7 @@ class AsyncSocketStream:
     def _stop(self) -> None:
         if self._open:
             self._open = False
+            self._ear.stop()
             self._connection.close()
 
 
@@ -299,21 +317,25 @@ def _wait(sock: socket.socket, end: float | None, *, writing: bool = False) -> N
         raise TimeoutError
 
 
-async def _talk_async(sock: socket.socket, talk: Talk[Result], seconds: float | None) -> Result:
+async def _talk_async(ear: Ear, talk: Talk[Result], seconds: float | None) -> Result:
     """`_talk`, on the running event loop."""
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(seconds):
-        try:
-            wish = next(talk)
-            while True:
-                if wish is None:
-                    wish = talk.send(await loop.sock_recv(sock, _RECEIVE))
-                else:
-                    await loop.sock_sendall(sock, wish)
-                    wish = talk.send(b"")
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
+    end = None if seconds is None else time.monotonic() + seconds
+    left = seconds
+    try:
+        wish = next(talk)
+        while True:
+            if wish is None:
+                wish = talk.send(await ear.receive(left))
+            else:
+                await ear.send(wish, left)
+                wish = talk.send(b"")
+            if end is not None:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
 
 
 async def _connect(address: tuple[str, int]) -> socket.socket:

@@ -1,54 +1,53 @@
-"""One decoded call → its answer, enforced where it asks for a shape and passed through where it does not."""
+"""One call → its answer: passed through, or enforced where it asks for a shape."""
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import time
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 from slipform.client import AsyncClient
-from slipform.codecs.serving import ServedRequest, Serving
 from slipform.config import Settings
 from slipform.enforce import Outcome
+from slipform.engine import Options
 from slipform.errors import RequestError, SlipformError
-from slipform.ir import CompletionChunk, ModelRequest
-from slipform.server.http import Send, send_bytes, send_start
+from slipform.ir import CompletionChunk
+from slipform.respond_stream import Mode
+from slipform.server.http import Send, send_bytes
+from slipform.server.inbound import Inbound
+from slipform.server.live import StreamWriter
+from slipform.server.passthrough import pass_through
 from slipform.server.record import CallRecord
+from slipform.server.switches import FIELD, Asked, StreamMode
 
-
-@dataclass(frozen=True, slots=True)
-class Inbound:
-    """A call on its way: in which API it came, what was decoded, the bytes themselves, and what is known of it."""
-
-    api: Serving
-    served: ServedRequest
-    body: bytes
-    record: CallRecord
-    wants_report: bool = False
+_log = logging.getLogger("slipform.server")
 
 
 async def answer(call: Inbound, client: AsyncClient, settings: Settings, send: Send) -> None:
     """Write the whole response; an error before the first byte is raised, one after it is told in the stream."""
-    if call.served.stream:
+    record = call.record
+    if call.forwarding is not None:
+        fail = call.api.encode_stream(call.served).fail if call.served.stream else _unspelled
+        record.status, record.outcome = await pass_through(call.forwarding, send, record.headers(), fail)
+    elif call.served.stream:
         await _stream(call, client, settings, send)
     else:
         await _whole(call, client, send)
 
 
-def is_enforced(request: ModelRequest) -> bool:
-    """Whether the answer has a shape to be held to."""
-    return request.response_format is not None or request.json_mode or bool(request.tools)
+def _unspelled(error: SlipformError) -> bytes:
+    return str(error).encode()
 
 
 async def _whole(call: Inbound, client: AsyncClient, send: Send) -> None:
     request = call.served.request
     extra: Mapping[str, Any] | None = None
     if call.record.enforced:
-        outcome = await client.respond(request)
+        outcome = await client.respond(request, _options(client.options, call.asked))
         response = outcome.answer
-        _learn(call.record, outcome)
-        extra = {"slipform": outcome.report.to_dict()} if call.wants_report else None
+        extra = _learn(call, outcome)
     else:
         began = time.monotonic()
         response = await client.complete(request)
@@ -60,48 +59,64 @@ async def _whole(call: Inbound, client: AsyncClient, send: Send) -> None:
 
 
 async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: Send) -> None:
-    if call.record.enforced and settings.enforcement.stream_mode == "reject":
+    mode = call.asked.stream_mode or settings.enforcement.stream_mode
+    if call.record.enforced and mode == "reject":
         raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
-    encoder = call.api.encode_stream(call.served)
-    started = False
-    content_type = call.api.content_type_stream.encode()
+    pieces = _pieces(call, client, mode)
+    writer = StreamWriter(call.api, call.served, call.record, send)
     try:
-        async for chunk in _chunks(call, client, settings):
-            if data := encoder.feed(chunk):
-                if not started:
-                    started = True
-                    call.record.status = 200
-                    await send_start(send, 200, content_type, call.record.headers())
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-        last = encoder.finish()
+        async for piece in pieces:
+            if isinstance(piece, CompletionChunk):
+                await writer.write(piece)
+            elif (extra := _learn(call, piece)) is not None:
+                writer.add(extra)
+        await writer.finish()
     except SlipformError as error:
-        if not started:
+        if not writer.started:
             raise
-        call.record.fail(error)
-        last = encoder.fail(error)
-    if not started:
-        call.record.status = 200
-        await send_start(send, 200, content_type, call.record.headers())
-    await send({"type": "http.response.body", "body": last})
+        await _told(writer, call.record, error)
+    except Exception:
+        if not writer.started:
+            raise
+        _log.exception("unexpected error in a stream")
+        await _told(writer, call.record, SlipformError("An unexpected error inside slipform"))
+    finally:
+        writer.close()
+        if isinstance(pieces, AsyncGenerator):
+            await pieces.aclose()
 
 
-async def _chunks(call: Inbound, client: AsyncClient, settings: Settings) -> AsyncIterator[CompletionChunk]:
+async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) -> None:
+    record.fail(error)
+    await writer.fail(error)
+
+
+def _pieces(call: Inbound, client: AsyncClient, mode: StreamMode) -> AsyncIterator[CompletionChunk | Outcome]:
     request = call.served.request
     if not call.record.enforced:
-        async for chunk in client.complete_stream(request):
-            if chunk.usage is not None:
-                call.record.usage = chunk.usage
-            yield chunk
-        return
-    live = settings.enforcement.stream_mode != "buffer"
-    async for piece in client.respond_stream(request, live=live):
-        if isinstance(piece, CompletionChunk):
-            yield piece
-        else:
-            _learn(call.record, piece)
+        return _counted(client.complete_stream(request), call.record)
+    allowed: Mode = "auto" if mode == "reject" else mode
+    return client.respond_stream(request, _options(client.options, call.asked), mode=allowed)
 
 
-def _learn(record: CallRecord, outcome: Outcome) -> None:
-    record.report, record.answer = outcome.report, outcome.answer
-    if outcome.report.attempts:
-        record.strategy = outcome.report.attempts[-1].strategy.value
+async def _counted(chunks: AsyncIterator[CompletionChunk], record: CallRecord) -> AsyncIterator[CompletionChunk]:
+    """The same chunks, their usage noted."""
+    async for chunk in chunks:
+        if chunk.usage is not None:
+            record.usage = chunk.usage
+        yield chunk
+
+
+def _options(given: Options, asked: Asked) -> Options:
+    if asked.max_attempts is None:
+        return given
+    return dataclasses.replace(given, budget=dataclasses.replace(given.budget, attempts=asked.max_attempts))
+
+
+def _learn(call: Inbound, outcome: Outcome) -> Mapping[str, Any] | None:
+    """Note how it went; gives the fields that the caller asked to see of it."""
+    record, report = call.record, outcome.report
+    record.report, record.answer = report, outcome.answer
+    if report.attempts:
+        record.strategy = report.attempts[-1].strategy.value
+    return {FIELD: report.to_dict()} if call.asked.report else None

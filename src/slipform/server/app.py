@@ -9,18 +9,16 @@ from urllib.parse import parse_qs
 
 from slipform import tracing
 from slipform.client import AsyncClient
-from slipform.codecs.serving import ServedRequest, Serving
+from slipform.codecs.serving import Serving
 from slipform.config import Settings
-from slipform.errors import RequestError, SlipformError, UnknownModelError
+from slipform.errors import SlipformError, UnknownModelError
 from slipform.providers.local import LocalProvider
-from slipform.schema import Schema, is_large
 from slipform.server import openapi, pages
-from slipform.server.answers import Inbound, is_enforced
 from slipform.server.apis import Listing, api_at, error_api, listing_at, named_model, paths, route_of
 from slipform.server.deployment import Deployment, Deployments, Load, deploy
 from slipform.server.guard import Admission
 from slipform.server.http import Receive, Scope, Send, read_body, send_bytes, send_json, send_start, until_gone
-from slipform.server.lists import decode
+from slipform.server.inbound import Inbound, read_call
 from slipform.server.logs import log_request, log_trace
 from slipform.server.metrics import Metrics
 from slipform.server.outgoing import Outgoing
@@ -152,8 +150,16 @@ class App:
                 record.caller = caller.name
                 body = await read_body(receive, deployment.settings.server.max_body_bytes)
                 admission.body_read()
-                served = await _decoded(api, body, scope["path"])
-                await self._answer(deployment, Inbound(api, served, body, record), admission, receive, out)
+                call = await read_call(
+                    api,
+                    body,
+                    record,
+                    path=scope["path"],
+                    headers=headers,
+                    client=deployment.client,
+                    settings=deployment.settings,
+                )
+                await self._answer(deployment, call, admission, receive, out)
         except SlipformError as error:
             await _failed(api, record, error, out)
         except asyncio.CancelledError:
@@ -174,13 +180,12 @@ class App:
         self, deployment: Deployment, call: Inbound, admission: Admission, receive: Receive, out: Outgoing
     ) -> None:
         request, record = call.served.request, call.record
-        record.model, record.stream = request.model, call.served.stream
-        record.enforced = is_enforced(request)
         record.schema = request.response_format.json_schema.name if request.response_format else ""
         record.timeout = deployment.settings.server.request_seconds
-        provider, record.upstream_model = deployment.client.router.resolve(request.model)
-        record.provider = provider.name
-        span = None if record.enforced else tracing.start_call(request, provider.name, record.upstream_model)
+        if call.forwarding is None:
+            provider, record.upstream_model = deployment.client.router.resolve(request.model)
+            record.provider = provider.name
+        span = None if record.enforced else tracing.start_call(request, record.provider, record.upstream_model)
         try:
             await until_gone(deployment.gate.answer(call, admission, out), receive)
         finally:
@@ -269,27 +274,3 @@ async def _failed(api: Serving, record: CallRecord, error: SlipformError, out: O
         raise error
     record.status, body = api.encode_error(error)
     await send_bytes(out, record.status, body, [*record.headers(), *error_headers(error)])
-
-
-async def _decoded(api: Serving, body: bytes, path: str) -> ServedRequest:
-    """The request, checked; a large one is read, and its schema made ready, off the event loop."""
-    if is_large(body):
-        return await asyncio.to_thread(_decode_and_compile, api, body, path)
-    return _decode(api, body, path)
-
-
-def _decode(api: Serving, body: bytes, path: str) -> ServedRequest:
-    served = decode(api, body, path)
-    request = served.request
-    if not request.messages:
-        raise RequestError("There are no messages", where="messages", hint="Send at least one.")
-    if is_enforced(request) and request.extra.get("n") not in (None, 1):
-        raise RequestError("One answer is enforced per request", where="n", hint="Leave `n` out, or ask again.")
-    return served
-
-
-def _decode_and_compile(api: Serving, body: bytes, path: str) -> ServedRequest:
-    served = _decode(api, body, path)
-    if served.request.response_format is not None:
-        Schema.of(served.request.response_format.json_schema)  # kept, so that the event loop finds it ready
-    return served

@@ -15,8 +15,8 @@ from slipform.config import Settings
 from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
 from slipform.providers.chunking import as_chunks
 from slipform.providers.router import Router
-from slipform.server.answers import Inbound
 from slipform.server.http import Send, send_bytes, send_start
+from slipform.server.inbound import Inbound
 from slipform.server.shared import Shared
 
 _VERSION = 1
@@ -190,7 +190,7 @@ async def _replay(call: Inbound, kept: bytes, send: Send) -> None:
     record.cached, record.status, record.strategy = True, 200, fields["strategy"]
     record.provider, record.upstream_model = fields["provider"], fields["upstream_model"]
     if not call.served.stream:
-        extra = {"slipform": {"cached": True}} if call.wants_report else None
+        extra = {"slipform": {"cached": True}} if call.asked.report else None
         await send_bytes(send, 200, call.api.encode_response(response, call.served, extra=extra), record.headers())
         return
     encoder = call.api.encode_stream(call.served)

@@ -17,8 +17,9 @@ from slipform.errors import (
     UpstreamError,
     UpstreamRequestError,
 )
-from slipform.server.answers import Inbound, answer
+from slipform.server.answers import answer
 from slipform.server.http import Send
+from slipform.server.inbound import Inbound
 
 _log = logging.getLogger("slipform.server")
 

@@ -10,12 +10,12 @@ from slipform.client import AsyncClient
 from slipform.config import Settings
 from slipform.providers.http import HttpProvider
 from slipform.providers.lessons import MemoryLessons
-from slipform.server.answers import Inbound
 from slipform.server.cache import AnswerCache
 from slipform.server.cors import Cors, with_headers
 from slipform.server.fallback import answer_first
 from slipform.server.guard import Admission, Guard
 from slipform.server.http import Send
+from slipform.server.inbound import Inbound
 from slipform.server.lists import asked_models
 from slipform.server.shared import LessonExchange, Shared
 

@@ -48,20 +48,69 @@ async def send_start(send: Send, status: int, content_type: bytes, headers: Iter
     await send({"type": "http.response.start", "status": status, "headers": head})
 
 
+async def send_stream_start(send: Send, content_type: bytes, headers: Iterable[Header] = ()) -> None:
+    """The head of a stream: nobody on the way is to keep it back."""
+    head = [
+        (b"content-type", content_type),
+        (b"cache-control", b"no-cache"),
+        (b"x-accel-buffering", b"no"),
+        *headers,
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+
+
 async def until_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
     """Run `work`, cancelling it when the client goes away."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(receive))
+    task = asyncio.current_task()
+    if task is None:  # an event loop that is not asyncio's
+        await work
+        return
+    watch = _Watch(receive, task)
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            await task
+        await work
+    except asyncio.CancelledError:
+        if not watch.gone:
+            raise
+        task.uncancel()
     finally:
-        for each in (task, gone):
-            each.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        watch.close()
 
 
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class _Watch:
+    """Cancels a task when `receive` says that the client has gone.
+
+    `receive` is stepped by hand instead of in a task of its own: a task for every request costs more than all the rest
+    of what is done here.
+    """
+
+    __slots__ = ("_receive", "_receiving", "_task", "gone")
+
+    def __init__(self, receive: Receive, task: asyncio.Task[Any]) -> None:
+        self.gone = False
+        self._task: asyncio.Task[Any] | None = task
+        self._receive = receive
+        self._receiving = receive()
+        self._step(None)
+
+    def _step(self, _: object) -> None:
+        while self._task is not None:
+            try:
+                waited = self._receiving.send(None)  # type: ignore[attr-defined]
+            except StopIteration as done:
+                if done.value["type"] == "http.disconnect":
+                    self.gone = True
+                    self._task.cancel()
+                    self._task = None
+                    return
+                self._receiving = self._receive()
+                continue
+            if not isinstance(waited, asyncio.Future):
+                return  # nothing to wait for that could be watched: the send that fails will tell
+            waited._asyncio_future_blocking = False  # noqa: SLF001 — what a task does with a future it is given
+            waited.add_done_callback(self._step)
+            return
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._task = None
+        self._receiving.close()  # type: ignore[attr-defined]

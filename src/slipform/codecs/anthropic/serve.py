@@ -133,6 +133,7 @@ class AnthropicStreamEncoder:
     """Writes the events of one streamed answer: one block after the other, whatever order the pieces come in."""
 
     def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
+        self.extra: Mapping[str, Any] = {}
         self._model = served.request.model
         self._id = f"msg_{stamp.new_id()}"
         self._begun = False
@@ -184,7 +185,7 @@ class AnthropicStreamEncoder:
         }
         if refusal:
             delta["stop_details"] = {"type": "refusal", "category": None, "explanation": refusal}
-        out.append(_event("message_delta", {"delta": delta, "usage": encode_usage(self._usage)}))
+        out.append(_event("message_delta", {"delta": delta, "usage": encode_usage(self._usage), **self.extra}))
         out.append(_event("message_stop", {}))
         return b"".join(out)
 

@@ -142,6 +142,7 @@ class GeminiStreamEncoder:
     """Writes the events of one streamed answer; calls go out whole, at the end. No comments: clients break on them."""
 
     def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
+        self.extra: Mapping[str, Any] = {}
         self._model = served.request.model
         self._id = stamp.new_id()
         self._choices: dict[int, Choice] = {}
@@ -193,4 +194,6 @@ class GeminiStreamEncoder:
         usage = encode_usage(self._usage) if last else {}
         if usage:
             event["usageMetadata"] = usage
+        if last:
+            event.update(self.extra)
         return b"data: " + dumps(event) + b"\n\n"

@@ -109,6 +109,7 @@ class ChatStreamEncoder:
     """Writes the events of one streamed answer; tool calls are numbered from 0 however they came."""
 
     def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
+        self.extra: Mapping[str, Any] = {}
         self._model = served.request.model
         self._usage_wanted = served.options.get("include_usage") is True
         self._created = stamp.seconds()
@@ -139,13 +140,14 @@ class ChatStreamEncoder:
             self._roles.add(index)
             delta = {"role": "assistant", "content": "", **delta}
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": word}
-        return self._event([choice])
+        extra = self.extra if word is not None and not self._usage_wanted else None
+        return self._event([choice], extra=extra)
 
     def finish(self) -> bytes:
         """The last events and `[DONE]`."""
         out = b"" if self._ended else self.feed(CompletionChunk(finish="stop"))
         if self._usage_wanted:
-            out += self._event([], usage=encode_usage(self._usage or Usage()))
+            out += self._event([], usage=encode_usage(self._usage or Usage()), extra=self.extra)
         return out + b"data: [DONE]\n\n"
 
     def fail(self, error: SlipformError) -> bytes:
@@ -156,7 +158,12 @@ class ChatStreamEncoder:
         """A comment."""
         return b": keep-alive\n\n"
 
-    def _event(self, choices: list[dict[str, Any]], usage: Mapping[str, Any] | None = None) -> bytes:
+    def _event(
+        self,
+        choices: list[dict[str, Any]],
+        usage: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> bytes:
         event: dict[str, Any] = {
             "id": self._id,
             "object": "chat.completion.chunk",
@@ -166,6 +173,8 @@ class ChatStreamEncoder:
         }
         if self._usage_wanted:
             event["usage"] = usage
+        if extra:
+            event.update(extra)
         return b"data: " + dumps(event) + b"\n\n"
 
     def _delta(self, chunk: CompletionChunk) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class ResponsesStreamEncoder:
     """
 
     def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
+        self.extra: Mapping[str, Any] = {}
         self._served = served
         self._created = stamp.seconds()
         self._id = f"resp_{stamp.new_id()}"
@@ -76,7 +77,7 @@ class ResponsesStreamEncoder:
             out.append(self._event("response.output_item.done", {"output_index": at, "item": self._items[at]}))
         finish = settle_finish(self._finish, bool(self._calls.calls), "".join(self._refusal.pieces))
         kind = "response.incomplete" if finish in ("length", "content_filter") else "response.completed"
-        out.append(self._event(kind, {"response": self._response(finish)}))
+        out.append(self._event(kind, {"response": {**self._response(finish), **self.extra}}))
         return b"".join(out)
 
     def fail(self, error: SlipformError) -> bytes:

@@ -1,0 +1,78 @@
+"""The least a proxy can do on slipform's stack: `python -m bench._proxy_bare UPSTREAM PORT`. For `bench.proxy`.
+
+uvicorn, bare ASGI, slipform's transport. The request, the answer, the JSON in it and every event are parsed and written
+again, and nothing else is done with them.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import orjson
+import uvicorn
+
+from slipform.codecs.sse import SseDecoder
+from slipform.providers.sockets import SocketTransport
+from slipform.providers.transport import HttpRequest, Timeouts
+
+_HEADERS = {"content-type": "application/json", "authorization": "Bearer bench-key-0000"}
+
+
+class Bare:
+    """The application."""
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = upstream
+        self._transport = SocketTransport()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        if scope["method"] == "GET":
+            await self._send(send, b"{}")
+            return
+        asked = orjson.loads(body)
+        provider, _, asked["model"] = asked["model"].partition("/")
+        url = f"{self._upstream}{'/paced' if provider == 'slow' else ''}/v1/chat/completions"
+        request = HttpRequest(url, _HEADERS, orjson.dumps(asked), Timeouts(), bool(asked.get("stream")))
+        stream = await self._transport.open_async(request)
+        if asked.get("stream"):
+            await self._stream(stream, send)
+        else:
+            await self._whole(stream, send)
+
+    async def _whole(self, stream: Any, send: Any) -> None:
+        parts = []
+        while data := await stream.read():
+            parts.append(data)
+        answer = orjson.loads(b"".join(parts))
+        message = answer["choices"][0]["message"]
+        if message["content"].startswith("{"):
+            message["content"] = orjson.dumps(orjson.loads(message["content"])).decode()
+        await self._send(send, orjson.dumps(answer))
+
+    async def _stream(self, stream: Any, send: Any) -> None:
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        decoder = SseDecoder()
+        while data := await stream.read():
+            for event in decoder.feed(data):
+                said = event.data if event.data == b"[DONE]" else orjson.dumps(orjson.loads(event.data))
+                await send({"type": "http.response.body", "body": b"data: " + said + b"\n\n", "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _send(self, send: Any, body: bytes) -> None:
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+if __name__ == "__main__":
+    uvicorn.run(Bare(sys.argv[1]), port=int(sys.argv[2]), log_level="error", access_log=False, lifespan="off")

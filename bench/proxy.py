@@ -1,0 +1,312 @@
+"""What the proxy costs: CPU per request and per streamed event, added latency, throughput, memory, time to start.
+
+One fast fake model and one load generator, each in a process of its own; in between, in turn: nothing, a bare forwarder
+on slipform's own stack, slipform, and the gateways that are found. LiteLLM is looked for at `$SLIPFORM_LITELLM` (the
+`litellm` command of an environment with `litellm[proxy]`), Portkey at `$SLIPFORM_PORTKEY` (a folder whose `node_modules`
+hold `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5). Run: `python -m bench.proxy`, with `--seconds`
+for longer runs and `--only` for some of them. CPU time is the column that other load on the machine disturbs least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench._proxy_upstream import SCHEMA
+
+HERE = Path(__file__).parent.parent
+KEY = "bench-key-0000"
+FORMAT = {"type": "json_schema", "json_schema": {"name": "stock", "schema": SCHEMA, "strict": True}}
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is in stock? " * 12}]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of request, and how it is sent."""
+
+    name: str
+    connections: int
+    shaped: bool = False
+    stream: bool = False
+    paced: bool = False
+
+
+CASES = (
+    Case("pass-through, 1 at a time", 1),
+    Case("pass-through, 64 at a time", 64),
+    Case("enforced 1 KB, 1 at a time", 1, shaped=True),
+    Case("enforced 1 KB, 64 at a time", 64, shaped=True),
+    Case("stream, pass-through, burst, 32", 32, stream=True),
+    Case("stream, pass-through, paced, 32", 32, stream=True, paced=True),
+    Case("stream, enforced, burst, 32", 32, shaped=True, stream=True),
+    Case("stream, enforced, paced, 32", 32, shaped=True, stream=True, paced=True),
+)
+
+
+@dataclass(slots=True)
+class Target:
+    """A proxy: how it is started and how it is called."""
+
+    name: str
+    command: list[str] | None
+    port: int
+    ready: str = "/healthz"
+    env: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    paced_headers: dict[str, str] = field(default_factory=dict)
+    prefix: bool = True
+    paced_path: str = "/v1/chat/completions"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def targets(upstream: int, folder: Path) -> Iterator[Target]:
+    """All that can be measured here; those that are not installed have no command."""
+    base = f"http://127.0.0.1:{upstream}"
+    source = {"PYTHONPATH": os.pathsep.join([str(HERE / "src"), str(HERE)]), "BENCH_KEY": KEY}
+    yield Target("direct", [], upstream, prefix=False, paced_path="/paced/v1/chat/completions")
+    yield Target("bare forwarder", [sys.executable, "-m", "bench._proxy_bare", base], 0, env=source)
+    config = folder / "slipform.yaml"
+    config.write_text(json.dumps(_slipform(base)))
+    serve = "from slipform.cli import main; main()"
+    yield Target("slipform", [sys.executable, "-c", serve, "serve", "--config", str(config), "--port"], 0, env=source)
+    yield from _litellm(base, folder)
+    yield _portkey(base)
+
+
+def _slipform(base: str) -> dict[str, Any]:
+    row = {"kind": "openai", "api_key_env": "BENCH_KEY"}
+    providers = {"up": {**row, "base_url": f"{base}/v1"}, "slow": {**row, "base_url": f"{base}/paced/v1"}}
+    return {"default_model": "up/gpt-6-luna", "providers": providers}
+
+
+def _litellm(base: str, folder: Path) -> Iterator[Target]:
+    found = os.environ.get("SLIPFORM_LITELLM")
+    rows = [
+        {
+            "model_name": f"{name}/gpt-6-luna",
+            "litellm_params": {"model": "openai/gpt-6-luna", "api_base": f"{base}{path}", "api_key": KEY},
+        }
+        for name, path in (("up", "/v1"), ("slow", "/paced/v1"))
+    ]
+    env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", "NO_DOCS": "True"}
+    for name, settings in (("LiteLLM", {}), ("LiteLLM, validating", {"enable_json_schema_validation": True})):
+        config = folder / f"{name}.yaml"
+        config.write_text(json.dumps({"model_list": rows, "litellm_settings": settings}))
+        command = (
+            [found, "--config", str(config), "--host", "127.0.0.1", "--telemetry", "False", "--port"] if found else None
+        )
+        yield Target(name, command, 0, "/health/liveliness", env, {"authorization": "Bearer x"})
+
+
+def _portkey(base: str) -> Target:
+    found = os.environ.get("SLIPFORM_PORTKEY")
+    server = Path(found or "", "node_modules/@portkey-ai/gateway/build/start-server.js")
+    headers = {"authorization": f"Bearer {KEY}", "x-portkey-provider": "openai"}
+    return Target(
+        "Portkey",
+        ["node", str(server), "--headless", "--port="] if found and server.is_file() else None,
+        0,
+        "/",
+        {"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1,localhost"},
+        {**headers, "x-portkey-custom-host": f"{base}/v1"},
+        {**headers, "x-portkey-custom-host": f"{base}/paced/v1"},
+        prefix=False,
+    )
+
+
+@contextlib.contextmanager
+def running(command: list[str], env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is gone afterwards, its children with it."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            command, cwd=HERE, env={**os.environ, **(env or {})}, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def until_ready(port: int, path: str, process: subprocess.Popen[bytes], patience: float = 60.0) -> bool:
+    end = time.monotonic() + patience
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5):
+                return True
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            time.sleep(0.01)
+    return False
+
+
+def family(pid: int) -> list[int]:
+    """The process and its children."""
+    found = [pid]
+    for each in found:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{each}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process and its children, all threads."""
+    total = 0
+    for each in family(pid):
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{each}/task").iterdir():
+                total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def resident(pid: int) -> float:
+    """Resident memory in MB."""
+    pages = 0
+    for each in family(pid):
+        with contextlib.suppress(OSError):
+            pages += int(Path(f"/proc/{each}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def job(target: Target, case: Case, seconds: float, most: int = 1_000_000) -> dict[str, Any]:
+    """What the load generator is told."""
+    provider = "slow" if case.paced else "up"
+    body: dict[str, Any] = {"model": f"{provider}/gpt-6-luna" if target.prefix else "gpt-6-luna", "messages": MESSAGES}
+    body |= {"response_format": FORMAT} if case.shaped else {}
+    body |= {"stream": True} if case.stream else {}
+    return {
+        "port": target.port,
+        "path": target.paced_path if case.paced else "/v1/chat/completions",
+        "body": json.dumps(body),
+        "connections": case.connections,
+        "seconds": seconds,
+        "headers": target.paced_headers if case.paced and target.paced_headers else target.headers,
+        "most": most,
+    }
+
+
+def load(told: dict[str, Any]) -> dict[str, Any]:
+    run = subprocess.run(
+        [sys.executable, "-m", "bench._proxy_load", json.dumps(told)],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode:
+        return {"count": 0, "error": run.stderr.strip().splitlines()[-1][:200] if run.stderr else "no answer"}
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+def measure(target: Target, case: Case, pid: int | None, seconds: float) -> dict[str, Any]:
+    """One case, warmed up."""
+    load(job(target, case, 0.3 if case.stream else 0.2, most=max(case.connections, 50)))
+    before = cpu_seconds(pid) if pid else 0.0
+    seen = load(job(target, case, seconds))
+    spent = cpu_seconds(pid) - before if pid else 0.0
+    if not seen["count"]:
+        return seen
+    seen["cpu"] = spent / seen["count"] * 1e6
+    seen["cpu_event"] = spent / seen["events"] * 1e6 if seen["events"] else None
+    seen["rate"] = seen["count"] / seen["seconds"]
+    return seen
+
+
+def row(name: str, case: Case, seen: dict[str, Any], direct: dict[str, Any] | None) -> str:
+    if not seen["count"]:
+        return f"  {name:<22} failed: {seen.get('error')}"
+    wrong = f"  {seen['wrong']} of {seen['count']} failed: {seen['last'][-100:]!r}" if seen["wrong"] else ""
+    if case.stream:
+        rate = seen["events"] / seen["seconds"]
+        told = f"{seen['cpu_event']:>9.1f} µs CPU/event {rate:>9,.0f} events/s  first byte {seen['first']:>7.2f} ms"
+        return f"  {name:<22} {told}{wrong}"
+    added = ""
+    if case.connections == 1 and direct and direct.get("count"):
+        added = f"  added p50 {seen['p50'] - direct['p50']:>6.2f} ms, p99 {seen['p99'] - direct['p99']:>6.2f} ms"
+    told = f"{seen['cpu']:>9.1f} µs CPU/request {seen['rate']:>7,.0f} req/s  p50 {seen['p50']:>7.2f} ms"
+    return f"  {name:<22} {told}{added}{wrong}"
+
+
+def started(target: Target) -> list[str]:
+    target.port = target.port or free_port()
+    command = list(target.command or [])
+    if command[-1:] == ["--port="]:
+        command[-1] += str(target.port)
+    else:
+        command.append(str(target.port))
+    return command
+
+
+def main() -> None:
+    """Measure, and print case by case."""
+    reading = argparse.ArgumentParser(description=__doc__)
+    reading.add_argument("--seconds", type=float, default=2.0)
+    reading.add_argument("--only", default="")
+    reading.add_argument("--cases", default="")
+    given = reading.parse_args()
+    only = [name.strip().lower() for name in given.only.split(",") if name.strip()]
+    cases = [case for case in CASES if given.cases in case.name]
+    upstream = free_port()
+    results: dict[str, dict[str, dict[str, Any]]] = {}
+    notes: list[str] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running([sys.executable, "-m", "bench._proxy_upstream", str(upstream)]) as model,
+    ):
+        until_ready(upstream, "/", model)
+        for target in targets(upstream, Path(folder)):
+            if only and target.name.lower().partition(",")[0] not in (*only, "direct"):
+                continue
+            results[target.name] = _measured(target, cases, given.seconds, notes)
+    for case in cases:
+        print(f"\n{case.name}")
+        for name, found in results.items():
+            if case.name in found and (name != "direct" or not case.stream):
+                print(row(name, case, found[case.name], results["direct"].get(case.name)))
+    print("\nstart and memory")
+    print("\n".join(f"  {note}" for note in notes))
+
+
+def _measured(target: Target, cases: list[Case], seconds: float, notes: list[str]) -> dict[str, dict[str, Any]]:
+    if target.command is None:
+        notes.append(f"{target.name:<22} not installed")
+        return {}
+    if not target.command:
+        return {case.name: measure(target, case, None, seconds / 2) for case in cases if not case.stream}
+    command = started(target)
+    begun = time.monotonic()
+    with running(command, target.env) as process:
+        if not until_ready(target.port, target.ready, process):
+            notes.append(f"{target.name:<22} did not start")
+            return {}
+        ready, idle = time.monotonic() - begun, resident(process.pid)
+        found = {case.name: measure(target, case, process.pid, seconds) for case in cases}
+        after = resident(process.pid)
+        notes.append(f"{target.name:<22} ready in {ready:.2f} s, {idle:.0f} MB idle, {after:.0f} MB after the load")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""A JSON Schema made ready for texts that are followed while they grow.
+
+The resolver's plan says what may stand where by type, value and limit. It lets the other keywords pass; here they are
+found again, so that what they speak about is held back until it can be judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from slipform.errors import SlipformError
+from slipform.schema import Schema
+from slipform.text.resolve_plan import Alternative, Leaf, Plan
+
+_ONE = (
+    "items", "additionalItems", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
+    "unevaluatedItems", "unevaluatedProperties",
+)  # fmt: skip
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_MANY = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_SCALAR = ("pattern", "format", "multipleOf", "contentEncoding", "contentMediaType", "contentSchema")
+_OPAQUE = frozenset(
+    {
+        "not", "if", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "dependentRequired",
+        "dependentSchemas", "dependencies", "uniqueItems", "$dynamicRef", "$recursiveRef",
+    }
+)  # fmt: skip
+"""What can only be judged when all of a value is there."""
+_SAID = (*_SCALAR, *sorted(_OPAQUE), "then", "else")
+_ALL = ["object", "array", "string", "number", "boolean", "null"]
+_DEEPEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """What the plan does not know of one schema."""
+
+    check: Schema[Any] | None = None
+    """For a scalar, once it is whole."""
+    pattern: str | None = None
+    opaque: bool = False
+    """Whether a container can only be judged when the whole answer is there."""
+    unknown: bool = False
+    """Whether a scalar, too, can only be judged then."""
+
+
+_NONE = Beyond()
+
+
+class Shape:
+    """A schema made ready. One serves any number of texts at a time."""
+
+    __slots__ = ("_by_leaf", "_extras", "_known", "document", "plan")
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._extras: dict[int, Beyond] = {}
+        self.document = self._copied(document, 0)
+        self.plan = Plan(self.document)
+        self._by_leaf: dict[int, Beyond] = {}
+        self._known = 0
+
+    def beyond(self, leaf: Leaf) -> Beyond:
+        """What the plan does not know of a leaf."""
+        if len(self.plan.leaves) != self._known:
+            self._known = len(self.plan.leaves)
+            self._by_leaf = {id(each): self._extras.get(key, _NONE) for key, each in self.plan.leaves.items()}
+        return self._by_leaf.get(id(leaf), _NONE)
+
+    def opaque(self, alternative: Alternative) -> bool:
+        """Whether only the whole of a value can be held to it."""
+        return any(self.beyond(leaf).opaque for leaf in alternative.leaves)
+
+    def free_text(self, alternative: Alternative) -> bool:
+        """Whether any string may stand there, so that what has been written of one stays."""
+        for leaf in alternative.leaves:
+            if leaf.values is not None or "minLength" in leaf.limits or "maxLength" in leaf.limits:
+                return False
+            if self.beyond(leaf) is not _NONE:
+                return False
+        return True
+
+    def accepts(self, value: Any, alternative: Alternative) -> bool:
+        """Whether a whole scalar has what the plan does not look at."""
+        checks = (self.beyond(leaf).check for leaf in alternative.leaves)
+        return all(check is None or not check.validate(value) for check in checks)
+
+    def unknown(self, alternative: Alternative) -> bool:
+        """Whether even a scalar there can only be judged when the whole answer is there."""
+        return any(self.beyond(leaf).unknown for leaf in alternative.leaves)
+
+    def patterns(self, alternative: Alternative) -> list[str]:
+        """The patterns that a string there has to match."""
+        found = (self.beyond(leaf).pattern for leaf in alternative.leaves)
+        return [pattern for pattern in found if pattern is not None]
+
+    def _copied(self, schema: Any, depth: int) -> Any:
+        """A copy in which every part that says something has a type, so that the plan keeps it."""
+        if not isinstance(schema, Mapping) or depth > _DEEPEST:
+            return schema
+        copy = dict(schema)
+        for name in _NAMED:
+            if isinstance(inner := copy.get(name), Mapping):
+                copy[name] = {key: self._copied(each, depth + 1) for key, each in inner.items()}
+        for name in _MANY:
+            if isinstance(inner := copy.get(name), list):
+                copy[name] = [self._copied(each, depth + 1) for each in inner]
+        for name in _ONE:
+            if isinstance(inner := copy.get(name), Mapping):
+                copy[name] = self._copied(inner, depth + 1)
+        extra = _extra(copy)
+        if extra is not _NONE:
+            copy.setdefault("type", _ALL)
+            self._extras[id(copy)] = extra
+        return copy
+
+
+def _extra(schema: Mapping[str, Any]) -> Beyond:
+    said = {name: schema[name] for name in _SAID if name in schema}
+    opaque = any(said.get(name, False) is not False for name in _OPAQUE)
+    if not any(name in said for name in _SCALAR) and not opaque:
+        return _NONE
+    check: Schema[Any] | None = None
+    try:
+        # References would lead nowhere from here.
+        check = None if "$ref" in str(said) else Schema("part", said)
+    except SlipformError:
+        check = None
+    pattern = said.get("pattern")
+    return Beyond(check, pattern if isinstance(pattern, str) else None, opaque, check is None)
+
+
+def shape_of(schema: Schema[Any]) -> Shape:
+    """The schema made ready, kept for the next text.
+
+    >>> shape_of(Schema.of({"type": "integer"})) is shape_of(Schema.of({"type": "integer"}))
+    True
+    """
+    return _shape(_Key(schema.fingerprint, schema.document))
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A schema by its fingerprint, with the document at hand for when it is new."""
+
+    fingerprint: str
+    document: Mapping[str, Any] = field(compare=False)
+
+
+@lru_cache(maxsize=128)
+def _shape(key: _Key) -> Shape:
+    return Shape(key.document)

@@ -1,0 +1,300 @@
+"""A growing text against a schema: what may follow which alternative, where it is decided, and where it cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from slipform.enforce.fixes import Switches
+from slipform.enforce.live_match import TextMatcher, matcher_for
+from slipform.enforce.live_patchable import (
+    container_may_be_patched,
+    folded,
+    scalar_may_be_patched,
+    text_may_be_patched,
+)
+from slipform.enforce.live_shape import Shape
+from slipform.text.resolve_check import closing_fault, kind_fault, kind_of, scalar_fault
+from slipform.text.resolve_plan import Alternative, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong, and where. `patchable` when only the whole answer can tell whether it can be mended."""
+
+    path: tuple[str | int, ...]
+    message: str
+    patchable: bool = False
+
+
+class _Thread:
+    """One alternative that a container may follow, within one that its parent may follow."""
+
+    __slots__ = ("alternative", "parent")
+
+    def __init__(self, alternative: Alternative, parent: _Thread | None) -> None:
+        self.alternative = alternative
+        self.parent = parent
+
+
+class _Open:
+    """A container that is open."""
+
+    __slots__ = ("certain", "name", "opaque", "start", "threads", "value")
+
+    def __init__(self, value: dict[str, Any] | list[Any], start: int, threads: list[_Thread], shape: Shape) -> None:
+        self.value = value
+        self.start = start
+        self.name: str | int = 0
+        self.keep(threads, shape)
+
+    def keep(self, threads: list[_Thread], shape: Shape) -> None:
+        """Go on with these threads."""
+        self.threads = threads
+        self.opaque = any(shape.opaque(thread.alternative) for thread in threads)
+        decided = len(threads) == 1 or len({thread.alternative.shape for thread in threads}) == 1
+        self.certain = decided and not self.opaque
+
+
+class Walk:
+    """Told by a scanner what a text holds, it keeps what the text may still become."""
+
+    def __init__(self, shape: Shape, switches: Switches) -> None:
+        self.fault: Fault | None = None
+        self._shape = shape
+        self._switches = switches
+        self._stack: list[_Open] = []
+        self._text = ""
+        self._free = False
+        self._checked = False
+        """Whether what grows of a string is looked at as it grows."""
+        self._matchers: list[list[TextMatcher]] = []
+        self._frozen: int | None = None
+        """Where a container begins that has closed and that only the whole answer can vouch for."""
+
+    @property
+    def shows_text(self) -> bool:
+        """Whether what has been written of the open string stays."""
+        return self._free
+
+    @property
+    def undecided(self) -> int | None:
+        """Where the first container begins of which nothing is certain before it closes, or before more is known."""
+        if self._frozen is not None:
+            return self._frozen
+        for each in self._stack:
+            if not each.certain:
+                return each.start
+        return None
+
+    # What the scanner tells.
+
+    def opened(self, kind: str, offset: int) -> bool:
+        """A container has opened."""
+        word = "object" if kind == "{" else "array"
+        parents: list[_Thread | None] = list(self._stack[-1].threads) if self._stack else [None]
+        threads: list[_Thread] = []
+        seen: list[Alternative] = []
+        for parent in parents:
+            node = self._node(parent)
+            for alternative in node.alternatives if node else ():
+                seen.append(alternative)
+                if alternative.admits(word):
+                    threads.append(_Thread(alternative, parent))
+        if not threads:
+            root = not self._stack
+            return self._wrong(_kind_message(word, seen), container_may_be_patched(seen, self._switches, root=root))
+        self._prune({id(thread.parent) for thread in threads})
+        self._stack.append(_Open({} if kind == "{" else [], offset, threads, self._shape))
+        return True
+
+    def closed(self) -> bool:
+        """The innermost container has closed."""
+        closing = self._stack[-1]
+        problem = ""
+        fitting: list[_Thread] = []
+        for thread in closing.threads:
+            found = closing_fault(closing.value, thread.alternative)
+            if found is None:
+                fitting.append(thread)
+            problem = found or problem
+        self._stack.pop()
+        if not fitting:
+            return self._wrong(problem, self._switches.fill_defaults)
+        if closing.opaque and self._frozen is None:
+            self._frozen = closing.start
+        self._prune({id(thread.parent) for thread in fitting})
+        return self._ended(closing.value)
+
+    def key(self, key: str) -> bool:
+        """A key has closed."""
+        top = self._stack[-1]
+        value = top.value
+        top.name = key
+        if key in value:
+            return self._wrong("is given twice", True)
+        kept = [thread for thread in top.threads if thread.alternative.property(key) is not None]
+        if not kept:
+            return self._wrong("is not allowed here", self._switches.drop_extra or self._switches.rename_keys)
+        self._narrow(top, kept)
+        if self._may_be_renamed(top, key):
+            return self._wrong("may be another spelling of a key, or stand around the answer", True)
+        return True
+
+    def scalar(self, value: Any) -> bool:
+        """A string, number or literal has ended."""
+        self._text, self._free, self._checked = "", False, False
+        kind = kind_of(value)
+        kept: list[_Thread | None] = []
+        seen: list[Alternative] = []
+        for parent in list(self._stack[-1].threads) if self._stack else [None]:
+            node = self._node(parent)
+            if node is None:
+                continue
+            seen += node.alternatives
+            if node.free or any(self._fits(value, kind, each) for each in node.alternatives):
+                kept.append(parent)
+        if not kept:
+            optional = bool(self._stack) and not self._is_required()
+            patchable = scalar_may_be_patched(value, seen, self._switches, optional=optional)
+            return self._wrong(_scalar_message(value, kind, seen), patchable)
+        if any(self._shape.unknown(each) for each in seen):
+            return self._wrong("can only be judged with the whole answer", True)
+        if self._stack:
+            self._narrow(self._stack[-1], [each for each in kept if each is not None])
+            return self._ended(value)
+        return True
+
+    def text(self, piece: str) -> bool:
+        """A string has begun, or grown."""
+        if not piece:
+            return self._text_begins()
+        if not self._checked:
+            return True
+        self._text += piece
+        if "\\" in self._text:
+            self._checked = False  # an escape: the whole string will tell
+            return True
+        return self._text_grows(piece)
+
+    # How it is kept.
+
+    def _text_begins(self) -> bool:
+        alternatives = self._alternatives()
+        admitting = [each for each in alternatives if each.admits("string")]
+        self._text, self._matchers = "", []
+        self._free = any(self._shape.free_text(each) for each in admitting)
+        self._checked = not self._free
+        if not admitting:
+            patchable = text_may_be_patched("", alternatives, self._switches)
+            return patchable or self._wrong(_kind_message("string", alternatives), False)
+        if self._checked:
+            for each in admitting:
+                found = [matcher_for(pattern) for pattern in self._shape.patterns(each)]
+                self._matchers.append([matcher for matcher in found if matcher is not None])
+        return True
+
+    def _text_grows(self, piece: str) -> bool:
+        alternatives = self._alternatives()
+        admitting = [each for each in alternatives if each.admits("string")]
+        if not admitting:
+            if text_may_be_patched(self._text, alternatives, self._switches):
+                return True
+            return self._wrong(_kind_message("string", alternatives), False)
+        # Every matcher is told, so that all of them have read the same.
+        read = [[matcher.feed(piece) for matcher in matchers] for matchers in self._matchers]
+        matched = [all(each) for each in read]
+        for each, fits in zip(admitting, matched, strict=True):
+            if fits and _may_become(self._text, each):
+                return True
+        if text_may_be_patched(self._text, alternatives, self._switches):
+            return True
+        return self._wrong("begins like nothing that is allowed here", False)
+
+    def _fits(self, value: Any, kind: str, alternative: Alternative) -> bool:
+        return scalar_fault(value, kind, alternative) is None and self._shape.accepts(value, alternative)
+
+    def _alternatives(self) -> list[Alternative]:
+        parents: list[_Thread | None] = list(self._stack[-1].threads) if self._stack else [None]
+        nodes = (self._node(parent) for parent in parents)
+        return [each for node in nodes if node is not None for each in node.alternatives]
+
+    def _node(self, parent: _Thread | None) -> Node | None:
+        if parent is None:
+            return self._shape.plan.root
+        return parent.alternative.child(self._stack[-1].name)
+
+    def _ended(self, value: Any) -> bool:
+        """A value has ended: put it where it belongs."""
+        if not self._stack:
+            return True
+        top = self._stack[-1]
+        if isinstance(top.value, dict):
+            top.value[str(top.name)] = value
+            return True
+        top.value.append(value)
+        top.name = len(top.value)
+        kept = [thread for thread in top.threads if top.name <= thread.alternative.most_items]
+        if not kept:
+            return self._wrong("has too many items", False, self._path()[:-1])
+        self._narrow(top, kept)
+        return True
+
+    def _narrow(self, top: _Open, kept: list[_Thread]) -> None:
+        if len(kept) < len(top.threads):
+            top.keep(kept, self._shape)
+            self._prune({id(thread.parent) for thread in kept}, len(self._stack) - 1)
+
+    def _prune(self, continued: set[int], depth: int | None = None) -> None:
+        """Let go of the threads of outer containers that no inner one continues."""
+        for at in range((len(self._stack) if depth is None else depth) - 1, -1, -1):
+            outer = self._stack[at]
+            kept = [thread for thread in outer.threads if id(thread) in continued]
+            if len(kept) == len(outer.threads):
+                return
+            outer.keep(kept, self._shape)
+            continued = {id(thread.parent) for thread in kept}
+
+    def _may_be_renamed(self, top: _Open, key: str) -> bool:
+        declared = frozenset().union(*(thread.alternative.declared for thread in top.threads))
+        if not declared or key in declared:
+            return False
+        if len(self._stack) == 1 and not top.value:
+            return True
+        said = folded(key)
+        return self._switches.rename_keys and any(folded(name) == said for name in declared if name not in top.value)
+
+    def _is_required(self) -> bool:
+        top = self._stack[-1]
+        if not isinstance(top.name, str):
+            return True
+        return all(any(top.name in leaf.required for leaf in thread.alternative.leaves) for thread in top.threads)
+
+    def _path(self) -> tuple[str | int, ...]:
+        return tuple(each.name for each in self._stack)
+
+    def _wrong(self, message: str, patchable: bool, path: tuple[str | int, ...] | None = None) -> Literal[False]:
+        self.fault = Fault(self._path() if path is None else path, message, patchable)
+        return False
+
+
+def _may_become(text: str, alternative: Alternative) -> bool:
+    """Whether a string that begins like this, without escapes, may become one that is allowed."""
+    for leaf in alternative.leaves:
+        if leaf.values is not None and not any(
+            isinstance(value, str) and value.startswith(text) for value in leaf.values
+        ):
+            return False
+        if len(text) > leaf.limits.get("maxLength", len(text)):
+            return False
+    return True
+
+
+def _kind_message(kind: str, alternatives: list[Alternative]) -> str:
+    found = (kind_fault(kind, each) for each in alternatives)
+    return next((message for message in found if message), "is not allowed here")
+
+
+def _scalar_message(value: Any, kind: str, alternatives: list[Alternative]) -> str:
+    found = (scalar_fault(value, kind, each) for each in alternatives)
+    return next((message for message in found if message), "does not match the schema")

@@ -1,0 +1,140 @@
+"""A caller's own body, sent to the vendor as it is; the vendor's own answer, handed back unread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from slipform.codecs.base import EncodedRequest
+from slipform.errors import SlipformError, UpstreamError
+from slipform.ir import Message, ModelRequest
+from slipform.providers import retry
+from slipform.providers.auth import authorise
+from slipform.providers.calls import broken, time_left
+from slipform.providers.endpoint import Endpoint, Prepared
+from slipform.providers.secrets import MASK
+from slipform.providers.transport import AsyncByteStream, Transport, TransportFault
+
+_KEPT = 256
+_LONG_ENOUGH = 6
+_PROBE = (Message.user("."),)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where bodies for one model go: the path, the headers the API wants, and whether the body names the model."""
+
+    model: str
+    path: str
+    headers: Mapping[str, str]
+    in_body: bool
+    streamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """The vendor's answer, its head here and its body still to be read. It must be closed."""
+
+    stream: AsyncByteStream
+    endpoint: Endpoint
+    prepared: Prepared
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.stream.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, names in lower case."""
+        return self.stream.headers
+
+    async def read(self) -> bytes:
+        """The next bytes of the body; empty at its end. Raises an `UpstreamError` when it is cut."""
+        try:
+            return await self.stream.read()
+        except TransportFault as fault:
+            raise broken(self.prepared, fault) from fault
+
+    def scrubbed(self, body: bytes) -> bytes:
+        """The bytes without any key in them: vendors do repeat the key they refuse."""
+        for secret in self.prepared.authorised.secrets:
+            word = secret.reveal().encode()
+            if len(word) >= _LONG_ENOUGH:
+                body = body.replace(word, MASK.encode())
+        return body
+
+    async def close(self) -> None:
+        """Let go of the connection, closing it when the body was not read to its end."""
+        await self.stream.close()
+
+
+def route_of(
+    endpoint: Endpoint, known: dict[tuple[str, bool], Route | None], model: str, *, streamed: bool
+) -> Route | None:
+    """The route for a model, found once by letting the codec spell a request for it."""
+    key = (model, streamed)
+    if key in known:
+        return known[key]
+    if len(known) >= _KEPT:
+        known.clear()
+    route: Route | None = None
+    try:
+        codec = endpoint.codec(model, endpoint.capabilities(model))
+        probe = codec.encode_request(ModelRequest(model, _PROBE), stream=streamed)
+        in_body = orjson.loads(probe.body).get("model") == model
+        # A vendor that puts the model elsewhere in a way of its own changes the rest of the body, too.
+        if in_body or codec.name == "gemini":
+            headers = {name.lower(): value for name, value in probe.headers.items()}
+            route = Route(model, probe.path, headers, in_body, streamed)
+    except SlipformError:
+        route = None
+    known[key] = route
+    return route
+
+
+async def open_forward(
+    endpoint: Endpoint, transport: Transport, route: Route, body: bytes, headers: Mapping[str, str]
+) -> Forwarded:
+    """Send the body; repeated, as any call is, only while the vendor cannot have seen it."""
+    total = endpoint.timeouts.total
+    deadline = None if total is None else endpoint.clock() + total
+    attempt = 0
+    while True:
+        prepared = _prepared(endpoint, route, body, headers)
+        try:
+            stream = await transport.open_async(prepared.http(time_left(endpoint, prepared, deadline)))
+        except TransportFault as fault:
+            error: UpstreamError = broken(prepared, fault)
+            pause = endpoint.retries.pause(attempt, None) if retry.after_fault(fault) else None
+            if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
+                raise error from fault
+        else:
+            return Forwarded(stream, endpoint, prepared)
+        attempt += 1
+        await asyncio.sleep(pause)
+
+
+def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[str, str]) -> Prepared:
+    capabilities = endpoint.capabilities(route.model)
+    authorised = authorise(
+        endpoint.vendor,
+        url=endpoint.url() + route.path,
+        headers={**endpoint.fixed, **route.headers, **headers},
+        body=body,
+        key=endpoint.api_key,
+        settings=endpoint.settings,
+        kept=endpoint.kept,
+    )
+    return Prepared(
+        model=route.model,
+        provider=endpoint.name,
+        codec=endpoint.codec(route.model, capabilities),
+        encoded=EncodedRequest(route.path, body),
+        capabilities=capabilities,
+        authorised=authorised,
+        streamed=route.streamed,
+    )

@@ -1,0 +1,96 @@
+"""The bytes of a call → the call: its switches, and either what was decoded or how it goes through untouched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slipform.client import AsyncClient
+from slipform.codecs.plan import dumps
+from slipform.codecs.reading import read_body
+from slipform.codecs.serving import ServedRequest, Serving
+from slipform.config import Settings
+from slipform.errors import RequestError
+from slipform.ir import ModelRequest
+from slipform.schema import Schema, is_large
+from slipform.server.lists import decode
+from slipform.server.passthrough import Forwarding, forwarding_of
+from slipform.server.record import CallRecord
+from slipform.server.switches import FIELD, NOTHING, Asked, switches_of
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A call on its way: in which API it came, what was decoded, the bytes themselves, and what is known of it."""
+
+    api: Serving
+    served: ServedRequest
+    body: bytes
+    record: CallRecord
+    asked: Asked = NOTHING
+    forwarding: Forwarding | None = None
+    """Set when the call goes through untouched; `served` then holds no more than the model's name."""
+
+
+async def read_call(
+    api: Serving,
+    body: bytes,
+    record: CallRecord,
+    *,
+    path: str,
+    headers: Mapping[bytes, bytes],
+    client: AsyncClient,
+    settings: Settings,
+) -> Inbound:
+    """The call, checked; a large one is read, and its schema made ready, off the event loop."""
+    large = is_large(body)
+    data = await asyncio.to_thread(read_body, body) if large else read_body(body)
+    asked = switches_of(data.get(FIELD), headers, settings.enforcement.max_attempts)
+    if FIELD in data:
+        data = {name: value for name, value in data.items() if name != FIELD}
+        body = dumps(data)
+    through = forwarding_of(api.name, data, body, path=path, headers=headers, router=client.router, settings=settings)
+    if through is not None:
+        served, forwarding = through
+        call = Inbound(api, served, body, record, asked, forwarding)
+        record.provider, record.upstream_model = forwarding.provider.name, forwarding.route.model
+    else:
+        served = await asyncio.to_thread(_decode_and_compile, api, data, path) if large else _decode(api, data, path)
+        call = Inbound(api, _switched(served, asked), body, record, asked)
+        record.enforced = is_enforced(served.request, settings)
+    record.model, record.stream = served.request.model, served.stream
+    return call
+
+
+def is_enforced(request: ModelRequest, settings: Settings) -> bool:
+    """Whether the answer has a shape to be held to."""
+    tools = bool(request.tools) and settings.enforcement.tools == "enforce"
+    return request.response_format is not None or request.json_mode or tools
+
+
+def _switched(served: ServedRequest, asked: Asked) -> ServedRequest:
+    wanted = served.request.response_format
+    if asked.strategy is None or wanted is None:
+        return served
+    request = served.request.replace(response_format=wanted.with_strategy(asked.strategy))
+    return ServedRequest(request, served.stream, served.options)
+
+
+def _decode(api: Serving, data: Mapping[str, Any], path: str) -> ServedRequest:
+    served = decode(api, data, path)
+    request = served.request
+    if not request.messages:
+        raise RequestError("There are no messages", where="messages", hint="Send at least one.")
+    shaped = request.response_format is not None or request.json_mode or bool(request.tools)
+    if shaped and request.extra.get("n") not in (None, 1):
+        raise RequestError("One answer is enforced per request", where="n", hint="Leave `n` out, or ask again.")
+    return served
+
+
+def _decode_and_compile(api: Serving, data: Mapping[str, Any], path: str) -> ServedRequest:
+    served = _decode(api, data, path)
+    if served.request.response_format is not None:
+        Schema.of(served.request.response_format.json_schema)  # kept, so that the event loop finds it ready
+    return served

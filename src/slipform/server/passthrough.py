@@ -1,0 +1,191 @@
+"""Calls that ask for no shape, to a provider that speaks the caller's API: the bytes go through as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from slipform.codecs.plan import dumps
+from slipform.codecs.serving import ServedRequest
+from slipform.config import Settings
+from slipform.errors import SlipformError, UpstreamError
+from slipform.ir import ModelRequest
+from slipform.providers.forward import Forwarded, Route
+from slipform.providers.http import HttpProvider
+from slipform.providers.router import Router
+from slipform.server.http import Send
+from slipform.server.record import Header
+
+_MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
+_GEMINI_MODEL = re.compile(r"models/([^:]+):")
+_ASKED_HEADERS = (b"anthropic-beta", b"anthropic-version", b"openai-beta")
+"""What a caller may say to the vendor besides the body. Their credentials are for slipform, not for the vendor."""
+_KEPT_HEADERS = frozenset(
+    {"retry-after", "retry-after-ms", "x-should-retry", "request-id", "openai-version", "openai-processing-ms"}
+)
+_KEPT_BEGINNINGS = ("x-ratelimit-", "anthropic-ratelimit-")
+_ERROR_BODY = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """A call that goes through: to whom, what is sent, and which of the caller's headers go along."""
+
+    provider: HttpProvider
+    route: Route
+    body: bytes
+    headers: Mapping[str, str]
+
+
+def forwarding_of(
+    api: str,
+    data: Mapping[str, Any],
+    body: bytes,
+    *,
+    path: str,
+    headers: Mapping[bytes, bytes],
+    router: Router,
+    settings: Settings,
+) -> tuple[ServedRequest, Forwarding] | None:
+    """The call as one that goes through, or None when it has a shape, several models, or a provider of another API.
+
+    `body` is what `data` was read from; where they differ `data` counts.
+    """
+    read_shape = _SHAPES.get(api)
+    if read_shape is None or read_shape(data) or (data.get("tools") and settings.enforcement.tools == "enforce"):
+        return None
+    if api == "gemini":
+        found = _GEMINI_MODEL.search(path)
+        model: Any = found[1] if found else None
+        streamed = path.endswith(":streamGenerateContent")
+    else:
+        model, streamed = data.get("model"), data.get("stream") is True
+    if not isinstance(model, str) or not model:
+        return None
+    if len(router.candidates(model)) > 1:
+        return None
+    provider, upstream = router.resolve(model)
+    if not isinstance(provider, HttpProvider) or provider.api != api:
+        return None
+    route = provider.route(upstream, streamed=streamed)
+    if route is None:
+        return None
+    sent = _renamed(body, data, model, upstream) if route.in_body else body
+    said = {name.decode(): headers[name].decode("latin-1") for name in _ASKED_HEADERS if name in headers}
+    return ServedRequest(ModelRequest(model, ()), stream=streamed), Forwarding(provider, route, sent, said)
+
+
+def _chat_shape(data: Mapping[str, Any]) -> bool:
+    return _is_shape(data.get("response_format"))
+
+
+def _responses_shape(data: Mapping[str, Any]) -> bool:
+    text = data.get("text")
+    return not isinstance(text, Mapping | None) or (text is not None and _is_shape(text.get("format")))
+
+
+def _messages_shape(data: Mapping[str, Any]) -> bool:
+    config = data.get("output_config")
+    inner = config.get("format") if isinstance(config, Mapping) else config
+    return _is_shape(inner) or _is_shape(data.get("output_format"))
+
+
+def _gemini_shape(data: Mapping[str, Any]) -> bool:
+    config = data.get("generationConfig", data.get("generation_config"))
+    if not isinstance(config, Mapping):
+        return config is not None
+    # Whatever is said about the answer's form is left to the codec to understand.
+    return any(name.replace("_", "").lower().startswith("response") for name in config)
+
+
+def _is_shape(wanted: Any) -> bool:
+    return wanted is not None and not (isinstance(wanted, Mapping) and wanted.get("type", "text") == "text")
+
+
+_SHAPES = {
+    "openai-chat": _chat_shape,
+    "openai-responses": _responses_shape,
+    "anthropic": _messages_shape,
+    "gemini": _gemini_shape,
+}
+
+
+def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) -> bytes:
+    """The body with the upstream's name for the model, byte for byte the same otherwise where that can be had."""
+    if model == upstream:
+        return body
+    found = _MODEL.findall(body)
+    if len(found) == 1 and orjson.loads(found[0]) == model:
+        # A function, so that nothing in the name is taken for a reference to a group.
+        named = b'"model":' + orjson.dumps(upstream)
+        return _MODEL.sub(lambda _: named, body, count=1)
+    return dumps({**data, "model": upstream})
+
+
+async def pass_through(
+    call: Forwarding, send: Send, headers: list[Header], fail: Callable[[SlipformError], bytes]
+) -> tuple[int, str]:
+    """Send the call on and its answer back; gives the status and how it went.
+
+    An error before the answer's first byte is raised; `fail` spells one that comes in the middle of a stream.
+    """
+    answer = await call.provider.forward_async(call.route, call.body, call.headers)
+    try:
+        head = [*_kept(answer), *headers]
+        if answer.status >= 400:
+            await _refused(answer, send, head)
+            return answer.status, "upstream_error"
+        return answer.status, await _passed(answer, send, head, fail)
+    finally:
+        await answer.close()
+
+
+def _kept(answer: Forwarded) -> list[Header]:
+    kept = [(b"content-type", answer.headers.get("content-type", "application/json").encode("latin-1"))]
+    for name, value in answer.headers.items():
+        if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS):
+            kept.append((name.encode("latin-1"), value.encode("latin-1")))
+    return kept
+
+
+async def _refused(answer: Forwarded, send: Send, head: list[Header]) -> None:
+    body = bytearray()
+    try:
+        while len(body) < _ERROR_BODY and (data := await answer.read()):
+            body += data
+    except UpstreamError:
+        pass  # the status says enough
+    sent = answer.scrubbed(bytes(body))
+    head.append((b"content-length", str(len(sent)).encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": head})
+    await send({"type": "http.response.body", "body": sent})
+
+
+async def _passed(answer: Forwarded, send: Send, head: list[Header], fail: Callable[[SlipformError], bytes]) -> str:
+    length = answer.headers.get("content-length", "")
+    known = int(length) if length.isdigit() and "content-encoding" not in answer.headers else None
+    if known is not None:
+        head.append((b"content-length", length.encode()))
+    else:
+        head += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+    data = await answer.read()
+    await send({"type": "http.response.start", "status": answer.status, "headers": head})
+    sent, between_events = 0, True
+    try:
+        while data:
+            sent += len(data)
+            between_events = data.endswith((b"\n\n", b"\r\n\r\n"))
+            await send({"type": "http.response.body", "body": data, "more_body": sent != known})
+            data = await answer.read()
+    except UpstreamError as error:
+        if "text/event-stream" in answer.headers.get("content-type", "") and between_events:
+            await send({"type": "http.response.body", "body": fail(error)})
+        # Elsewhere what broke off stays unfinished for the caller too: the server closes the connection.
+        return error.code
+    if sent != known:
+        await send({"type": "http.response.body", "body": b""})
+    return "ok"

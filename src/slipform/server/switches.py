@@ -1,0 +1,98 @@
+"""What a caller may switch for one request: `slipform: {…}` in the body, or `x-slipform-…` headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, cast
+
+from slipform.errors import RequestError
+from slipform.schema import OutputStrategy
+
+FIELD = "slipform"
+StreamMode: TypeAlias = Literal["auto", "live", "buffer", "reject"]
+
+_PREFIX = b"x-slipform-"
+_MODES = ("auto", "live", "buffer", "reject")
+_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_OTHERS = frozenset({"request_id", "cache", "key"})
+"""Headers with the same beginning that are somebody else's business."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The switches of one request; what is not set is as the configuration says."""
+
+    report: bool = False
+    strategy: OutputStrategy | None = None
+    stream_mode: StreamMode | None = None
+    max_attempts: int | None = None
+
+
+NOTHING = Asked()
+
+
+def switches_of(field: Any, headers: Mapping[bytes, bytes], most_attempts: int) -> Asked:
+    """The switches of a request, the body's before the headers'; a name or value that is wrong is a `RequestError`.
+
+    >>> switches_of({"report": True}, {b"x-slipform-max-attempts": b"2"}, 3)
+    Asked(report=True, strategy=None, stream_mode=None, max_attempts=2)
+    """
+    asked = NOTHING
+    for name, value in headers.items():
+        if name[:11] == _PREFIX:
+            known = name[11:].decode("latin-1").replace("-", "_")
+            if known not in _OTHERS:
+                asked = _with(asked, known, value.decode("latin-1"), f"header {name.decode('latin-1')}", most_attempts)
+    if field is None:
+        return asked
+    if not isinstance(field, Mapping):
+        raise RequestError("Expected an object of switches", where=FIELD, hint=_hint())
+    for name, value in field.items():
+        asked = _with(asked, name, value, f"{FIELD}.{name}", most_attempts)
+    return asked
+
+
+def _with(asked: Asked, name: str, value: Any, where: str, most_attempts: int) -> Asked:
+    read = _READERS.get(name)
+    if read is None:
+        raise RequestError(f"There is no switch {name!r}", where=where, hint=_hint())
+    try:
+        found = read(value)
+    except (ValueError, KeyError, TypeError):
+        raise RequestError(f"{value!r} is no value of the switch {name!r}", where=where, hint=_hint()) from None
+    if name == "max_attempts" and not 1 <= found <= most_attempts:
+        raise RequestError(f"Between 1 and {most_attempts} attempts are allowed here", where=where)
+    return replace(asked, **{name: found})
+
+
+def _flag(value: Any) -> bool:
+    return value if isinstance(value, bool) else _WORDS[value.lower()]
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool | float):
+        raise TypeError
+    return int(value)
+
+
+def _mode(value: Any) -> StreamMode:
+    if value not in _MODES:
+        raise ValueError
+    return cast("StreamMode", value)
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "report": _flag,
+    "strategy": OutputStrategy,
+    "stream_mode": _mode,
+    "max_attempts": _count,
+}
+
+
+def _hint() -> str:
+    strategies = ", ".join(each.value for each in OutputStrategy)
+    return (
+        f"The switches are report (true or false), strategy ({strategies}), stream_mode ({', '.join(_MODES)}) "
+        "and max_attempts (a number)."
+    )
