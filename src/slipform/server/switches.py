@@ -67,7 +67,7 @@ def _with(asked: Asked, name: str, value: Any, where: str, most_attempts: int) -
 
 
 def _flag(value: Any) -> bool:
-    return value if isinstance(value, bool) else _WORDS[value.lower()]
+    return value if isinstance(value, bool) else _WORDS[str(value).lower()]
 
 
 def _count(value: Any) -> int:
