@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 import pytest
 from anthropic import Anthropic
 from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel
 
 import slipform
 from slipform.codecs.openai_responses import OpenAIResponsesServing
 from slipform.codecs.serving import ServedRequest
 from slipform.enforce import Budget
 from slipform.engine import Options
-from slipform.errors import ConfigError, RefusalError, SchemaViolationError
+from slipform.errors import ConfigError, RefusalError, RequestError, SchemaViolationError
 from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
 from slipform.testing import FakeVendor, Raw, refusal
 from tests.conftest import PERSON
@@ -96,8 +97,7 @@ def test_calls_without_a_schema_are_not_touched() -> None:
     with FakeVendor(["not JSON"]) as vendor:
         client = openai_client(vendor)
         assert client.chat.completions.create(model="m", messages=MESSAGES).choices[0].message.content == "not JSON"
-        with pytest.warns(UserWarning, match="does not enforce streamed"):
-            chunks = list(ask(client, stream=True))
+        chunks = list(client.chat.completions.create(model="m", messages=MESSAGES, stream=True))
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "not JSON"
 
 
@@ -159,3 +159,80 @@ def test_anthropic() -> None:
         ]
         assert response.usage.input_tokens == 14
         assert len(vendor.requests[1].json()["messages"]) == 3
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+    note: str | None = None
+
+
+BAD, CHATTY = '{"name": "Ada"}', 'Sure: {"name": "Ada", "age": "36", "note": null}'
+
+
+def test_parse_gives_the_typed_object_of_a_valid_answer() -> None:
+    with FakeVendor([BAD, CHATTY]) as vendor:
+        client = openai_client(vendor)
+        response = client.chat.completions.parse(model="m", messages=MESSAGES, response_format=Person)
+        assert type(response).__name__.startswith("ParsedChatCompletion")
+        assert response.choices[0].message.parsed == Person(name="Ada", age=36)
+        assert len(vendor.requests) == 2
+        sent = vendor.requests[0].json()["response_format"]["json_schema"]
+        assert sent["schema"]["required"] == ["name", "age", "note"]
+        with pytest.raises(RequestError, match="asks for more"):
+            client.chat.completions.create(model="m", messages=MESSAGES, response_format=FORMAT, n=2)
+
+
+def test_parse_of_the_responses_api_and_of_anthropic() -> None:
+    with FakeVendor([spoken(BAD), spoken(CHATTY)]) as vendor:
+        response = openai_client(vendor).responses.parse(model="m", input="Ada is 36", text_format=Person)
+        assert response.output_parsed == Person(name="Ada", age=36)
+    with FakeVendor([BAD, CHATTY], api="anthropic") as vendor:
+        client = slipform.wrap(opened(Anthropic(base_url=vendor.base_url, api_key="any", max_retries=0)))
+        message = client.messages.parse(model="m", max_tokens=99, messages=MESSAGES, output_format=Person)
+        assert message.parsed_output == Person(name="Ada", age=36)
+
+
+def test_a_streamed_call_is_judged_first_and_then_told_as_a_stream() -> None:
+    with FakeVendor([BAD, CHATTY]) as vendor:
+        chunks = list(ask(openai_client(vendor), stream=True))
+        assert {type(chunk).__name__ for chunk in chunks} == {"ChatCompletionChunk"}
+        told = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        assert json.loads(told)["age"] == 36
+        assert "stream" not in vendor.requests[0].json()
+    wanted: Any = {"format": {"type": "json_schema", "name": "person", "schema": PERSON}}
+    with FakeVendor([spoken(BAD), spoken(ADA)]) as vendor:
+        with openai_client(vendor).responses.create(model="m", input="x", text=wanted, stream=True) as stream:
+            pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        assert json.loads("".join(pieces)) == {"name": "Ada", "age": 36}
+    with FakeVendor([BAD, ADA], api="anthropic") as vendor:
+        client = slipform.wrap(opened(Anthropic(base_url=vendor.base_url, api_key="any", max_retries=0)))
+        events: Any = client.messages.create(
+            model="m", max_tokens=9, messages=MESSAGES, output_config={"format": wanted["format"]}, stream=True
+        )
+        texts = [event.delta.text for event in events if event.type == "content_block_delta"]
+        assert json.loads("".join(texts)) == {"name": "Ada", "age": 36}
+
+
+async def test_the_async_client_parses_and_streams() -> None:
+    with FakeVendor([CHATTY, BAD, ADA]) as vendor:
+        async with slipform.wrap(AsyncOpenAI(base_url=vendor.base_url, api_key="any")) as client:
+            parsed = await client.chat.completions.parse(model="m", messages=MESSAGES, response_format=Person)
+            assert parsed.choices[0].message.parsed == Person(name="Ada", age=36)
+            stream: Any = await client.chat.completions.create(
+                model="m", messages=MESSAGES, response_format=FORMAT, stream=True
+            )
+            async with stream:
+                told = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
+        assert json.loads("".join(told)) == {"name": "Ada", "age": 36}
+
+
+def test_what_is_not_enforced_says_so() -> None:
+    with FakeVendor([ADA]) as vendor:
+        client = openai_client(vendor)
+        for name in ("stream", "with_raw_response", "with_streaming_response"):
+            with pytest.warns(UserWarning, match=f"does not enforce `chat.completions.{name}`"):
+                getattr(client.chat.completions, name)
+        mapping: Any = FORMAT
+        with pytest.warns(UserWarning, match="with a type"):
+            client.chat.completions.parse(model="m", messages=MESSAGES, response_format=mapping)

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 import orjson
 
+from slipform.codecs.answer import lifted
+from slipform.codecs.serving import ServedRequest
 from slipform.enforce import Budget, Outcome, Plan, Steps, enforce
 from slipform.engine import Options, logged
-from slipform.errors import ConfigError
-from slipform.ir import ModelRequest, ModelResponse
-from slipform.schema import OutputStrategy, Schema
+from slipform.errors import ConfigError, RequestError
+from slipform.ir import Lift, ModelRequest, ModelResponse
+from slipform.schema import OutputStrategy, ResponseFormat, Schema
 from slipform.wrappers_apis import APIS, Api
+from slipform.wrappers_parse import PARSES, ParseCall, typed_call
+from slipform.wrappers_stream import AsyncReplay, Replay, events
 
 C = TypeVar("C")
 
 _ENFORCED: Final = {
-    "openai": ("chat.completions.create", "responses.create"),
-    "anthropic": ("messages.create", "beta.messages.create"),
+    "openai": (
+        "chat.completions.create",
+        "chat.completions.parse",
+        "beta.chat.completions.parse",
+        "responses.create",
+        "responses.parse",
+    ),
+    "anthropic": ("messages.create", "messages.parse", "beta.messages.create", "beta.messages.parse"),
 }
+_UNENFORCED: Final = ("stream", "with_raw_response", "with_streaming_response", "tool_runner")
+"""Other ways to the same answers."""
 _DEFAULT: Final = Options(budget=Budget(attempts=3))
 _CLONING: Final = ("copy", "with_options")
 
@@ -34,11 +47,12 @@ def wrap(client: C, *, options: Options | None = None) -> C:
         client.chat.completions.create(model=…, messages=…, response_format={"type": "json_schema", …})
 
     Takes `openai.OpenAI`, `anthropic.Anthropic` and their async twins, and leaves the one it is given alone. Calls stay
-    what they are: `chat.completions.create`, `responses.create` and `messages.create` with a schema (or JSON mode) give
-    the SDK's own response, its text repaired, patched or, within the budget (3 calls in all), asked for again; then its
-    usage is that of all calls and `slipform_report` tells what was done. An answer that cannot be made to fit raises an
-    `EnforcementError`. The first choice is judged, tool calls are not, and nothing else is touched: calls without a
-    schema, `parse`, the `stream` helpers. A call with both a schema and `stream=True` is passed on with a warning.
+    what they are: `create` and `parse` of `chat.completions`, `responses` and `messages`, with a schema, a type or JSON
+    mode, give the SDK's own response, its text repaired, patched or, within the budget (3 calls in all), asked for
+    again; then its usage is that of all calls and `slipform_report` tells what was done. With `stream=True` the answer
+    is judged first and then told as a stream. An answer that cannot be made to fit raises an `EnforcementError`; more
+    than one choice (`n`) with a schema is refused. Tool calls are not judged. The `stream` helpers and the raw
+    responses are passed on with a warning, calls without a schema without one.
     """
     kind = type(client)
     sdk = next((name for each in kind.__mro__ if (name := each.__module__.partition(".")[0]) in _ENFORCED), None)
@@ -61,14 +75,27 @@ class _Proxy:
         found = getattr(self._target, name)
         path = f"{self._path}{name}"
         if path in self._enforced:
-            api = APIS[path.removeprefix("beta.")]
-            make = _enforced_async if self._awaits else _enforced
-            return make(found, api, self._options)
+            return self._call(found, path.removeprefix("beta."), name)
         if any(each.startswith(f"{path}.") for each in self._enforced):
             return _Proxy(found, f"{path}.", self._enforced, self._awaits, self._options)
         if not self._path and name in _CLONING:
             return lambda *args, **kwargs: wrap(found(*args, **kwargs), options=self._options)
+        if name in _UNENFORCED and any(each.startswith(self._path) for each in self._enforced):
+            warnings.warn(
+                f"slipform.wrap does not enforce `{path}`; use `create` or `parse`, slipform.Client, or the proxy.",
+                stacklevel=2,
+            )
         return found
+
+    def _call(self, found: Callable[..., Any], path: str, name: str) -> Callable[..., Any]:
+        create, parse = found, None
+        if name == "parse":
+            parse = PARSES[path]
+            path = path.removesuffix("parse") + parse.create
+            create = getattr(self._target, parse.create)
+        api = APIS[path]
+        make = _enforced_async if self._awaits else _enforced
+        return make(_Call(create, found, path, api, parse, self._options))
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._target, name, value)
@@ -97,56 +124,115 @@ class _Proxy:
         return await self._target.__aexit__(*caught)
 
 
-def _enforced(create: Callable[..., Any], api: Api, options: Options) -> Callable[..., Any]:
-    def call(*args: Any, **given: Any) -> Any:
-        request = _wanted(api, args, given)
-        if request is None:
-            return create(*args, **given)
-        steps = _steps(request, options)
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call of the SDK, and how its answers are enforced."""
+
+    create: Callable[..., Any]
+    own: Callable[..., Any]
+    """What the SDK itself does; for calls that name no shape."""
+    path: str
+    api: Api
+    parse: ParseCall | None
+    options: Options
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What one call wants: the arguments for `create`, and what its answer is held to."""
+
+    given: dict[str, Any]
+    request: ModelRequest
+    schema: Schema[Any] | None = None
+    lift: Lift | None = None
+    streamed: bool = False
+
+
+def _enforced(call: _Call) -> Callable[..., Any]:
+    def enforced(*args: Any, **given: Any) -> Any:
+        task = _wanted(call, args, given)
+        if task is None:
+            return call.own(*args, **given)
+        steps = _steps(task, call.options)
         asked: ModelRequest | Outcome = next(steps)
         while True:
-            response = create(**_again(api, given, cast("ModelRequest", asked)))
-            asked = _send(steps, api.read(response))
+            response = call.create(**_again(call.api, task.given, cast("ModelRequest", asked)))
+            asked = _send(steps, _read(call.api, response, task))
             if isinstance(asked, Outcome):
-                return _mended(api, response, asked)
+                return Replay(_told(call, task, asked)) if task.streamed else _given_back(call, response, asked)
 
-    return call
+    return enforced
 
 
-def _enforced_async(create: Callable[..., Awaitable[Any]], api: Api, options: Options) -> Callable[..., Awaitable[Any]]:
-    async def call(*args: Any, **given: Any) -> Any:
-        request = _wanted(api, args, given)
-        if request is None:
-            return await create(*args, **given)
-        steps = _steps(request, options)
+def _enforced_async(call: _Call) -> Callable[..., Awaitable[Any]]:
+    async def enforced(*args: Any, **given: Any) -> Any:
+        task = _wanted(call, args, given)
+        if task is None:
+            return await call.own(*args, **given)
+        steps = _steps(task, call.options)
         asked: ModelRequest | Outcome = next(steps)
         while True:
-            response = await create(**_again(api, given, cast("ModelRequest", asked)))
-            asked = _send(steps, api.read(response))
+            response = await call.create(**_again(call.api, task.given, cast("ModelRequest", asked)))
+            asked = _send(steps, _read(call.api, response, task))
             if isinstance(asked, Outcome):
-                return _mended(api, response, asked)
+                return AsyncReplay(_told(call, task, asked)) if task.streamed else _given_back(call, response, asked)
 
-    return call
+    return enforced
 
 
-def _wanted(api: Api, args: tuple[Any, ...], given: Mapping[str, Any]) -> ModelRequest | None:
-    """The shape that a call asks for; None when it asks for none, or for one that is not enforced here."""
+def _wanted(call: _Call, args: tuple[Any, ...], given: Mapping[str, Any]) -> _Task | None:
+    """What a call asks for; None when it names no shape, which is then none of slipform's business."""
     if args:
         return None  # the SDKs take no positional arguments here, and say so themselves
-    request = api.wanted(given)
+    typed = typed_call(call.parse, given) if call.parse is not None else None
+    if call.parse is not None and (typed is None or given.get("tools")):
+        if given.get(call.parse.shape):
+            warnings.warn("slipform.wrap enforces `parse` with a type and without tools only.", stacklevel=3)
+        return None
+    arguments = dict(given) if typed is None else typed.given
+    request = call.api.wanted(arguments)
     if request is None or (request.response_format is None and not request.json_mode):
         return None
-    if given.get("stream") is True:
-        warnings.warn(
-            "slipform.wrap does not enforce streamed answers; use slipform.Client.stream, or the proxy.", stacklevel=4
+    if isinstance(given.get("n"), int) and given["n"] > 1:
+        raise RequestError(
+            "slipform.wrap holds one answer to its schema, and this call asks for more",
+            where="n",
+            hint="Call once for each answer.",
         )
-        return None
-    return request
+    streamed = arguments.pop("stream", None) is True
+    if streamed:
+        arguments.pop("stream_options", None)
+    if typed is None:
+        return _Task(arguments, request, streamed=streamed)
+    wanted = ResponseFormat.strict(typed.schema.spec)
+    return _Task(arguments, request.replace(response_format=wanted), typed.schema, typed.lift)
 
 
-def _steps(request: ModelRequest, options: Options) -> Steps:
-    wanted = request.response_format
-    schema: Schema[Any] = Schema.of(wanted.json_schema) if wanted is not None else Schema("object", {"type": "object"})
+def _read(api: Api, response: Any, task: _Task) -> ModelResponse:
+    read = api.read(response)
+    return read if task.lift is None else lifted(read, task.lift)
+
+
+def _told(call: _Call, task: _Task, outcome: Outcome) -> Iterator[Any]:
+    served = ServedRequest(task.request, stream=True, options={"include_usage": True})
+    return events(call.path, call.api.serving, served, outcome.answer)
+
+
+def _given_back(call: _Call, response: Any, outcome: Outcome) -> Any:
+    mended = _mended(call.api, response, outcome)
+    if call.parse is None or outcome.response.tool_calls:
+        return mended
+    parsed = call.parse.parsed(mended, outcome.typed)
+    if mended is not response:
+        parsed.slipform_report = outcome.report
+    return parsed
+
+
+def _steps(task: _Task, options: Options) -> Steps:
+    wanted = task.request.response_format
+    schema = task.schema
+    if schema is None:
+        schema = Schema.of(wanted.json_schema) if wanted is not None else Schema("object", {"type": "object"})
     plan = Plan(
         schema=schema,
         strategy=OutputStrategy.NATIVE,
@@ -157,7 +243,7 @@ def _steps(request: ModelRequest, options: Options) -> Steps:
         validators=options.validators,
         keep_text=options.keep_text,
     )
-    return logged(enforce(request, plan), request, plan)
+    return logged(enforce(task.request, plan), task.request, plan)
 
 
 def _again(api: Api, given: Mapping[str, Any], asked: ModelRequest) -> dict[str, Any]:

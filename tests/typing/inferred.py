@@ -101,3 +101,11 @@ async def event_loops(client: AsyncClient) -> None:
             assert_type(person, Person)
         async for partial in opened:
             assert_type(partial, Partial[list[Person]])
+
+
+async def overrides(client: Client, twin: AsyncClient) -> None:
+    assert_type(client.ask(Person, "x", temperature=0, max_attempts=2, strategy="tool"), Person)
+    assert_type(await twin.ask(Person | None, "x", timeout=3, system="s"), Person | None)
+    assert_type(slipform.ask_text("x", seed=1), str)
+    client.ask(Person, "x", temprature=1)  # type: ignore[call-overload]
+    client.text("x", max_attempts=1)  # type: ignore[call-arg]

@@ -221,7 +221,7 @@ def broken(prepared: Prepared, fault: TransportFault) -> UpstreamError:
     if fault.limit is not None:
         seconds = getattr(prepared.timeouts, fault.limit) or 0.0
         error: UpstreamError = UpstreamTimeout(
-            _WHAT_RAN_OUT[fault.limit].format(seconds),
+            _WHAT_RAN_OUT[fault.limit].format(round(seconds, 3)),
             hint=f"Raise the time limit `{fault.limit}` if the model needs longer.",
             details={**details, "limit": fault.limit},
         )

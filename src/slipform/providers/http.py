@@ -85,6 +85,11 @@ class HttpProvider:
         """What its vendor's refusals have taught."""
         return self._endpoint.store
 
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long it waits."""
+        return self._endpoint.timeouts
+
     def capabilities(self, model: str) -> Capabilities:
         """What this model can do here: the catalogue's word, less what was learned from refusals."""
         return self._endpoint.capabilities(model)
