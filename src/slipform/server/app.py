@@ -261,7 +261,7 @@ async def _send_page(send: Send, body: bytes, content_type: bytes) -> None:
 async def _failed(api: Serving, record: CallRecord, error: SlipformError, out: Outgoing) -> None:
     record.fail(error)
     if out.begun:  # the answer's head has left: all that can be done is to leave the answer visibly unfinished
-        raise error
+        return
     record.status, body = api.encode_error(error)
     await send_bytes(out, record.status, body, record.headers())
 
