@@ -3,8 +3,9 @@
 Run with `PYTHONPATH=src python -m bench.soak --minutes 30 --streams 200` (`make soak`). A `slipform serve` of its own
 process stands between clients of all four APIs and three scripted vendors that are slow, silent, wrong, cut off or
 down at random. Some clients leave, read slowly or send nonsense. Watched on /metrics: resident memory, open files,
-tasks of the event loop. Exits with 1 when something leaked or an answer was neither valid nor an error in its API's
-shape.
+tasks of the event loop. Exits with 1 when something leaked, or when an answer to a question with a schema was neither
+valid nor an error in its API's shape. Answers without a schema go through as the vendor wrote them, broken ones too:
+those are counted, and only have to end.
 """
 
 from __future__ import annotations
@@ -37,10 +38,8 @@ from slipform.testing import (
     garbage_body,
     hang,
     hang_up,
-    rate_limited,
     refusal,
     reset,
-    server_error,
     truncated,
 )
 
@@ -117,7 +116,18 @@ class Result:
         return found
 
 
-def fault(dice: random.Random, pace: float) -> Step:
+def error_body(kind: str, status: int) -> Raw:
+    """An error as the vendor itself writes it."""
+    said: dict[str, dict[str, object]] = {
+        "openai": {"error": {"message": "no", "type": "server_error", "param": None, "code": "no"}},
+        "anthropic": {"type": "error", "error": {"type": "api_error", "message": "no"}},
+        "gemini": {"error": {"code": status, "message": "no", "status": "UNAVAILABLE"}},
+    }
+    headers = {"content-type": "application/json", "retry-after-ms": "30"}
+    return Raw((json.dumps(said[kind]).encode(),), status, headers)
+
+
+def fault(dice: random.Random, pace: float, kind: str) -> Step:
     """What a vendor does this time."""
     chance = dice.random()
     slow = Answer(GOOD, chunk_size=dice.randint(1, 6), pace=pace * dice.random() * 2, latency=dice.random() * pace)
@@ -135,8 +145,7 @@ def fault(dice: random.Random, pace: float) -> Step:
         (0.02, garbage()),
         (0.02, garbage_body()),
         (0.01, Raw((b"data: {\xff\xfe\n\n",) * 3, headers={"content-type": "text/event-stream"}, chunked=True)),
-        (0.03, rate_limited(retry_after_ms=30)),
-        (0.03, server_error(dice.choice((500, 502, 503)))),
+        (0.06, error_body(kind, dice.choice((429, 500, 502, 503)))),
         (0.02, hang_up()),
         (0.01, reset()),
         (0.005, hang()),
@@ -157,8 +166,8 @@ def vendors(plan: Plan) -> Iterator[list[FakeVendor]]:
         for number, kind in enumerate(_KINDS):
             dice = random.Random(plan.seed * 10 + number)
 
-            def script(_: Received, dice: random.Random = dice) -> Step:
-                return fault(dice, plan.pace)
+            def script(_: Received, dice: random.Random = dice, kind: str = kind) -> Step:
+                return fault(dice, plan.pace, kind)
 
             made.append(stack.enter_context(FakeVendor(script, api=kind)))  # type: ignore[arg-type]
         yield made

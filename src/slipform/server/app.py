@@ -271,6 +271,6 @@ async def _failed(api: Serving, record: CallRecord, error: SlipformError, out: O
     if out.whole:  # its end has left too, with the API's error event
         return
     if out.begun:  # the answer's head has left: all that can be done is to leave the answer visibly unfinished
-        raise error
+        return
     record.status, body = api.encode_error(error)
     await send_bytes(out, record.status, body, [*record.headers(), *error_headers(error)])

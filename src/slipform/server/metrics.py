@@ -59,7 +59,8 @@ class Metrics:
             "slipform_overhead_seconds", "What slipform added to the vendor's time.", ("api",), buckets=_OVERHEAD,
             registry=registry,
         )  # fmt: skip
-        self._inflight = Gauge("slipform_inflight", "Calls under way.", registry=registry)
+        self.inflight = 0
+        Gauge("slipform_inflight", "Calls under way.", registry=registry).set_function(lambda: self.inflight)
         self._counted = {
             "attempts": Counter(
                 "slipform_attempts", "Model calls of enforced answers by their verdict.", ("reason",), registry=registry
@@ -88,11 +89,11 @@ class Metrics:
 
     def began(self) -> None:
         """A call came in."""
-        self._inflight.inc()
+        self.inflight += 1
 
     def ended(self, record: CallRecord, *, caching: bool = False) -> None:
         """A call is over. `caching` says whether the cache was looked into."""
-        self._inflight.dec()
+        self.inflight -= 1
         requests, seconds, first, overhead = self._call(record)
         requests.inc()
         seconds.observe(record.seconds)

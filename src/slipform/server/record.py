@@ -105,22 +105,27 @@ class CallRecord:
 
     def headers(self) -> list[Header]:
         """What slipform did, as response headers."""
-        said: list[tuple[str, str]] = [("x-request-id", self.request_id), ("x-slipform-request-id", self.request_id)]
-        named = (("provider", self.provider), ("model", self.upstream_model or self.model), ("strategy", self.strategy))
-        said += [(f"x-slipform-{name}", value) for name, value in named if value]
-        if self.report is not None:
-            said.append(("x-slipform-attempts", str(len(self.report.attempts))))
-            said.append(("x-slipform-repaired", _yes(self.report.repaired)))
-            said.append(("x-slipform-patched", _yes(self.report.patched)))
-            said.append(("x-slipform-warnings", str(len(self.report.warnings))))
+        identity = _printable(self.request_id)
+        said: list[Header] = [(b"x-request-id", identity), (b"x-slipform-request-id", identity)]
+        if self.provider:
+            said.append((b"x-slipform-provider", _printable(self.provider)))
+        if model := self.upstream_model or self.model:
+            said.append((b"x-slipform-model", _printable(model)))
+        if self.strategy:
+            said.append((b"x-slipform-strategy", _printable(self.strategy)))
+        if (report := self.report) is not None:
+            said.append((b"x-slipform-attempts", b"%d" % len(report.attempts)))
+            said.append((b"x-slipform-repaired", b"true" if report.repaired else b"false"))
+            said.append((b"x-slipform-patched", b"true" if report.patched else b"false"))
+            said.append((b"x-slipform-warnings", b"%d" % len(report.warnings)))
         if self.cached:
-            said.append(("x-slipform-cache", "hit"))
+            said.append((b"x-slipform-cache", b"hit"))
         if self.fallbacks:
-            said.append(("x-slipform-fallbacks", str(self.fallbacks)))
+            said.append((b"x-slipform-fallbacks", b"%d" % self.fallbacks))
         overhead = self.overhead
         if overhead is not None:
-            said.append(("x-slipform-overhead-ms", f"{overhead * 1000:.2f}"))
-        return [(name.encode(), _printable(value)) for name, value in said]
+            said.append((b"x-slipform-overhead-ms", b"%.2f" % (overhead * 1000)))
+        return said
 
     def fields(self) -> dict[str, Any]:
         """The call in figures and names, for its log line: no prompt, no answer, no key."""
@@ -161,10 +166,8 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 2)
 
 
-def _yes(fact: bool) -> str:
-    return "true" if fact else "false"
-
-
 def _printable(value: str) -> bytes:
     """A header's value: what a caller wrote must not be able to end the line."""
+    if value.isascii() and value.isprintable():
+        return value[:200].encode()
     return "".join(sign if " " <= sign <= "~" else "?" for sign in value[:200]).encode()

@@ -1,0 +1,83 @@
+"""The files in deploy/: read by the tools they are for, where those are here, and checked for what matters."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slipform.config import read_settings
+
+ROOT = Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy"
+
+
+def unit() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(DEPLOY / "slipform.service")
+    return parser
+
+
+def test_the_unit_runs_reloads_and_waits_for_the_drain() -> None:
+    service = unit()["Service"]
+    assert "slipform serve" in service["ExecStart"]
+    assert service["ExecReload"].endswith("-HUP $MAINPID")
+    assert int(service["TimeoutStopSec"]) > read_settings("").server.drain_seconds
+    assert (service["DynamicUser"], service["ProtectSystem"], service["NoNewPrivileges"]) == ("yes", "strict", "yes")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    text = (DEPLOY / "slipform.service").read_text().replace("/opt/slipform/bin/slipform", "/bin/true")
+    copy = tmp_path / "slipform.service"
+    copy.write_text(text)
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
+    assert "slipform.service" not in done.stderr, done.stderr
+
+
+def test_the_container_is_an_ordinary_user_and_stops_in_good_order() -> None:
+    lines = (DEPLOY / "Containerfile").read_text().splitlines()
+    steps = [line.split(" ", 1) for line in lines if re.match(r"[A-Z]+ ", line)]
+    words = [word for word, _ in steps]
+    assert words[0] == "FROM"
+    assert dict(steps)["USER"] == "10001:10001"
+    assert dict(steps)["STOPSIGNAL"] == "SIGTERM"
+    assert words.index("USER") < words.index("ENTRYPOINT")
+    assert "HEALTHCHECK" in words
+    for name in re.findall(r"--constraint (\S+)", "\n".join(lines)):
+        assert (ROOT / name).is_file()
+
+
+def test_the_balancer_lets_streams_through() -> None:
+    text = re.sub(r"#.*", "", (DEPLOY / "nginx.conf").read_text())
+    assert text.count("{") == text.count("}")
+    for line in ("proxy_buffering off;", "proxy_http_version 1.1;", 'proxy_set_header Connection "";'):
+        assert line in text
+    assert "$request_uri" not in text
+    assert "$args" not in text
+    kept = re.search(r"keepalive_timeout (\d+)s", text)
+    assert kept is not None
+    assert int(kept[1]) < 75
+    waits = re.search(r"proxy_read_timeout (\d+)s", text)
+    assert waits is not None
+    assert int(waits[1]) > read_settings("").server.request_seconds
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not here")
+def test_nginx_understands_its_file() -> None:
+    subprocess.run(["nginx", "-t", "-c", str(DEPLOY / "nginx.conf")], check=True, capture_output=True)
+
+
+def test_the_settings_shown_are_settings() -> None:
+    shown = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "deploy.md").read_text(), re.MULTILINE | re.DOTALL)
+    ours = [block for block in shown if "model_list" not in block]
+    assert len(ours) == 2
+    for block in ours:
+        read_settings(block)
+    assert all(isinstance(yaml.safe_load(block), dict) for block in shown)
