@@ -15,6 +15,7 @@ from slipform.ir import ModelRequest, Usage
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
+from slipform.providers.retry import Retries
 from slipform.providers.router import Router
 from slipform.providers.transport import Timeouts
 from slipform.schema import OutputStrategy, Schema
@@ -118,8 +119,13 @@ def options_of(settings: Settings) -> Options:
     )
 
 
-def router_of(settings: Settings, environment: Mapping[str, str] | None = None) -> Router:
-    """The providers of a configuration: the embedded model, those named, and those whose key is in the environment."""
+def router_of(
+    settings: Settings, environment: Mapping[str, str] | None = None, *, retries: Retries | None = None
+) -> Router:
+    """The providers of a configuration: the embedded model, those named, and those whose key is in the environment.
+
+    `retries` says how their calls are repeated when the network or a vendor fails.
+    """
     from slipform.providers.local import LocalProvider
 
     found = os.environ if environment is None else environment
@@ -132,7 +138,8 @@ def router_of(settings: Settings, environment: Mapping[str, str] | None = None) 
     for name, vendor in catalog.vendors.items():
         given = settings.providers.get(name)
         if given is not None or any(found.get(key) for key in vendor.api_key_env):
-            providers[name] = HttpProvider(vendor, timeouts=timeouts, settings=given.settings if given else None)
+            own = given.settings if given else None
+            providers[name] = HttpProvider(vendor, timeouts=timeouts, settings=own, retries=retries)
     named = {name: to if isinstance(to, str) else to[0] for name, to in settings.model_aliases.items()}
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **named}
     return Router(providers, aliases=aliases, default=settings.default_model)
