@@ -13,7 +13,7 @@ from slipform.enforce import Attempt, Outcome, Plan, Report, Steps, enforce
 from slipform.engine import Options, logged, plan_for
 from slipform.errors import UpstreamError
 from slipform.ir import Message, ModelRequest, ModelResponse
-from slipform.ir.reducer import Reducer
+from slipform.ir.reducer import Reducer, Snapshot
 from slipform.runner.asking import drive, out_of_time
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
 
@@ -80,6 +80,7 @@ class Adapter:
             return (await drive(steps, self.client, seconds=limit)).text
         asked = next(steps)
         reducer = Reducer()
+        reducer.start(Snapshot())
         try:
             async with asyncio.timeout(limit):
                 async for chunk in self.client.complete_stream(asked):

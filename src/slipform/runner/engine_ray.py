@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import pickle
 import sys
 import time
@@ -62,7 +63,12 @@ def _chunks(ray: Any, job: Job, pending: Pending) -> Iterator[bytes]:
     sent = _Sent.of(replace(job, concurrency=share), pending, share * _CHUNKS_PER_CALL)
     rows = ray.data.read_datasource(_source(ray, sent), override_num_blocks=1)
     answered = rows.map_batches(
-        _Worker, fn_constructor_args=(sent,), batch_size=1, concurrency=actors, num_cpus=1, batch_format="numpy"
+        _Worker,
+        fn_constructor_args=(sent,),
+        batch_size=1,
+        batch_format="numpy",
+        compute=ray.data.ActorPoolStrategy(size=actors),
+        num_cpus=1,
     )
     for row in answered.iter_rows():
         yield row["chunk"]
@@ -196,7 +202,10 @@ def _source(ray: Any, sent: _Sent) -> Any:
 
 @contextlib.contextmanager
 def _context(ray: Any) -> Iterator[None]:
-    """Blocks of one chunk, in order and without Ray's own bars; what was set before is set again afterwards."""
+    """Blocks of one chunk, in order, and less said by Ray; what was set before is set again afterwards."""
+    log = logging.getLogger("ray.data")
+    level = log.level
+    log.setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
     before = (context.target_max_block_size, context.execution_options.preserve_order, context.enable_progress_bars)
     context.target_max_block_size = 1
@@ -205,6 +214,7 @@ def _context(ray: Any) -> Iterator[None]:
     try:
         yield
     finally:
+        log.setLevel(level)
         context.target_max_block_size, context.execution_options.preserve_order, context.enable_progress_bars = before
 
 
