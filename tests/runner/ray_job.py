@@ -12,25 +12,23 @@ from slipform.runner import Summary, batch
 
 
 def main(folder: Path) -> None:
-    """Do the job on both engines, and then again what failed."""
+    """Do the job on both engines."""
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         for engine in ("local", "ray"):
             done = _batch(folder, engine)
-            again = _batch(folder, engine, retry=True)
-            print(engine, done.rows, done.done, done.failed, done.usage.total, again.done, again.failed)
+            print(engine, done.rows, done.done, done.failed, done.usage.total)
     finally:
         ray.shutdown()
 
 
-def _batch(folder: Path, engine: str, *, retry: bool = False) -> Summary:
+def _batch(folder: Path, engine: str) -> Summary:
     return batch(
         folder / "in.jsonl",
         schema="ray_shapes:Person",
         out=folder / f"{engine}.jsonl",
         prompt="Who is {name}",
         concurrency=4,
-        retry_failures=retry,
         engine="ray" if engine == "ray" else "local",
         settings=load_settings(folder / "slipform.yaml"),
     )

@@ -21,6 +21,7 @@ def script(received: Received) -> str:
     return "no idea" if '"P7"' in said or '"P13"' in said else said
 
 
+@pytest.mark.timeout(240)
 def test_ray_gives_what_one_machine_gives(tmp_path: Path) -> None:
     write_rows(tmp_path / "in.jsonl", 20)
     (tmp_path / "ray_shapes.py").write_text(
@@ -35,10 +36,10 @@ def test_ray_gives_what_one_machine_gives(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=110,
+            timeout=220,
         )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split("\n")[:2] == ["local 20 20 2 240 2 2", "ray 20 20 2 240 2 2"]
+    assert done.stdout.split("\n")[:2] == ["local 20 20 2 240", "ray 20 20 2 240"]
     for ending in ("jsonl", "jsonl.failures.jsonl"):
         assert (tmp_path / f"ray.{ending}").read_bytes() == (tmp_path / f"local.{ending}").read_bytes()
     assert [row["row"] for row in read_rows(tmp_path / "ray.jsonl")] == [n for n in range(1, 21) if n not in (7, 13)]

@@ -184,7 +184,7 @@ async def test_the_mime_type_reaches_the_vendor_that_takes_one() -> None:
 def test_the_timeout_is_kept_and_told(tmp_path: Path) -> None:
     with FakeVendor([hang()]) as vendor:
         settings = settings_of(vendor, "runtime: {timeout_seconds: 0.2}")
-        with pytest.raises(UpstreamTimeout, match="within 0.2 s"):
+        with pytest.raises(UpstreamTimeout, match=r"within 0\.2 s"):
             run("Tell me.", letters(tmp_path, "a.txt"), settings=settings)
 
 
