@@ -20,6 +20,7 @@ from slipform.errors import (
     RateLimitError,
     RequestError,
     SlipformError,
+    TooLargeError,
     UpstreamError,
 )
 from slipform.ir import ModelRequest, ModelResponse
@@ -408,6 +409,43 @@ def test_names_that_mean_nothing_are_told(tmp_path: Path) -> None:
         ask_all(tmp_path, FakeModel(answer), schema="nothing")
     with pytest.raises(ConfigError, match="at least one call"):
         ask_all(tmp_path, FakeModel(answer), concurrency=0)
+
+
+def test_files_of_others_are_not_written_over(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "in.jsonl", 2)
+    before = source.read_bytes()
+    model = FakeModel(answer)
+    with pytest.raises(ConfigError, match="three files"):
+        ask_all(tmp_path, model, out="in.jsonl")
+    assert source.read_bytes() == before
+    for name in ("out.jsonl", "out.jsonl.failures.jsonl"):
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(ConfigError, match="no journal says"):
+            ask_all(tmp_path, model)
+        assert (tmp_path / name).read_text() == "mine"
+        (tmp_path / name).unlink()
+    assert model.requests == []
+
+
+def test_a_row_the_request_of_which_cannot_be_made_fails_alone(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", 3)
+    model = FakeModel(
+        lambda request: TooLargeError("too long") if "P2" in request.messages[-1].text else answer(request)
+    )
+    assert ask_all(tmp_path, model).failed == 1
+    assert read_rows(tmp_path / "out.jsonl.failures.jsonl")[0]["error"]["code"] == "too_large"
+
+
+def test_ray_makes_its_own_router(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", 1)
+    with pytest.raises(ConfigError, match="router"):
+        batch(
+            tmp_path / "in.jsonl",
+            schema=PERSON,
+            out=tmp_path / "out.jsonl",
+            engine="ray",
+            router=fake_router(FakeModel(answer)),
+        )
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -59,9 +59,11 @@ async def test_house_is_kept_while_it_is_shown(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(progress, "EVERY_SYNC", 0.0)
     kept = asyncio.Event()
     loop = asyncio.get_running_loop()
-    shown = asyncio.create_task(
-        show(Display(Tally(left=1), quiet=True), lambda: loop.call_soon_threadsafe(kept.set) and None)
-    )
+
+    def keep() -> None:
+        loop.call_soon_threadsafe(kept.set)
+
+    shown = asyncio.create_task(show(Display(Tally(left=1), quiet=True), keep))
     async with asyncio.timeout(10):
         await kept.wait()
     shown.cancel()

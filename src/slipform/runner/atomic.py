@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import IO
 
 from slipform.errors import ConfigError
@@ -20,17 +20,16 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        part = path.with_name(f".{path.name}.{token_hex(4)}.part")
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with part.open("xb") as file:
                 yield file
                 file.flush()
-                os.fchmod(file.fileno(), 0o666 & ~_umask())
                 os.fsync(file.fileno())
-            Path(name).replace(path)
+            part.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
-                Path(name).unlink()
+                part.unlink()
             raise
         _sync_folder(path.parent)
 
@@ -56,13 +55,6 @@ def unwritable(path: Path, error: OSError) -> ConfigError:
         where=str(path),
         hint="Check the folder, its permissions and the space left, then run the same command again.",
     )
-
-
-def _umask() -> int:
-    # The only way to read it is to set it; temporary files are made private, results are for whom the user says.
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _sync_folder(folder: Path) -> None:

@@ -55,16 +55,20 @@ def run(
             update={"output": settings.output.model_copy(update={"use_response_schema": True})}
         )
         json = True
-    report = run_report(
-        Path(instructions) if _is_file(instructions) else instructions,
-        files,
-        out_dir=out_dir,
-        require_json=json,
-        response_schema_id=schema,
-        model=model,
-        concurrency=concurrency,
-        settings=settings,
-    )
+    try:
+        report = run_report(
+            Path(instructions) if _is_file(instructions) else instructions,
+            files,
+            out_dir=out_dir,
+            require_json=json,
+            response_schema_id=schema,
+            model=model,
+            concurrency=concurrency,
+            settings=settings,
+        )
+    except KeyboardInterrupt:
+        typer.secho("slipform: stopped; the answers that were whole are written.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     for path, answered in report.written:
         typer.echo(f"{path}\t{answered}")
     for source, error in report.failures.items():

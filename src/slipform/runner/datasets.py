@@ -139,6 +139,8 @@ def batch(
         options=options,
         router=router,
     )
+    if engine == "ray" and router is not None:
+        raise ConfigError("On Ray, workers make their own router", hint="Give `settings` instead of `router`.")
     try:
         return start(job, routes, retry_failures=retry_failures, engine=engine, quiet=quiet)
     finally:
@@ -161,6 +163,7 @@ def start(
 ) -> Summary:
     """Do what is left of a job, or try again what failed of it. On Ray, each worker makes its own router."""
     results = results_for(job.out, job.format, job.schema.document)
+    _spare_files(job)
     journal = Journal.open(job.journal_path, job.identity)
     ledger = Ledger(journal, results, Lines(job.failures_path, sparse=True))
     try:
@@ -260,6 +263,20 @@ def _first_missing(known: Iterator[Entry], rows: int) -> int | None:
             return following
         following += 1
     return following if following <= rows else None
+
+
+def _spare_files(job: Job) -> None:
+    """Refuse to write over a file that is not this job's."""
+    ours = (job.out, job.failures_path)
+    if len({path.resolve() for path in (job.input, *ours)}) < 3:
+        raise ConfigError("Input, results and failures must be three files", where=str(job.out), hint="Rename --out.")
+    for path in ours:
+        if path.exists() and not job.journal_path.exists():
+            raise ConfigError(
+                "This file exists, and no journal says that it is this job's",
+                where=str(path),
+                hint="Move it away, or give another name.",
+            )
 
 
 def _mention_missing(job: Job, found: Survey) -> None:

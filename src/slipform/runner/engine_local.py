@@ -7,7 +7,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from slipform.errors import AuthenticationError, LocalModelError, RateLimitError, SlipformError, UpstreamError
+from slipform.errors import (
+    AuthenticationError,
+    LocalModelError,
+    RateLimitError,
+    RequestError,
+    SlipformError,
+    UpstreamError,
+)
 from slipform.runner.asking import Answered
 from slipform.runner.jobs import Task
 from slipform.runner.pace import Pace
@@ -95,6 +102,8 @@ async def _patiently(task: Task, asker: Asks, door: Pace, bears: Patience) -> An
             door.refused(began, error.retry_after)
             door.leave()
             await door.enter()
+        except RequestError as error:
+            return asker.failed(task, error)
         except UpstreamError as error:
             repeats += 1
             if not is_passing(error) or repeats > bears.repeats:

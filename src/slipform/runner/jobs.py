@@ -24,6 +24,8 @@ from slipform.schema.summary import summarize
 
 _WINDOW = 64
 _LEAST_WINDOW = 1024
+_MOST_COLUMNS = 10_000
+"""Rows of JSONL may each have columns of their own; so many names are enough to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,8 @@ def survey(job: Job, known: Iterator[Entry], *, count_tokens: bool = False, retr
     entry = next(known, None)
     for task in job.tasks():
         found.rows += 1
-        columns.update(dict.fromkeys(task.row))
+        if not columns.keys() >= task.row.keys() and len(columns) < _MOST_COLUMNS:
+            columns.update(dict.fromkeys(task.row))
         for column in job.template.columns:
             if task.row.get(column) is None:
                 found.missing[column] = found.missing.get(column, 0) + 1
@@ -183,7 +186,7 @@ def _same(entry: Entry, task: Task, job: Job) -> None:
         raise ConfigError(
             f"Row {task.number} is not what it was when this job began: its key was {entry.key!r:.80}",
             where=str(job.input),
-            hint=f"Give back the input the job began with, or another --out (or delete {job.journal_path}).",
+            hint="Give back the input the job began with, or another --out.",
         )
 
 

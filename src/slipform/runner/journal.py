@@ -222,7 +222,7 @@ def _compare(path: Path, found: Mapping[str, Any], job: Mapping[str, Any]) -> No
         raise ConfigError(
             f"This output belongs to another job: its {' and its '.join(differs)} differed",
             where=str(path),
-            hint="Give another --out, or delete that file to start afresh.",
+            hint="Give another --out, or delete this file and the results to start afresh.",
         )
 
 

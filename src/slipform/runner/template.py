@@ -82,7 +82,16 @@ def as_text(value: Any) -> str:
         return ""
     if isinstance(value, date | datetime | time):
         return value.isoformat()
+    if isinstance(value, bytes):
+        return _decoded(value)
     return as_json(value).decode()
+
+
+def _decoded(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError("A column of the prompt holds bytes that are no text", hint="Decode it first.") from error
 
 
 def as_json(value: Any) -> bytes:
