@@ -17,7 +17,7 @@ def row_key(number: int, row: Row, column: str | None = None) -> str:
     >>> row_key(1, {"id": 7, "name": "Ada"}, "id")
     '7'
     >>> row_key(1, {"id": 7, "name": "Ada"})
-    '1-25bcc3d02dfa6b9c'
+    '1-7d70fdddd54757a8'
     """
     if column is None:
         return f"{number}-{content_hash(row)}"
