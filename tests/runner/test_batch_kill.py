@@ -147,7 +147,7 @@ def test_rows_under_way_when_the_vendor_hangs_up_are_not_lost(tmp_path: Path, mo
 
     with FakeVendor(script) as vendor:
         prepared(tmp_path, vendor, 30)
-        assert command(*JOB, cwd=tmp_path).returncode == 3
+        assert command(*JOB, cwd=tmp_path).returncode == 5
         assert [row["row"] for row in read_rows(tmp_path / "out.jsonl.failures.jsonl")] == [5, 6, 17]
         assert command(*JOB, "--retry-failures", cwd=tmp_path).returncode == 0
     check_results(tmp_path, 30)

@@ -100,7 +100,7 @@ def test_run_reads_instructions_from_a_file_and_goes_on_past_a_bad_file(folder: 
     (folder / "instructions.md").write_text("Say who it is.")
     (folder / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n\0")
     done = command("run", "instructions.md", "image.png", "P1.txt", "--json", cwd=folder)
-    assert done.returncode == 3
+    assert done.returncode == 5
     assert done.stdout == "P1.txt.out.json\tfake/gpt-6-luna\n"
     assert "image.png" in done.stderr
     assert "not UTF-8 text" in done.stderr

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from slipform.runner.template import Template, as_json
 from slipform.schema import ResponseFormat, is_large
 
 _NOTHING = Usage()
+_GRACE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,45 +95,61 @@ async def drive(steps: Steps, client: AsyncClient, backoff: float = 0, seconds: 
     asked = next(steps)
     while True:
         try:
-            async with asyncio.timeout(seconds):
-                response = await client.complete(asked)
+            response = await _complete(client, asked, seconds)
         except UpstreamError as error:
             asked = steps.throw(error)
-            continue
-        except TimeoutError:
-            asked = steps.throw(out_of_time(seconds))
             continue
         except BaseException as error:  # cancelled: the log line and the span are written all the same
             steps.throw(error)
             raise
-        asked_next, outcome = await _advanced(steps, response)
-        if outcome is not None:
-            return outcome
+        further = await _advanced(steps, response)
+        if isinstance(further, Outcome):
+            return further
         if backoff:
             await asyncio.sleep(backoff)
-        asked = asked_next or asked
+        asked = further
 
 
-def out_of_time(seconds: float | None) -> UpstreamTimeout:
-    """The error for a call that took too long."""
-    return UpstreamTimeout(
-        f"No complete answer within {seconds or 0:g} s",
-        hint="Raise `runtime.timeout_seconds` if the model needs longer.",
-    )
+async def _complete(client: AsyncClient, asked: ModelRequest, seconds: float | None) -> ModelResponse:
+    if seconds is None:
+        return await client.complete(asked)
+    async with time_limit(seconds):
+        return await client.complete(asked)
 
 
-async def _advanced(steps: Steps, response: ModelResponse) -> tuple[ModelRequest | None, Outcome | None]:
+@contextlib.asynccontextmanager
+async def time_limit(seconds: float | None) -> AsyncIterator[None]:
+    """Raises `UpstreamTimeout` when what is inside takes longer; a transport's own limit speaks first."""
+    try:
+        async with asyncio.timeout(None if seconds is None else seconds + _GRACE):
+            yield
+    except TimeoutError as error:
+        raise UpstreamTimeout(
+            f"No complete answer within {seconds or 0:g} s",
+            hint="Raise `runtime.timeout_seconds` if the model needs longer.",
+        ) from error
+
+
+def send(steps: Steps, response: ModelResponse) -> Outcome:
+    """Send the response that ends the steps."""
+    ended = _advance(steps, response)
+    if not isinstance(ended, Outcome):
+        raise TypeError("There are more steps")
+    return ended
+
+
+async def _advanced(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
     if is_large(len(response.text)):
         return await asyncio.to_thread(_advance, steps, response)
     return _advance(steps, response)
 
 
-def _advance(steps: Steps, response: ModelResponse) -> tuple[ModelRequest | None, Outcome | None]:
+def _advance(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
     try:
-        return steps.send(response), None
+        return steps.send(response)
     except StopIteration as done:
         outcome: Outcome = done.value
-        return None, outcome
+        return outcome
 
 
 def resolved(router: Router, model: str | None) -> str:

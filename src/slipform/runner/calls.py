@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import dataclasses
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from slipform.client_async import AsyncClient
 from slipform.enforce import Attempt, Outcome, Plan, Report, Steps, enforce
 from slipform.engine import Options, logged, plan_for
-from slipform.errors import UpstreamError
 from slipform.ir import Message, ModelRequest, ModelResponse
 from slipform.ir.reducer import Reducer, Snapshot
-from slipform.runner.asking import drive, out_of_time
+from slipform.runner.asking import drive, send, time_limit
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
 
 ANY_JSON: Schema[Any] = Schema("json", {"type": ["object", "array"]})
 """What JSON is required to be when no schema says more: an object or an array."""
-
-_GRACE = 0.5
-"""The transport's own time limit speaks first: it knows what ran out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,49 +48,58 @@ class Adapter:
         that takes it (Gemini); others report that they have no such field.
         """
         request = ModelRequest(self.model, (Message.system(instructions), Message.user(payload)))
-        options = dataclasses.replace(self.options, budget=dataclasses.replace(self.options.budget, seconds=timeout))
-        limit = None if timeout is None else timeout + _GRACE
-        if not json_mode and schema is None:
-            plan = plan_for(self.client.router, request, options)
-            return await self._plain(request, plan, streaming, limit)
-        request, plan = self._json(request, schema, response_mime_type, options)
-        steps = logged(enforce(request, plan), request, plan)
-        return (await drive(steps, self.client, plan.backoff_seconds, limit)).text
+        if json_mode or schema is not None:
+            request, plan = self._json(request, schema, response_mime_type)
+            work = drive(enforce(request, plan), self.client, plan.backoff_seconds, timeout)
+            return await _logged(work, request, plan, timeout, streaming=False)
+        plan = plan_for(self.client.router, request, self.options)
+        steps = _as_it_is(request, plan)
+        work = self._streamed(steps, timeout) if streaming else drive(steps, self.client, seconds=timeout)
+        return await _logged(work, request, plan, timeout, streaming=streaming)
 
-    def _json(
-        self, request: ModelRequest, schema: Schema[Any] | None, mime_type: str, options: Options
-    ) -> tuple[ModelRequest, Plan]:
+    def _json(self, request: ModelRequest, schema: Schema[Any] | None, mime_type: str) -> tuple[ModelRequest, Plan]:
         if mime_type != "application/json":
             hint = {"generationConfig": {"responseMimeType": mime_type}}
             request = request.replace(extra=hint, extra_for="gemini")
         if schema is not None:
             request = request.replace(response_format=ResponseFormat.strict(schema.spec))
-            return request, plan_for(self.client.router, request, options, schema)
+            return request, plan_for(self.client.router, request, self.options, schema)
         # The vendor's JSON mode, and the prompt as well: some vendors refuse JSON mode unless the prompt says "JSON".
         request = request.replace(json_mode=True)
-        plan = plan_for(self.client.router, request, options, ANY_JSON)
+        plan = plan_for(self.client.router, request, self.options, ANY_JSON)
         return request, dataclasses.replace(plan, strategy=OutputStrategy.PROMPTED, stronger=())
 
-    async def _plain(self, request: ModelRequest, plan: Plan, streaming: bool, limit: float | None) -> str:
-        steps = logged(_as_it_is(request, plan), request, plan, streaming=streaming)
-        if not streaming:
-            return (await drive(steps, self.client, seconds=limit)).text
+    async def _streamed(self, steps: Steps, seconds: float | None) -> Outcome:
         asked = next(steps)
         reducer = Reducer()
         reducer.start(Snapshot())
-        try:
-            async with asyncio.timeout(limit):
-                async for chunk in self.client.complete_stream(asked):
-                    reducer.push(chunk)
-            steps.send(reducer.finish(check=False))
-        except StopIteration as done:
-            outcome: Outcome = done.value
-            return outcome.text
-        except TimeoutError:
-            steps.throw(out_of_time(limit))
-        except UpstreamError as error:
-            steps.throw(error)
-        raise RuntimeError("a plain call has one step")
+        async with time_limit(seconds):
+            async for chunk in self.client.complete_stream(asked):
+                reducer.push(chunk)
+        return send(steps, reducer.finish(check=False))
+
+
+async def _logged(
+    work: Coroutine[Any, Any, Outcome], request: ModelRequest, plan: Plan, seconds: float | None, *, streaming: bool
+) -> str:
+    """Do the work, with the engine's one log line and span for it; the time limit it names is that of one call."""
+    told = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, seconds=seconds))
+    line = logged(_told_of(request), request, told, streaming=streaming)
+    next(line)
+    try:
+        outcome = await work
+    except BaseException as error:
+        line.throw(error)
+        raise
+    with contextlib.suppress(StopIteration):
+        line.send(cast("ModelResponse", outcome))
+    return outcome.text
+
+
+def _told_of(request: ModelRequest) -> Steps:
+    """Steps for the log alone: they are sent the outcome that others have come to."""
+    outcome: Any = yield request
+    return cast("Outcome", outcome)
 
 
 def _as_it_is(request: ModelRequest, plan: Plan) -> Steps:

@@ -14,7 +14,7 @@ from slipform.runner.datasets import Summary, make_job, plan, start
 from slipform.runner.files import run_report
 from slipform.runner.jobs import Estimate, Job
 
-SOME_FAILED = 3
+SOME_FAILED = 5
 """The exit code when the command came to its end, and some files or rows have no result."""
 INTERRUPTED = 130
 
