@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipform.config import Settings, load_settings
-from slipform.errors import ConfigError
-from slipform.runner.datasets import Summary, make_job, plan, start
-from slipform.runner.files import run_report
-from slipform.runner.jobs import Estimate, Job
+if TYPE_CHECKING:  # what a command needs is imported when it runs: help and completion answer at once
+    from slipform.config import Settings
+    from slipform.runner.datasets import Summary
+    from slipform.runner.jobs import Estimate, Job
 
 SOME_FAILED = 5
 """The exit code when the command came to its end, and some files or rows have no result."""
@@ -49,6 +48,9 @@ def run(
     config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
 ) -> None:
     """Ask for each file under the same instructions; each answer becomes a file, whose path and model are printed."""
+    from slipform.config import load_settings
+    from slipform.runner.files import run_report
+
     settings = load_settings(config)
     if schema is not None and json is not False:  # who names a schema wants it used
         settings = settings.model_copy(
@@ -102,6 +104,9 @@ def batch(
     config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
 ) -> None:
     """Ask for every row of a dataset; stopped at any moment, the same command goes on where it was."""
+    from slipform.config import load_settings
+    from slipform.runner.datasets import make_job, plan, start
+
     settings = load_settings(config)
     job, router = make_job(
         source,
@@ -140,6 +145,8 @@ def _is_file(words: str) -> bool:
 
 
 def _prompt(text: str | None, file: Path | None) -> str | None:
+    from slipform.errors import ConfigError
+
     if file is None:
         return text
     if text is not None:
