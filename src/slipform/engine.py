@@ -17,6 +17,7 @@ from slipform.ir import ModelRequest, NamedTool, Usage
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
+from slipform.providers.retry import Retries
 from slipform.providers.router import Router
 from slipform.providers.sockets import SocketTransport
 from slipform.providers.throttle import throttled
@@ -189,8 +190,13 @@ def library_options(settings: Settings) -> Options:
     return dataclasses.replace(options, budget=dataclasses.replace(options.budget, attempts=1))
 
 
-def router_of(settings: Settings, environment: Mapping[str, str] | None = None) -> Router:
-    """The providers of a configuration: the embedded model, those named, and those whose key is in the environment."""
+def router_of(
+    settings: Settings, environment: Mapping[str, str] | None = None, *, retries: Retries | None = None
+) -> Router:
+    """The providers of a configuration: the embedded model, those named, and those whose key is in the environment.
+
+    `retries` says how their calls are repeated when the network or a vendor fails.
+    """
     from slipform.providers.local import LocalProvider
 
     found = os.environ if environment is None else environment
@@ -206,6 +212,7 @@ def router_of(settings: Settings, environment: Mapping[str, str] | None = None) 
             providers[name] = HttpProvider(
                 vendor,
                 timeouts=Timeouts(total=seconds),
+                retries=retries,
                 settings=given.settings if given else None,
                 transport=throttled(SocketTransport(), given.max_concurrent) if given else None,
             )

@@ -19,6 +19,8 @@ from slipform.cli.keys import app as _keys
 from slipform.cli.models import models as _models
 from slipform.cli.schema import schema as _schema
 from slipform.cli.serve import serve as _serve
+from slipform.runner.commands import batch as _batch
+from slipform.runner.commands import run as _run
 
 __all__ = ["app", "main"]
 
@@ -50,6 +52,8 @@ app.command("init")(_init)
 app.command("doctor")(_doctor)
 app.command("serve")(_serve)
 app.add_typer(_keys, name="keys")
+app.command("run")(_run)
+app.command("batch")(_batch)
 
 
 def main() -> None:

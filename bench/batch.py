@@ -1,0 +1,279 @@
+"""A batch against a provider on loopback, beside the HTTP client alone; and what a long one keeps in memory.
+
+    python -m bench.batch                     5,000 rows, and memory for 100,000
+    python -m bench.batch --memory 1000000    memory for a million: some minutes
+
+The provider is a canned server in a process of its own, without latency and with the little that real ones have at the
+very least. "The HTTP client alone" is `SocketTransport` with the same bodies and the same number of calls at a time:
+nothing is encoded, decoded, checked or written. The run for memory has a stub in place of HTTP, in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import orjson
+
+from slipform.codecs.base import Capabilities
+from slipform.config import read_settings
+from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
+from slipform.providers.http import HttpProvider
+from slipform.providers.router import Router
+from slipform.providers.sockets import SocketTransport
+from slipform.providers.transport import AsyncByteStream, ByteStream, HttpRequest, TransportFault
+from slipform.runner import batch
+from slipform.runner.engine_local import run_loop
+from slipform.schema import ResponseFormat, Schema
+from slipform.testing.shapes import SHAPES
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+TEXT = '{"name": "Ada Lovelace", "age": 36, "tags": ["poet", "mathematician"]}'
+PROMPT = "Who is {name}? This is what we know: {text}"
+MODEL = "gpt-6-luna"
+ABOUT = "She wrote the first program for a machine that was never built. " * 4
+
+
+def serve(latency: float) -> None:
+    """The canned provider."""
+    response = ModelResponse(text=TEXT, usage=Usage(input=90, output=20, total=110))
+    body = orjson.dumps(SHAPES["openai"].whole(response))
+    said = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+    class Canned(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+            self.buffer = b""
+
+        def data_received(self, data: bytes) -> None:
+            self.buffer += data
+            head_end = self.buffer.find(b"\r\n\r\n")
+            at = self.buffer.find(b"content-length: ")
+            if head_end < 0 or len(self.buffer) < head_end + 4 + int(
+                self.buffer[at + 16 : self.buffer.find(b"\r", at)]
+            ):
+                return
+            self.buffer = b""
+            if latency:
+                asyncio.get_running_loop().call_later(latency, self.transport.write, said)  # type: ignore[attr-defined]
+            else:
+                self.transport.write(said)  # type: ignore[attr-defined]
+
+    async def run() -> None:
+        server = await asyncio.get_running_loop().create_server(Canned, "127.0.0.1", 0, backlog=1024)
+        print(server.sockets[0].getsockname()[1], flush=True)
+        await server.serve_forever()
+
+    run_loop(run)
+
+
+@contextlib.contextmanager
+def provider(latency: float) -> Iterator[str]:
+    """The canned provider, running."""
+    command = [sys.executable, "-m", "bench.batch", "--serve", str(latency)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        port = server.stdout.readline().strip() if server.stdout else ""
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+class Recording:
+    """A transport that sends nothing, to learn what would be sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[HttpRequest] = []
+
+    def open(self, request: HttpRequest) -> ByteStream:
+        """Note it down."""
+        self.sent.append(request)
+        raise TransportFault("recorded", phase="body")
+
+    async def open_async(self, request: HttpRequest) -> AsyncByteStream:
+        """The same."""
+        self.open(request)
+        raise TransportFault("recorded", phase="body")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def write_rows(path: Path, rows: int) -> None:
+    with path.open("wb") as file:
+        for number in range(rows):
+            file.write(orjson.dumps({"id": number, "name": f"Person {number}", "text": ABOUT}) + b"\n")
+
+
+def bodies(path: Path, url: str) -> list[HttpRequest]:
+    """The requests a batch would send."""
+    recording = Recording()
+    shape = ResponseFormat.strict(Schema.of(SCHEMA).spec)
+    with HttpProvider("openai", base_url=url, api_key="x", transport=recording) as asked:
+        for line in path.read_bytes().splitlines():
+            prompt = PROMPT.format_map(orjson.loads(line))
+            with contextlib.suppress(Exception):
+                asked.complete(ModelRequest(MODEL, (Message.user(prompt),), response_format=shape))
+    return recording.sent
+
+
+def alone(requests: list[HttpRequest], concurrency: int) -> tuple[float, float]:
+    """Seconds, and seconds of CPU, that the HTTP client needs for these requests."""
+    transport = SocketTransport()
+    waiting = iter(requests)
+
+    async def work() -> None:
+        for request in waiting:
+            stream = await transport.open_async(request)
+            while await stream.read():
+                pass
+
+    async def run() -> None:
+        await asyncio.gather(*(work() for _ in range(concurrency)))
+
+    wall, cpu = time.perf_counter(), time.process_time()
+    run_loop(run)
+    taken = time.perf_counter() - wall, time.process_time() - cpu
+    transport.close()
+    return taken
+
+
+def whole(path: Path, url: str, concurrency: int) -> tuple[float, float]:
+    """The same for a batch: reading, asking, checking, journal and results."""
+    settings = read_settings(f"providers: {{bench: {{kind: openai, base_url: '{url}', api_key_env: BENCH_KEY}}}}")
+    os.environ["BENCH_KEY"] = "x"
+    out = path.with_name("out.jsonl")
+    wall, cpu = time.perf_counter(), time.process_time()
+    summary = batch(
+        path, schema=SCHEMA, out=out, prompt=PROMPT, model=f"bench/{MODEL}", concurrency=concurrency, settings=settings
+    )
+    taken = time.perf_counter() - wall, time.process_time() - cpu
+    assert summary.done == summary.rows and summary.failed == 0  # noqa: PT018
+    out.unlink()
+    out.with_name("out.jsonl.journal").unlink()
+    return taken
+
+
+def speed(rows: int, concurrency: int, latency: float, passes: int) -> None:
+    """Print how many rows a second each of the two does."""
+    with tempfile.TemporaryDirectory() as folder, provider(latency) as url:
+        path = Path(folder) / "in.jsonl"
+        write_rows(path, rows)
+        requests = bodies(path, url)
+        client = min(alone(requests, concurrency) for _ in range(passes))
+        ours = min(whole(path, url, concurrency) for _ in range(passes))
+    print(
+        f"latency {latency * 1000:3.0f} ms, {concurrency} at a time: "
+        f"HTTP client alone {rows / client[0]:7,.0f} rows/s ({client[1] / rows * 1e6:4.0f} µs CPU), "
+        f"batch {rows / ours[0]:7,.0f} rows/s ({ours[1] / rows * 1e6:4.0f} µs CPU), ratio {client[0] / ours[0]:.2f}"
+    )
+
+
+class Stub:
+    """A provider in this process that answers at once, and tells the memory in use at round numbers."""
+
+    name = "stub"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        """A native channel."""
+        return Capabilities(native=True, dialect="identity")
+
+    def models(self) -> list[str]:
+        """Any name goes."""
+        return []
+
+    def serves(self, model: str) -> bool:  # noqa: ARG002
+        """Any name goes."""
+        return True
+
+    async def complete_async(self, request: ModelRequest) -> ModelResponse:  # noqa: ARG002
+        """The same answer for all."""
+        self.asked += 1
+        if self.asked in (1_000, 10_000, 100_000, 300_000, 1_000_000):
+            print(f"{self.asked:9,} rows: {resident():6.1f} MB", flush=True)
+        return ModelResponse(text=TEXT, usage=Usage(input=90, output=20, total=110))
+
+    def complete(self, request: ModelRequest) -> ModelResponse:
+        """Not needed."""
+        raise NotImplementedError(str(request))
+
+    def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
+        """Not needed."""
+        raise NotImplementedError(str(request))
+
+    def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
+        """Not needed."""
+        raise NotImplementedError(str(request))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def resident() -> float:
+    """Megabytes of memory in use now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def memory(rows: int, concurrency: int) -> None:
+    """Print the memory in use as a long batch goes on, and when it is looked at again afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "in.jsonl"
+        write_rows(path, rows)
+        out = Path(folder) / "out.jsonl"
+        began = time.process_time()
+        for what in ("done", "read again from its journal"):
+            router = Router({"stub": Stub()})
+            summary = batch(
+                path, schema=SCHEMA, out=out, prompt=PROMPT, model="stub/m", concurrency=concurrency, router=router
+            )
+            print(
+                f"{summary.rows:9,} rows {what}: {resident():6.1f} MB, {time.process_time() - began:.0f} s CPU",
+                flush=True,
+            )
+        with out.open("rb") as lines:
+            assert [json.loads(line)["row"] for line in lines] == list(range(1, rows + 1))
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--serve", type=float)
+    options.add_argument("--rows", type=int, default=5_000)
+    options.add_argument("--concurrency", type=int, default=32)
+    options.add_argument("--passes", type=int, default=3)
+    options.add_argument("--memory", type=int, default=100_000)
+    given = options.parse_args()
+    if given.serve is not None:
+        serve(given.serve)
+        return
+    if given.rows:
+        for latency in (0.0, 0.02, 0.1):
+            speed(given.rows, given.concurrency, latency, given.passes)
+    if given.memory:
+        memory(given.memory, given.concurrency)
+
+
+if __name__ == "__main__":
+    main()

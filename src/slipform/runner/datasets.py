@@ -1,0 +1,284 @@
+"""`batch`: a dataset in, validated JSON out; stopped at any moment, it goes on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from slipform.call_options import retrying
+from slipform.config import Settings, load_settings
+from slipform.engine import Options
+from slipform.errors import ConfigError
+from slipform.ir import Usage
+from slipform.providers.router import Router
+from slipform.runner.asking import Answered, asker_of, resolved, runner_router
+from slipform.runner.engine_local import answer_rows, run_loop
+from slipform.runner.jobs import Estimate, Job, Pending, Survey, Task, estimate, survey
+from slipform.runner.journal import Entry, Journal, settled
+from slipform.runner.outputs import Ledger, Lines, results_for
+from slipform.runner.prices import price_of
+from slipform.runner.progress import Display, Tally, show
+from slipform.runner.shapes import find_schema
+from slipform.runner.template import WHOLE_ROW, Template
+
+Engine: TypeAlias = Literal["local", "ray"]
+
+_log = logging.getLogger("slipform.runner")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How a batch ended."""
+
+    rows: int
+    """Rows of the input."""
+    done: int
+    """Rows that this run finished, well or not."""
+    failed: int
+    """Rows that have no result now."""
+    usage: Usage
+    """Tokens of this run."""
+    cost: float | None
+    """Their cost, when the settings have a price for the model."""
+    seconds: float
+    out: Path
+    failures: Path
+
+
+def make_job(
+    source: str | Path,
+    *,
+    schema: Any,
+    out: str | Path,
+    prompt: str | None = None,
+    model: str | None = None,
+    key: str | None = None,
+    concurrency: int = 16,
+    output_format: Literal["jsonl", "parquet"] | None = None,
+    failures: str | Path | None = None,
+    limit: int | None = None,
+    max_tokens: int | None = None,
+    settings: Settings | None = None,
+    options: Options | None = None,
+    router: Router | None = None,
+) -> tuple[Job, Router]:
+    """A job for `start` and `plan`, with the providers it will ask."""
+    chosen = load_settings() if settings is None else settings
+    if concurrency < 1:
+        raise ConfigError("A batch needs at least one call at a time", where="concurrency")
+    routes = router or runner_router(chosen)
+    name = resolved(routes, model)
+    job = Job(
+        input=Path(source),
+        out=Path(out),
+        schema=find_schema(schema, chosen),
+        template=WHOLE_ROW if prompt is None else Template.read(prompt),
+        model=name,
+        options=options or retrying(chosen),
+        settings=chosen,
+        key=key,
+        concurrency=concurrency,
+        limit=limit,
+        max_tokens=max_tokens,
+        failures=None if failures is None else Path(failures),
+        format=output_format,
+        shape=schema,
+        price=price_of(chosen.prices, name),
+    )
+    return job, routes
+
+
+def batch(
+    source: str | Path,
+    *,
+    schema: Any,
+    out: str | Path,
+    prompt: str | None = None,
+    model: str | None = None,
+    key: str | None = None,
+    concurrency: int = 16,
+    output_format: Literal["jsonl", "parquet"] | None = None,
+    failures: str | Path | None = None,
+    retry_failures: bool = False,
+    engine: Engine = "local",
+    limit: int | None = None,
+    max_tokens: int | None = None,
+    settings: Settings | None = None,
+    options: Options | None = None,
+    router: Router | None = None,
+    quiet: bool = True,
+) -> Summary:
+    """Ask for an answer of this shape for every row of a JSONL, CSV or Parquet file.
+
+    Results go to `out` in the order of the rows, as `{"row": …, "key": …, "value": …}`; rows that fail go to
+    `failures` with the reason. Call it again after a stop, and it goes on; call it with `retry_failures` to try those
+    that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`, an entry of the registry.
+
+    ::
+
+        batch("people.jsonl", schema=Person, out="out.jsonl", prompt="Who is {name}?").failed
+    """
+    job, routes = make_job(
+        source,
+        schema=schema,
+        out=out,
+        prompt=prompt,
+        model=model,
+        key=key,
+        concurrency=concurrency,
+        output_format=output_format,
+        failures=failures,
+        limit=limit,
+        max_tokens=max_tokens,
+        settings=settings,
+        options=options,
+        router=router,
+    )
+    if engine == "ray" and router is not None:
+        raise ConfigError("On Ray, workers make their own router", hint="Give `settings` instead of `router`.")
+    try:
+        return start(job, routes, retry_failures=retry_failures, engine=engine, quiet=quiet)
+    finally:
+        if router is None:
+            routes.close()
+
+
+def plan(job: Job) -> Estimate:
+    """What the job may take, without calling anything; nothing is written."""
+    known: Iterator[Entry] = iter(())
+    if job.journal_path.exists():
+        journal = Journal.open(job.journal_path, job.identity)
+        known = settled(journal.path, journal.segments)
+        journal.close()
+    return estimate(job, survey(job, known, count_tokens=True))
+
+
+def start(
+    job: Job, router: Router | None, *, retry_failures: bool = False, engine: Engine = "local", quiet: bool = True
+) -> Summary:
+    """Do what is left of a job, or try again what failed of it. On Ray, each worker makes its own router."""
+    results = results_for(job.out, job.format, job.schema.document)
+    _spare_files(job)
+    journal = Journal.open(job.journal_path, job.identity)
+    ledger = Ledger(journal, results, Lines(job.failures_path, sparse=True))
+    try:
+        if journal.cut:
+            _log.warning("%s: a torn end of %d bytes was cut off; its rows are done again", journal.path, journal.cut)
+        found = survey(job, settled(journal.path, journal.segments), retry=retry_failures)
+        _mention_missing(job, found)
+        tally = Tally(found.left, before=found.rows - found.left)
+        run = _Run(job, router, engine, tally, quiet)
+        (_retry if retry_failures else _go_on)(run, journal, ledger, found)
+    finally:
+        journal.close()
+    failed = found.failed + tally.failed - (tally.done if retry_failures else 0)
+    return Summary(found.rows, tally.done, failed, tally.usage, tally.cost, tally.seconds, job.out, job.failures_path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a job."""
+
+    job: Job
+    router: Router | None
+    engine: Engine
+    tally: Tally
+    quiet: bool
+
+    def work(self, pending: Pending, finish: Callable[[Entry], None], housekeep: Callable[[], None]) -> None:
+        """Answer the rows that are pending; `finish` is told of each as it is done."""
+
+        def finished(answered: Answered) -> None:
+            finish(answered.entry)
+            self.tally.add(answered)
+
+        if self.engine == "ray":
+            from slipform.runner.engine_ray import answer_on_ray
+
+            answer_on_ray(self.job, pending, finished, housekeep, Display(self.tally, quiet=self.quiet))
+        else:
+            run_loop(lambda: self._on_loop(pending.of(self.job.tasks()), finished, housekeep))
+
+    async def _on_loop(
+        self, tasks: Iterator[Task], finished: Callable[[Answered], None], housekeep: Callable[[], None]
+    ) -> None:
+        job = self.job
+        asker = asker_of(job, self.router)
+        shown = asyncio.create_task(show(Display(self.tally, quiet=self.quiet), housekeep))
+        rows = asyncio.create_task(answer_rows(tasks, asker, finished, concurrency=job.concurrency, window=job.window))
+        try:
+            await asyncio.wait((rows, shown), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            both = (rows, shown)
+            for each in both:
+                if not each.done():
+                    each.cancel()
+            ends = await asyncio.gather(*both, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError):
+                raise end
+
+
+def _go_on(run: _Run, journal: Journal, ledger: Ledger, found: Survey) -> None:
+    """What was never done; results grow as the rows before them are done."""
+    ledger.begin(settled(journal.path, journal.segments))
+    complete = False
+    try:
+        if found.left:
+            if len(journal.segments) > 1:
+                journal.begin_pass(run.job.window)
+            run.work(Pending(ledger.frontier, ledger.ahead), ledger.finish, ledger.housekeep)
+        complete = True
+    finally:
+        ledger.close(complete=complete)
+
+
+def _retry(run: _Run, journal: Journal, ledger: Ledger, found: Survey) -> None:
+    """A pass over the rows that failed; it only adds to the journal, and the files are made anew from that."""
+    segments = journal.segments
+    missing = _first_missing(settled(journal.path, segments), found.rows)
+    if missing is not None:
+        raise ConfigError(
+            f"The job has not come to its end: row {missing} was never done",
+            where=str(run.job.out),
+            hint="Run the same command without --retry-failures first.",
+        )
+    if found.left:
+        failed = array("Q", (entry.row for entry in settled(journal.path, segments) if not entry.ok))
+        journal.begin_pass(run.job.window)
+        run.work(Pending(found.rows, chosen=failed), journal.finish, journal.sync)
+    ledger.begin(settled(journal.path, journal.segments))
+    ledger.close(complete=True)
+
+
+def _first_missing(known: Iterator[Entry], rows: int) -> int | None:
+    following = 1
+    for entry in known:
+        if entry.row != following:
+            return following
+        following += 1
+    return following if following <= rows else None
+
+
+def _spare_files(job: Job) -> None:
+    """Refuse to write over a file that is not this job's."""
+    ours = (job.out, job.failures_path)
+    if len({path.resolve() for path in (job.input, *ours)}) < 3:
+        raise ConfigError("Input, results and failures must be three files", where=str(job.out), hint="Rename --out.")
+    for path in ours:
+        if path.exists() and not job.journal_path.exists():
+            raise ConfigError(
+                "This file exists, and no journal says that it is this job's",
+                where=str(path),
+                hint="Move it away, or give another name.",
+            )
+
+
+def _mention_missing(job: Job, found: Survey) -> None:
+    for column, count in found.missing.items():
+        _log.warning("%s: %d of %d rows have no %r; the prompt is empty there", job.input, count, found.rows, column)

@@ -1,0 +1,196 @@
+"""`run`: instructions and files in, one file out for each, written whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from slipform.call_options import CallOptions, RunOptions, build_call_options, retrying
+from slipform.client_async import AsyncClient
+from slipform.config import Settings, load_settings
+from slipform.engine import router_of
+from slipform.errors import ConfigError, SlipformError
+from slipform.providers.router import Router
+from slipform.runner.asking import resolved
+from slipform.runner.atomic import replacing
+from slipform.runner.calls import Adapter
+from slipform.runner.engine_local import run_loop
+from slipform.runner.shapes import find_schema
+from slipform.schema.registry import Registry
+
+_log = logging.getLogger("slipform.runner")
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What became of each file."""
+
+    written: list[tuple[Path, str]]
+    """The files written, in the order of the inputs, each with the `provider/model` that answered."""
+    failures: Mapping[Path, SlipformError]
+    """The inputs that have no output, each with the reason."""
+
+
+def run(
+    instructions: str | Path,
+    files: Sequence[str | Path],
+    *,
+    out_dir: str | Path | None = None,
+    require_json: bool | None = None,
+    response_schema_id: str | None = None,
+    model: str | None = None,
+    concurrency: int = 4,
+    settings: Settings | None = None,
+    router: Router | None = None,
+) -> list[tuple[Path, str]]:
+    """Ask for each file under the same instructions; gives `[(out_path, model_name_or_id)]`, in the files' order.
+
+    `require_json` and `response_schema_id` override the config for this run. Every file is tried; if any failed, the
+    first failure is raised at the end, with all of them in `details["failures"]` and what was written in
+    `details["written"]`.
+
+    ::
+
+        run("Summarise the letter.", ["a.txt", "b.txt"], out_dir="answers")
+    """
+    report = run_report(
+        instructions,
+        files,
+        out_dir=out_dir,
+        require_json=require_json,
+        response_schema_id=response_schema_id,
+        model=model,
+        concurrency=concurrency,
+        settings=settings,
+        router=router,
+    )
+    for error in report.failures.values():
+        error.details["failures"] = {str(path): str(each) for path, each in report.failures.items()}
+        error.details["written"] = [str(path) for path, _ in report.written]
+        raise error
+    return report.written
+
+
+def run_report(
+    instructions: str | Path,
+    files: Sequence[str | Path],
+    *,
+    out_dir: str | Path | None = None,
+    require_json: bool | None = None,
+    response_schema_id: str | None = None,
+    model: str | None = None,
+    concurrency: int = 4,
+    settings: Settings | None = None,
+    router: Router | None = None,
+) -> RunReport:
+    """`run`, with the failures told beside what was written, none raised."""
+    chosen = load_settings() if settings is None else settings
+    if concurrency < 1:
+        raise ConfigError("A run needs at least one call at a time", where="concurrency")
+    call = _call_options(chosen, RunOptions(require_json, response_schema_id))
+    said = _read(instructions, "The instructions") if isinstance(instructions, Path) else instructions
+    sources = [Path(file) for file in files]
+    targets = _targets(sources, None if out_dir is None else Path(out_dir), call.require_json)
+    routes = router or router_of(chosen)
+    try:
+        adapter = Adapter(AsyncClient(router=routes), resolved(routes, model), retrying(chosen))
+        failures = run_loop(lambda: _all(adapter, said, targets, call, concurrency))
+    finally:
+        if router is None:
+            routes.close()
+    written = [(targets[path], adapter.model) for path in targets if path not in failures]
+    return RunReport(written, {path: failures[path] for path in targets if path in failures})
+
+
+def _call_options(settings: Settings, options: RunOptions) -> CallOptions:
+    registry = Registry.load(settings.schemas)
+    named = options.response_schema_id
+    if named is not None and named not in registry.names:
+        schema = find_schema(named, settings)
+        registry = Registry(MappingProxyType({**registry.schemas, named: schema}))
+    call = build_call_options(settings, options, registry)
+    if named is not None and call.schema is None:
+        reason = "output.use_response_schema is off" if call.require_json else "require_json is off"
+        _log.warning("The schema %r is not used: %s", named, reason)
+    return call
+
+
+async def _all(
+    adapter: Adapter, instructions: str, targets: Mapping[Path, Path], call: CallOptions, concurrency: int
+) -> dict[Path, SlipformError]:
+    waiting = iter(targets.items())
+    failures: dict[Path, SlipformError] = {}
+
+    async def work() -> None:
+        for source, target in waiting:
+            try:
+                await _one(adapter, instructions, source, target, call)
+            except SlipformError as error:
+                error.details.setdefault("file", str(source))
+                failures[source] = error
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(concurrency, len(targets))):
+            group.create_task(work())
+    return failures
+
+
+async def _one(adapter: Adapter, instructions: str, source: Path, target: Path, call: CallOptions) -> None:
+    payload = await asyncio.to_thread(_read, source, "This file")
+    text = await adapter.invoke(
+        instructions=instructions,
+        payload=payload,
+        streaming=call.streaming,
+        timeout=call.timeout_seconds,
+        response_mime_type=call.response_mime_type,
+        schema=call.schema,
+        json_mode=call.require_json,
+    )
+    await asyncio.to_thread(_write, target, text)
+
+
+def _write(target: Path, text: str) -> None:
+    with replacing(target) as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
+
+
+def _read(path: Path, what: str) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{what} cannot be read: {error.strerror}", where=str(path)) from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ConfigError(
+            f"{what} is not UTF-8 text",
+            where=str(path),
+            hint="Convert it to text first; images and the like are not read.",
+        )
+    return text
+
+
+def _targets(sources: Sequence[Path], folder: Path | None, json: bool) -> dict[Path, Path]:
+    """Where the answer to each file goes: beside it, or in the folder, under its name and another ending."""
+    targets: dict[Path, Path] = {}
+    taken: dict[Path, Path] = {}
+    ending = ".json" if json else ".txt"
+    for source in sources:
+        if source in targets:
+            raise ConfigError("The same file is given twice", where=str(source))
+        target = (folder or source.parent) / f"{source.name}.out{ending}"
+        if target in taken:
+            raise ConfigError(
+                f"Two files would have the same output: {taken[target]} and {source}",
+                where=str(target),
+                hint="Rename one of them, or run them apart.",
+            )
+        taken[target] = source
+        targets[source] = target
+    return targets

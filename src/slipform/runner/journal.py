@@ -1,0 +1,239 @@
+"""The journal of a batch: what was finished, in the order it finished, one checked line each.
+
+It is the truth of a job. A line is written whole by one call and carries a checksum; whatever follows the last good
+line after a crash is cut off, and its rows are asked for again. The head says which job it is; a `pass` line begins
+another pass, for one over the rows that failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+from slipform.errors import ConfigError
+from slipform.runner.atomic import unwritable, writing
+from slipform.text.strict import parse
+
+_FORM = b'{"crc":"%08x","%s":%s}\n'
+_CRC = slice(8, 16)
+_BODY = 19
+"""Where the name of what a line holds begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A finished row: its number, counted from 1, its key, whether it went well, and the line for the results."""
+
+    row: int
+    key: str
+    ok: bool
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A pass over rows: where its lines stand in the file. The first pass has no window: its rows follow each other."""
+
+    start: int
+    end: int
+    window: int | None = None
+
+
+class Journal:
+    """A journal open for appending; only one process can have it."""
+
+    def __init__(self, path: Path, descriptor: int, segments: tuple[Segment, ...], size: int, cut: int) -> None:
+        self.path = path
+        self.cut = cut
+        """How many bytes of a torn or damaged end were cut off."""
+        self._descriptor = descriptor
+        self._segments = segments
+        self._size = size
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The passes so far; the last one ends where the file does now."""
+        *whole, last = self._segments
+        return (*whole, Segment(last.start, self._size, last.window))
+
+    @classmethod
+    def open(cls, path: Path, job: Mapping[str, Any]) -> Self:
+        """Open the journal of this job, or begin one; another job's is a `ConfigError` that says what differs."""
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            _lock(descriptor, path)
+            size, segments = _scan(path, job)
+            length = os.fstat(descriptor).st_size
+            with writing(path):
+                os.ftruncate(descriptor, size)
+            journal = cls(path, descriptor, segments, size, length - size)
+            if size == 0:
+                journal._write(b"head", orjson.dumps(job))
+                journal._segments = (Segment(journal._size, journal._size),)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return journal
+
+    def begin_pass(self, window: int) -> None:
+        """Begin another pass; its rows come in order but for what the window allows."""
+        before = self.segments
+        self._write(b"pass", orjson.dumps({"window": window}))
+        self._segments = (*before, Segment(self._size, self._size, window))
+
+    def finish(self, entry: Entry) -> None:
+        """A row is finished; an error leaves the file as it was before."""
+        self._write(b"done", entry.line)
+
+    def _write(self, name: bytes, body: bytes) -> None:
+        line = _FORM % (zlib.crc32(body), name, body)
+        try:
+            written = os.write(self._descriptor, line)
+            while written < len(line):
+                written += os.write(self._descriptor, line[written:])
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
+            raise unwritable(self.path, error) from error
+        self._size += len(line)
+
+    def sync(self) -> None:
+        """Wait until the disk has it: a kill needs no sync, a power cut does."""
+        with writing(self.path):
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Sync and let go."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            try:
+                with writing(self.path):
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def settled(path: Path, segments: tuple[Segment, ...]) -> Iterator[Entry]:
+    """What became of each row in the end, by row; memory holds what is out of order, never the whole.
+
+    Numbers are missing where the first pass has not come to an end.
+    """
+    streams = (_tagged(_sorted(path, segment), -at) for at, segment in enumerate(segments))
+    merged = heapq.merge(*streams, key=lambda each: (each[0].row, each[1]))
+    for _, same in groupby(merged, key=lambda each: each[0].row):
+        yield next(same)[0]
+
+
+def _tagged(entries: Iterator[Entry], tag: int) -> Iterator[tuple[Entry, int]]:
+    return ((entry, tag) for entry in entries)
+
+
+def _sorted(path: Path, segment: Segment) -> Iterator[Entry]:
+    held: list[tuple[int, int, Entry]] = []
+    following = 1
+    for at, entry in enumerate(_entries(path, segment)):
+        heapq.heappush(held, (entry.row, at, entry))
+        if segment.window is None:
+            while held and held[0][0] <= following:
+                following = max(following, held[0][0] + 1)
+                yield heapq.heappop(held)[2]
+        elif len(held) > segment.window:
+            yield heapq.heappop(held)[2]
+    while held:
+        yield heapq.heappop(held)[2]
+
+
+def _entries(path: Path, segment: Segment) -> Iterator[Entry]:
+    with path.open("rb") as file:
+        file.seek(segment.start)
+        at = segment.start
+        while at < segment.end:
+            line = file.readline()
+            at += len(line)
+            body = line[line.index(b":", _BODY) + 1 : -2]
+            found = read_line(body)
+            yield Entry(found["row"], found["key"], "error" not in found, body)
+
+
+def read_line(line: bytes) -> dict[str, Any]:
+    """A line of results: every digit of an integer is kept, and escapes of half a character are let pass."""
+    try:
+        found: dict[str, Any] = parse(line.decode())
+    except ValueError:
+        found = json.loads(line)
+    return found
+
+
+def _scan(path: Path, job: Mapping[str, Any]) -> tuple[int, tuple[Segment, ...]]:
+    """How far the file is good, and its passes; raises when it is another job's."""
+    segments: list[Segment] = []
+    good = start = 0
+    window: int | None = None
+    with path.open("rb") as file:
+        for line in file:
+            name, body = _checked(line)
+            if name is None or (good == 0 and name != b"head"):
+                break
+            if name != b"done":
+                if name == b"head":
+                    _compare(path, orjson.loads(body), job)
+                else:
+                    segments.append(Segment(start, good, window))
+                    window = int(orjson.loads(body)["window"])
+                start = good + len(line)
+            good += len(line)
+    if good == 0 and path.stat().st_size > 0 and not _torn_head(path):
+        raise ConfigError("This file is no journal of a batch", where=str(path), hint="Give another --out.")
+    return good, (*segments, Segment(start, good, window))
+
+
+def _checked(line: bytes) -> tuple[bytes | None, bytes]:
+    """What a line holds and its body; None when it is torn or damaged."""
+    end = line.find(b'":', _BODY)
+    if not line.startswith(b'{"crc":"') or not line.endswith(b"}\n") or end < 0:
+        return None, b""
+    body = line[end + 2 : -2]
+    if line[_CRC] != b"%08x" % zlib.crc32(body):
+        return None, b""
+    return line[_BODY:end], body
+
+
+def _torn_head(path: Path) -> bool:
+    with path.open("rb") as file:
+        begun = file.read(8)
+    return b'{"crc":"'.startswith(begun) and begun != b""
+
+
+def _compare(path: Path, found: Mapping[str, Any], job: Mapping[str, Any]) -> None:
+    differs = [name for name in job if name != "input" and found.get(name) != job[name]]
+    if differs:
+        raise ConfigError(
+            f"This output belongs to another job: its {' and its '.join(differs)} differed",
+            where=str(path),
+            hint="Give another --out, or delete this file and the results to start afresh.",
+        )
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # no such locks here
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise ConfigError(
+            "Another batch is writing this output", where=str(path), hint="Wait for it, or give another --out."
+        ) from error

@@ -1,0 +1,167 @@
+"""Results as Parquet: `row`, `key` and `value`, which is a struct where the schema says all about its shape."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipform.runner.atomic import part_of, writing
+from slipform.runner.journal import read_line
+from slipform.runner.rows import load_arrow
+from slipform.runner.template import as_json
+
+_log = logging.getLogger("slipform.runner")
+
+_GROUP = 10_000
+_MAX_DEPTH = 20
+
+
+class ParquetResults:
+    """A Parquet file that appears when the job is complete; until then a hidden part of it is written beside it.
+
+    A value that its column cannot hold (an integer beyond 64 bits) makes `value` JSON text for the whole file, with a
+    warning. The file needs its footer to be read at all, so what a stopped job has written is thrown away: the journal
+    knows it all.
+    """
+
+    def __init__(self, path: Path, document: Mapping[str, Any]) -> None:
+        self.path = path
+        self._arrow, self._parquet = load_arrow()
+        self._type = arrow_type(document, document)
+        self._writer: Any = None
+        self._rows: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        """Start anew."""
+        self._rows.clear()
+        self._open()
+
+    def write(self, line: bytes) -> None:
+        """Add a row."""
+        self._rows.append(read_line(line))
+        if len(self._rows) >= _GROUP:
+            self._write_group()
+
+    def publish(self) -> None:
+        """Nothing to show yet."""
+
+    def flush(self) -> None:
+        """Nothing to show yet."""
+
+    def close(self, *, complete: bool) -> None:
+        """Put the whole file in place, or throw the part away."""
+        if self._writer is None:
+            return
+        with writing(self.path):
+            if complete:
+                self._write_group()
+            self._writer.close()
+            self._writer = None
+            part = part_of(self.path)
+            if complete:
+                part.replace(self.path)
+            else:
+                part.unlink()
+
+    def _open(self) -> None:
+        arrow = self._arrow
+        fields = [("row", arrow.int64()), ("key", arrow.string()), ("value", self._type or arrow.string())]
+        with writing(self.path):
+            self._writer = self._parquet.ParquetWriter(part_of(self.path), arrow.schema(fields))
+
+    def _write_group(self) -> None:
+        try:
+            table = self._table(self._rows)
+        except (self._arrow.ArrowInvalid, self._arrow.ArrowTypeError, OverflowError) as error:
+            self._become_text(str(error))
+            table = self._table(self._rows)
+        with writing(self.path):
+            self._writer.write_table(table)
+        self._rows.clear()
+
+    def _table(self, rows: list[dict[str, Any]]) -> Any:
+        if self._type is None:
+            rows = [{**row, "value": as_json(row["value"]).decode()} for row in rows]
+        return self._arrow.Table.from_pylist(rows, schema=self._writer.schema)
+
+    def _become_text(self, reason: str) -> None:
+        """Write what is there again, with the values as text."""
+        _log.warning("%s: the column `value` becomes JSON text, because a value does not fit: %s", self.path, reason)
+        with writing(self.path):
+            self._writer.close()
+            older = part_of(self.path).with_suffix(".typed")
+            part_of(self.path).replace(older)
+        self._type = None
+        self._open()
+        with self._parquet.ParquetFile(older) as file:
+            for group in range(file.num_row_groups):
+                self._writer.write_table(self._table(file.read_row_group(group).to_pylist()))
+        older.unlink()
+
+
+def arrow_type(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Any:
+    """The column type for a JSON Schema, or None when values are to be kept as JSON text.
+
+    Only what loses nothing gets a type: closed objects, arrays of one kind, scalars, and any of these or null.
+
+    >>> str(arrow_type({"type": "array", "items": {"type": ["integer", "null"]}}, {}))
+    'list<item: int64>'
+    >>> arrow_type({"type": "object"}, {}) is None
+    True
+    """
+    arrow, _ = load_arrow()
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return None
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        return arrow_type(_resolve(reference, root), root, depth + 1)
+    options = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(options, list):
+        kinds = [each for each in options if each != {"type": "null"}]
+        return arrow_type(kinds[0], root, depth + 1) if len(kinds) == 1 else None
+    match _kind(schema):
+        case "object":
+            return _struct(schema, root, depth)
+        case "array":
+            item = arrow_type(schema.get("items"), root, depth + 1)
+            return None if item is None or "prefixItems" in schema else arrow.list_(item)
+        case "string":
+            return arrow.string()
+        case "integer":
+            return arrow.int64()
+        case "number":
+            return arrow.float64()
+        case "boolean":
+            return arrow.bool_()
+    return None
+
+
+def _kind(schema: Mapping[str, Any]) -> str | None:
+    said = schema.get("type")
+    if isinstance(said, list):
+        kinds = [each for each in said if each != "null"]
+        return kinds[0] if len(kinds) == 1 else None
+    if said is None and "enum" in schema and all(isinstance(each, str) for each in schema["enum"]):
+        return "string"
+    return said
+
+
+def _struct(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:
+    arrow, _ = load_arrow()
+    properties = schema.get("properties")
+    closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    if not closed or not isinstance(properties, Mapping) or not properties:
+        return None
+    fields = [(name, arrow_type(each, root, depth + 1)) for name, each in properties.items()]
+    return None if any(kind is None for _, kind in fields) else arrow.struct(fields)
+
+
+def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
+    found: Any = root
+    if not reference.startswith("#/"):
+        return None
+    for step in reference[2:].split("/"):
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found
