@@ -39,6 +39,7 @@ class Scripts:
         self.calls: Counter[str] = Counter()
 
     def __call__(self, got: Received) -> Step:
+        """The next step for who asks."""
         key = got.headers["authorization"].removeprefix("Bearer ")
         _, at, kind = key.split("|")
         script = script_of(ALL[int(at)], mends=kind == "mends")

@@ -82,7 +82,7 @@ FAULTS = (
 MORE = (
     Fault("cut off at its last bracket", TEXT[:-1], finish="length"),
     Fault("a key in another case", changed('"notes"', '"Notes"')),
-    Fault("listed value in quotes, with a stop", changed('"paid"', '"\'Paid\'."')),
+    Fault("listed value in quotes, with a stop", changed('"paid"', "\"'Paid'.\"")),
     Fault("the JSON inside a JSON string", json.dumps(TEXT)),
     Fault("a list inside a string", json.dumps({**json.loads(TEXT), "lines": json.dumps(json.loads(TEXT)["lines"])})),
     Fault("two objects, the second is the answer", f'{{"plan": "read it"}}\n{TEXT}'),

@@ -23,7 +23,8 @@ def openai_parse(url: str, key: str) -> Any:
     from openai import OpenAI
 
     client = OpenAI(base_url=url, api_key=key, max_retries=0)
-    return client.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Invoice).choices[0].message.parsed
+    answer = client.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Invoice)
+    return answer.choices[0].message.parsed
 
 
 def instructor(url: str, key: str) -> Any:

@@ -40,6 +40,8 @@ class Standard:
     switches: Switches = field(default_factory=Switches)
     repair: bool = True
     validators: tuple[Validator, ...] = ()
+    calls: bool = True
+    """Whether tools were offered; where none were, the arguments of a call that came all the same are read as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,9 @@ def judge(response: ModelResponse, standard: Standard) -> Verdict:
     """
     own_calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL]
     text = spoken(response)
+    if own_calls and not standard.calls:
+        text = text if text.strip() else own_calls[0].arguments
+        own_calls = []
     if response.stopped is not None:
         return Verdict(candidate=text, error=response.stopped)
     failed = _declined(response, text)

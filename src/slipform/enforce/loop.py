@@ -205,7 +205,7 @@ def _is_cut_again(report: Report) -> bool:
 
 def _standard(plan: Plan, request: ModelRequest) -> Standard:
     """What answers are held to; where worked examples are shown, also that they are not copied."""
-    standard = plan.standard
+    standard = dataclasses.replace(plan.standard, calls=bool(request.tools))
     if not plan.wording.list_keys or plan.strategy is not OutputStrategy.PROMPTED:
         return standard
     return dataclasses.replace(
