@@ -68,6 +68,7 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
         wording=wording,
         budget=options.budget,
         tools={tool.name: Schema(tool.name, tool.parameters) for tool in request.tools if options.tools == "enforce"},
+        calls=bool(request.tools),
         formatter=_formatter(router, request, options),
         reask_scope=options.reask_scope,
         switches=options.switches,

@@ -8,7 +8,7 @@ import pytest
 
 from slipform.enforce import Budget, Outcome, Plan, Report, Wording, enforce
 from slipform.errors import JsonEnforcementError, RefusalError, SchemaViolationError, SlipformError
-from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Tool, Usage
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from tests.conftest import PERSON
 
@@ -45,7 +45,7 @@ def test_a_valid_answer_ends_the_loop() -> None:
     assert outcome.text == GOOD
 
 
-@pytest.mark.covers("S0-44", "S0-45")
+@pytest.mark.covers("S0-01", "S0-11", "S0-13", "S0-44", "S0-45", "S2-33")
 def test_the_prompted_strategy_puts_the_schema_before_the_conversation() -> None:
     asked, _ = run(plan(OutputStrategy.PROMPTED), ModelResponse(text=GOOD))
     first = asked[0].messages[0]
@@ -157,3 +157,36 @@ def test_an_answer_that_copies_a_worked_example_is_not_taken() -> None:
     assert "copies" in error.message
     _, outcome = run(small, copy, ModelResponse(text=GOOD))
     assert isinstance(outcome, Outcome)
+
+
+@pytest.mark.covers("S0-81", "S2-32", "S1-17")
+def test_json_without_a_schema_is_asked_for_in_three_words_and_means_any_object() -> None:
+    bare = ModelRequest("m", (Message.user("Ada is 36"),), json_mode=True)
+    steps = enforce(bare, Plan(Schema("object", {"type": "object"})))
+    assert next(steps).messages[0] == Message.system("Return JSON only.")
+    with pytest.raises(StopIteration) as done:
+        steps.send(ModelResponse(text='{"anything": [1]}'))
+    assert done.value.value.value == {"anything": [1]}
+
+
+@pytest.mark.covers("S0-46", "C29")
+def test_the_tools_of_a_request_stay_as_they_are_beside_the_instruction() -> None:
+    tool = Tool("look", {"type": "object"}, description="Look it up.")
+    steps = enforce(REQUEST.replace(tools=(tool,)), Plan(Schema[object]("person", PERSON)))
+    asked = next(steps)
+    assert asked.tools == (tool,)
+    assert all("Look it up." not in message.text for message in asked.messages)
+
+
+@pytest.mark.covers("S2-53", "C03")
+def test_there_is_no_pause_between_attempts_unless_asked_for() -> None:
+    assert Plan(None).backoff_seconds == 0
+
+
+@pytest.mark.covers("S1-54", "S1-55", "S1-67")
+def test_an_error_says_in_short_what_happened_and_what_to_do() -> None:
+    _, error = run(plan(max_attempts=2), ModelResponse(text="no"), ModelResponse(text="Still no."))
+    assert isinstance(error, JsonEnforcementError)
+    assert error.message.startswith("Failed to produce schema-valid JSON after 2 attempts: ")
+    assert len(str(error)) < 400
+    assert error.hint

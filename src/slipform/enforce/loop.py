@@ -67,6 +67,8 @@ class Plan:
     budget: Budget = field(default_factory=Budget)
     wording: Wording = field(default_factory=Wording)
     tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
+    calls: bool = True
+    """Whether the caller takes tool calls for an answer; not where no tools were offered."""
     stronger: tuple[OutputStrategy, ...] = ()
     """Strategies to go on with when the first has failed twice."""
     formatter: Formatter | None = None
@@ -92,7 +94,7 @@ class Plan:
     @property
     def standard(self) -> Standard:
         """What answers are held to."""
-        return Standard(self.schema, self.tools, self.switches, self.repair, self.validators)
+        return Standard(self.schema, self.tools, self.switches, self.repair, self.validators, self.calls)
 
     def watch(self, asked: ModelRequest) -> Watch | None:
         """What looks at the answer to this request while it is written, if anything does."""
@@ -205,7 +207,7 @@ def _is_cut_again(report: Report) -> bool:
 
 def _standard(plan: Plan, request: ModelRequest) -> Standard:
     """What answers are held to; where worked examples are shown, also that they are not copied."""
-    standard = dataclasses.replace(plan.standard, calls=bool(request.tools))
+    standard = plan.standard
     if not plan.wording.list_keys or plan.strategy is not OutputStrategy.PROMPTED:
         return standard
     return dataclasses.replace(
