@@ -1,141 +1,157 @@
-"""The fourteen faults that structured-output libraries were tried with, through `ask`, over real HTTP.
+"""The fourteen faults that structured-output libraries were tried with, and some more, over real HTTP.
 
-Run with `PYTHONPATH=src python -m bench.faults`. Each fault is answered twice over: by a model that repeats itself
-however often it is asked, as in the published trial, and by one that gives the right answer when asked again. The
-budget is three calls. A number is how many calls it took to the right value, `error` an error that says why; `WRONG`
-would be a value that is not the right one. The columns of other libraries are those of the published trial (their
-versions of November 2026, same kinds of faults, re-ask budget 2, a model that repeats itself), not of this run.
+    PYTHONPATH=src SLIPFORM_PEERS=.venv/peers/bin/python python -m bench.faults          # a table for the terminal
+    PYTHONPATH=src SLIPFORM_PEERS=.venv/peers/bin/python python -m bench.faults --markdown
+
+Each fault is answered twice over: by a model that repeats itself however often it is asked, and by one that gives the
+right answer when asked again. Three calls are allowed. A number is how many calls it took to the right value, `error`
+an error that says why; `WRONG` is a value that is not the right one, `None` none at all and no error. All libraries are
+run in the same run against the same server, from the interpreter that `$SLIPFORM_PEERS` names.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Literal
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel
-
+from bench.faults_data import ALL, FAULTS, PROMPT, Fault, Invoice, script_of
 from slipform import Budget, Client, EnforcementError, Options
 from slipform.ir import ModelResponse
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.testing import FakeVendor, Step
+from slipform.testing.vendor import Received
+
+PEERS = Path(os.environ.get("SLIPFORM_PEERS", ".venv/peers/bin/python"))
+KINDS = ("repeats", "mends")
 
 
-class Line(BaseModel):
-    """A line of the invoice."""
+class Scripts:
+    """Answers each caller, known by its API key, with the next step of its fault's script; counts the calls."""
 
-    name: str
-    quantity: int
-    price: float
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
 
-
-class Invoice(BaseModel):
-    """What the model is asked for."""
-
-    number: str
-    status: Literal["draft", "sent", "paid"]
-    total: float
-    lines: list[Line]
-    notes: str
+    def __call__(self, got: Received) -> Step:
+        """The next step for who asks."""
+        key = got.headers["authorization"].removeprefix("Bearer ")
+        _, at, kind = key.split("|")
+        script = script_of(ALL[int(at)], mends=kind == "mends")
+        text, finish = script[min(self.calls[key], len(script) - 1)]
+        self.calls[key] += 1
+        return ModelResponse(text=text, finish="length" if finish == "length" else "stop")
 
 
-RIGHT = Invoice(
-    number="A-17",
-    status="paid",
-    total=1234.5,
-    lines=[Line(name="Bolt, M8", quantity=3, price=400.0), Line(name="Nut", quantity=5, price=6.9)],
-    notes='It\'s due "soon".',
-)
-TEXT = RIGHT.model_dump_json()
+def own(url: str) -> dict[str, Any]:
+    """What slipform makes of them: value or error, and what the report says was done."""
+    found: dict[str, Any] = {}
+    for at in range(len(ALL)):
+        for kind in KINDS:
+            key = f"slipform|{at}|{kind}"
+            with HttpProvider("openai", base_url=url, api_key=key) as provider:
+                options = Options(budget=Budget(attempts=3))
+                client = Client("openai/gpt-5", router=Router({"openai": provider}), options=options)
+                try:
+                    result = client.ask_full(Invoice, PROMPT)
+                except EnforcementError as error:
+                    found[key] = {"error": error.code, "report": error.report}
+                else:
+                    found[key] = {"value": result.value.model_dump(mode="json"), "report": result.report}
+    return found
 
 
-def changed(old: str, new: str) -> str:
-    """The right answer with one thing in it changed."""
-    assert old in TEXT
-    return TEXT.replace(old, new, 1)
+def peers(url: str) -> dict[str, dict[str, Any]]:
+    """What the others make of them."""
+    if not PEERS.exists():
+        print(f"Other libraries are left out: {PEERS} is not there (see SLIPFORM_PEERS)", file=sys.stderr)
+        return {}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "BAML_LOG": "off"}
+    command = [PEERS, "-W", "ignore", "-m", "bench.faults_peers", url]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    results: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
-def without(name: str) -> str:
-    """The right answer without one of its fields."""
-    return json.dumps({key: value for key, value in json.loads(TEXT).items() if key != name})
+def cell(fault: Fault, outcome: Mapping[str, Any], calls: int) -> str:
+    """One field of the table."""
+    if "error" in outcome:
+        return "not run" if outcome["error"] in ("ModuleNotFoundError", "TypeError", "AttributeError") else "error"
+    if outcome["value"] is None:
+        return "None"
+    return str(calls) if outcome["value"] == fault.right.model_dump(mode="json") or _is_mended(outcome) else "WRONG"
 
 
-def single_quoted() -> str:
-    """As Python would print it, which many models do."""
-    plain = RIGHT.model_copy(update={"notes": "due soon"})
-    return repr(plain.model_dump())
+def _is_mended(outcome: Mapping[str, Any]) -> bool:
+    """After a second call the whole right answer may have come, whatever the first one held."""
+    return bool(outcome["value"] == FAULTS[0].right.model_dump(mode="json"))
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A bad answer, and how the best of the others did with it in the published trial."""
-
-    name: str
-    answer: Step
-    published: str
-    right: Invoice | None = None
-    """The right value, where it is another than for the rest."""
-    mends: bool = False
-    """Whether the model gives the right answer at the second call even in the published trial."""
+def done_to(report: Any) -> str:
+    """What slipform's report says was done, in a few words."""
+    said = []
+    for attempt in report.attempts:
+        edits = [edit.kind for edit in attempt.repairs] + [edit.reason for edit in attempt.patches]
+        said.append("; ".join(dict.fromkeys(edits)) or attempt.outcome)
+    return " → ".join(said)
 
 
-OTHERS = ("Instructor MD_JSON", "pydantic-ai native", "LangChain json_mode", "DSPy", "BAML")
-FAULTS = (
-    Fault("fenced, with chatter", f"Sure! Here it is:\n```json\n{TEXT}\n```\nAnything else?", "1 1 1 1 1"),
-    Fault("prose around", f"The invoice is {TEXT} as you asked.", "1 error error 1 1"),
-    Fault("reasoning first", f'<think>Maybe {{"number": "?"}} or so.</think>{TEXT}', "1 1 error 1 1"),
-    Fault("trailing comma", TEXT[:-1] + ",}", "error error error 1 1"),
-    Fault(
-        "single quotes",
-        single_quoted(),
-        "error error error 1 1",
-        RIGHT.model_copy(update={"notes": "due soon"}),
-    ),
-    Fault(
-        "cut off by the token limit", ModelResponse(text=TEXT[:90], finish="length"), "error error error error error"
-    ),
-    Fault('whole number as "3"', changed('"quantity":3', '"quantity":"3"'), "error 1 1 1 1"),
-    Fault('number as "1,234.50"', changed("1234.5", '"1,234.50"'), "error error error error 1"),
-    Fault("listed value in another case", changed('"paid"', '"PAID"'), "error error error error 1"),
-    Fault("required field missing", without("notes"), "error error error error error"),
-    Fault("a field too many", TEXT[:-1] + ',"currency":"EUR"}', "1 1 1 1 1"),
-    Fault("wrapped in one more key", f'{{"invoice": {TEXT}}}', "error error error error error"),
-    Fault("a value not listed, once", changed('"paid"', '"settled"'), "2 2 error error error", mends=True),
-    Fault("nothing at all", "", "error error error error error"),
-)
+def table() -> tuple[list[str], list[tuple[Fault, dict[str, tuple[str, str]], str]]]:
+    """The columns, and a row for each fault: a cell for each library and kind of model, and our report."""
+    scripts = Scripts()
+    with FakeVendor(scripts) as vendor:
+        found = {"slipform": own(vendor.base_url), **peers(vendor.base_url)}
+    rows = []
+    for at, fault in enumerate(ALL):
+        cells = {}
+        for name, outcomes in found.items():
+            keys = [f"{name}|{at}|{kind}" for kind in KINDS]
+            cells[name] = (
+                cell(fault, outcomes[keys[0]], scripts.calls[keys[0]]),
+                cell(fault, outcomes[keys[1]], scripts.calls[keys[1]]),
+            )
+        rows.append((fault, cells, done_to(found["slipform"][f"slipform|{at}|mends"]["report"])))
+    return list(found), rows
 
 
-def tried(fault: Fault, *, mends: bool) -> str:
-    """How many calls it took, or what came of it."""
-    script: list[Step] = [fault.answer, TEXT] if mends else [fault.answer]
-    with (
-        FakeVendor(script) as vendor,
-        HttpProvider("openai", base_url=vendor.base_url, api_key="any") as provider,
-    ):
-        client = Client("openai/gpt-5", router=Router({"openai": provider}), options=Options(budget=Budget(attempts=3)))
-        try:
-            found = client.ask(Invoice, "Read this invoice.")
-        except EnforcementError as error:
-            return f"error: {error.code}"
-        calls = len(vendor.requests)
-        return str(calls) if found in (fault.right or RIGHT, RIGHT) else "WRONG"
+def totals(names: list[str], rows: list[tuple[Fault, dict[str, tuple[str, str]], str]]) -> list[tuple[str, list[str]]]:
+    """How many of the fourteen each library recovers: at once, when the model repeats itself, when it mends."""
+    first = rows[: len(FAULTS)]
+    columns = [[cells[name] for _, cells, _ in first] for name in names]
+    wrong = [str(sum("WRONG" in pair or "None" in pair for pair in column)) for column in columns]
+    return [
+        ("recovered of 14, without a second call", [str(sum(a == "1" for a, _ in column)) for column in columns]),
+        ("… when the model repeats itself", [str(sum(a.isdigit() for a, _ in column)) for column in columns]),
+        ("… when the model is right if asked again", [str(sum(b.isdigit() for _, b in column)) for column in columns]),
+        ("wrong, or nothing without an error", wrong),
+    ]
+
+
+def shown(cells: tuple[str, str]) -> str:
+    return cells[0] if cells[0] == cells[1] else f"{cells[0]} / {cells[1]}"
 
 
 def main() -> None:
-    """Print the table."""
-    print(f"{'':28} {'repeats itself':>24} {'right when asked again':>24}   published: {', '.join(OTHERS)}")
-    rows = [(fault, tried(fault, mends=fault.mends), tried(fault, mends=True)) for fault in FAULTS]
-    for fault, repeats, again in rows:
-        print(
-            f"{fault.name:28} {repeats:>24} {again:>24}   {' '.join(f'{each:>6}' for each in fault.published.split())}"
-        )
-    first = sum(repeats == "1" for _, repeats, _ in rows)
-    repeated, asked = (sum(row[column].isdigit() for row in rows) for column in (1, 2))
-    wrong = sum("WRONG" in row[1:] for row in rows)
-    others = [sum(fault.published.split()[at].isdigit() for fault in FAULTS) for at in range(len(OTHERS))]
-    print(f"{'recovered of 14':28} {repeated:>24} {asked:>24}   {' '.join(f'{each:>6}' for each in others)}")
-    print(f"{first} without a second call; {wrong} wrong.")
+    """Print the table: model that repeats itself / model that is right when asked again, where they differ."""
+    names, rows = table()
+    markdown = "--markdown" in sys.argv
+    lines: list[list[str]] = [["fault", *names, "what slipform's report says"]]
+    lines += [[fault.name, *(shown(cells[name]) for name in names), said] for fault, cells, said in rows[: len(FAULTS)]]
+    lines += [[f"**{label}**" if markdown else label, *counts, ""] for label, counts in totals(names, rows)]
+    lines += [[fault.name, *(shown(cells[name]) for name in names), said] for fault, cells, said in rows[len(FAULTS) :]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for number, line in enumerate(lines):
+        if markdown:
+            print("| " + " | ".join(line) + " |")
+            if number == 0:
+                print("|---" * len(line) + "|")
+        else:
+            print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""A hundred small tasks for a small model that nothing holds to the shape: how many answers are valid, and right?
+"""A hundred small tasks for a small model that nothing holds to the shape: how many answers are valid and right.
 
     PYTHONPATH=src SLIPFORM_PEERS=.venv/peers/bin/python python -m bench.tasks
 
 The embedded model is asked through `slipform serve` without `response_format`, so its decoding is not constrained in
 any way; temperature 0, the same limit of tokens for all. The ways beside each other:
 
-* json.loads: the first answer, read as it is (the prompt is slipform's own);
+* json.loads: the first answer, read as it is; the prompt is slipform's own, which favours this way and the next: asked
+  with the schema alone, the model gives next to no JSON;
 * json_repair: the same answers, mended by `json_repair`;
 * Instructor, MD_JSON mode, with its own prompts, three calls at most;
 * slipform's `prompted` strategy, three calls at most.

@@ -1,7 +1,7 @@
 """What Instructor makes of the tasks; run by `bench.tasks` with the interpreter that has Instructor, prints JSON.
 
-`python -m bench.tasks_peers http://127.0.0.1:8080/v1`. The mode is MD_JSON: it asks in the prompt only. (JSON mode would
-send `response_format`, and the proxy would hold the model to it.)
+`python -m bench.tasks_peers http://127.0.0.1:8080/v1`. The mode is MD_JSON: it asks in the prompt only. (JSON mode
+would send `response_format`, and the proxy would hold the model to it.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def answered(url: str, task: Task) -> dict[str, Any]:
             temperature=0,
             max_tokens=MAX_TOKENS,
         )
-    except Exception as error:  # noqa: BLE001 — whatever it is, there is no answer
+    except Exception as error:  # whatever it is, there is no answer
         return {"value": None, "error": type(error).__name__, "calls": calls}
     return {"value": found.model_dump(mode="json"), "error": None, "calls": calls}
 

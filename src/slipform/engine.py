@@ -84,6 +84,7 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
         budget=options.budget,
         tools={tool.name: Schema(tool.name, tool.parameters) for tool in request.tools if options.tools == "enforce"},
         must_call=_must_call(request) if options.tools == "enforce" else (),
+        calls=bool(request.tools),
         formatter=_formatter(router, request, options),
         reask_scope=options.reask_scope,
         switches=options.switches,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from slipform.enforce import Budget, Outcome, Plan, Report, Wording, enforce
 from slipform.errors import JsonEnforcementError, RefusalError, SchemaViolationError, SlipformError
-from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Tool, Usage
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from tests.conftest import PERSON
 
@@ -43,7 +45,7 @@ def test_a_valid_answer_ends_the_loop() -> None:
     assert outcome.text == GOOD
 
 
-@pytest.mark.covers("S0-44", "S0-45")
+@pytest.mark.covers("S0-01", "S0-11", "S0-13", "S0-44", "S0-45", "S2-33")
 def test_the_prompted_strategy_puts_the_schema_before_the_conversation() -> None:
     asked, _ = run(plan(OutputStrategy.PROMPTED), ModelResponse(text=GOOD))
     first = asked[0].messages[0]
@@ -104,3 +106,87 @@ def test_a_providers_warnings_are_in_the_report_once() -> None:
     _, outcome = run(plan(), bad, ModelResponse(text=GOOD, warnings=(warning,)))
     assert isinstance(outcome, Outcome)
     assert outcome.report.to_dict()["warnings"] == [{"code": "constraint_weakened", "message": "uniqueItems"}]
+
+
+@pytest.mark.covers("S2-08")
+@pytest.mark.parametrize("budget", [Budget(9, money=0.02), Budget(9, seconds=10), Budget(9, tokens=20)])
+def test_whichever_budget_ends_first_ends_the_loop_with_all_that_was_learnt(budget: Budget) -> None:
+    ticks = iter(range(0, 1000, 2))
+    spent = ModelResponse(text='{"name":"Ada"}', usage=Usage(input=8, output=2))
+    limited = dataclasses.replace(plan(), budget=budget, price=lambda *_: 0.01, clock=lambda: float(next(ticks)))
+    asked, error = run(limited, *[spent] * 9)
+    assert len(asked) == 2
+    assert isinstance(error, SchemaViolationError)
+    assert isinstance(error.report, Report)
+    assert len(error.report.attempts) == 2
+    assert error.report.cost == pytest.approx(0.02)
+    assert "budget of" in (error.hint or "")
+
+
+def test_an_answer_that_did_not_fit_is_asked_for_again_shorter_and_without_it() -> None:
+    cut = ModelResponse(text='{"name": "A', finish="length")
+    asked, outcome = run(plan(), cut, ModelResponse(text=GOOD))
+    assert isinstance(outcome, Outcome)
+    assert [message.role for message in asked[1].messages] == ["user", "user"]
+    assert asked[1].messages[-1].text.endswith("Return ONLY valid compact JSON. No markdown, no prose.")
+
+
+@pytest.mark.covers("S0-12", "S2-34")
+def test_a_small_model_is_shown_worked_examples_and_told_the_kinds_of_the_keys() -> None:
+    asked, _ = run(plan(OutputStrategy.PROMPTED, list_keys=True), ModelResponse(text=GOOD))
+    roles = [message.role for message in asked[0].messages]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user", "assistant", "user"]
+    assert asked[0].messages[0].text.startswith("Return ONLY valid JSON matching this schema: ")
+    assert asked[0].messages[-1].text == "Ada is 36\nReply in JSON with the keys: name (text), age (whole number)."
+
+
+def test_a_small_model_is_asked_again_for_the_wrong_keys_only() -> None:
+    small = plan(OutputStrategy.PROMPTED, list_keys=True)
+    asked, outcome = run(small, ModelResponse(text='{"name":"Ada"}'), ModelResponse(text='{"age": "36"}'))
+    assert isinstance(outcome, Outcome)
+    assert outcome.value == {"name": "Ada", "age": 36}
+    assert asked[1].messages[0].text == "Return JSON only."
+    assert asked[1].messages[-1].text.endswith("Reply in JSON with the keys: age (whole number).")
+
+
+def test_an_answer_that_copies_a_worked_example_is_not_taken() -> None:
+    small = plan(OutputStrategy.PROMPTED, list_keys=True, max_attempts=2)
+    copy = ModelResponse(text='{"name": "Ottilie", "age": 7}')
+    _, error = run(small, copy, copy)
+    assert isinstance(error, SchemaViolationError)
+    assert "copies" in error.message
+    _, outcome = run(small, copy, ModelResponse(text=GOOD))
+    assert isinstance(outcome, Outcome)
+
+
+@pytest.mark.covers("S0-81", "S2-32", "S1-17")
+def test_json_without_a_schema_is_asked_for_in_three_words_and_means_any_object() -> None:
+    bare = ModelRequest("m", (Message.user("Ada is 36"),), json_mode=True)
+    steps = enforce(bare, Plan(Schema("object", {"type": "object"})))
+    assert next(steps).messages[0] == Message.system("Return JSON only.")
+    with pytest.raises(StopIteration) as done:
+        steps.send(ModelResponse(text='{"anything": [1]}'))
+    assert done.value.value.value == {"anything": [1]}
+
+
+@pytest.mark.covers("S0-46", "C29")
+def test_the_tools_of_a_request_stay_as_they_are_beside_the_instruction() -> None:
+    tool = Tool("look", {"type": "object"}, description="Look it up.")
+    steps = enforce(REQUEST.replace(tools=(tool,)), Plan(Schema[object]("person", PERSON)))
+    asked = next(steps)
+    assert asked.tools == (tool,)
+    assert all("Look it up." not in message.text for message in asked.messages)
+
+
+@pytest.mark.covers("S2-53", "C03")
+def test_there_is_no_pause_between_attempts_unless_asked_for() -> None:
+    assert Plan(None).backoff_seconds == 0
+
+
+@pytest.mark.covers("S1-54", "S1-55", "S1-67")
+def test_an_error_says_in_short_what_happened_and_what_to_do() -> None:
+    _, error = run(plan(max_attempts=2), ModelResponse(text="no"), ModelResponse(text="Still no."))
+    assert isinstance(error, JsonEnforcementError)
+    assert error.message.startswith("Failed to produce schema-valid JSON after 2 attempts: ")
+    assert len(str(error)) < 400
+    assert error.hint

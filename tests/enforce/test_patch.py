@@ -19,6 +19,12 @@ A = {
     "required": ["kind", "n"],
     "additionalProperties": False,
 }
+TWIN = {
+    "type": "object",
+    "properties": {"kind": {"const": "z"}, "n": {"type": "integer"}},
+    "required": ["kind", "n"],
+    "additionalProperties": False,
+}
 B = {
     "type": "object",
     "properties": {"kind": {"const": "b"}, "s": {"type": "string"}},
@@ -69,6 +75,40 @@ MENDED: list[tuple[str, dict[str, Any], Any, Any]] = [
         {"u": {"kind": "a", "n": 3}},
     ),
     (
+        "the branch that the discriminator names, although another is nearer",
+        obj(u={"anyOf": [A, B], "discriminator": {"propertyName": "kind"}}),
+        {"u": {"kind": "B", "s": 1, "n": 3, "x": 0}},
+        {"u": {"kind": "b", "s": "1"}},
+    ),
+    (
+        "a union in a list, each item by its own branch",
+        {"type": "array", "items": {"oneOf": [A, B]}},
+        [{"kind": "a", "n": "1"}, {"kind": "b", "s": 2}, {"kind": "a", "n": 3}],
+        [{"kind": "a", "n": 1}, {"kind": "b", "s": "2"}, {"kind": "a", "n": 3}],
+    ),
+    (
+        "a union in a union",
+        obj(u={"anyOf": [{"type": "null"}, {"anyOf": [A, B]}]}),
+        {"u": {"kind": "b", "s": "x", "z": 0}},
+        {"u": {"kind": "b", "s": "x"}},
+    ),
+    (
+        "branches behind references",
+        {**obj(u={"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}]}), "$defs": {"A": A, "B": B}},
+        {"u": {"kind": "a", "n": "3"}},
+        {"u": {"kind": "a", "n": 3}},
+    ),
+    ("the tag of the one branch that fits", obj(u={"anyOf": [A, B]}), {"u": {"n": 1}}, {"u": {"kind": "a", "n": 1}}),
+    ("a constant that is missing", obj(kind={"const": "x"}, n={"type": "integer"}), {"n": 1}, {"kind": "x", "n": 1}),
+    (
+        "an enum with marks around",
+        obj(c={"enum": ["in_progress", "done"]}),
+        {"c": "**In progress.**"},
+        {"c": "in_progress"},
+    ),
+    ("one value in a list", obj(n={"type": "integer"}), {"n": [7]}, {"n": 7}),
+    ("N/A where null is allowed", obj(n={"type": ["integer", "null"]}), {"n": "N/A"}, {"n": None}),
+    (
         "behind a reference",
         {**obj(u={"$ref": "#/$defs/A"}), "$defs": {"A": A}},
         {"u": {"kind": "A", "n": 3}},
@@ -106,6 +146,18 @@ LEFT: list[tuple[str, dict[str, Any], Any]] = [
     ("a scalar without the switch", obj(l={"type": "array"}), {"l": 1}),
     ("a default without the switch", obj(n={"type": "integer", "default": 1}), {}),
     ("null for a required key", obj(n={"type": "integer"}), {"n": None}),
+    (
+        "a tag that two branches could have",
+        obj(u={"anyOf": [A, TWIN]}),
+        {"u": {"n": 1}},
+    ),
+    (
+        "two branches that lose as much",
+        obj(u={"anyOf": [obj(n={"type": "integer"}), obj(s={"type": "string"})]}),
+        {"u": {"n": 1, "s": "x"}},
+    ),
+    ("a value that only resembles a listed one", obj(c={"enum": ["paid", "sent"]}), {"c": "settled"}),
+    ("two values in a list", obj(n={"type": "integer"}), {"n": [7, 8]}),
     ("yes is no boolean", obj(n={"type": "boolean"}), {"n": "yes"}),
 ]
 
@@ -153,6 +205,11 @@ def test_part_of_the_faults_is_mended_when_not_all_can_be() -> None:
     assert [violation.keyword for violation in patched.violations] == ["required"]
 
 
+def tagged(tag: str, inner: dict[str, Any]) -> dict[str, Any]:
+    """An alternative with a discriminator, `a`, and something in `b`."""
+    return obj(["a"], a={"const": tag}, b=inner)
+
+
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6)
 VALUES = st.recursive(
     SCALARS,
@@ -172,6 +229,7 @@ DOCUMENTS = st.recursive(
     lambda inner: (
         st.builds(lambda items: {"type": "array", "items": items}, inner)
         | st.builds(lambda a, b: {"anyOf": [a, b]}, inner, inner)
+        | st.builds(lambda a, b: {"oneOf": [tagged("a", a), tagged("b", b)]}, inner, inner)
         | st.builds(
             lambda properties, required: {
                 "type": "object",
@@ -203,6 +261,15 @@ def test_a_patch_never_harms(document: dict[str, Any], value: Any) -> None:
     assert replay(value, patched.operations) == patched.value
     again = patch(patched.value, wanted)
     assert again.value == patched.value
+    assert all(edit.reason and edit.risk in ("low", "medium", "high") for edit in patched.edits)
+
+
+@given(tag=st.sampled_from(["a", "b", "A", " b "]), inside=SCALARS, extra=st.booleans())
+def test_a_tag_decides_the_branch(tag: str, inside: Any, extra: bool) -> None:
+    wanted = schema({"anyOf": [tagged("a", {"type": "integer"}), tagged("b", {"type": "string"})]})
+    patched = patch({"a": tag, "b": inside, **({"x": 1} if extra else {})}, wanted)
+    if not patched.violations:
+        assert patched.value["a"] == tag.strip().lower()
 
 
 def replay(value: Any, operations: list[dict[str, Any]]) -> Any:

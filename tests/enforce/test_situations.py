@@ -15,7 +15,7 @@ import pytest
 from slipform import AsyncClient, Client
 from slipform.codecs.base import Capabilities
 from slipform.enforce import Budget, Outcome, Report, Switches
-from slipform.engine import Options
+from slipform.engine import Options, _is_installed, plan_for
 from slipform.errors import (
     EmptyAnswerError,
     JsonEnforcementError,
@@ -236,6 +236,30 @@ ROWS = [
     ),
     bad("coercion switched off", SchemaViolationError, but(total="9.5"), options=one(switches=Switches(coerce=False))),
     bad("repair switched off", JsonEnforcementError, GOOD[:-1] + ",}", options=one(repair=False)),
+    # a tool instead of text, and text instead of a tool
+    good("a tool that nobody offered, with the answer in it", said("", tool_calls=(ToolCall("c", "json", GOOD),))),
+    good("a tool that nobody offered, without it", said("", tool_calls=(ToolCall("c", "look_up", "{}"),)), GOOD),
+    good(
+        "text where the caller's tool could be called",
+        f"No need to look it up: {GOOD}",
+        tools=(WEATHER,),
+        capabilities=TOOL,
+    ),
+    bad(
+        "a tool that nobody offered, always",
+        SchemaViolationError,
+        *[said("", tool_calls=(ToolCall("c", "look_up", "{}"),))] * 3,
+    ),
+    # unions
+    good("a union by its tag", '{"kind": "CAT", "lives": "9", "x": 0}', schema=UNION, value=CAT, patched=True),
+    good("a union without its tag", '{"lives": 9}', schema=UNION, value=CAT, patched=True),
+    good("a union of which no branch fits", '{"kind": "cow"}', json.dumps(CAT), schema=UNION, value=CAT),
+    bad("a union, always wrong", SchemaViolationError, *['{"kind": "cat"}'] * 3, schema=UNION),
+    # several values in one text
+    good("two answers, the first does not fit", f'{{"id": 1}} {GOOD}'),
+    good("a refusal in words, then the answer", "I am sorry, but no.", GOOD, outcomes=("not_json", "ok")),
+    good("an answer in the reasoning only", said("", reasoning=GOOD), GOOD, outcomes=("empty_answer", "ok")),
+    bad("a connection that breaks on the second call", UpstreamTimeout, "no", UpstreamTimeout("Gone")),
     # the caller's own tools
     good(
         "a call with slips in its arguments",
@@ -427,3 +451,52 @@ def test_raw_gives_the_text_back_with_a_warning_but_no_refusal() -> None:
     model = FakeModel([said("", refusal="No.")], models=("m",))
     with pytest.raises(RefusalError):
         Client(router=Router({"fake": model}), options=one(on_failure="raw")).respond(request(ROWS[0]))
+
+
+def test_a_stream_that_is_asked_again_says_restart_and_ends_with_the_valid_answer() -> None:
+    for bad_one in (without("paid"), "no JSON", GOOD[:-20], ""):
+        model = FakeModel([bad_one, GOOD], models=("m",))
+        client = Client("fake/m", router=Router({"fake": model}), options=one(2))
+        with client.stream(INVOICE, "Which invoice?") as stream:
+            restarts = [delta.value for delta in stream.deltas() if delta.kind == "restart"]
+            assert stream.result.value == VALUE
+        assert restarts == [2]
+
+
+def test_a_stream_that_cannot_be_made_to_fit_never_ends_in_silence() -> None:
+    model = FakeModel([without("paid")], models=("m",))
+    with pytest.raises(SchemaViolationError) as caught:
+        _ = Client("fake/m", router=Router({"fake": model}), options=one(2)).stream(INVOICE, "Which?").result
+    assert isinstance(caught.value.report, Report)
+    assert len(caught.value.report.attempts) == 2
+
+
+@pytest.mark.covers("S2-74")
+def test_escalation_goes_from_the_same_strategy_to_a_stronger_one_to_the_formatter() -> None:
+    talker = FakeModel(["no", "no", "Invoice A1, 9.5, paid.", "never"], capabilities=NATIVE, models=("m",))
+    shaper = FakeModel([GOOD], capabilities=NATIVE, models=("m",))
+    router = Router({"fake": talker, "shaper": shaper})
+    row = good("escalation", "", strategy=OutputStrategy.PROMPTED)
+    outcome = Client(router=router, options=one(4, formatter="shaper/m")).respond(request(row))
+    assert outcome.value == VALUE
+    ways = [(attempt.model, attempt.strategy.value) for attempt in outcome.report.attempts]
+    assert ways == [("fake/m", "prompted"), ("fake/m", "prompted"), ("fake/m", "native"), ("shaper/m", "native")]
+
+
+def test_the_embedded_model_is_the_formatter_only_where_that_is_allowed_and_possible() -> None:
+    talker = FakeModel(["Invoice A1."], models=("m",))
+    embedded = FakeModel([GOOD], name="local", capabilities=NATIVE, models=("tiny",))
+    router = Router({"fake": talker, "local": embedded}, aliases={"local": "local/tiny"})
+    asked = request(ROWS[0])
+    assert plan_for(router, asked, one(2)).formatter is None
+    assert plan_for(Router({"fake": talker}), asked, one(2, formatter="auto")).formatter is None
+    own = asked.replace(model="local")
+    assert plan_for(router, own, one(2, formatter="auto")).formatter is None
+    chosen = plan_for(router, asked, one(2, formatter="auto")).formatter
+    if not _is_installed():
+        assert chosen is None
+        return
+    assert chosen is not None
+    outcome = Client(router=router, options=one(2, formatter="auto")).respond(asked)
+    assert outcome.value == VALUE
+    assert [attempt.model for attempt in outcome.report.attempts] == ["fake/m", "local"]

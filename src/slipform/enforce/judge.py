@@ -46,6 +46,8 @@ class Standard:
     validators: tuple[Validator, ...] = ()
     must_call: tuple[str, ...] = ()
     """One of these tools has to be called; none has to when empty."""
+    calls: bool = True
+    """Whether tools were offered; where none were, the arguments of a call that came all the same are read as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,9 @@ def judge(response: ModelResponse, standard: Standard) -> Verdict:
     """
     own_calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL] if response.tool_calls else []
     text = spoken(response)
+    if own_calls and not standard.calls:
+        text = text if text.strip() else own_calls[0].arguments
+        own_calls = []
     if response.stopped is not None:
         return Verdict(candidate=text, error=response.stopped)
     failed = _declined(response, text)

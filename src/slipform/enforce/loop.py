@@ -69,6 +69,8 @@ class Plan:
     tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
     must_call: tuple[str, ...] = ()
     """One of these tools has to be called; none has to when empty."""
+    calls: bool = True
+    """Whether the caller takes tool calls for an answer; not where no tools were offered."""
     stronger: tuple[OutputStrategy, ...] = ()
     """Strategies to go on with when the first has failed twice."""
     formatter: Formatter | None = None
@@ -94,7 +96,9 @@ class Plan:
     @property
     def standard(self) -> Standard:
         """What answers are held to."""
-        return Standard(self.schema, self.tools, self.switches, self.repair, self.validators, self.must_call)
+        return Standard(
+            self.schema, self.tools, self.switches, self.repair, self.validators, self.must_call, self.calls
+        )
 
     def watch(self, asked: ModelRequest) -> Watch | None:
         """What looks at the answer to this request while it is written, if anything does."""

@@ -90,7 +90,7 @@ class Watch:
         self._cache = ResolveCache()
         self._length = 0
         self._next_look: int | None = None
-        """How long the text is when next looked at: the resolver says no more after a fault that can be mended."""
+        """Once the resolver has seen a fault that can be mended it says no more: at which length to look again."""
 
     def feed(self, text: str) -> bool:
         """Take the next piece of text; whether to stop here."""
