@@ -18,7 +18,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from slipform import Client, JsonSchemaSpec
+from slipform import Client
 from slipform.errors import SchemaError, SlipformError
 from slipform.providers.local import LocalProvider
 from slipform.providers.local.constraint import constrain
@@ -34,7 +34,7 @@ def judge(client: Client, schema: dict[str, Any], max_tokens: int) -> tuple[str,
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         return "not a usable schema", str(error).splitlines()[0][:120]
     try:
-        outcome = client.respond(client.request(JsonSchemaSpec("answer", schema), WORDS, max_tokens=max_tokens))
+        outcome = client.ask_full(schema, WORDS, max_tokens=max_tokens)
     except SchemaError as error:
         return error.code, error.message[:120]
     except SlipformError as error:
@@ -49,9 +49,10 @@ def main() -> None:
     parser.add_argument("schemas", type=Path)
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--every", type=int, default=1, help="take one schema in so many")
+    parser.add_argument("--first", type=int, default=0, help="begin with the schema of this number")
     parser.add_argument("--model", default="local")
     arguments = parser.parse_args()
-    rows = [json.loads(line) for line in arguments.schemas.read_text().splitlines()][:: arguments.every]
+    rows = [json.loads(line) for line in arguments.schemas.read_text().splitlines()][arguments.first :: arguments.every]
     held: collections.Counter[str] = collections.Counter()
     outcomes: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     started = time.monotonic()

@@ -15,6 +15,7 @@ from typing import Any
 from slipform.errors import UnsupportedSchemaError
 from slipform.ir import ModelWarning
 from slipform.providers.local.bounds import limits_for, narrow
+from slipform.providers.local.fit import fit
 from slipform.providers.local.grammar import grammar_problem
 from slipform.providers.local.walk import written
 from slipform.providers.local.weaken import Loss, weaken
@@ -85,6 +86,11 @@ def _constrain(source: str, max_tokens: int) -> Constraint:
         dataclasses.replace(limits, close=False),
         dataclasses.replace(limits, patterns=False, close=False),
     )
+    for patterns in (True, False):
+        fitted = fit(weakened, max_tokens, patterns=patterns)
+        constraint = Constraint(_spell(fitted.schema), _warnings(losses), wrapped)
+        if grammar_problem(constraint.grammar) is None:
+            return constraint
     for attempt in attempts:
         constraint = Constraint(_spell(narrow(weakened, attempt)), _warnings(losses), wrapped)
         if grammar_problem(constraint.grammar) is None:

@@ -127,7 +127,7 @@ def _helpful(schema: Mapping[str, Any], reason: str) -> list[_Edit]:
         if problem(changed_at(schema, edit.pointer, edit.value)) != reason:
             return [edit]
     # Equal offences in several places give equal messages: take them one at a time.
-    return edits[:1] if re.match(r"Unknown format|oneOf|regex|lookaround", reason) else []
+    return edits[:1] if re.match(r"Unknown format|oneOf|regex|lookaround|circular", reason) else []
 
 
 def _restored(
