@@ -19,6 +19,8 @@ from typing import Any
 import jsonschema_rs
 
 from slipform import Client
+from slipform.enforce import Budget
+from slipform.engine import Options
 from slipform.errors import SchemaError, SlipformError
 from slipform.providers.local import LocalProvider
 from slipform.providers.local.constraint import constrain
@@ -56,7 +58,8 @@ def main() -> None:
     held: collections.Counter[str] = collections.Counter()
     outcomes: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     started = time.monotonic()
-    client = Client(arguments.model, router=Router({"local": LocalProvider()}))
+    options = Options(budget=Budget(attempts=3))
+    client = Client(arguments.model, router=Router({"local": LocalProvider()}), options=options)
     with client:
         pool = ThreadPoolExecutor(2)  # as many as the engine decodes at once
         judged = pool.map(lambda row: judge(client, row["schema"], arguments.max_tokens), rows)
@@ -64,6 +67,8 @@ def main() -> None:
             held_as = constraint_of(row["schema"], arguments.max_tokens)
             held[held_as] += 1
             outcomes[held_as][outcome] += 1
+            if sum(held.values()) % 50 == 0:
+                print(f"{sum(held.values())} done: {dict(sum(outcomes.values(), collections.Counter()))}", flush=True)
             if outcome != "valid":
                 print(f"{row['id']}: {held_as}: {outcome}: {said}", flush=True)
     show(rows, held, outcomes)

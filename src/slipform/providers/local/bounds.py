@@ -20,7 +20,7 @@ _RUNAWAY = 0.7
 
 _LONGEST_KEY = 40
 _DEEPEST = 12
-_DIGITS = 10**18
+_DIGITS = 10**15
 _FINEST = 1e-9
 """Numbers get nine digits after the point and no exponent: a small model may never stop writing zeros."""
 
@@ -161,6 +161,7 @@ def narrow_numbers(changed: dict[str, Any], types: frozenset[str]) -> None:
         _narrow_integer(changed)
     if "number" in types:
         changed.setdefault("multipleOf", _FINEST)
+        _narrow_integer(changed)
 
 
 def _narrow_integer(changed: dict[str, Any]) -> None:
@@ -206,6 +207,8 @@ def anything(limits: Limits, depth: int) -> dict[str, Any]:
         "type": ["string", "number", "boolean", "null"],
         "maxLength": limits.length,
         "multipleOf": _FINEST,
+        "minimum": -_DIGITS,
+        "maximum": _DIGITS,
     }
     if depth == 0:
         return scalars

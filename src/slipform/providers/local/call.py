@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ from slipform.ir import (
     ToolDelta,
     ToolResult,
 )
-from slipform.providers.local.answer import Answer, Read
+from slipform.providers.local.answer import Answer, Check, Read
 from slipform.providers.local.constraint import Constraint, any_object, constrain
 from slipform.providers.local.options import PromptOptions, StopHook, prompt_grammar
 from slipform.providers.local.tools import ReadCall, described, offered, spelled, tool_grammar
@@ -28,6 +28,11 @@ from slipform.schema import OutputStrategy
 
 MAX_TOKENS = 1024
 """How long an answer may get when the caller does not say."""
+
+_HEEDED = ("min_p", "repeat_penalty")
+"""What the engine takes beyond the usual sampling, read from a request's `extra`."""
+
+_UNDERSTOOD = frozenset({*_HEEDED, "n", *(field.name for field in fields(PromptOptions))})
 
 HookFactory: TypeAlias = Callable[[PromptOptions], StopHook | None]
 
@@ -52,10 +57,13 @@ class _Decoding:
     hook: Callable[[], StopHook | None] = lambda: None
     system: str | None = None
     """What the model has to be told besides."""
+    check: Check | None = None
+    """What looks at the finished answer for the bounds it has reached."""
 
 
 def prepare(request: ModelRequest, options: PromptOptions, stop_hook: HookFactory | None) -> Call:
     """What to ask the engine; raises what can be known to be wrong before any token is drawn."""
+    _refuse_several(request)
     decoding = _decoding(request, options, stop_hook)
     structured = decoding.grammar is not None or request.response_format is not None
     sampling = request.sampling
@@ -68,6 +76,7 @@ def prepare(request: ModelRequest, options: PromptOptions, stop_hook: HookFactor
         "seed": sampling.seed,
         "frequency_penalty": sampling.frequency_penalty,
         "presence_penalty": sampling.presence_penalty,
+        **{name: request.extra.get(name) for name in _HEEDED},
         "stop": list(sampling.stop) or None,
         "grammar": decoding.grammar,
         "stream_options": {"include_usage": True},
@@ -77,7 +86,7 @@ def prepare(request: ModelRequest, options: PromptOptions, stop_hook: HookFactor
     return Call(
         {name: value for name, value in wanted.items() if value is not None},
         (*_unheeded(request), *decoding.warnings),
-        lambda: Answer(decoding.read(), decoding.hook(), request.model),
+        lambda: Answer(decoding.read(), decoding.hook(), request.model, decoding.check),
     )
 
 
@@ -94,7 +103,8 @@ def _decoding(request: ModelRequest, options: PromptOptions, stop_hook: HookFact
         return _Decoding(grammar, warnings, ReadCall, system=described(request, tools))
     if constraint is None:
         return _Decoding()
-    return _Decoding(constraint.grammar, constraint.warnings, _unwrapping if constraint.wrapped else lambda: _plain)
+    read = _unwrapping if constraint.wrapped else lambda: _plain
+    return _Decoding(constraint.grammar, constraint.warnings, read, check=constraint.reached)
 
 
 def _constraint(request: ModelRequest) -> Constraint | None:
@@ -124,7 +134,20 @@ def _unheeded(request: ModelRequest) -> tuple[ModelWarning, ...]:
         said.append(LossyEncode("unsupported", "The embedded model has no reasoning to switch on.", "reasoning"))
     if any(isinstance(part, Reasoning) for message in request.messages for part in message.parts):
         said.append(LossyEncode("unsupported", "Earlier reasoning is not shown to the embedded model.", "messages"))
+    for name, value in request.extra.items():
+        if name not in _UNDERSTOOD and value not in (None, False):
+            said.append(LossyEncode("unsupported", f"The embedded model does not heed {name!r}.", f"extra.{name}"))
     return tuple(said)
+
+
+def _refuse_several(request: ModelRequest) -> None:
+    several = request.extra.get("n")
+    if several not in (None, 1):
+        raise RequestError(
+            f"The embedded model gives one answer at a time, and {several!r} are asked for",
+            where="n",
+            hint="Leave `n` out, and ask again for each further answer.",
+        )
 
 
 def _messages(request: ModelRequest, system: str | None) -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ that are left there, so that recursion ends. Everything valid under the result i
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,8 @@ from slipform.providers.local.cost import (
     types,
     widths,
 )
+from slipform.providers.local.merge import ANNOTATIONS, DEFINITIONS, merged
+from slipform.providers.local.patterns import bounded
 from slipform.providers.local.walk import Json, Pointer, lookup
 
 _SHARE = 0.92
@@ -36,11 +39,10 @@ _STUCK = 0.6
 _SHORTEST = 8
 _STEP = 1.2
 _LONGEST_KEY = 40
-_DEFINITIONS = ("$defs", "definitions")
-_ANNOTATIONS = frozenset(
-    {"title", "description", "default", "examples", "$comment", "deprecated", "$id", "id", "$schema", "readOnly"}
-)
-_ONLY_REQUIRE = _ANNOTATIONS | {"required"}
+_REPEATED = 12
+"""How often a part of a key may repeat."""
+
+_ONLY_REQUIRE = ANNOTATIONS | {"required"}
 _SPEAKS_OF = {
     "array": ("items", "prefixItems", "additionalItems"),
     "object": ("properties", "patternProperties", "additionalProperties"),
@@ -69,14 +71,15 @@ def fit(schema: Mapping[str, Any], max_tokens: int, *, patterns: bool = True) ->
     room = tokens - costs.of(schema).comfortable
     spare = min(0.4 * tokens, max(0.12 * tokens, room))
     fitting = _Fitting(schema, costs, max(_SHORTEST, int(spare / _STUCK)), patterns)
-    narrowed = fitting.into(schema, (), tokens - spare)
-    result = {key: value for key, value in narrowed.items() if key not in _DEFINITIONS}
+    result = fitting.into(schema, (), tokens - spare)
+    if "$schema" in schema:
+        result["$schema"] = schema["$schema"]
     if fitting.shared:
         result["$defs"] = fitting.shared
     if fitting.kept_references:
         limits = limits_for(schema, max_tokens)
         whole = narrow(schema, limits)
-        result |= {key: {**whole[key], **result.get(key, {})} for key in _DEFINITIONS if key in whole}
+        result |= {key: {**whole[key], **result.get(key, {})} for key in DEFINITIONS if key in whole}
     return Fitted(result, tuple(fitting.left_out))
 
 
@@ -95,17 +98,14 @@ class _Fitting:
 
     def into(self, sub: Json, at: Pointer, tokens: float) -> dict[str, Any]:
         """The subschema, narrowed to answers of so many tokens."""
-        if not isinstance(sub, Mapping) or sub.keys() <= _ANNOTATIONS:
+        if not isinstance(sub, Mapping) or sub.keys() <= ANNOTATIONS:
             return self._anything(tokens)
         if "enum" in sub or "const" in sub:
-            return dict(sub)
+            return _bare(sub)
         if isinstance(sub.get("$ref"), str):
-            return self._reference(sub, tokens)
-        every = sub.get("allOf")
-        if every and len(every) == 1 and sub.keys() <= {"allOf", *_ANNOTATIONS, *_DEFINITIONS}:
-            return self.into(every[0], (*at, "allOf", "0"), tokens)
-        if every or "$dynamicRef" in sub:
-            return self._as_it_is(sub, tokens)
+            return self._reference(sub, at, tokens)
+        if "allOf" in sub or "$dynamicRef" in sub:
+            return self._together(sub, at, tokens)
         for key in ("anyOf", "oneOf"):
             if branches := sub.get(key):
                 return self._either(sub, key, branches, at, tokens)
@@ -116,39 +116,48 @@ class _Fitting:
         return anything(few, 0 if tokens < 40 else 1)
 
     def _as_it_is(self, sub: Mapping[str, Any], tokens: float) -> dict[str, Any]:
-        """What several schemas say of one value together: texts and lists bounded, and nothing left out."""
+        """What does not come apart: texts and lists are bounded, and nothing is left out."""
         self.kept_references = True
         limits = limits_for({**self._definitions(), **sub}, int(tokens))
-        return dict(narrow({key: value for key, value in sub.items() if key not in _DEFINITIONS}, limits))
+        return dict(narrow(_bare(sub), limits))
+
+    def _together(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
+        """What several schemas say of one value, in one schema if there is one."""
+        one = merged(sub, self.root)
+        if one is None or "allOf" in one:
+            return self._as_it_is(sub, tokens)
+        return self.into(one, at, tokens)
 
     def _definitions(self) -> dict[str, Any]:
-        return {key: self.root[key] for key in _DEFINITIONS if key in self.root}
+        return {key: self.root[key] for key in DEFINITIONS if key in self.root}
 
-    def _reference(self, sub: Mapping[str, Any], tokens: float) -> dict[str, Any]:
+    def _reference(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
         reference = sub["$ref"]
-        if not sub.keys() <= {"$ref", "type", *_ANNOTATIONS, *_DEFINITIONS} or lookup(self.root, reference) is None:
+        if lookup(self.root, reference) is None:
             return self._as_it_is(sub, tokens)
+        if not sub.keys() <= {"$ref", *ANNOTATIONS, *DEFINITIONS}:
+            return self._together(sub, at, tokens)
         step = max(0, int(math.log(max(tokens, 1), _STEP)))
         if (reference, step) not in self.names:
             name = self.names[reference, step] = f"fitted-{len(self.names)}"
-            at = tuple(part for part in reference.lstrip("#").split("/") if part)
-            self.shared[name] = self.into(lookup(self.root, reference), at, _STEP**step)
+            there = tuple(part for part in reference.lstrip("#").split("/") if part)
+            self.shared[name] = self.into(lookup(self.root, reference), there, _STEP**step)
         return {"$ref": f"#/$defs/{self.names[reference, step]}"}
 
     def _either(
         self, sub: Mapping[str, Any], key: str, branches: list[Json], at: Pointer, tokens: float
     ) -> dict[str, Any]:
-        rest = sub.keys() - {key, *_ANNOTATIONS, *_DEFINITIONS}
+        rest = sub.keys() - {key, *ANNOTATIONS, *DEFINITIONS}
         if rest and all(isinstance(each, Mapping) and each.keys() <= _ONLY_REQUIRE for each in branches):
             asked = frozenset(name for each in branches for name in each.get("required", ()))
             return self._kinds(sub, at, tokens, asked)
         if rest - {"type"}:
-            return self._as_it_is(sub, tokens)
+            return self._together(sub, at, tokens)
         fitting = [number for number, each in enumerate(branches) if self.costs.of(each).comfortable <= tokens]
         if not fitting:
             least = [self.costs.of(each).least for each in branches]
             fitting = [least.index(min(least))]
-        changed = {name: value for name, value in sub.items() if name not in _DEFINITIONS}
+        changed = _bare(sub)
         changed[key] = [self.into(branches[number], (*at, key, str(number)), tokens) for number in fitting]
         for number in range(len(branches)):
             if number not in fitting:
@@ -160,7 +169,7 @@ class _Fitting:
     ) -> dict[str, Any]:
         kinds = types(sub) or implied(sub)
         idle = {key for kind, keys in _SPEAKS_OF.items() if kind not in kinds for key in keys}
-        changed = {key: value for key, value in sub.items() if key not in idle and key not in _DEFINITIONS}
+        changed = {key: value for key, value in _bare(sub).items() if key not in idle}
         changed["type"] = next(iter(kinds)) if len(kinds) == 1 else sorted(kinds)
         if "string" in kinds:
             self._string(changed, tokens)
@@ -229,11 +238,11 @@ class _Fitting:
             self._map(changed, at, tokens)
             return
         beyond = changed.get("patternProperties")
-        if beyond and not set(required) <= listed.keys():
+        try:
+            listed = _said_of({*required, *asked}, listed, beyond or {}, more)
+        except re.error:
             changed |= self._as_it_is(changed, tokens)
             return
-        if more is not False:
-            listed |= {name: more for name in (*required, *sorted(asked)) if name not in listed}
         if beyond or isinstance(more, Mapping):
             self.left_out[(*at, "patternProperties" if beyond else "additionalProperties")] = None
         changed.pop("patternProperties", None)
@@ -287,12 +296,31 @@ class _Fitting:
         share = (tokens - 2) / count - KEY_BEYOND
         if named:
             changed["patternProperties"] = {
-                name: self.into(each, (*at, "patternProperties", name), share) for name, each in named.items()
+                bounded(name, _REPEATED): self.into(each, (*at, "patternProperties", name), share)
+                for name, each in named.items()
             }
             changed["additionalProperties"] = False
         else:
             value = self.into(more, (*at, "additionalProperties"), share)
             changed |= {"patternProperties": {f"^.{{1,{_LONGEST_KEY}}}$": value}, "additionalProperties": False}
+
+
+def _bare(sub: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema without what says nothing of the value; an `$id` would change what references mean besides."""
+    return {key: value for key, value in sub.items() if key not in ANNOTATIONS and key not in DEFINITIONS}
+
+
+def _said_of(needed: set[str], listed: Mapping[str, Json], beyond: Mapping[str, Json], more: Json) -> dict[str, Json]:
+    """The properties that are listed or needed, each with all that the object's schema says of it."""
+    result: dict[str, Json] = {}
+    for name in (*listed, *sorted(needed - listed.keys())):
+        said = [listed[name]] if name in listed else []
+        said += [each for pattern, each in beyond.items() if re.search(pattern, name)]
+        if not said:
+            said = [more]
+        if said != [False] or name in listed:
+            result[name] = said[0] if len(said) == 1 else {"allOf": said}
+    return result
 
 
 def shared_out(costs: list[Cost], tokens: float) -> list[float]:
@@ -319,4 +347,3 @@ def _how_many(costs: list[Cost], tokens: float) -> int:
         if tokens < 0:
             return number
     return len(costs)
-
