@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from slipform.providers.local.walk import Json, lookup
 
-PER_CHARACTER = 0.4
+PER_CHARACTER = 0.5
 """Of a text, in tokens: words with some names and numbers among them."""
 
 KEY_BEYOND = 14
@@ -182,7 +182,7 @@ def widths(sub: Mapping[str, Any]) -> tuple[float, float]:
     if isinstance(pattern := sub.get("pattern"), str):
         narrow, wide = _pattern_widths(pattern)
         shortest = max(shortest, narrow)
-        if pattern.startswith("^") and pattern.endswith("$"):
+        if pattern.startswith("^") and pattern.endswith("$") and "|" not in pattern:
             longest = min(longest, max(wide, shortest))
     if "format" in sub:
         shortest = max(shortest, 8)

@@ -28,13 +28,13 @@ from slipform.providers.local.cost import (
 )
 from slipform.providers.local.merge import ANNOTATIONS, DEFINITIONS, merged
 from slipform.providers.local.patterns import bounded
-from slipform.providers.local.walk import Json, Pointer, lookup
+from slipform.providers.local.walk import Json, Pointer, lookup, subschemas
 
 _SHARE = 0.92
 """How much of the token limit a full answer may take by the estimate, which is rough."""
 
-_STUCK = 0.6
-"""What a text costs besides, in tokens per character, if the model gets stuck in digits: kept for one text."""
+_STUCK = 0.5
+"""What a text costs besides, in tokens per character, if the model gets stuck in digits: kept for two texts."""
 
 _SHORTEST = 8
 _STEP = 1.2
@@ -70,7 +70,9 @@ def fit(schema: Mapping[str, Any], max_tokens: int, *, patterns: bool = True) ->
     costs = Costs(schema)
     room = tokens - costs.of(schema).comfortable
     spare = min(0.4 * tokens, max(0.12 * tokens, room))
-    fitting = _Fitting(schema, costs, max(_SHORTEST, int(spare / _STUCK)), patterns)
+    texts = sum("string" in types(sub) and "enum" not in sub for _, sub in subschemas(schema))
+    longest = max(_SHORTEST, int(spare / (_STUCK * min(2, max(1, texts)))))
+    fitting = _Fitting(schema, costs, longest, patterns)
     result = fitting.into(schema, (), tokens - spare)
     if "$schema" in schema:
         result["$schema"] = schema["$schema"]
