@@ -26,9 +26,11 @@ def test_a_plain_schema_is_held_exactly() -> None:
 
 def test_open_ended_strings_and_arrays_get_bounds_from_the_token_budget() -> None:
     schema = {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string"}}}}
-    small, large = schema_in(constrain(schema, 60)), schema_in(constrain(schema, 600))
-    length = [each["properties"]["tags"]["items"]["maxLength"] for each in (small, large)]
-    assert length[0] < length[1]
+    small, large = schema_in(constrain(schema, 60)), schema_in(constrain(schema, 2000))
+    room = [
+        tags["items"]["maxLength"] * tags["maxItems"] for each in (small, large) if (tags := each["properties"]["tags"])
+    ]
+    assert room[0] < room[1]
     assert small["properties"]["tags"]["maxItems"] >= 1
 
 

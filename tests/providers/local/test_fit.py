@@ -43,7 +43,7 @@ def chain(depth: int) -> dict[str, Any]:
 
 
 def test_recursion_ends_where_the_tokens_do() -> None:
-    small, large = fit(TREE, 60).schema, fit(TREE, 600).schema
+    small, large = fit(TREE, 60).schema, fit(TREE, 4000).schema
     assert accepts(small, chain(0))
     assert not accepts(small, chain(6))
     assert accepts(large, chain(2))

@@ -113,7 +113,8 @@ class Costs:
         likely = min(max(needed, 0 if first else 1), sub.get("maxItems", math.inf))
         most = max(needed, min(_ENTRIES, sub.get("maxItems", _ENTRIES)))
         if not most or math.isinf(item.least):
-            return total if not needed else _NEVER
+            # Seen from inside a cycle; an empty list ends it, and more is welcome.
+            return total.plus(Cost(0, 0, _OPEN_TEXT if most else 0)) if not needed else _NEVER
         each = item.comfortable + _SEPARATOR
         return total.plus(Cost(_times(needed, item.least + _SEPARATOR), likely * each, most * (item.wanted + 2)))
 
