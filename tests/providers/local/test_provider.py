@@ -36,7 +36,6 @@ from slipform.ir import (
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.providers.local import LocalProvider
 from slipform.providers.local.engine import LlamaEngine
-from slipform.providers.local.options import PromptOptions, StopHook
 from slipform.providers.local.weights import SMOLLM2, find
 from slipform.providers.local.worker import WorkerEngine
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
@@ -279,23 +278,13 @@ def test_generation_can_stop_where_the_json_closes(either: LocalProvider) -> Non
     assert "".join(chunk.text for chunk in either.stream(asked)) == answer.text
 
 
-@pytest.mark.covers("S0-59", "S0-60", "S0-62", "S0-63", "S0-64")
+@pytest.mark.covers("S0-58", "S0-59", "S0-60", "S0-61", "S0-62", "S0-63", "S0-64")
 def test_failing_hard_is_the_same_streamed_or_not(either: LocalProvider) -> None:
-    """The judge's own hook, given to a provider over the same engine: chatter ends the answer with its error."""
-
-    def hook(options: PromptOptions) -> StopHook:
-        def watch(piece: str) -> bool:
-            if options.response_format_fail_hard and piece.strip() and piece.strip()[0] not in "{[":
-                raise InvalidResponseFormat("No JSON was found")
-            return False
-
-        return watch
-
-    provider = LocalProvider(either._engines.get, stop_hook=hook)
-    for ask in (provider.complete, lambda asked: list(provider.stream(asked))):
-        with pytest.raises(InvalidResponseFormat):
+    for ask in (either.complete, lambda asked: list(either.stream(asked))):
+        with pytest.raises(InvalidResponseFormat) as caught:
             ask(prompted(response_format_fail_hard=True))
-        ask(prompted())
+        assert caught.value.code == "invalid_response_format"
+        assert ask(prompted())
 
 
 @pytest.mark.covers("S0-09")

@@ -23,6 +23,7 @@ from slipform.providers.local.answer import Answer, Check, Read
 from slipform.providers.local.constraint import Constraint, any_object, constrain
 from slipform.providers.local.options import PromptOptions, StopHook, prompt_grammar
 from slipform.providers.local.tools import ReadCall, described, offered, spelled, tool_grammar
+from slipform.providers.local.watch import Watch
 from slipform.providers.local.wrap import Unwrap
 from slipform.schema import OutputStrategy
 
@@ -59,6 +60,8 @@ class _Decoding:
     """What the model has to be told besides."""
     check: Check | None = None
     """What looks at the finished answer for the bounds it has reached."""
+    watch: Callable[[], Watch] | None = None
+    """What fails hard."""
 
 
 def prepare(request: ModelRequest, options: PromptOptions, stop_hook: HookFactory | None) -> Call:
@@ -81,13 +84,20 @@ def prepare(request: ModelRequest, options: PromptOptions, stop_hook: HookFactor
         "grammar": decoding.grammar,
         "stream_options": {"include_usage": True},
         # With each piece, because an answer that is stopped early never gets to its usage.
-        "timings_per_token": True if stop_hook else None,
+        "timings_per_token": True if stop_hook or decoding.watch else None,
     }
     return Call(
         {name: value for name, value in wanted.items() if value is not None},
         (*_unheeded(request), *decoding.warnings),
-        lambda: Answer(decoding.read(), decoding.hook(), request.model, decoding.check),
+        lambda: _answer(decoding, request.model),
     )
+
+
+def _answer(decoding: _Decoding, model: str) -> Answer:
+    if decoding.watch is None:
+        return Answer(decoding.read(), decoding.hook(), model, decoding.check)
+    watch = decoding.watch()
+    return Answer(decoding.read(), watch, model, watch.judge)
 
 
 def _decoding(request: ModelRequest, options: PromptOptions, stop_hook: HookFactory | None) -> _Decoding:
@@ -96,7 +106,10 @@ def _decoding(request: ModelRequest, options: PromptOptions, stop_hook: HookFact
     if wanted is not None and wanted.strategy is OutputStrategy.PROMPTED and not tools:
         options = PromptOptions.of(request.extra, options)
         grammar = prompt_grammar(options, hooked=stop_hook is not None)
-        return _Decoding(grammar, hook=partial(stop_hook, options) if stop_hook else lambda: None)
+        if stop_hook:
+            return _Decoding(grammar, hook=partial(stop_hook, options))
+        hard = options.response_format_fail_hard
+        return _Decoding(grammar, watch=partial(Watch, options, wanted.json_schema) if hard else None)
     constraint = _constraint(request)
     if tools:
         grammar, warnings = tool_grammar(request, tools, constraint, _limit(request))
