@@ -70,7 +70,7 @@ TASKS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 SHAPE = of(title="string", summary="string", tags={"type": "array", "items": {"type": "string"}, "minItems": 12})
 WORDS = "Describe a lighthouse at length. Reply in JSON with the keys: title, summary, tags."
 TOKENS = 96
-PASSES = 12
+PASSES = 8
 
 
 def tasks(model: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import llguidance
 
 from slipform import Client
 from slipform.enforce import Budget
@@ -24,6 +25,7 @@ from slipform.engine import Options
 from slipform.errors import SchemaError, SlipformError
 from slipform.providers.local import LocalProvider
 from slipform.providers.local.constraint import constrain
+from slipform.providers.local.weaken import problem, weaken
 from slipform.providers.router import Router
 
 WORDS = "Write one short, realistic example."
@@ -72,6 +74,7 @@ def main() -> None:
             if outcome != "valid":
                 print(f"{row['id']}: {held_as}: {outcome}: {said}", flush=True)
     show(rows, held, outcomes)
+    show_share(rows, held)
     print(f"\n{time.monotonic() - started:.0f} s")
 
 
@@ -80,6 +83,19 @@ def constraint_of(schema: dict[str, Any], max_tokens: int) -> str:
         return "held exactly" if constrain(schema, max_tokens).exact else "held but for named keywords"
     except SchemaError:
         return "refused"
+
+
+def show_share(rows: list[Any], held: collections.Counter[str]) -> None:
+    """How many schemas decoding is held to, beside what llguidance takes by itself."""
+    strict = engine = dropped = 0
+    for row in rows:
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(row["schema"])
+        strict += not llguidance.LLMatcher.validate_grammar_with_warnings(grammar)[0]
+        engine += problem(row["schema"]) is None
+        dropped += weaken(row["schema"])[2] is None
+    ours = len(rows) - held["refused"]
+    print(f"\nheld by decoding: {ours} of {len(rows)}, {held['held exactly']} of them exactly")
+    print(f"llguidance as it is: {strict} (PyPI), {engine} (the engine's); with only named keywords dropped: {dropped}")
 
 
 def show(rows: list[Any], held: collections.Counter[str], outcomes: dict[str, collections.Counter[str]]) -> None:
