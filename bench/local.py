@@ -3,8 +3,11 @@
     python -m bench.local                        # tasks and speed with the default model
     python -m bench.local --model qwen2.5-coder-1.5b --only tasks
 
-Speeds are tokens per CPU-second with one thread, so that a busy machine does not count. `numpy` is needed for our own
-decoding loop, `outlines_core` for the comparison with Outlines; what is not installed is left out.
+Speeds are tokens per CPU-second of this process, all its threads, with one decoding thread: of each token of an answer
+the fastest of several passes, taken in turn, so that a busy machine counts little. All answers have the same prompt
+and the same number of tokens (the free one may not end before). The prompt is read once and kept; compiling the grammar
+is part of the first token, and shown apart. `numpy` is needed for our own decoding loop, `outlines_core` for the
+comparison with Outlines; what is not installed is left out.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ import argparse
 import contextlib
 import ctypes
 import importlib.util
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from slipform import Client, Schema
+from slipform.enforce import Budget
+from slipform.engine import Options
 from slipform.errors import SlipformError
 from slipform.providers.local import LocalProvider
 from slipform.providers.local.constraint import constrain
@@ -64,14 +70,16 @@ TASKS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 SHAPE = of(title="string", summary="string", tags={"type": "array", "items": {"type": "string"}, "minItems": 12})
 WORDS = "Describe a lighthouse at length. Reply in JSON with the keys: title, summary, tags."
 TOKENS = 96
-PASSES = 5
+PASSES = 8
 
 
 def tasks(model: str) -> None:
     valid = correct = 0
     started = time.monotonic()
     with contextlib.closing(LocalProvider()) as provider:
-        client = Client(f"local/{model}", router=Router({"local": provider}), max_attempts=2)
+        client = Client(
+            f"local/{model}", router=Router({"local": provider}), options=Options(budget=Budget(attempts=2))
+        )
         for words, shape, expected in TASKS:
             try:
                 value = client.ask(shape, words, max_tokens=160)
@@ -85,32 +93,56 @@ def tasks(model: str) -> None:
     print(f"{model}: valid {valid}/{len(TASKS)}, correct {correct}/{len(TASKS)}, {time.monotonic() - started:.0f} s")
 
 
-def best(*runs: Callable[[], int]) -> list[float]:
-    """Tokens per CPU-second of each, the best of a few passes, taken in turn so that all meet the same weather."""
-    rates: list[list[float]] = [[] for _ in runs]
-    for _ in range(PASSES):
-        for run, seen in zip(runs, rates, strict=True):
-            started = time.process_time()
-            tokens = run()
-            seen.append(tokens / (time.process_time() - started))
-    return [max(seen) for seen in rates]
+def fastest(passes: list[list[float]]) -> list[float]:
+    """The CPU-seconds of each token, the least of all passes."""
+    return [min(times) for times in zip(*passes, strict=False)]
+
+
+def rate(times: list[float]) -> float:
+    """Tokens per CPU-second."""
+    return len(times) / sum(times)
 
 
 def engine_speed(path: Path) -> None:
     model = load_model({"path": str(path), "context": 1024, "slots": 1, "threads": 1})
-    body = {"messages": [{"role": "user", "content": WORDS}], "max_tokens": TOKENS, "temperature": 0}
-    grammar = constrain(SHAPE, 400).grammar
-    gbnf = {"type": "json_schema", "json_schema": {"schema": SHAPE}}
+    body = {
+        "messages": [{"role": "user", "content": WORDS}],
+        "max_tokens": TOKENS,
+        "temperature": 0,
+        "stream": True,
+        "ignore_eos": True,
+    }
+    kinds: dict[str, dict[str, Any]] = {
+        "free": {},
+        "llguidance": {"grammar": constrain(SHAPE, 2000).grammar},
+        "its own GBNF": {"response_format": {"type": "json_schema", "json_schema": {"schema": SHAPE}}},
+    }
 
-    def run(**more: Any) -> int:
-        answer = model.handle_chat_completions({**body, **more})
-        return int(answer["usage"]["completion_tokens"])
+    def run(more: dict[str, Any]) -> list[float]:
+        marks = [time.process_time()]
 
-    run(grammar=grammar)  # the prompt and the vocabulary are read once, and kept
-    free, held, own = best(run, lambda: run(grammar=grammar), lambda: run(response_format=gbnf))
-    print(f"engine, free            {free:6.1f} tokens per CPU-second")
-    print(f"engine, llguidance      {held:6.1f}  ({held / free:.3f} of free; at least 0.97 is wanted)")
-    print(f"engine, its own GBNF    {own:6.1f}  ({own / free:.3f} of free)")
+        def mark(chunk: Any) -> bool:
+            if chunk["choices"] and chunk["choices"][0]["delta"].get("content"):
+                marks.append(time.process_time())
+            return False
+
+        model.handle_chat_completions({**body, **more}, mark)
+        return [after - before for before, after in itertools.pairwise(marks)]
+
+    for more in kinds.values():
+        run(more)  # the prompt and the vocabulary are read once, and kept
+    seen: dict[str, list[list[float]]] = {name: [] for name in kinds}
+    for _ in range(PASSES):
+        for name, more in kinds.items():
+            seen[name].append(run(more))
+    free = fastest(seen["free"])
+    for name, passes in seen.items():
+        times = fastest(passes)
+        print(
+            f"engine, {name:<15} {rate(times):6.1f} tokens per CPU-second, {rate(times) / rate(free):.3f} of free; "
+            f"without the first token {rate(times[1:]) / rate(free[1:]):.3f}; "
+            f"the first took {(times[0] - free[0]) * 1e3:.1f} ms more"
+        )
 
 
 class Opaque(ctypes.Structure):
@@ -206,25 +238,23 @@ def loop_speed(path: Path) -> None:
         slices=None,
         tokenize_fptr=ctypes.cast(loop.lib.llama_tokenize, ctypes.c_void_p).value,
     )
-    grammar = constrain(SHAPE, 400).grammar
+    grammar = constrain(SHAPE, 2000).grammar
     masks: list[float] = []
 
-    def run(*, held: bool, forward: bool) -> tuple[int, float]:
+    def run(*, held: bool, forward: bool) -> list[float]:
         loop.clear()
         matcher = llguidance.LLMatcher(tokenizer, grammar)
         bits = llguidance.numpy.allocate_token_bitmask(1, loop.size)
         logits = loop.logits(prompt)
-        started, made = time.process_time(), 0
-        while made < TOKENS and not matcher.is_stopped():
+        times: list[float] = []
+        while len(times) < TOKENS and not matcher.is_stopped():
+            started = time.process_time()
             if held:
-                before = time.perf_counter()
                 llguidance.numpy.fill_next_token_bitmask(matcher, bits)
-                masks.append(time.perf_counter() - before)
+                masks.append(time.process_time() - started)
                 allowed = np.unpackbits(bits.view(np.uint8)[0], bitorder="little")[: loop.size].view(bool)
                 logits = np.where(allowed, logits, -np.inf)
             token = int(logits.argmax())
-            if loop.lib.llama_vocab_is_eog(loop.vocab, token):
-                break
             new = [token]
             if held:
                 matcher.consume_token(token)
@@ -232,16 +262,21 @@ def loop_speed(path: Path) -> None:
                 if sure:
                     matcher.consume_tokens(sure)
                     new += sure
-            made += len(new)
             logits = loop.logits(new)
-        return made, time.process_time() - started
+            times += [(time.process_time() - started) / len(new)] * len(new)
+        return times
 
-    for name, held, forward in [("free", False, False), ("llguidance", True, False), ("fast-forward", True, True)]:
-        rates = [made / spent for made, spent in (run(held=held, forward=forward) for _ in range(PASSES))]
-        print(f"own loop, {name:<13} {max(rates):6.1f}")
+    kinds = {"free": (False, False), "llguidance": (True, False), "fast-forward": (True, True)}
+    seen: dict[str, list[list[float]]] = {name: [] for name in kinds}
+    for _ in range(PASSES):
+        for name, (held, forward) in kinds.items():
+            seen[name].append(run(held=held, forward=forward))
+    free = rate(fastest(seen["free"]))
+    for name, passes in seen.items():
+        print(f"own loop, {name:<13} {rate(fastest(passes)):6.1f}  ({rate(fastest(passes)) / free:.3f} of free)")
     masks.sort()
     middle, late = masks[len(masks) // 2] * 1e3, masks[int(len(masks) * 0.99)] * 1e3
-    print(f"mask per token          {middle:.2f} ms in the middle, {late:.2f} ms at p99")
+    print(f"mask per token          {middle:.2f} CPU-ms in the middle, {late:.2f} CPU-ms at p99")
     if importlib.util.find_spec("outlines_core"):
         outlines_masks(loop, prompt)
 

@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import llguidance
 
-from slipform import Client, JsonSchemaSpec
+from slipform import Client
+from slipform.enforce import Budget
+from slipform.engine import Options
 from slipform.errors import SchemaError, SlipformError
 from slipform.providers.local import LocalProvider
 from slipform.providers.local.constraint import constrain
+from slipform.providers.local.weaken import problem, weaken
 from slipform.providers.router import Router
 
 WORDS = "Write one short, realistic example."
@@ -34,7 +38,7 @@ def judge(client: Client, schema: dict[str, Any], max_tokens: int) -> tuple[str,
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         return "not a usable schema", str(error).splitlines()[0][:120]
     try:
-        outcome = client.respond(client.request(JsonSchemaSpec("answer", schema), WORDS, max_tokens=max_tokens))
+        outcome = client.ask_full(schema, WORDS, max_tokens=max_tokens)
     except SchemaError as error:
         return error.code, error.message[:120]
     except SlipformError as error:
@@ -49,13 +53,15 @@ def main() -> None:
     parser.add_argument("schemas", type=Path)
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--every", type=int, default=1, help="take one schema in so many")
+    parser.add_argument("--first", type=int, default=0, help="begin with the schema of this number")
     parser.add_argument("--model", default="local")
     arguments = parser.parse_args()
-    rows = [json.loads(line) for line in arguments.schemas.read_text().splitlines()][:: arguments.every]
+    rows = [json.loads(line) for line in arguments.schemas.read_text().splitlines()][arguments.first :: arguments.every]
     held: collections.Counter[str] = collections.Counter()
     outcomes: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     started = time.monotonic()
-    client = Client(arguments.model, router=Router({"local": LocalProvider()}))
+    options = Options(budget=Budget(attempts=3))
+    client = Client(arguments.model, router=Router({"local": LocalProvider()}), options=options)
     with client:
         pool = ThreadPoolExecutor(2)  # as many as the engine decodes at once
         judged = pool.map(lambda row: judge(client, row["schema"], arguments.max_tokens), rows)
@@ -63,9 +69,12 @@ def main() -> None:
             held_as = constraint_of(row["schema"], arguments.max_tokens)
             held[held_as] += 1
             outcomes[held_as][outcome] += 1
+            if sum(held.values()) % 50 == 0:
+                print(f"{sum(held.values())} done: {dict(sum(outcomes.values(), collections.Counter()))}", flush=True)
             if outcome != "valid":
                 print(f"{row['id']}: {held_as}: {outcome}: {said}", flush=True)
     show(rows, held, outcomes)
+    show_share(rows, held)
     print(f"\n{time.monotonic() - started:.0f} s")
 
 
@@ -74,6 +83,19 @@ def constraint_of(schema: dict[str, Any], max_tokens: int) -> str:
         return "held exactly" if constrain(schema, max_tokens).exact else "held but for named keywords"
     except SchemaError:
         return "refused"
+
+
+def show_share(rows: list[Any], held: collections.Counter[str]) -> None:
+    """How many schemas decoding is held to, beside what llguidance takes by itself."""
+    strict = engine = dropped = 0
+    for row in rows:
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(row["schema"])
+        strict += not llguidance.LLMatcher.validate_grammar_with_warnings(grammar)[0]
+        engine += problem(row["schema"]) is None
+        dropped += weaken(row["schema"])[2] is None
+    ours = len(rows) - held["refused"]
+    print(f"\nheld by decoding: {ours} of {len(rows)}, {held['held exactly']} of them exactly")
+    print(f"llguidance as it is: {strict} (PyPI), {engine} (the engine's); with only named keywords dropped: {dropped}")
 
 
 def show(rows: list[Any], held: collections.Counter[str], outcomes: dict[str, collections.Counter[str]]) -> None:

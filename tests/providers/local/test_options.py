@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import pickle
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slipform.errors import InvalidResponseFormat, RequestError
-from slipform.ir import Message, ModelRequest
+from slipform.ir import Message, ModelRequest, Tool
 from slipform.providers.local import LocalProvider
 from slipform.providers.local.engine import Cancel, Event
 from slipform.providers.local.grammar import grammar_problem
 from slipform.providers.local.options import ForceJsonStartLogitsProcessor, PromptOptions, StopHook, prompt_grammar
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
+from slipform.text.fence import JsonFenceDetector
 from tests.conftest import PERSON
 
 
@@ -126,3 +129,66 @@ def test_a_hook_that_raises_ends_the_answer_with_that_error() -> None:
     with pytest.raises(InvalidResponseFormat):
         list(provider.stream(asked(stop_after_json=True, response_format_fail_hard=True)))
     assert engine.stopped
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        (("Sorry, ", "I cannot."), "no JSON"),
+        (("x" * 600,), "no JSON"),
+        (('{"name": "Ada", ', '"age": }'), "does not parse"),
+        (('{"name": "Ada"',), "does not parse"),
+        (('Sure: {"name": "Ada", "age": "old"}',), "not valid"),
+    ],
+)
+@pytest.mark.covers("S0-16", "S0-60", "S0-61", "S0-62", "S0-63", "S0-64")
+def test_failing_hard_names_what_was_wrong(pieces: tuple[str, ...], said: str) -> None:
+    provider = LocalProvider(lambda _: Scripted(*pieces))
+    request = asked(response_format_fail_hard=True)
+    with pytest.raises(InvalidResponseFormat, match=said):
+        provider.complete(request)
+    with pytest.raises(InvalidResponseFormat, match=said):
+        list(provider.stream(request))
+
+
+@pytest.mark.covers("S0-51", "S0-52")
+def test_the_prose_before_the_json_is_bounded_and_more_so_after_a_forced_start() -> None:
+    chatty = LocalProvider(lambda _: Scripted("y" * 100, '{"name": "Ada", "age": 36}'))
+    assert chatty.complete(asked(response_format_fail_hard=True)).text.endswith("}")
+    with pytest.raises(InvalidResponseFormat, match="no JSON"):
+        chatty.complete(asked(response_format_fail_hard=True, force_json_start=True))
+
+
+@pytest.mark.covers("S0-46")
+def test_tools_are_described_the_same_with_a_schema_and_without() -> None:
+    tool = Tool("add", {"type": "object", "properties": {"a": {"type": "integer"}}})
+    engine = Scripted('{"tool": "add", "arguments": {}}')
+    provider = LocalProvider(lambda _: engine)
+    provider.complete(ModelRequest("", (Message.user("Add."),), tools=(tool,)))
+    plain = engine.body["messages"]
+    provider.complete(asked().replace(tools=(tool,), messages=(Message.user("Add."),)))
+    assert engine.body["messages"] == plain
+
+
+@pytest.mark.covers("S0-05")
+def test_the_validator_is_a_dependency_at_run_time() -> None:
+    needed = [line for line in importlib.metadata.requires("slipform") or () if "extra ==" not in line]
+    assert any(line.startswith("jsonschema-rs") for line in needed)
+
+
+@pytest.mark.covers("S0-07")
+def test_the_fence_detector_is_a_module_of_its_own() -> None:
+    assert JsonFenceDetector.__module__ == "slipform.text.fence"
+
+
+@pytest.mark.covers("S0-48", "S0-56", "S0-76", "S0-77", "S0-78")
+def test_the_limits_of_the_prompt_only_path_are_documented() -> None:
+    text = " ".join((Path(__file__).parents[3] / "docs" / "local.md").read_text().split())
+    for said in (
+        "the schema is only told to the model",
+        "schemas may be shortened in the prompt",
+        "Text only: no images, no sound",
+        "where a backend exposes no logits",
+        "Tools and a prompted schema do not go together in one turn",
+    ):
+        assert said in text

@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from slipform.errors import LocalModelError, RequestError, UnknownModelError, UpstreamRequestError
+from slipform.errors import (
+    InvalidResponseFormat,
+    LocalModelError,
+    RequestError,
+    UnknownModelError,
+    UpstreamRequestError,
+)
 from slipform.ir import (
     CompletionChunk,
     LossyEncode,
@@ -152,7 +158,7 @@ def test_json_mode_gives_an_object(either: LocalProvider) -> None:
 
 
 def test_a_prompt_over_the_context_is_refused_with_the_reason(either: LocalProvider) -> None:
-    with pytest.raises(UpstreamRequestError, match="too long"):
+    with pytest.raises(UpstreamRequestError, match=r"too long.*\d{4,} tokens.*4096 tokens"):
         either.complete(request("word " * 9000))
     with pytest.raises(UpstreamRequestError, match="too long"):
         list(either.stream(request("word " * 9000)))
@@ -261,8 +267,42 @@ def test_a_forced_start_leaves_no_room_for_chatter(either: LocalProvider) -> Non
     assert either.complete(prompted(force_json_start=True)).text.lstrip()[0] in "{["
 
 
-@pytest.mark.covers("S0-57", "S0-65")
+@pytest.mark.covers("S0-19", "S0-53", "S0-57", "S0-65", "S0-75")
 def test_generation_can_stop_where_the_json_closes(either: LocalProvider) -> None:
-    answer = either.complete(prompted(force_json_start=True, stop_after_json=True).replace(max_tokens=400))
-    if answer.finish == "stop":
-        json.loads(answer.text)
+    asked = prompted(force_json_start=True, stop_after_json=True).replace(
+        messages=(Message.user('Reply with exactly {"name": "Ada", "age": 36} and then explain it.'),), max_tokens=400
+    )
+    answer = either.complete(asked)
+    assert answer.finish == "stop"
+    assert isinstance(json.loads(answer.text), dict | list)
+    assert "".join(chunk.text for chunk in either.stream(asked)) == answer.text
+
+
+@pytest.mark.covers("S0-58", "S0-59", "S0-60", "S0-61", "S0-62", "S0-63", "S0-64")
+def test_failing_hard_is_the_same_streamed_or_not(either: LocalProvider) -> None:
+    for ask in (either.complete, lambda asked: list(either.stream(asked))):
+        with pytest.raises(InvalidResponseFormat) as caught:
+            ask(prompted(response_format_fail_hard=True))
+        assert caught.value.code == "invalid_response_format"
+        assert ask(prompted())
+
+
+@pytest.mark.covers("S0-09")
+def test_what_cannot_be_heeded_is_said_and_several_answers_are_refused(either: LocalProvider) -> None:
+    answer = either.complete(request(max_tokens=4, extra={"logit_bias": {"5": 1}, "min_p": 0.1, "n": 1}))
+    assert [(type(warning), warning.path) for warning in answer.warnings] == [(LossyEncode, "extra.logit_bias")]
+    with pytest.raises(RequestError, match="one answer at a time"):
+        either.complete(request(extra={"n": 2}))
+
+
+@pytest.mark.covers("S0-10")
+def test_a_bound_that_cut_the_answer_is_said_on_every_path(either: LocalProvider) -> None:
+    asked = request(
+        "Describe the sea at length.",
+        schema={"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        max_tokens=48,
+    )
+    answer = either.complete(asked)
+    assert answer.finish == "stop"
+    assert [warning.code for warning in answer.warnings] == ["answer_bounded"]
+    assert [warning for chunk in either.stream(asked) for warning in chunk.warnings] == list(answer.warnings)

@@ -16,11 +16,17 @@ Read = Callable[[str], tuple[str, tuple[ToolDelta, ...]]]
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
 
+Check = Callable[[str], tuple[ModelWarning, ...]]
+"""What is to be said of a finished answer's text, as the engine wrote it."""
+
+
 class Answer:
     """Reads one answer; `over` once its hook has stopped it."""
 
-    def __init__(self, read: Read, hook: StopHook | None, model: str) -> None:
+    def __init__(self, read: Read, hook: StopHook | None, model: str, check: Check | None = None) -> None:
         self.over = False
+        self._check = check
+        self._raw: list[str] = []
         self._read = read
         self._hook = hook
         self._model = model
@@ -37,6 +43,8 @@ class Answer:
         if raw and self._hook and self._hook(raw):
             # The engine is stopped here, before it says why it ended and what was spent.
             self.over, finish, usage = True, "stop", _spent(chunk.get("timings"))
+        if self._check:
+            self._raw.append(raw)
         return CompletionChunk(
             text=text,
             tool_calls=calls,
@@ -45,6 +53,7 @@ class Answer:
             usage=usage,
             model=self._model,
             id=chunk.get("id"),
+            warnings=self._check("".join(self._raw)) if finish and self._check else (),
         )
 
     def _finish(self, finish: str) -> FinishReason:
@@ -59,6 +68,7 @@ def whole(chunks: Iterable[CompletionChunk], warnings: tuple[ModelWarning, ...])
     deltas: list[ToolDelta] = []
     finish, raw_finish, usage, model, id_ = None, None, Usage(), None, None
     for chunk in chunks:
+        warnings += chunk.warnings
         texts.append(chunk.text)
         deltas.extend(chunk.tool_calls)
         finish, raw_finish = chunk.finish or finish, chunk.raw_finish or raw_finish

@@ -20,7 +20,7 @@ _RUNAWAY = 0.7
 
 _LONGEST_KEY = 40
 _DEEPEST = 12
-_DIGITS = 10**18
+_DIGITS = 10**15
 _FINEST = 1e-9
 """Numbers get nine digits after the point and no exponent: a small model may never stop writing zeros."""
 
@@ -93,7 +93,7 @@ def _combined(sub: Mapping[str, Any]) -> list[Json]:
 def narrow(sub: Json, limits: Limits, *, branch: bool = False) -> Json:
     """The schema with its open ends closed; `branch` inside a combination whose parent speaks of the same value."""
     if not isinstance(sub, Mapping) or sub.keys() <= _ANNOTATIONS:
-        return sub if sub is False or branch else _anything(limits, 1)
+        return sub if sub is False or branch else anything(limits, 1)
     changed: dict[str, Any] = dict(sub)
     types = _types(sub)
     if not types and not branch and not any(key in sub for key in (*_COMBINES, "enum", "const")):
@@ -102,10 +102,8 @@ def narrow(sub: Json, limits: Limits, *, branch: bool = False) -> Json:
     fixed = "enum" in sub or "const" in sub
     if "string" in types and not fixed:
         _narrow_string(changed, limits)
-    if "integer" in types and not fixed and "multipleOf" not in sub:
-        _narrow_integer(changed)
-    if "number" in types and not fixed:
-        changed.setdefault("multipleOf", _FINEST)
+    if not fixed:
+        narrow_numbers(changed, types)
     if "array" in types and not fixed:
         _narrow_array(changed, limits, branch=branch)
     if "object" in types and not fixed:
@@ -157,8 +155,16 @@ def _narrow_string(changed: dict[str, Any], limits: Limits) -> None:
     changed["maxLength"] = max(min(roomy, changed.get("maxLength", roomy)), changed.get("minLength", 0))
 
 
+def narrow_numbers(changed: dict[str, Any], types: frozenset[str]) -> None:
+    """Bound the digits: left alone, a small model may go on writing them."""
+    if "integer" in types and "multipleOf" not in changed:
+        _narrow_integer(changed)
+    if "number" in types:
+        changed.setdefault("multipleOf", _FINEST)
+        _narrow_integer(changed)
+
+
 def _narrow_integer(changed: dict[str, Any]) -> None:
-    # Left alone, a small model may go on writing digits.
     if not any(key in changed for key in ("maximum", "exclusiveMaximum")):
         changed["maximum"] = max(_DIGITS, _number(changed, "minimum"), _number(changed, "exclusiveMinimum") * 10)
     if not any(key in changed for key in ("minimum", "exclusiveMinimum")):
@@ -176,7 +182,7 @@ def _narrow_array(changed: dict[str, Any], limits: Limits, *, branch: bool) -> N
         least = max(least, len(changed["items"]))
     changed["maxItems"] = max(least, min(limits.items, changed.get("maxItems", limits.items)))
     if not branch and "items" not in changed and "prefixItems" not in changed:
-        changed["items"] = _anything(limits, 0)
+        changed["items"] = anything(limits, 0)
 
 
 def _narrow_object(changed: dict[str, Any], limits: Limits, *, branch: bool) -> None:
@@ -185,26 +191,28 @@ def _narrow_object(changed: dict[str, Any], limits: Limits, *, branch: bool) -> 
     more = changed.get("additionalProperties", True)
     if listed := changed.get("properties"):
         if more is True or more == {}:
-            missing = {name: _anything(limits, 0) for name in changed.get("required", ())}
+            missing = {name: anything(limits, 0) for name in changed.get("required", ())}
             changed["properties"] = {**changed["properties"], **{n: v for n, v in missing.items() if n not in listed}}
             changed["additionalProperties"] = False
         return
     if more is not False:
-        _bound_keys(changed, _anything(limits, 1) if more is True or more == {} else narrow(more, limits))
+        _bound_keys(changed, anything(limits, 1) if more is True or more == {} else narrow(more, limits))
         most = max(limits.items, len(changed.get("required", ())))
         changed["maxProperties"] = min(most, changed.get("maxProperties", most))
 
 
-def _anything(limits: Limits, depth: int) -> dict[str, Any]:
+def anything(limits: Limits, depth: int) -> dict[str, Any]:
     """A value of any kind, nested at most so deep."""
     scalars: dict[str, Any] = {
         "type": ["string", "number", "boolean", "null"],
         "maxLength": limits.length,
         "multipleOf": _FINEST,
+        "minimum": -_DIGITS,
+        "maximum": _DIGITS,
     }
     if depth == 0:
         return scalars
-    inner = _anything(limits, depth - 1)
+    inner = anything(limits, depth - 1)
     few = min(limits.items, 8)
     listed = {"type": "array", "items": inner, "maxItems": few}
     mapped: dict[str, Any] = {"type": "object", "maxProperties": few}

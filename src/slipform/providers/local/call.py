@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -19,15 +19,21 @@ from slipform.ir import (
     ToolDelta,
     ToolResult,
 )
-from slipform.providers.local.answer import Answer, Read
+from slipform.providers.local.answer import Answer, Check, Read
 from slipform.providers.local.constraint import Constraint, any_object, constrain
 from slipform.providers.local.options import PromptOptions, StopHook, prompt_grammar
 from slipform.providers.local.tools import ReadCall, described, offered, spelled, tool_grammar
+from slipform.providers.local.watch import Watch
 from slipform.providers.local.wrap import Unwrap
 from slipform.schema import OutputStrategy
 
 MAX_TOKENS = 1024
 """How long an answer may get when the caller does not say."""
+
+_HEEDED = ("min_p", "repeat_penalty")
+"""What the engine takes beyond the usual sampling, read from a request's `extra`."""
+
+_UNDERSTOOD = frozenset({*_HEEDED, "n", *(field.name for field in fields(PromptOptions))})
 
 HookFactory: TypeAlias = Callable[[PromptOptions], StopHook | None]
 
@@ -52,10 +58,15 @@ class _Decoding:
     hook: Callable[[], StopHook | None] = lambda: None
     system: str | None = None
     """What the model has to be told besides."""
+    check: Check | None = None
+    """What looks at the finished answer for the bounds it has reached."""
+    watch: Callable[[], Watch] | None = None
+    """What fails hard."""
 
 
 def prepare(request: ModelRequest, options: PromptOptions, stop_hook: HookFactory | None) -> Call:
     """What to ask the engine; raises what can be known to be wrong before any token is drawn."""
+    _refuse_several(request)
     decoding = _decoding(request, options, stop_hook)
     structured = decoding.grammar is not None or request.response_format is not None
     sampling = request.sampling
@@ -68,17 +79,25 @@ def prepare(request: ModelRequest, options: PromptOptions, stop_hook: HookFactor
         "seed": sampling.seed,
         "frequency_penalty": sampling.frequency_penalty,
         "presence_penalty": sampling.presence_penalty,
+        **{name: request.extra.get(name) for name in _HEEDED},
         "stop": list(sampling.stop) or None,
         "grammar": decoding.grammar,
         "stream_options": {"include_usage": True},
         # With each piece, because an answer that is stopped early never gets to its usage.
-        "timings_per_token": True if stop_hook else None,
+        "timings_per_token": True if stop_hook or decoding.watch else None,
     }
     return Call(
         {name: value for name, value in wanted.items() if value is not None},
         (*_unheeded(request), *decoding.warnings),
-        lambda: Answer(decoding.read(), decoding.hook(), request.model),
+        lambda: _answer(decoding, request.model),
     )
+
+
+def _answer(decoding: _Decoding, model: str) -> Answer:
+    if decoding.watch is None:
+        return Answer(decoding.read(), decoding.hook(), model, decoding.check)
+    watch = decoding.watch()
+    return Answer(decoding.read(), watch, model, watch.judge)
 
 
 def _decoding(request: ModelRequest, options: PromptOptions, stop_hook: HookFactory | None) -> _Decoding:
@@ -87,14 +106,18 @@ def _decoding(request: ModelRequest, options: PromptOptions, stop_hook: HookFact
     if wanted is not None and wanted.strategy is OutputStrategy.PROMPTED and not tools:
         options = PromptOptions.of(request.extra, options)
         grammar = prompt_grammar(options, hooked=stop_hook is not None)
-        return _Decoding(grammar, hook=partial(stop_hook, options) if stop_hook else lambda: None)
+        if stop_hook:
+            return _Decoding(grammar, hook=partial(stop_hook, options))
+        hard = options.response_format_fail_hard
+        return _Decoding(grammar, watch=partial(Watch, options, wanted.json_schema) if hard else None)
     constraint = _constraint(request)
     if tools:
         grammar, warnings = tool_grammar(request, tools, constraint, _limit(request))
         return _Decoding(grammar, warnings, ReadCall, system=described(request, tools))
     if constraint is None:
         return _Decoding()
-    return _Decoding(constraint.grammar, constraint.warnings, _unwrapping if constraint.wrapped else lambda: _plain)
+    read = _unwrapping if constraint.wrapped else lambda: _plain
+    return _Decoding(constraint.grammar, constraint.warnings, read, check=constraint.reached)
 
 
 def _constraint(request: ModelRequest) -> Constraint | None:
@@ -124,7 +147,20 @@ def _unheeded(request: ModelRequest) -> tuple[ModelWarning, ...]:
         said.append(LossyEncode("unsupported", "The embedded model has no reasoning to switch on.", "reasoning"))
     if any(isinstance(part, Reasoning) for message in request.messages for part in message.parts):
         said.append(LossyEncode("unsupported", "Earlier reasoning is not shown to the embedded model.", "messages"))
+    for name, value in request.extra.items():
+        if name not in _UNDERSTOOD and value not in (None, False):
+            said.append(LossyEncode("unsupported", f"The embedded model does not heed {name!r}.", f"extra.{name}"))
     return tuple(said)
+
+
+def _refuse_several(request: ModelRequest) -> None:
+    several = request.extra.get("n")
+    if several not in (None, 1):
+        raise RequestError(
+            f"The embedded model gives one answer at a time, and {several!r} are asked for",
+            where="n",
+            hint="Leave `n` out, and ask again for each further answer.",
+        )
 
 
 def _messages(request: ModelRequest, system: str | None) -> list[dict[str, str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,9 +15,12 @@ from typing import Any
 from slipform.errors import UnsupportedSchemaError
 from slipform.ir import ModelWarning
 from slipform.providers.local.bounds import limits_for, narrow
+from slipform.providers.local.fit import fit
 from slipform.providers.local.grammar import grammar_problem
-from slipform.providers.local.walk import written
-from slipform.providers.local.weaken import Loss, weaken
+from slipform.providers.local.patterns import with_twins, without_escapes
+from slipform.providers.local.reach import Bounds
+from slipform.providers.local.walk import Pointer, written
+from slipform.providers.local.weaken import Loss, is_cycle, weaken
 from slipform.providers.local.wrap import KEY, needs_wrapping
 
 # On one line, spaced as most JSON is. Left to choose, a small model may go on writing blanks: however short the blanks
@@ -33,11 +36,19 @@ class Constraint:
     warnings: tuple[ModelWarning, ...] = ()
     wrapped: bool = False
     """Whether the answer comes under one key; see `wrap`."""
+    bounds: Bounds | None = None
+    """What the token limit left no room for."""
 
     @property
     def exact(self) -> bool:
         """Whether every answer under this grammar is valid, if it is not cut off."""
         return not self.warnings
+
+    def reached(self, text: str) -> tuple[ModelWarning, ...]:
+        """What the bounds that decoding adds took from a finished answer, in the engine's own words."""
+        if self.bounds is None:
+            return ()
+        return self.bounds.warnings(text, KEY if self.wrapped else None)
 
     @property
     def grammar(self) -> str:
@@ -75,25 +86,43 @@ def literal(text: str) -> str:
 def _constrain(source: str, max_tokens: int) -> Constraint:
     schema = json.loads(source)
     wrapped = needs_wrapping(schema)
-    weakened, losses, fatal = weaken(schema)
+    weakened, losses, fatal = weaken(schema, cycles=False)
+    if is_cycle(fatal):
+        if unrolled := _narrowed(weakened, losses, max_tokens, wrapped):
+            return unrolled
+        weakened, losses, fatal = weaken(schema)
     if fatal is not None:
         weakened, losses = _shape_only(schema, fatal)
-    limits = limits_for(weakened, max_tokens)
-    attempts = (
-        limits,
-        dataclasses.replace(limits, patterns=False),
-        dataclasses.replace(limits, close=False),
-        dataclasses.replace(limits, patterns=False, close=False),
-    )
-    for attempt in attempts:
-        constraint = Constraint(_spell(narrow(weakened, attempt)), _warnings(losses), wrapped)
+    if narrowed := _narrowed(weakened, losses, max_tokens, wrapped):
+        return narrowed
+    plainer, dropped = without_escapes(weakened)
+    losses += tuple(Loss(pointer, "the engine does not take it") for pointer in dropped)
+    return Constraint(_spell(plainer), _warnings(losses), wrapped)
+
+
+def _narrowed(schema: Mapping[str, Any], losses: tuple[Loss, ...], max_tokens: int, wrapped: bool) -> Constraint | None:
+    """The first of several narrowings that compiles."""
+    for narrowed, left_out in _narrowings(schema, max_tokens):
+        bounds = Bounds(narrowed, schema, left_out, max_tokens)
+        constraint = Constraint(_spell(narrowed), _warnings(losses), wrapped, bounds)
         if grammar_problem(constraint.grammar) is None:
             return constraint
-    return Constraint(_spell(weakened), _warnings(losses), wrapped)
+    return None
+
+
+def _narrowings(schema: Mapping[str, Any], max_tokens: int) -> Iterator[tuple[dict[str, Any], tuple[Pointer, ...]]]:
+    """The schema with its ends closed, in several ways: what is too much for the compiler one way may do another."""
+    for patterns in (True, False):
+        fitted = fit(schema, max_tokens, patterns=patterns)
+        yield fitted.schema, fitted.left_out
+    limits = limits_for(schema, max_tokens)
+    for patterns, close in ((True, True), (False, True), (True, False), (False, False)):
+        yield narrow(schema, dataclasses.replace(limits, patterns=patterns, close=close and limits.close)), ()
+    yield dict(schema), ()
 
 
 def _spell(schema: Mapping[str, Any]) -> str:
-    return "%json " + json.dumps({**schema, "x-guidance": _STYLE})
+    return "%json " + json.dumps({**with_twins(schema), "x-guidance": _STYLE})
 
 
 def _shape_only(schema: Mapping[str, Any], fatal: str) -> tuple[dict[str, Any], tuple[Loss, ...]]:

@@ -106,7 +106,11 @@ class _Checker:
 @cache
 def _checker() -> _Checker | None:
     rest_at_barriers()
-    for path in sorted(Path(engine_folder(), "xllamacpp").glob("*.so")):
+    try:
+        folder = Path(engine_folder(), "xllamacpp")
+    except LocalModelError:  # another engine decodes, under the Python package's grammars
+        return None
+    for path in sorted(folder.glob("*.so")):
         try:
             return _Checker(ctypes.CDLL(str(path)))
         except (OSError, AttributeError):

@@ -100,13 +100,16 @@ def problem(schema: Mapping[str, Any]) -> str | None:
     return grammar_problem("%llguidance {}\nstart: %json " + json.dumps(schema))
 
 
-def weaken(schema: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Loss, ...], str | None]:
-    """The schema without what does not compile, what that was, and why it still does not compile, if so."""
+def weaken(schema: Mapping[str, Any], *, cycles: bool = True) -> tuple[dict[str, Any], tuple[Loss, ...], str | None]:
+    """The schema without what does not compile, what that was, and why it still does not compile, if so.
+
+    Without `cycles`, references that lead back and have siblings are left for others to unroll.
+    """
     current: dict[str, Any] = dict(schema)
     done: list[tuple[_Edit, str]] = []
     reason = problem(current)
     while reason is not None and len(done) < _GIVE_UP:
-        edits = _helpful(current, reason)
+        edits = _helpful(current, reason) if cycles or not is_cycle(reason) else []
         if not edits:
             return current, _losses(done), reason
         for edit in edits:
@@ -118,6 +121,11 @@ def weaken(schema: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Loss, ...],
     return current, _losses(done), reason
 
 
+def is_cycle(reason: str | None) -> bool:
+    """Whether the compiler complains of references that lead back to themselves."""
+    return reason is not None and reason.startswith("circular")
+
+
 def _helpful(schema: Mapping[str, Any], reason: str) -> list[_Edit]:
     """The first edit after which the compiler no longer complains, or complains of something else."""
     edits = list(_edits(schema, reason))
@@ -127,7 +135,7 @@ def _helpful(schema: Mapping[str, Any], reason: str) -> list[_Edit]:
         if problem(changed_at(schema, edit.pointer, edit.value)) != reason:
             return [edit]
     # Equal offences in several places give equal messages: take them one at a time.
-    return edits[:1] if re.match(r"Unknown format|oneOf|regex|lookaround", reason) else []
+    return edits[:1] if re.match(r"Unknown format|oneOf|regex|lookaround|circular|min/max", reason) else []
 
 
 def _restored(
@@ -169,6 +177,7 @@ def _edits(schema: Mapping[str, Any], reason: str) -> Iterator[_Edit]:
     elif "regex" in reason:
         yield from _patterns(schema, reason)
     elif "min/maxProperties" in reason:
+        yield from _counted(schema)
         yield from _drop(schema, frozenset({"minProperties", "maxProperties"}))
     elif "sibling" in reason:
         yield from _siblings(schema)
@@ -181,6 +190,25 @@ def _drop(schema: Mapping[str, Any], keywords: frozenset[str]) -> Iterator[_Edit
         for keyword in sub:
             if keyword in keywords:
                 yield _Edit((*pointer, keyword), None, "dropped")
+
+
+def _counted(schema: Mapping[str, Any]) -> Iterator[_Edit]:
+    """A number of keys, spelled as which ones: narrower than the schema, so that nothing is lost."""
+    for pointer, sub in subschemas(schema):
+        listed, required = sub.get("properties"), list(sub.get("required", ()))
+        if not isinstance(listed, Mapping) or not {"minProperties", "maxProperties"} & sub.keys():
+            continue
+        least, most = sub.get("minProperties", 0), sub.get("maxProperties", len(listed))
+        optional = [name for name in listed if name not in required]
+        required += optional[: max(0, least - len(required))]
+        kept = [*required, *(name for name in optional if name not in required)][:most]
+        if least <= len(required) <= most:
+            rest = {key: value for key, value in sub.items() if key not in ("minProperties", "maxProperties")}
+            rest["properties"] = {name: each for name, each in listed.items() if name in kept}
+            if "maxProperties" in sub:
+                rest["additionalProperties"] = False
+                rest.pop("patternProperties", None)
+            yield _Edit(pointer, {**rest, "required": required}, "counted keys named", harmless=True)
 
 
 def _one_of(schema: Mapping[str, Any]) -> Iterator[_Edit]:
