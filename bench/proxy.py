@@ -2,8 +2,8 @@
 
 One fast fake model and one load generator, each in a process of its own; in between, in turn: nothing, a bare forwarder
 on slipform's own stack, slipform, and the gateways that are found. LiteLLM is looked for at `$SLIPFORM_LITELLM` (the
-`litellm` command of an environment with `litellm[proxy]`), Portkey at `$SLIPFORM_PORTKEY` (a folder whose `node_modules`
-hold `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5). Run: `python -m bench.proxy`, with `--seconds`
+`litellm` command of an environment with `litellm[proxy]`), Portkey at `$SLIPFORM_PORTKEY` (a folder whose packages
+are `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5). Run: `python -m bench.proxy`, with `--seconds`
 for longer runs and `--only` for some of them. CPU time is the column that other load on the machine disturbs least.
 """
 

@@ -57,6 +57,7 @@ def serve(
     except ImportError:
         raise ConfigError("The proxy's server is not installed", hint="Run `pip install 'slipform[server]'`.") from None
     from slipform.server import App
+    from slipform.server.protocol import GatheringProtocol
 
     settings = load_settings(config)
     client = AsyncClient(options=options_of(settings), router=router_of(settings))
@@ -64,7 +65,15 @@ def serve(
         pull_shown(known(DEFAULT))
     where = (host or settings.server.host, settings.server.port if port is None else port)
     typer.echo(f"slipform {__version__} serves http://{where[0]}:{where[1]}/v1 (Ctrl-C stops it)", err=True)
-    uvicorn.run(App(client, settings), host=where[0], port=where[1], log_level="warning", access_log=False)
+    uvicorn.run(
+        App(client, settings),
+        host=where[0],
+        port=where[1],
+        http=GatheringProtocol,
+        proxy_headers=False,
+        log_level="warning",
+        access_log=False,
+    )
 
 
 @app.command()

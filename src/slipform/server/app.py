@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from uuid import uuid4
 
 from slipform.client import AsyncClient
 from slipform.codecs.serving import Serving
@@ -82,7 +82,7 @@ class App:
 
     async def _serve(self, api: Serving, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        record = CallRecord(uuid4().hex, api=api.name)
+        record = CallRecord(os.urandom(16).hex(), api=api.name)
         client = scope.get("client")
         try:
             async with self._guard.admit(headers, client[0] if client else "") as caller:

@@ -62,4 +62,7 @@ def _yes(fact: bool) -> str:
 
 def _printable(value: str) -> bytes:
     """A header's value: what a caller wrote must not be able to end the line."""
-    return "".join(sign if " " <= sign <= "~" else "?" for sign in value[:200]).encode()
+    value = value[:200]
+    if value.isascii() and value.isprintable():
+        return value.encode()
+    return "".join(sign if " " <= sign <= "~" else "?" for sign in value).encode()
