@@ -11,6 +11,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+_MOST = 1 << 16
+"""More than this is not kept back: the socket has to say that it is full."""
+
 
 class GatheringTransport:
     """A transport that gathers what is written until the event loop's next turn."""
@@ -19,6 +22,7 @@ class GatheringTransport:
         self._transport = transport
         self._loop = loop
         self._gathered: list[bytes] = []
+        self._size = 0
         self.is_closing = transport.is_closing
         self.get_extra_info = transport.get_extra_info
         self.pause_reading = transport.pause_reading
@@ -30,12 +34,16 @@ class GatheringTransport:
         if not self._gathered:
             self._loop.call_soon(self.flush)
         self._gathered.append(data)
+        self._size += len(data)
+        if self._size > _MOST:
+            self.flush()
 
     def flush(self) -> None:
         """Write it now."""
         if self._gathered:
             data = self._gathered[0] if len(self._gathered) == 1 else b"".join(self._gathered)
             self._gathered = []
+            self._size = 0
             if not self._transport.is_closing():
                 self._transport.write(data)
 
