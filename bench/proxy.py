@@ -269,6 +269,7 @@ def main() -> None:
     reading.add_argument("--only", default="")
     reading.add_argument("--cases", default="")
     given = reading.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that what was started ends with it
     only = [name.strip().lower() for name in given.only.split(",") if name.strip()]
     cases = [case for case in CASES if given.cases in case.name]
     upstream = free_port()
