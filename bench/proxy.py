@@ -2,8 +2,8 @@
 
 One fast fake model and one load generator, each in a process of its own; in between, in turn: nothing, a bare forwarder
 on slipform's own stack, slipform, and the gateways that are found. LiteLLM is looked for at `$SLIPFORM_LITELLM` (the
-`litellm` command of an environment with `litellm[proxy]`), Portkey at `$SLIPFORM_PORTKEY` (a folder whose `node_modules`
-hold `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5). Run: `python -m bench.proxy`, with `--seconds`
+`litellm` command of an environment with `litellm[proxy]`), Portkey at `$SLIPFORM_PORTKEY` (a folder whose packages
+are `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5). Run: `python -m bench.proxy`, with `--seconds`
 for longer runs and `--only` for some of them. CPU time is the column that other load on the machine disturbs least.
 """
 
@@ -107,6 +107,7 @@ def _litellm(base: str, folder: Path) -> Iterator[Target]:
         for name, path in (("up", "/v1"), ("slow", "/paced/v1"))
     ]
     env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", "NO_DOCS": "True"}
+    env["LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"] = "true"  # it is called without keys, as slipform is
     for name, settings in (("LiteLLM", {}), ("LiteLLM, validating", {"enable_json_schema_validation": True})):
         config = folder / f"{name}.yaml"
         config.write_text(json.dumps({"model_list": rows, "litellm_settings": settings}))
@@ -238,6 +239,8 @@ def row(name: str, case: Case, seen: dict[str, Any], direct: dict[str, Any] | No
     if not seen["count"]:
         return f"  {name:<22} failed: {seen.get('error')}"
     wrong = f"  {seen['wrong']} of {seen['count']} failed: {seen['last'][-100:]!r}" if seen["wrong"] else ""
+    if case.stream and seen["cpu_event"] is None:
+        return f"  {name:<22} no events{wrong}"
     if case.stream:
         rate = seen["events"] / seen["seconds"]
         told = f"{seen['cpu_event']:>9.1f} µs CPU/event {rate:>9,.0f} events/s  first byte {seen['first']:>7.2f} ms"
@@ -266,6 +269,7 @@ def main() -> None:
     reading.add_argument("--only", default="")
     reading.add_argument("--cases", default="")
     given = reading.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that what was started ends with it
     only = [name.strip().lower() for name in given.only.split(",") if name.strip()]
     cases = [case for case in CASES if given.cases in case.name]
     upstream = free_port()

@@ -100,7 +100,8 @@ def test_streams_with_a_schema_can_be_switched_off_by_the_operator_or_for_one_re
 # The report in a stream, where the official clients must not stumble over it.
 
 
-def test_openais_chat_stream_brings_the_report_in_its_last_chunk() -> None:
+@pytest.mark.covers("S2-26")
+def test_openais_streams_bring_the_report_in_their_last_event() -> None:
     with FakeVendor([GOOD]) as vendor, before(vendor) as address:
         asked = {**ASK, "stream": True, "slipform": {"report": True}}
         plain, with_usage = (

@@ -53,14 +53,19 @@ _NONE = Beyond()
 class Shape:
     """A schema made ready. One serves any number of texts at a time."""
 
-    __slots__ = ("_by_leaf", "_extras", "_known", "document", "plan")
+    __slots__ = ("_by_leaf", "_checks", "_extras", "_free", "_known", "_opaque", "document", "has_unknown", "plan")
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._extras: dict[int, Beyond] = {}
         self.document = self._copied(document, 0)
         self.plan = Plan(self.document)
+        self.has_unknown = any(each.unknown for each in self._extras.values())
         self._by_leaf: dict[int, Beyond] = {}
         self._known = 0
+        # By the identity of an alternative, all of which the plan keeps.
+        self._opaque: dict[int, bool] = {}
+        self._free: dict[int, bool] = {}
+        self._checks: dict[int, list[Schema[Any]]] = {}
 
     def beyond(self, leaf: Leaf) -> Beyond:
         """What the plan does not know of a leaf."""
@@ -71,21 +76,30 @@ class Shape:
 
     def opaque(self, alternative: Alternative) -> bool:
         """Whether only the whole of a value can be held to it."""
-        return any(self.beyond(leaf).opaque for leaf in alternative.leaves)
+        known = self._opaque.get(id(alternative))
+        if known is None:
+            known = self._opaque[id(alternative)] = any(self.beyond(leaf).opaque for leaf in alternative.leaves)
+        return known
 
     def free_text(self, alternative: Alternative) -> bool:
         """Whether any string may stand there, so that what has been written of one stays."""
-        for leaf in alternative.leaves:
-            if leaf.values is not None or "minLength" in leaf.limits or "maxLength" in leaf.limits:
-                return False
-            if self.beyond(leaf) is not _NONE:
-                return False
-        return True
+        known = self._free.get(id(alternative))
+        if known is None:
+            known = self._free[id(alternative)] = all(
+                leaf.values is None
+                and not leaf.limits.keys() & {"minLength", "maxLength"}
+                and self.beyond(leaf) is _NONE
+                for leaf in alternative.leaves
+            )
+        return known
 
     def accepts(self, value: Any, alternative: Alternative) -> bool:
         """Whether a whole scalar has what the plan does not look at."""
-        checks = (self.beyond(leaf).check for leaf in alternative.leaves)
-        return all(check is None or not check.validate(value) for check in checks)
+        checks = self._checks.get(id(alternative))
+        if checks is None:
+            found = (self.beyond(leaf).check for leaf in alternative.leaves)
+            checks = self._checks[id(alternative)] = [check for check in found if check is not None]
+        return not checks or all(not check.validate(value) for check in checks)
 
     def unknown(self, alternative: Alternative) -> bool:
         """Whether even a scalar there can only be judged when the whole answer is there."""

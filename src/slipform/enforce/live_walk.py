@@ -136,7 +136,8 @@ class Walk:
         kept = [thread for thread in top.threads if thread.alternative.property(key) is not None]
         if not kept:
             return self._wrong("is not allowed here", self._switches.drop_extra or self._switches.rename_keys)
-        self._narrow(top, kept)
+        if len(kept) < len(top.threads):
+            self._narrow(top, kept)
         if self._may_be_renamed(top, key):
             return self._wrong("may be another spelling of a key, or stand around the answer", True)
         return True
@@ -147,7 +148,8 @@ class Walk:
         kind = kind_of(value)
         kept: list[_Thread | None] = []
         seen: list[Alternative] = []
-        for parent in list(self._stack[-1].threads) if self._stack else [None]:
+        parents: list[_Thread] | list[None] = self._stack[-1].threads if self._stack else [None]
+        for parent in parents:
             node = self._node(parent)
             if node is None:
                 continue
@@ -158,12 +160,11 @@ class Walk:
             optional = bool(self._stack) and not self._is_required()
             patchable = scalar_may_be_patched(value, seen, self._switches, optional=optional)
             return self._wrong(_scalar_message(value, kind, seen), patchable)
-        if any(self._shape.unknown(each) for each in seen):
+        if self._shape.has_unknown and any(self._shape.unknown(each) for each in seen):
             return self._wrong("can only be judged with the whole answer", True)
-        if self._stack:
+        if len(kept) < len(parents):
             self._narrow(self._stack[-1], [each for each in kept if each is not None])
-            return self._ended(value)
-        return True
+        return self._ended(value)
 
     def text(self, piece: str) -> bool:
         """A string has begun, or grown."""
@@ -237,18 +238,20 @@ class Walk:
         kept = [thread for thread in top.threads if top.name <= thread.alternative.most_items]
         if not kept:
             return self._wrong("has too many items", False, self._path()[:-1])
-        self._narrow(top, kept)
+        if len(kept) < len(top.threads):
+            self._narrow(top, kept)
         return True
 
     def _narrow(self, top: _Open, kept: list[_Thread]) -> None:
-        if len(kept) < len(top.threads):
-            top.keep(kept, self._shape)
-            self._prune({id(thread.parent) for thread in kept}, len(self._stack) - 1)
+        top.keep(kept, self._shape)
+        self._prune({id(thread.parent) for thread in kept}, len(self._stack) - 1)
 
     def _prune(self, continued: set[int], depth: int | None = None) -> None:
         """Let go of the threads of outer containers that no inner one continues."""
         for at in range((len(self._stack) if depth is None else depth) - 1, -1, -1):
             outer = self._stack[at]
+            if len(outer.threads) == 1:
+                return  # it is the one that goes on
             kept = [thread for thread in outer.threads if id(thread) in continued]
             if len(kept) == len(outer.threads):
                 return
@@ -256,8 +259,10 @@ class Walk:
             continued = {id(thread.parent) for thread in kept}
 
     def _may_be_renamed(self, top: _Open, key: str) -> bool:
+        if any(key in thread.alternative.declared for thread in top.threads):
+            return False
         declared = frozenset().union(*(thread.alternative.declared for thread in top.threads))
-        if not declared or key in declared:
+        if not declared:
             return False
         if len(self._stack) == 1 and not top.value:
             return True

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from slipform.server.gathering import GatheringProtocol
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
 _TOO_LARGE = b'{"error":{"message":"The request\'s headers are larger than 64 KB","type":"invalid_request_error"}}'
 
 
-class LimitedProtocol(HttpToolsProtocol):
+class LimitedProtocol(GatheringProtocol):
     """One connection; a head that grows past the limit is answered with 431, one that does not end is cut off."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:

@@ -168,6 +168,7 @@ def _ms(seconds: float | None) -> float | None:
 
 def _printable(value: str) -> bytes:
     """A header's value: what a caller wrote must not be able to end the line."""
+    value = value[:200]
     if value.isascii() and value.isprintable():
-        return value[:200].encode()
-    return "".join(sign if " " <= sign <= "~" else "?" for sign in value[:200]).encode()
+        return value.encode()
+    return "".join(sign if " " <= sign <= "~" else "?" for sign in value).encode()

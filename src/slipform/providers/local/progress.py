@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
 from slipform.providers.local.fetch import pull
 from slipform.providers.local.weights import Weights, find
 
@@ -15,6 +12,10 @@ def pull_shown(weights: Weights) -> Path:
     """The weights, with a progress bar on standard error while they are fetched."""
     if found := find(weights):
         return found
+    # Imported when there is something to show: it takes longer to import than the proxy needs to start.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     if not console.is_terminal:
