@@ -27,11 +27,11 @@ async def respond_stream(
 ) -> AsyncIterator[CompletionChunk | Outcome]:
     """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
 
-    What can no longer become valid ends the call to the model at once; so does a model that talks on after its JSON. If
-    nothing has left by then the model is asked again behind the open stream, else the error is raised.
+    What can no longer become valid ends the call to the model at once; so does a model that talks on after its JSON.
+    The model is then asked again behind the open stream. What has left stays: a new answer that does not begin with it
+    is an error.
     """
     listening = _Listening(plan, follows=_follows(request, plan, mode))
-    plan = dataclasses.replace(plan, may_reask=lambda: not listening.sent)
     steps = logged(enforce(request, plan), request, plan, streaming=True)
     asked = next(steps)
     while True:

@@ -64,13 +64,22 @@ def test_an_answer_that_goes_wrong_is_stopped_at_the_vendor_and_asked_again_in_t
 
 
 @pytest.mark.covers("C11", "C31", "S2-66")
-def test_an_answer_that_goes_wrong_after_its_beginning_left_ends_in_the_apis_error() -> None:
+def test_an_answer_that_goes_wrong_after_its_beginning_left_goes_on_with_one_that_begins_like_it() -> None:
     with FakeVendor(['{"name": "Ada", "age": [36]}', GOOD]) as vendor, before(vendor) as address:
+        events = post(address, CHAT, ASK).events()
+    assert content(events) == COMPACT
+    assert events[-1] == "[DONE]"
+    assert len(vendor.requests) == 2
+
+
+@pytest.mark.covers("C11", "C31", "S2-66")
+def test_an_answer_that_cannot_go_on_from_what_has_left_ends_in_the_apis_error() -> None:
+    with FakeVendor(['{"name": "Ada", "age": [36]}', '{"name": "Eve", "age": 1}']) as vendor, before(vendor) as address:
         events = post(address, CHAT, ASK).events()
     assert content(events) == '{"name":"Ada"'
     assert events[-1]["error"]["type"] == "structured_output_failed"
-    assert "age" in events[-1]["error"]["message"]
-    assert len(vendor.requests) == 1
+    assert "already been sent" in events[-1]["error"]["message"]
+    assert len(vendor.requests) == 2
 
 
 @pytest.mark.parametrize("strategy", ["prompted", "tool", "native"])

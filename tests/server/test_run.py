@@ -21,7 +21,7 @@ import pytest
 
 from slipform.errors import ConfigError
 from slipform.server.protocol import MAX_HEAD_BYTES
-from slipform.server.run import address, listen
+from slipform.server.run import address, listen, serve
 from slipform.testing import Answer, FakeVendor
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals and fork")
@@ -235,8 +235,6 @@ def test_a_port_that_is_taken_is_a_clear_error() -> None:
         listen("no such host.invalid", 0)
 
 
-def test_listening_beyond_this_machine_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    listen("127.0.0.1", 0)[0].close()
-    assert not caplog.records
-    listen("0.0.0.0", 0)[0].close()
-    assert "keys_file" in caplog.text
+def test_listening_beyond_this_machine_without_keys_is_refused() -> None:
+    with pytest.raises(ConfigError, match="anybody there could call"):
+        serve(host="0.0.0.0", port=0)

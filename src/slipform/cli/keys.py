@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipform.config import Settings, load_settings
-from slipform.errors import ConfigError
-from slipform.server.keys import add_key, disable_key, read_keys, remove_key
-from slipform.server.shared import revoke_everywhere
+if TYPE_CHECKING:
+    from slipform.config import Settings
 
 app = typer.Typer(help="The API keys of those who may call the proxy.", no_args_is_help=True)
 
@@ -30,6 +28,8 @@ def add(
     config: _Config = None,
 ) -> None:
     """Make a key and print it. It is shown this once: only a hash of it is kept."""
+    from slipform.server.keys import add_key
+
     path, settings = _chosen(file, config)
     _, secret = add_key(path, name, models=models, requests_per_minute=rpm)
     typer.echo(secret)
@@ -40,6 +40,8 @@ def add(
 @app.command("list")
 def list_keys(file: _File = None, config: _Config = None) -> None:
     """List the keys: id, name, when made, limits."""
+    from slipform.server.keys import read_keys
+
     path, _ = _chosen(file, config)
     for key in read_keys(path).values():
         models = ",".join(key.models) if key.models is not None else "all models"
@@ -51,6 +53,9 @@ def list_keys(file: _File = None, config: _Config = None) -> None:
 @app.command()
 def remove(name: _Name, file: _File = None, config: _Config = None) -> None:
     """Take a key out for good; running proxies refuse it within seconds."""
+    from slipform.server.keys import remove_key
+    from slipform.server.shared import revoke_everywhere
+
     path, settings = _chosen(file, config)
     key = remove_key(path, name)
     if settings.redis is not None:
@@ -61,6 +66,8 @@ def remove(name: _Name, file: _File = None, config: _Config = None) -> None:
 @app.command()
 def disable(name: _Name, file: _File = None, config: _Config = None) -> None:
     """Refuse a key until it is enabled again."""
+    from slipform.server.keys import disable_key
+
     path, _ = _chosen(file, config)
     typer.echo(f"disabled {disable_key(path, name).name}")
 
@@ -68,11 +75,16 @@ def disable(name: _Name, file: _File = None, config: _Config = None) -> None:
 @app.command()
 def enable(name: _Name, file: _File = None, config: _Config = None) -> None:
     """Let a disabled key in again."""
+    from slipform.server.keys import disable_key
+
     path, _ = _chosen(file, config)
     typer.echo(f"enabled {disable_key(path, name, disabled=False).name}")
 
 
 def _chosen(file: Path | None, config: Path | None) -> tuple[Path, Settings]:
+    from slipform.config import load_settings
+    from slipform.errors import ConfigError
+
     settings = load_settings(config)
     path = file or (Path(settings.server.keys_file) if settings.server.keys_file else None)
     if path is None:

@@ -89,8 +89,6 @@ class Plan:
     """What a call to a model cost, where that is known."""
     backoff_seconds: float = 0
     """How long whoever drives the loop waits before each further call."""
-    may_reask: Callable[[], bool] = lambda: True
-    """Asked before each further call; a stream whose pieces have left says no."""
     clock: Callable[[], float] = time.monotonic
 
     @property
@@ -181,7 +179,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             mended = dataclasses.replace(response, tool_calls=verdict.tool_calls) if verdict.tool_calls else response
             return Outcome(verdict.value, verdict.candidate, mended, report, verdict.typed)
         ended = plan.budget.spent_by(report, plan.clock() - started)
-        if verdict.hopeless or ended or _is_cut_again(report) or not plan.may_reask():
+        if verdict.hopeless or ended or _is_cut_again(report):
             failure = _failure(verdict, report, ended, plan.guard)
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError | InvalidResponseFormat):
                 return _as_it_is(response, failure, report)

@@ -7,6 +7,7 @@ waits nothing is read, so that a slow reader slows the server down.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 
 _RECEIVE = 1 << 16
@@ -15,7 +16,7 @@ _RECEIVE = 1 << 16
 class Ear:
     """One socket, for as long as one exchange lasts; `stop` it before the socket is closed or given away."""
 
-    __slots__ = ("_ends", "_listening", "_loop", "_socket", "_timer", "_waiter")
+    __slots__ = ("_broken", "_ends", "_listening", "_loop", "_socket", "_timer", "_waiter")
 
     def __init__(self, sock: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -24,6 +25,7 @@ class Ear:
         self._timer: asyncio.TimerHandle | None = None
         self._ends = 0.0
         self._listening = False
+        self._broken: OSError | None = None
 
     async def send(self, data: bytes, seconds: float | None) -> None:
         """Send it all; `TimeoutError` when that takes too long."""
@@ -38,6 +40,8 @@ class Ear:
 
     async def receive(self, seconds: float | None) -> bytes:
         """What arrives next, nothing at the end; `TimeoutError` when that takes too long."""
+        if self._broken is not None:
+            raise self._broken
         if not self._listening:
             try:
                 return self._socket.recv(_RECEIVE)
@@ -82,6 +86,9 @@ class Ear:
         except OSError as error:
             waiter.set_exception(error)
         else:
+            # uvloop tells of a broken connection once and then watches no more, while there was still data to read.
+            if number := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._broken = OSError(number, os.strerror(number))
             waiter.set_result(data)
 
     def _late(self) -> None:

@@ -47,6 +47,8 @@ async def read_call(
     """The call, checked; a large one is read, and its schema made ready, off the event loop."""
     large = is_large(body)
     data = await asyncio.to_thread(read_body, body) if large else read_body(body)
+    if isinstance(named := data.get("model"), str):
+        record.model = named
     asked = switches_of(data.get(FIELD), headers, settings.enforcement.max_attempts)
     if FIELD in data:
         data = {name: value for name, value in data.items() if name != FIELD}
