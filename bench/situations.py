@@ -37,7 +37,7 @@ from slipform.testing import FakeVendor, Received, Step, rejected
 _KEY = f"sk-{secrets.token_hex(32)}"
 """LiteLLM does not start without a key of its own."""
 _ENVIRONMENT = {
-    **os.environ,
+    **{name: value for name, value in os.environ.items() if not name.startswith("SLIPFORM_")},
     "UP_KEY": "k",
     "OPENAI_API_KEY": "k",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",

@@ -11,6 +11,7 @@ from slipform.enforce.judge import Standard, dumps, judge
 from slipform.enforce.live_scan import Scanner
 from slipform.enforce.live_shape import shape_of
 from slipform.enforce.live_walk import Fault, Walk
+from slipform.enforce.resume import resumed
 from slipform.ir import ModelResponse
 from slipform.schema import Schema
 from slipform.text.fence import StartFinder
@@ -117,7 +118,7 @@ class Live:
     def rest(self, final: str) -> tuple[str, str] | None:
         """What is to leave last, and all that has left then, when `final` is the answer; None when that cannot be.
 
-        All that has left is `final` itself, or the same value in the model's own spelling.
+        All that has left is `final` itself, or the same value in the model's own spelling or order of keys.
         """
         if not self.sent:
             return final, final
@@ -131,7 +132,8 @@ class Live:
         if final.startswith(spelled):
             rest = final[len(spelled) :]
             return rest, sent + rest
-        return None
+        again = resumed(sent, json.loads(final))
+        return None if again is None else (again[len(sent) :], again)
 
     def _start(self, text: str) -> str | None:
         """Where the JSON begins; prose, fences and reasoning before it are held back for good."""
