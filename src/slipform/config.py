@@ -96,6 +96,8 @@ class Patches(_Block):
     """`"12 kg"` becomes 12."""
     wrap_scalars: bool = False
     """`1` becomes `[1]` where an array is wanted."""
+    fill_constants: bool = True
+    """Fill in a missing key that can have one value only."""
     fill_defaults: bool = False
     """A missing key gets its schema's `default`."""
 

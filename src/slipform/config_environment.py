@@ -16,8 +16,9 @@ from slipform.errors import ConfigError
 Path: TypeAlias = tuple[str | int, ...]
 
 PREFIX: Final = "SLIPFORM_"
-NO_SETTINGS: Final = frozenset({"SLIPFORM_CONFIG", "SLIPFORM_CACHE", "SLIPFORM_PURE", "SLIPFORM_PEERS"})
-"""Variables of slipform's that are no settings."""
+_BENCHES = ("LITELLM", "NODE_PEERS", "PEERS", "PORTKEY", "STRUCTFORMATTER")
+NO_SETTINGS: Final = frozenset(f"{PREFIX}{name}" for name in ("CONFIG", "CACHE", "PURE", *_BENCHES))
+"""Variables of slipform's that are no settings; the benchmarks' say where other software is."""
 _REFERENCE = re.compile(r"\$(\$)?\{(\w+)\}")
 
 

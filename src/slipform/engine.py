@@ -199,13 +199,14 @@ def router_of(
     `retries` says how their calls are repeated when the network or a vendor fails.
     """
     from slipform.providers.local import LocalProvider
+    from slipform.providers.transformers import TransformersProvider
 
     found = os.environ if environment is None else environment
     if LOCAL in settings.providers:
         raise ConfigError("The provider name `local` is the embedded model's", where=f"providers.{LOCAL}")
     catalog = load_catalog({name: _row(given) for name, given in settings.providers.items()})
     local = LocalProvider()
-    providers: dict[str, Provider] = {LOCAL: local}
+    providers: dict[str, Provider] = {LOCAL: local, "transformers": TransformersProvider()}
     for name, vendor in catalog.vendors.items():
         given = settings.providers.get(name)
         if given is not None or any(found.get(key) for key in vendor.api_key_env):
