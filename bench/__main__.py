@@ -7,7 +7,15 @@ import sys
 from pathlib import Path
 
 _NEEDS_A_MODEL = {"local", "local_schemas", "tasks"}
-_PARTS = {"client_peers", "client_shapes", "faults_data", "faults_peers", "situations_data", "tasks_data", "tasks_peers"}
+_PARTS = {
+    "client_peers",
+    "client_shapes",
+    "faults_data",
+    "faults_peers",
+    "situations_data",
+    "tasks_data",
+    "tasks_peers",
+}
 _FOR_HOURS = {"soak"}
 
 

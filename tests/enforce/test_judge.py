@@ -19,7 +19,7 @@ from tests.conftest import PERSON
 SCHEMA = Standard(Schema[object]("person", PERSON))
 
 
-@pytest.mark.covers("S2-41", "S2-43", "S2-63")
+@pytest.mark.covers("S0-82", "S2-41", "S2-43", "S2-63")
 def test_valid_json_is_taken_and_made_compact() -> None:
     verdict = judge(ModelResponse(text='{\n  "name": "Ada", "age": 36\n}'), SCHEMA)
     assert verdict.ok

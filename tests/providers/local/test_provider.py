@@ -17,6 +17,7 @@ from slipform.errors import (
     RequestError,
     UnknownModelError,
     UpstreamRequestError,
+    UpstreamTimeout,
 )
 from slipform.ir import (
     CompletionChunk,
@@ -306,3 +307,11 @@ def test_a_bound_that_cut_the_answer_is_said_on_every_path(either: LocalProvider
     assert answer.finish == "stop"
     assert [warning.code for warning in answer.warnings] == ["answer_bounded"]
     assert [warning for chunk in either.stream(asked) for warning in chunk.warnings] == list(answer.warnings)
+
+
+async def test_a_time_limit_stops_the_model(local: LocalProvider) -> None:
+    slow = ModelRequest("smollm2-135m", (Message.user("Tell me a long story."),), max_tokens=2000, timeout=0.2)
+    with pytest.raises(UpstreamTimeout, match="time limit"):
+        local.complete(slow)
+    with pytest.raises(UpstreamTimeout, match="time limit"):
+        await local.complete_async(slow)

@@ -46,6 +46,8 @@ class Call:
     warnings: tuple[ModelWarning, ...]
     answer: Callable[[], Answer]
     """Makes the reader of one answer; a second try needs a second reader."""
+    seconds: float | None = None
+    """How long it may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def prepare(request: ModelRequest, options: PromptOptions, stop_hook: HookFactor
         {name: value for name, value in wanted.items() if value is not None},
         (*_unheeded(request), *decoding.warnings),
         lambda: _answer(decoding, request.model),
+        request.timeout,
     )
 
 

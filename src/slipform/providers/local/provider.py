@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from slipform.codecs.base import Capabilities
+from slipform.errors import UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.local.answer import whole
 from slipform.providers.local.call import Call, HookFactory, prepare
@@ -134,8 +136,9 @@ def _run(engine: Engine, call: Call) -> Iterator[CompletionChunk]:
     answer = call.answer()
     cancel = engine.start(call.body, events.put)
     ended = False
+    end = None if call.seconds is None else time.monotonic() + call.seconds
     try:
-        while not answer.over and (event := _or_raise(events.get())) is not None:
+        while not answer.over and (event := _or_raise(_next(events, end))) is not None:
             yield answer.feed(event)
         ended = not answer.over
     finally:
@@ -159,13 +162,39 @@ async def _run_async(engine: Engine, call: Call) -> AsyncGenerator[CompletionChu
     cancel = engine.start(call.body, put)
     gone.append(cancel)
     ended = False
+    end = None if call.seconds is None else loop.time() + call.seconds
     try:
-        while not answer.over and (event := _or_raise(await events.get())) is not None:
+        while not answer.over and (event := _or_raise(await _next_async(events, end))) is not None:
             yield answer.feed(event)
         ended = not answer.over
     finally:
         if not ended:
             cancel()
+
+
+def _next(events: SimpleQueue[Event], end: float | None) -> Event:
+    if end is None:
+        return events.get()
+    try:
+        return events.get(timeout=max(0, end - time.monotonic()))
+    except Empty:
+        raise _too_slow() from None
+
+
+async def _next_async(events: asyncio.Queue[Event], end: float | None) -> Event:
+    if end is None:
+        return await events.get()
+    try:
+        async with asyncio.timeout_at(end):
+            return await events.get()
+    except TimeoutError:
+        raise _too_slow() from None
+
+
+def _too_slow() -> UpstreamTimeout:
+    return UpstreamTimeout(
+        "The embedded model did not answer within the time limit", hint="Allow more time, or fewer tokens."
+    )
 
 
 def _or_raise(event: Event) -> Chunk | None:
