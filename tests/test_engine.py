@@ -69,7 +69,7 @@ def test_a_configuration_makes_providers_from_names_and_from_keys() -> None:
         "model_aliases: {fast: mine/llama}\n"
     )
     router = router_of(settings, {"ANTHROPIC_API_KEY": "k"})
-    assert set(router.providers) == {"local", "mine", "anthropic"}
+    assert set(router.providers) == {"local", "transformers", "mine", "anthropic"}
     assert router.resolve("fast")[1] == "llama"
     assert router.resolve(None)[0].name == "local"
     router.close()

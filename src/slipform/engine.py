@@ -243,15 +243,20 @@ def _row(given: ProviderSettings) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def logged(steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool = False) -> Steps:
+def logged(
+    steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool = False, limit: float | None = None
+) -> Steps:
     """The same steps, each within the time that is left, with a span per attempt and one log line for all of them.
 
-    They say what was called and how it went; no prompt and no secret.
+    They say what was called and how it went; no prompt and no secret. `limit` is the time limit of one call, where
+    whoever sends the requests keeps one: it is only told.
     """
     if plan.budget.seconds is not None:
         steps = _timed(steps, plan, plan.budget.seconds)
     if not is_tracing() and not _log.isEnabledFor(logging.INFO):
         return steps
+    if limit is not None:
+        plan = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, seconds=limit))
     return _watched(steps, request, plan, streaming)
 
 

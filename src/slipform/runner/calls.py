@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from slipform.client_async import AsyncClient
 from slipform.enforce import Attempt, Outcome, Plan, Report, Steps, enforce
@@ -50,12 +48,12 @@ class Adapter:
         request = ModelRequest(self.model, (Message.system(instructions), Message.user(payload)))
         if json_mode or schema is not None:
             request, plan = self._json(request, schema, response_mime_type)
-            work = drive(enforce(request, plan), self.client, plan.backoff_seconds, timeout)
-            return await _logged(work, request, plan, timeout, streaming=False)
+            steps = logged(enforce(request, plan), request, plan, limit=timeout)
+            return (await drive(steps, self.client, plan.backoff_seconds, timeout)).text
         plan = plan_for(self.client.router, request, self.options)
-        steps = _as_it_is(request, plan)
+        steps = logged(_as_it_is(request, plan), request, plan, streaming=streaming, limit=timeout)
         work = self._streamed(steps, timeout) if streaming else drive(steps, self.client, seconds=timeout)
-        return await _logged(work, request, plan, timeout, streaming=streaming)
+        return (await work).text
 
     def _json(self, request: ModelRequest, schema: Schema[Any] | None, mime_type: str) -> tuple[ModelRequest, Plan]:
         if mime_type != "application/json":
@@ -73,33 +71,14 @@ class Adapter:
         asked = next(steps)
         reducer = Reducer()
         reducer.start(Snapshot())
-        async with time_limit(seconds):
-            async for chunk in self.client.complete_stream(asked):
-                reducer.push(chunk)
+        try:
+            async with time_limit(seconds):
+                async for chunk in self.client.complete_stream(asked):
+                    reducer.push(chunk)
+        except BaseException as error:  # the log line is written all the same
+            steps.throw(error)
+            raise
         return send(steps, reducer.finish(check=False))
-
-
-async def _logged(
-    work: Coroutine[Any, Any, Outcome], request: ModelRequest, plan: Plan, seconds: float | None, *, streaming: bool
-) -> str:
-    """Do the work, with the engine's one log line and span for it; the time limit it names is that of one call."""
-    told = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, seconds=seconds))
-    line = logged(_told_of(request), request, told, streaming=streaming)
-    next(line)
-    try:
-        outcome = await work
-    except BaseException as error:
-        line.throw(error)
-        raise
-    with contextlib.suppress(StopIteration):
-        line.send(cast("ModelResponse", outcome))
-    return outcome.text
-
-
-def _told_of(request: ModelRequest) -> Steps:
-    """Steps for the log alone: they are sent the outcome that others have come to."""
-    outcome: Any = yield request
-    return cast("Outcome", outcome)
 
 
 def _as_it_is(request: ModelRequest, plan: Plan) -> Steps:
