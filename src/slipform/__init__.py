@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from slipform.client import Client as Client
     from slipform.client_async import AsyncClient as AsyncClient
     from slipform.enforce import Budget as Budget
+    from slipform.enforce import Guard as Guard
     from slipform.enforce import Switches as Switches
     from slipform.enforce import loads as loads
     from slipform.enforce import loads_report as loads_report
     from slipform.engine import Options as Options
-    from slipform.engine import Price as Price
     from slipform.errors import ConfigError as ConfigError
     from slipform.errors import EnforcementError as EnforcementError
     from slipform.errors import JsonEnforcementError as JsonEnforcementError
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from slipform.partial import Partial as Partial
     from slipform.partial import so_far as so_far
     from slipform.partial import still_open as still_open
+    from slipform.prices import Price as Price
     from slipform.schema import JsonSchemaSpec as JsonSchemaSpec
     from slipform.schema import OutputStrategy as OutputStrategy
     from slipform.schema import ResponseFormat as ResponseFormat
@@ -60,8 +61,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "client": ("Client",),
     "client_async": ("AsyncClient",),
-    "enforce": ("Budget", "Switches", "loads", "loads_report"),
-    "engine": ("Options", "Price"),
+    "enforce": ("Budget", "Guard", "Switches", "loads", "loads_report"),
+    "engine": ("Options",),
+    "prices": ("Price",),
     "errors": (
         "ConfigError",
         "EnforcementError",

@@ -7,13 +7,13 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from slipform.enforce import Budget, Formatter, Guard, Outcome, Plan, Report, Steps, Switches, Wording
 from slipform.enforce.judge import Validator
 from slipform.errors import ConfigError, SlipformError
 from slipform.ir import ModelRequest, NamedTool, Usage
+from slipform.prices import Price, cost_of, price_of
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
@@ -32,14 +32,6 @@ LOCAL = "local"
 
 _log = logging.getLogger("slipform.calls")
 _STRENGTH = (OutputStrategy.PROMPTED, OutputStrategy.TOOL, OutputStrategy.NATIVE)
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What a model costs for a million tokens, in the currency you think in."""
-
-    input: float
-    output: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +96,7 @@ def _pricing(router: Router, prices: Mapping[str, Price]) -> Callable[[str, Usag
 
     def cost(model: str, usage: Usage) -> float | None:
         provider, upstream = router.resolve(model)
-        name = f"{provider.name}/{upstream}"
-        price = next((price for pattern, price in prices.items() if fnmatchcase(name, pattern)), None)
-        if price is None or (usage.input is None and usage.output is None):
-            return None
-        return ((usage.input or 0) * price.input + (usage.output or 0) * price.output) / 1_000_000
+        return cost_of(price_of(prices, f"{provider.name}/{upstream}"), usage)
 
     return cost
 

@@ -18,7 +18,6 @@ from slipform.errors import (
     AuthenticationError,
     ConfigError,
     RateLimitError,
-    RequestError,
     SlipformError,
     TooLargeError,
     UpstreamError,
@@ -405,7 +404,7 @@ def test_names_that_mean_nothing_are_told(tmp_path: Path) -> None:
         ask_all(tmp_path, FakeModel(answer), out="out.txt")
     with pytest.raises(ConfigError, match=r"missing\.json"):
         ask_all(tmp_path, FakeModel(answer), schema="missing.json")
-    with pytest.raises(RequestError, match="generic_list"):
+    with pytest.raises(ConfigError, match="generic_list"):
         ask_all(tmp_path, FakeModel(answer), schema="nothing")
     with pytest.raises(ConfigError, match="at least one call"):
         ask_all(tmp_path, FakeModel(answer), concurrency=0)

@@ -8,8 +8,8 @@ import pytest
 
 from slipform.config import Price, read_settings
 from slipform.errors import ConfigError
+from slipform.prices import price_of
 from slipform.runner.datasets import make_job, plan
-from slipform.runner.prices import price_of
 from slipform.testing import FakeModel
 from tests.conftest import PERSON
 from tests.runner.conftest import fake_router, write_rows

@@ -12,7 +12,7 @@ import typer
 from slipform.cli.completions import model_names
 from slipform.cli.inputs import STDIN, read_text
 from slipform.cli.output import json_text, say, write
-from slipform.cli.shapes import HELP, schema_of
+from slipform.named_schemas import HELP, schema_named
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -69,7 +69,7 @@ def ask(
     from slipform.schema import Registry
 
     settings = load_settings(config)
-    shape = None if schema is None else schema_of(schema, settings)
+    shape = None if schema is None else schema_named(schema, settings)
     options = build_call_options(settings, RunOptions(require_json), Registry.load(settings.schemas))
     words = Message.user(_prompt(prompt))
     question = _Question(

@@ -11,7 +11,7 @@ import typer
 from slipform.cli.exits import Exit
 from slipform.cli.inputs import decoded, name_of, read_lines, read_text
 from slipform.cli.output import json_text, say, write
-from slipform.cli.shapes import HELP, schema_of
+from slipform.named_schemas import HELP, schema_named
 
 if TYPE_CHECKING:
     from slipform.schema import Schema
@@ -27,7 +27,7 @@ def check(
     """Check JSON documents against a schema, as they stand: nothing is repaired. Every violation is a line."""
     from slipform.config import load_settings
 
-    shape = schema_of(schema, load_settings(config))
+    shape = schema_named(schema, load_settings(config))
     count = bad = 0
     for where, text in _documents(files, jsonl):
         count += 1

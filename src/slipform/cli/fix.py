@@ -11,7 +11,7 @@ import typer
 from slipform.cli.exits import Exit
 from slipform.cli.inputs import STDIN, decoded, name_of, read_lines, read_text
 from slipform.cli.output import json_text, say, write
-from slipform.cli.shapes import HELP, schema_of
+from slipform.named_schemas import HELP, schema_named
 
 if TYPE_CHECKING:
     from slipform.enforce.loads import Report
@@ -51,7 +51,7 @@ def fix(
 def _schema(given: str, config: Path | None) -> Schema[Any]:
     from slipform.config import load_settings
 
-    return schema_of(given, load_settings(config))
+    return schema_named(given, load_settings(config))
 
 
 def _fixed(text: str, how: _How) -> str:

@@ -10,7 +10,7 @@ import typer
 from slipform.cli.completions import dialects
 from slipform.cli.exits import Exit
 from slipform.cli.output import json_text, say, write
-from slipform.cli.shapes import HELP, schema_of
+from slipform.named_schemas import HELP, schema_named
 
 if TYPE_CHECKING:
     from slipform.schema import Schema
@@ -108,7 +108,7 @@ def preflight(
 def _read(given: str, config: Path | None) -> Schema[Any]:
     from slipform.config import load_settings
 
-    return schema_of(given, load_settings(config))
+    return schema_named(given, load_settings(config))
 
 
 def _tell_losses(lowered: Lowered, dialect: str, *, listed: bool) -> None:

@@ -16,11 +16,11 @@ from slipform.enforce import Outcome, Plan, Report, Steps, enforce
 from slipform.engine import logged, plan_for, router_of
 from slipform.errors import EnforcementError, SlipformError, UpstreamError, UpstreamTimeout
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
+from slipform.prices import cost_of
 from slipform.providers.retry import Retries
 from slipform.providers.router import Router
 from slipform.runner.jobs import Job, Task
 from slipform.runner.journal import Entry
-from slipform.runner.prices import cost_of
 from slipform.runner.template import Template, as_json
 from slipform.schema import ResponseFormat, is_large
 

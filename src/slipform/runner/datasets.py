@@ -15,15 +15,15 @@ from slipform.config import Settings, load_settings
 from slipform.engine import Options
 from slipform.errors import ConfigError
 from slipform.ir import Usage
+from slipform.named_schemas import schema_named
+from slipform.prices import price_of
 from slipform.providers.router import Router
 from slipform.runner.asking import Answered, asker_of, resolved, runner_router
 from slipform.runner.engine_local import answer_rows, run_loop
 from slipform.runner.jobs import Estimate, Job, Pending, Survey, Task, estimate, survey
 from slipform.runner.journal import Entry, Journal, settled
 from slipform.runner.outputs import Ledger, Lines, results_for
-from slipform.runner.prices import price_of
 from slipform.runner.progress import Display, Tally, show
-from slipform.runner.shapes import find_schema
 from slipform.runner.template import WHOLE_ROW, Template
 
 Engine: TypeAlias = Literal["local", "ray"]
@@ -76,7 +76,7 @@ def make_job(
     job = Job(
         input=Path(source),
         out=Path(out),
-        schema=find_schema(schema, chosen),
+        schema=schema_named(schema, chosen),
         template=WHOLE_ROW if prompt is None else Template.read(prompt),
         model=name,
         options=options or retrying(chosen),

@@ -20,11 +20,11 @@ from typing import Any
 from slipform.config import Price, Settings
 from slipform.engine import Options
 from slipform.errors import ConfigError, SlipformError
+from slipform.named_schemas import schema_named
 from slipform.runner.asking import Answered, asker_of
 from slipform.runner.engine_local import answer_rows
 from slipform.runner.jobs import Job, Pending, Task
 from slipform.runner.progress import EVERY_FRAME, EVERY_SYNC, Display
-from slipform.runner.shapes import find_schema
 from slipform.runner.template import Template
 
 _CHUNKS_PER_CALL = 4
@@ -139,7 +139,7 @@ class _Sent:
         return Job(
             input=self.input,
             out=Path(),
-            schema=find_schema(self.shape, self.settings),
+            schema=schema_named(self.shape, self.settings),
             template=self.template,
             model=self.model,
             options=self.options,

@@ -14,12 +14,12 @@ from slipform.client_async import AsyncClient
 from slipform.config import Settings, load_settings
 from slipform.engine import router_of
 from slipform.errors import ConfigError, SlipformError
+from slipform.named_schemas import schema_named
 from slipform.providers.router import Router
 from slipform.runner.asking import resolved
 from slipform.runner.atomic import replacing
 from slipform.runner.calls import Adapter
 from slipform.runner.engine_local import run_loop
-from slipform.runner.shapes import find_schema
 from slipform.schema.registry import Registry
 
 _log = logging.getLogger("slipform.runner")
@@ -110,7 +110,7 @@ def _call_options(settings: Settings, options: RunOptions) -> CallOptions:
     registry = Registry.load(settings.schemas)
     named = options.response_schema_id
     if named is not None and named not in registry.names:
-        schema = find_schema(named, settings)
+        schema = schema_named(named, settings)
         registry = Registry(MappingProxyType({**registry.schemas, named: schema}))
     call = build_call_options(settings, options, registry)
     if named is not None and call.schema is None:

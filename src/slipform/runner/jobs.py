@@ -13,9 +13,9 @@ from slipform.config import Price, Settings
 from slipform.engine import Options
 from slipform.errors import ConfigError
 from slipform.ir import Usage
+from slipform.prices import cost_of, guess_tokens
 from slipform.runner.journal import Entry
 from slipform.runner.keys import SeenKeys, row_key
-from slipform.runner.prices import cost_of, guess_tokens
 from slipform.runner.rows import Row, rows_of
 from slipform.runner.template import Template
 from slipform.schema import Schema

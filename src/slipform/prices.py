@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from slipform.config import Price
 from slipform.ir import Usage
 
 _MILLION = 1_000_000
 _BYTES_PER_TOKEN = 4
 
 
-def price_of(prices: Mapping[str, Price], model: str) -> Price | None:
+class Priced(Protocol):
+    """What a million tokens cost; the settings have such prices, too."""
+
+    @property
+    def input(self) -> float:
+        """For what is asked."""
+        ...
+
+    @property
+    def output(self) -> float:
+        """For what is answered."""
+        ...
+
+
+P = TypeVar("P", bound=Priced)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs for a million tokens, in the currency you think in."""
+
+    input: float
+    output: float
+
+
+def price_of(prices: Mapping[str, P], model: str) -> P | None:
     """The price of a model: its own row first, then the first pattern that fits.
 
     >>> price_of({"openai/*": Price(input=1, output=2)}, "openai/gpt-6-luna").output
-    2.0
+    2
     """
     if model in prices:
         return prices[model]
@@ -27,13 +53,13 @@ def _fits(pattern: str, model: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), model) is not None
 
 
-def cost_of(price: Price | None, usage: Usage) -> float | None:
-    """What a call cost, None when no price is known.
+def cost_of(price: Priced | None, usage: Usage) -> float | None:
+    """What a call cost, None when no price or no count of tokens is known.
 
     >>> cost_of(Price(input=1, output=2), Usage(input=1_000_000, output=500_000))
     2.0
     """
-    if price is None:
+    if price is None or (usage.input is None and usage.output is None):
         return None
     return ((usage.input or 0) * price.input + (usage.output or 0) * price.output) / _MILLION
 

@@ -1,4 +1,4 @@
-"""A schema as it is named on the command line: a file, `module:Class`, a registered name, or JSON itself."""
+"""Schemas as people name them: a type, a JSON Schema, a file, `module:Class`, or a registered name."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ _REFERENCE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 
 
-def schema_of(given: str, settings: Settings) -> Schema[Any]:
+def schema_named(given: Any, settings: Settings) -> Schema[Any]:
     """The schema that is meant; a `ConfigError` or `SchemaError` says what is wrong with it.
 
     >>> from slipform.config import Settings
-    >>> schema_of("generic_list", Settings()).name
+    >>> schema_named("generic_list", Settings()).name
     'generic_list'
     """
     from slipform.schema import Registry, Schema
     from slipform.schema.registry import read_file
 
+    if not isinstance(given, str | Path):
+        return Schema.of(given)
+    given = str(given)
     if given.lstrip().startswith("{"):
         return Schema.of(given)
     if _REFERENCE.match(given):
