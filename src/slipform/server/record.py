@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
 from slipform.enforce import Report
 from slipform.errors import SlipformError, UpstreamError
@@ -28,7 +28,7 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
     32
     """
     given = headers.get(b"x-request-id")
-    return given.decode() if given is not None and _SANE_ID.fullmatch(given) else uuid4().hex
+    return given.decode() if given is not None and _SANE_ID.fullmatch(given) else os.urandom(16).hex()
 
 
 @dataclass(slots=True)
