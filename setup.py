@@ -1,4 +1,4 @@
-"""Compiles the streaming parser when that is possible; without it the same sources run as plain Python.
+"""Compiles what reads streams when that is possible; without it the same sources run as plain Python.
 
 `SLIPFORM_PURE=1` skips it. Everything else about the package is in pyproject.toml. A compiled module shadows its
 source: after an edit build again (`pip install -e .`) or delete the `.so` files (`make clean`).
@@ -43,6 +43,11 @@ COMPILED = [
     f"{TEXT}/resolve_check.py",
     f"{TEXT}/resolve_track.py",
     f"{TEXT}/resolve.py",
+    "src/slipform/codecs/sse.py",
+    "src/slipform/enforce/live_scan.py",
+    "src/slipform/enforce/live_walk.py",
+    "src/slipform/enforce/live.py",
+    "src/slipform/providers/http1.py",
 ]
 BUILDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 

@@ -30,6 +30,7 @@ from bench._proxy_upstream import SCHEMA
 
 HERE = Path(__file__).parent.parent
 KEY = "bench-key-0000"
+_PEERS = ("SLIPFORM_LITELLM", "SLIPFORM_PORTKEY")
 FORMAT = {"type": "json_schema", "json_schema": {"name": "stock", "schema": SCHEMA, "strict": True}}
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is in stock? " * 12}]
 
@@ -137,8 +138,10 @@ def _portkey(base: str) -> Target:
 def running(command: list[str], env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is gone afterwards, its children with it."""
     with tempfile.TemporaryFile() as log:
+        # What tells where the others are would be refused as settings of slipform's that there are not.
+        here = {name: value for name, value in os.environ.items() if name not in _PEERS}
         process = subprocess.Popen(
-            command, cwd=HERE, env={**os.environ, **(env or {})}, stdout=log, stderr=log, start_new_session=True
+            command, cwd=HERE, env={**here, **(env or {})}, stdout=log, stderr=log, start_new_session=True
         )
         try:
             yield process

@@ -23,6 +23,7 @@ from slipform.providers.sockets import SocketTransport
 from slipform.providers.throttle import throttled
 from slipform.providers.transport import Timeouts
 from slipform.schema import OutputStrategy, Schema
+from slipform.schema.kept import schema_of
 from slipform.tracing import is_tracing, traced
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def routed(router: Router, request: ModelRequest) -> tuple[Provider, ModelReques
 
 def _schema(request: ModelRequest) -> Schema[Any] | None:
     if request.response_format is not None:
-        return Schema.of(request.response_format.json_schema)
+        return schema_of(request.response_format.json_schema)
     return Schema("object", {"type": "object"}) if request.json_mode else None
 
 

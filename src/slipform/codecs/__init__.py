@@ -6,10 +6,7 @@ from collections.abc import Callable
 
 from slipform.codecs.anthropic import AnthropicCodec, AnthropicServing
 from slipform.codecs.base import Capabilities, Codec, EncodedRequest, StreamDecoder
-from slipform.codecs.bedrock import BedrockCodec
-from slipform.codecs.cohere import CohereCodec
 from slipform.codecs.gemini import GeminiCodec, GeminiServing
-from slipform.codecs.ollama import OllamaCodec
 from slipform.codecs.openai_chat import OpenAIChatCodec, OpenAIChatServing
 from slipform.codecs.openai_responses import OpenAIResponsesCodec, OpenAIResponsesServing
 from slipform.codecs.serving import ServedRequest, Serving, StreamEncoder
@@ -28,16 +25,35 @@ __all__ = [
     "make_codec",
 ]
 
+
+def _bedrock(capabilities: Capabilities) -> Codec:
+    from slipform.codecs.bedrock import BedrockCodec
+
+    return BedrockCodec(capabilities)
+
+
+def _cohere(capabilities: Capabilities) -> Codec:
+    from slipform.codecs.cohere import CohereCodec
+
+    return CohereCodec(capabilities)
+
+
+def _ollama(capabilities: Capabilities) -> Codec:
+    from slipform.codecs.ollama import OllamaCodec
+
+    return OllamaCodec(capabilities)
+
+
 CODECS: dict[str, Callable[[Capabilities], Codec]] = {
     "openai-chat": OpenAIChatCodec,
     "openai-responses": OpenAIResponsesCodec,
     "anthropic": AnthropicCodec,
     "gemini": GeminiCodec,
-    "bedrock": BedrockCodec,
-    "cohere": CohereCodec,
-    "ollama": OllamaCodec,
+    "bedrock": _bedrock,
+    "cohere": _cohere,
+    "ollama": _ollama,
 }
-"""The codecs by name."""
+"""The codecs by name; those that no API is served with are imported when they are first made."""
 
 SERVINGS: dict[str, Callable[[], Serving]] = {
     "openai-chat": OpenAIChatServing,

@@ -11,14 +11,15 @@ import orjson
 
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import Media
-from slipform.schema import JsonSchemaSpec, ResponseFormat
+from slipform.schema import ResponseFormat
+from slipform.schema.kept import format_of
 
 _LARGEST = 2**63
 
 
 def read_body(body: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
     """The request's body as a JSON object."""
-    if isinstance(body, Mapping):
+    if isinstance(body, (dict, Mapping)):
         return body
     try:
         data = orjson.loads(body)
@@ -59,7 +60,7 @@ def mapping(value: Any, where: str) -> Mapping[str, Any]:
     """An object; nothing counts as an empty one."""
     if value is None:
         return {}
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (dict, Mapping)):  # the first is the quick one
         raise wrong(where, "an object", value)
     return value
 
@@ -107,10 +108,11 @@ def response_format(name: Any, schema: Any, *, strict: Any, where: str, descript
     if isinstance(description, str) and "description" not in document:
         document = {**document, "description": description}
     try:
-        spec = JsonSchemaSpec(name if isinstance(name, str) else "", document)
+        return format_of(
+            name if isinstance(name, str) else "", document, strict=flag(strict, f"{where}.strict") is True
+        )
     except ConfigError as error:
         raise RequestError(error.message, where=where) from error
-    return ResponseFormat(spec, strict=flag(strict, f"{where}.strict") is True)
 
 
 def media_from_url(url: str, kind: Literal["image", "audio", "video", "file"], name: str | None = None) -> Media:

@@ -64,6 +64,8 @@ class Report:
     @property
     def usage(self) -> Usage:
         """Tokens over all attempts."""
+        if len(self.attempts) == 1 and self.attempts[0].usage.total is not None:
+            return self.attempts[0].usage
         total = _NOTHING
         for attempt in self.attempts:
             total += attempt.usage

@@ -43,6 +43,8 @@ class Guard:
     def of(cls, extra: Mapping[str, Any], default: Guard | None = None) -> Guard:
         """The guard that a request's `extra` asks for, over the default one."""
         default = default or cls()
+        if _OPTIONS.isdisjoint(extra):
+            return default
         given: dict[str, bool] = {}
         for field in fields(cls):
             value = extra.get(field.name, getattr(default, field.name))
@@ -58,13 +60,15 @@ class Guard:
 
     def to_extra(self) -> dict[str, bool]:
         """What a provider that knows these options is told."""
-        return {field.name: True for field in fields(self) if getattr(self, field.name)}
+        return {name: True for name in sorted(_OPTIONS) if getattr(self, name)}
 
     @classmethod
     def without(cls, extra: Mapping[str, Any]) -> dict[str, Any]:
         """A request's `extra` without these options, which no vendor's API has."""
-        own = {field.name for field in fields(cls)}
-        return {name: value for name, value in extra.items() if name not in own}
+        return {name: value for name, value in extra.items() if name not in _OPTIONS}
+
+
+_OPTIONS = frozenset(field.name for field in fields(Guard))
 
 
 class Watch:

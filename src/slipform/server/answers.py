@@ -46,8 +46,8 @@ async def _whole(call: Inbound, client: AsyncClient, send: Send) -> None:
     extra: Mapping[str, Any] | None = None
     if call.record.enforced:
         outcome = await client.respond(request, _options(client.options, call.asked))
-        response = outcome.answer
         extra = _learn(call, outcome)
+        response = call.record.answer or outcome.answer
     else:
         began = time.monotonic()
         response = await client.complete(request)

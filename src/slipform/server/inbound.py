@@ -14,7 +14,8 @@ from slipform.codecs.serving import ServedRequest, Serving
 from slipform.config import Settings
 from slipform.errors import RequestError
 from slipform.ir import ModelRequest
-from slipform.schema import Schema, is_large
+from slipform.schema import is_large
+from slipform.schema.kept import schema_of
 from slipform.server.lists import decode
 from slipform.server.passthrough import Forwarding, forwarding_of
 from slipform.server.record import CallRecord
@@ -94,5 +95,5 @@ def _decode(api: Serving, data: Mapping[str, Any], path: str) -> ServedRequest:
 def _decode_and_compile(api: Serving, data: Mapping[str, Any], path: str) -> ServedRequest:
     served = _decode(api, data, path)
     if served.request.response_format is not None:
-        Schema.of(served.request.response_format.json_schema)  # kept, so that the event loop finds it ready
+        schema_of(served.request.response_format.json_schema)  # kept, so that the event loop finds it ready
     return served

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import IO, Any, Literal
 
 import orjson
@@ -61,6 +62,11 @@ def _masked(found: re.Match[str]) -> str:
     return f"{found['keep']}{MASK}" if found["keep"] is not None else MASK
 
 
+@lru_cache(maxsize=4)
+def _second(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 class Lines(logging.Formatter):
     """A record as one line, redacted as a whole: message, fields and traceback."""
 
@@ -72,7 +78,7 @@ class Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
         fields: dict[str, Any] = record.__dict__.get("slipform", {})
-        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        when = f"{_second(int(record.created))}.{int(record.created % 1 * 1000):03d}+00:00"
         trace = self.formatException(record.exc_info) if record.exc_info else None
         if self._json:
             entry = {"time": when, "level": record.levelname.lower(), "logger": record.name, **fields}
@@ -107,6 +113,8 @@ def set_up(
     root.setLevel(logging.WARNING)
     # The line of a request says all that the line of its call would.
     levels = {"slipform": logging.INFO, "slipform.calls": logging.WARNING, "slipform.requests": logging.INFO}
+    # What no line of ours tells is not looked up for every line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for name, level in levels.items():
         logging.getLogger(name).setLevel(logging.WARNING if style == "off" else level)
     logging.getLogger("uvicorn.error").addFilter(_is_news)

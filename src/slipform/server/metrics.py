@@ -40,7 +40,8 @@ class Metrics:
         self._known_models = known_models
         self._answered: set[str] = set()
         self._calls: dict[tuple[str, ...], _Call] = {}
-        self._children: dict[tuple[str, ...], Counter] = {}
+        self._pending: dict[tuple[str, ...], float] = {}
+        """What was counted since the page was last read: a sum is cheaper than a counter with its lock."""
         self._requests = Counter(
             "slipform_requests",
             "Calls by what became of them.",
@@ -139,12 +140,14 @@ class Metrics:
 
     def _count(self, metric: str, *labels: str, by: float = 1) -> None:
         key = (metric, *labels)
-        child = self._children.get(key)
-        if child is None:
-            if len(self._children) >= _MAX_KEPT:
-                self._children.clear()
-            child = self._children[key] = self._counted[metric].labels(*labels)
-        child.inc(by)
+        self._pending[key] = self._pending.get(key, 0) + by
+        if len(self._pending) > _MAX_KEPT:
+            self._settle()
+
+    def _settle(self) -> None:
+        pending, self._pending = self._pending, {}
+        for (metric, *labels), by in pending.items():
+            self._counted[metric].labels(*labels).inc(by)
 
     def _call(self, record: CallRecord) -> _Call:
         key = (record.api, record.provider, record.model, record.strategy, record.outcome)
@@ -179,6 +182,7 @@ class Metrics:
     def render(self, accept: str = "", others: Iterable[tuple[str, str]] = (), worker: str = "") -> tuple[bytes, str]:
         """The page and its content type; with the pages of `others` (workers by name) every sample tells its worker."""
         encode, content_type = choose_encoder(accept)
+        self._settle()
         merged = _Merged()
         merged.add(self.registry.collect(), worker)
         for name, page in others:

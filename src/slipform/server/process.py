@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import os
@@ -26,6 +27,8 @@ _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75
 """Longer than balancers keep their idle connections, so that it is they who close them."""
 _ORPHAN_CHECK_SECONDS = 1.0
+_COLLECT_AFTER = 20_000
+"""How many more objects there must be before garbage is looked for: a call makes hundreds, and hardly any in cycles."""
 
 
 def serve_on(listening: socket.socket, settings_path: Path | None = None, worker: Worker | None = None) -> None:
@@ -34,6 +37,9 @@ def serve_on(listening: socket.socket, settings_path: Path | None = None, worker
     app = App(first.client, first.settings, load=partial(load, settings_path), worker=worker)
     last_spans = tracing.export_from_environment()
     server = Server(app, first.settings.server)
+    gc.collect()
+    gc.freeze()  # what is here now stays; there is no use in looking through it again and again
+    gc.set_threshold(_COLLECT_AFTER, 20, 20)
     try:
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(_serve(server, app, listening, worker))

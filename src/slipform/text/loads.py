@@ -236,7 +236,7 @@ def accepts(hint: Hint, name: str) -> bool:
 
 def _compact(value: Any) -> str:
     try:
-        return orjson.dumps(value).decode()
+        return str(orjson.dumps(value), "utf-8")  # so typed that it compiles where orjson is not installed
     except TypeError:
         import json
 

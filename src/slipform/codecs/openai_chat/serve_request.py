@@ -50,6 +50,8 @@ _KNOWN = frozenset(
         "reasoning_effort", "metadata", "stream", "stream_options", "top_k",
     }
 )  # fmt: skip
+_SAMPLED = frozenset({"temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stop"})
+_USUAL = Sampling()
 _ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -77,15 +79,7 @@ def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=flag(data.get("parallel_tool_calls"), "parallel_tool_calls"),
-        sampling=Sampling(
-            temperature=number(data.get("temperature"), "temperature"),
-            top_p=number(data.get("top_p"), "top_p"),
-            top_k=whole(data.get("top_k"), "top_k"),
-            seed=whole(data.get("seed"), "seed"),
-            frequency_penalty=number(data.get("frequency_penalty"), "frequency_penalty"),
-            presence_penalty=number(data.get("presence_penalty"), "presence_penalty"),
-            stop=stops(data.get("stop"), "stop"),
-        ),
+        sampling=_USUAL if _SAMPLED.isdisjoint(data) else _sampling(data),
         max_tokens=whole(limit if limit is not None else data.get("max_tokens"), "max_tokens"),
         reasoning={"effort": effort} if effort is not None else None,
         metadata=mapping(data.get("metadata"), "metadata"),
@@ -97,6 +91,18 @@ def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
         _with_format(request, mapping(data.get("response_format"), "response_format")),
         stream=flag(data.get("stream"), "stream") is True,
         options={"include_usage": options.get("include_usage") is True},
+    )
+
+
+def _sampling(data: Mapping[str, Any]) -> Sampling:
+    return Sampling(
+        temperature=number(data.get("temperature"), "temperature"),
+        top_p=number(data.get("top_p"), "top_p"),
+        top_k=whole(data.get("top_k"), "top_k"),
+        seed=whole(data.get("seed"), "seed"),
+        frequency_penalty=number(data.get("frequency_penalty"), "frequency_penalty"),
+        presence_penalty=number(data.get("presence_penalty"), "presence_penalty"),
+        stop=stops(data.get("stop"), "stop"),
     )
 
 

@@ -9,18 +9,21 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from slipform.codecs.base import Capabilities
 from slipform.errors import UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.local.answer import whole
-from slipform.providers.local.call import Call, HookFactory, prepare
 from slipform.providers.local.engine import Cancel, Engine, Event, LlamaEngine, Settings
 from slipform.providers.local.llama import Chunk
 from slipform.providers.local.models import Engines, is_served, locate
 from slipform.providers.local.options import PromptOptions
 from slipform.providers.local.weights import DEFAULT, KNOWN
 from slipform.providers.local.worker import WorkerEngine, WorkerLostError
+
+if TYPE_CHECKING:
+    from slipform.providers.local.call import Call, HookFactory
 
 _CAPABILITIES = Capabilities(
     native=True, tools=True, forced_tool=True, json_mode=True, dialect="identity", quirks=frozenset({"list_keys"})
@@ -124,6 +127,8 @@ class LocalProvider:
         self._engines.close()
 
     def _prepare(self, request: ModelRequest) -> tuple[Call, Engine]:
+        from slipform.providers.local.call import prepare  # much code, which only those who ask this model need
+
         return prepare(request, self._options, self._stop_hook), self._engines.get(request.model)
 
 

@@ -1,0 +1,53 @@
+"""Shapes that are asked for again and again: made once for the same bytes, and their schemas made ready once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from slipform.schema.python_types import Schema
+from slipform.schema.spec import JsonSchemaSpec, ResponseFormat
+
+_MOST = 128
+_LONGEST = 1 << 15
+_PLAINLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+_FORMATS: dict[tuple[str, bytes, bool], ResponseFormat] = {}
+_SCHEMAS: dict[int, tuple[JsonSchemaSpec, Schema[Any] | None]] = {}
+"""By the identity of specs that were made here, whose documents nobody else holds and can change."""
+
+
+def format_of(name: str, document: Any, *, strict: bool) -> ResponseFormat:
+    """The response format with this name and schema; the same object for the same schema, where it is short.
+
+    >>> format_of("n", {"type": "integer"}, strict=True) is format_of("n", {"type": "integer"}, strict=True)
+    True
+    """
+    try:
+        text = orjson.dumps(document, option=_PLAINLY)
+    except TypeError:  # no plain JSON: it was written in Python
+        text = b""
+    if not text or len(text) > _LONGEST:
+        return ResponseFormat(JsonSchemaSpec(name, document), strict=strict)
+    key = (name, text, strict)
+    found = _FORMATS.get(key)
+    if found is None:
+        if len(_FORMATS) >= _MOST:
+            _FORMATS.clear()
+            _SCHEMAS.clear()
+        spec = JsonSchemaSpec(name, orjson.loads(text))
+        found = _FORMATS[key] = ResponseFormat(spec, strict=strict)
+        _SCHEMAS[id(spec)] = (spec, None)
+    return found
+
+
+def schema_of(spec: JsonSchemaSpec) -> Schema[Any]:
+    """`Schema.of`, found ready for a spec that `format_of` made."""
+    known = _SCHEMAS.get(id(spec))
+    if known is None or known[0] is not spec:
+        return Schema.of(spec)
+    schema = known[1]
+    if schema is None:
+        schema = Schema.of(spec)
+        _SCHEMAS[id(spec)] = (spec, schema)
+    return schema
