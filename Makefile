@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 # The compiled modules are rebuilt when their sources change.
-INPUTS := pyproject.toml constraints.txt Makefile setup.py $(wildcard src/slipform/text/*.py)
+INPUTS := pyproject.toml constraints.txt Makefile setup.py $(wildcard src/slipform/text/*.py src/slipform/enforce/live*.py) \
+	src/slipform/codecs/sse.py src/slipform/providers/http1.py
 
 # The libraries slipform is tried with and compared with want other versions than it does: they have homes of their own.
 PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet
