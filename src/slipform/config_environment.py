@@ -16,7 +16,7 @@ from slipform.errors import ConfigError
 Path: TypeAlias = tuple[str | int, ...]
 
 PREFIX: Final = "SLIPFORM_"
-_BENCHES = ("LITELLM", "NODE_PEERS", "PEERS", "PORTKEY", "STRUCTFORMATTER")
+_BENCHES = ("LITELLM", "NODE_PEERS", "PEERS", "PORTKEY", "SOAK_SECONDS", "STRUCTFORMATTER")
 NO_SETTINGS: Final = frozenset(f"{PREFIX}{name}" for name in ("CONFIG", "CACHE", "PURE", *_BENCHES))
 """Variables of slipform's that are no settings; the benchmarks' say where other software is."""
 _REFERENCE = re.compile(r"\$(\$)?\{(\w+)\}")

@@ -154,7 +154,10 @@ def test_the_configuration_sets_the_limit() -> None:
         script.vendor = vendor
         provider = f"{{kind: openai, base_url: '{vendor.base_url}', max_concurrent: 3, api_key_env: NOT_SET}}"
         router = router_of(
-            read_settings(f"providers: {{mine: {provider}, free: {provider.replace('3', '50', 1)}}}"), {}
+            read_settings(
+                f"providers: {{mine: {provider}, free: {provider.replace('max_concurrent: 3', 'max_concurrent: 50')}}}"
+            ),
+            {},
         )
         made, _ = router.resolve("mine/m")
         assert isinstance(made, HttpProvider)

@@ -16,9 +16,11 @@ from google import genai
 from slipform.client import AsyncClient
 from slipform.config import Settings, read_settings
 from slipform.providers.http import HttpProvider
+from slipform.providers.retry import Retries
 from slipform.providers.router import Router
+from slipform.providers.transport import Timeouts
 from slipform.server import App
-from slipform.testing import Answer, FakeVendor, Raw
+from slipform.testing import Answer, FakeVendor, Raw, hang
 from tests.conftest import serving
 from tests.server.wire import KEY, Reply, before, post
 
@@ -266,3 +268,16 @@ def test_a_client_that_does_not_read_slows_the_vendor_down_instead_of_filling_th
         player.join(10)
     server.close()
     assert written < 16_000_000
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_vendor_that_says_nothing_meets_the_providers_time_limit(stream: bool) -> None:
+    with FakeVendor([hang()]) as vendor:
+        provider = HttpProvider(
+            "openai", base_url=vendor.base_url, api_key=KEY, retries=Retries(attempts=0), timeouts=Timeouts(total=0.3)
+        )
+        router = Router({"up": provider}, aliases={"fast": "up/gpt-6-luna"}, default="fast")
+        with serving(App(AsyncClient(router=router), Settings())) as address:
+            reply = post(address, CHAT, {"model": "fast", "messages": [], "stream": stream})
+    assert reply.status == 504
+    assert reply.json()["error"]["code"] == "upstream_timeout"

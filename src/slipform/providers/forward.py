@@ -137,4 +137,5 @@ def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[st
         capabilities=capabilities,
         authorised=authorised,
         streamed=route.streamed,
+        timeouts=endpoint.timeouts,
     )
