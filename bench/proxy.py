@@ -1,10 +1,11 @@
 """What the proxy costs: CPU per request and per streamed event, added latency, throughput, memory, time to start.
 
 One fast fake model and one load generator, each in a process of its own; in between, in turn: nothing, a bare forwarder
-on slipform's own stack, slipform, and the gateways that are found. LiteLLM is looked for at `$SLIPFORM_LITELLM` (the
-`litellm` command of an environment with `litellm[proxy]`), Portkey at `$SLIPFORM_PORTKEY` (a folder whose packages
-are `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5). Run: `python -m bench.proxy`, with `--seconds`
-for longer runs and `--only` for some of them. CPU time is the column that other load on the machine disturbs least.
+on slipform's own stack, slipform, and the gateways that are found. `make bench` installs those below `.venv`; elsewhere
+`$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, and `$SLIPFORM_PORTKEY` the folder of
+`@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5. Run: `python -m bench.proxy`, with `--seconds` for
+longer runs and `--only` for some of them. CPU time is the column that other load on the machine disturbs least; the
+ratios are of CPU time within the run.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench._gateways import litellm_command, portkey_script
 from bench._proxy_upstream import SCHEMA
 
 HERE = Path(__file__).parent.parent
@@ -99,7 +101,7 @@ def _slipform(base: str) -> dict[str, Any]:
 
 
 def _litellm(base: str, folder: Path) -> Iterator[Target]:
-    found = os.environ.get("SLIPFORM_LITELLM")
+    found = litellm_command()
     rows = [
         {
             "model_name": f"{name}/gpt-6-luna",
@@ -113,18 +115,19 @@ def _litellm(base: str, folder: Path) -> Iterator[Target]:
         config = folder / f"{name}.yaml"
         config.write_text(json.dumps({"model_list": rows, "litellm_settings": settings}))
         command = (
-            [found, "--config", str(config), "--host", "127.0.0.1", "--telemetry", "False", "--port"] if found else None
+            [str(found), "--config", str(config), "--host", "127.0.0.1", "--telemetry", "False", "--port"]
+            if found
+            else None
         )
         yield Target(name, command, 0, "/health/liveliness", env, {"authorization": "Bearer x"})
 
 
 def _portkey(base: str) -> Target:
-    found = os.environ.get("SLIPFORM_PORTKEY")
-    server = Path(found or "", "node_modules/@portkey-ai/gateway/build/start-server.js")
+    script = portkey_script()
     headers = {"authorization": f"Bearer {KEY}", "x-portkey-provider": "openai"}
     return Target(
         "Portkey",
-        ["node", str(server), "--headless", "--port="] if found and server.is_file() else None,
+        ["node", str(script), "--headless", "--port="] if script else None,
         0,
         "/",
         {"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1,localhost"},
@@ -255,6 +258,17 @@ def row(name: str, case: Case, seen: dict[str, Any], direct: dict[str, Any] | No
     return f"  {name:<22} {told}{added}{wrong}"
 
 
+def ratios(case: Case, found: dict[str, Any], seen: dict[str, dict[str, Any]]) -> str:
+    """The row's CPU time over that of the bare forwarder and of slipform, in the same run."""
+    key = "cpu_event" if case.stream else "cpu"
+    told = ""
+    for name in ("bare forwarder", "slipform"):
+        beside = seen.get(name, {}).get(key)
+        if beside and found.get(key):
+            told += f"  {found[key] / beside:.2f} of {name}"
+    return told
+
+
 def started(target: Target) -> list[str]:
     target.port = target.port or free_port()
     command = list(target.command or [])
@@ -289,9 +303,10 @@ def main() -> None:
             results[target.name] = _measured(target, cases, given.seconds, notes)
     for case in cases:
         print(f"\n{case.name}")
-        for name, found in results.items():
-            if case.name in found and (name != "direct" or not case.stream):
-                print(row(name, case, found[case.name], results["direct"].get(case.name)))
+        seen = {name: found[case.name] for name, found in results.items() if case.name in found}
+        for name, found in seen.items():
+            if name != "direct" or not case.stream:
+                print(row(name, case, found, results["direct"].get(case.name)) + ratios(case, found, seen))
     print("\nstart and memory")
     print("\n".join(f"  {note}" for note in notes))
 

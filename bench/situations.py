@@ -6,8 +6,8 @@ the schema and equal to what the model meant; `wrong 200` counts answers given a
 something else than the model meant; `error` counts what came back as an error, which for the two hopeless kinds of
 fault is the only right answer. LiteLLM runs with `enable_json_schema_validation`.
 
-LiteLLM's interpreter is `$SLIPFORM_LITELLM` (`make bench` installs it in `.venv/litellm`), Portkey's start script is
-`$SLIPFORM_PORTKEY`, StructFormatter's `$SLIPFORM_STRUCTFORMATTER` (its npm name is not in the registry: build it from
+LiteLLM's interpreter is `$SLIPFORM_LITELLM` and Portkey's folder `$SLIPFORM_PORTKEY` (`make bench` installs both below
+`.venv`), StructFormatter's start script `$SLIPFORM_STRUCTFORMATTER` (its npm name is not in the registry: build it from
 its repository). What is not there is left out and said so.
 """
 
@@ -31,6 +31,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from bench._gateways import litellm_command, portkey_script
 from bench.situations_data import FAULTS, HOPELESS, Situation, situations
 from slipform.testing import FakeVendor, Received, Step, rejected
 
@@ -168,8 +169,8 @@ server: {{port: {port}, log: "off"}}
 
 def litellm(upstream: str, port: int, folder: str) -> list[str] | None:
     """The command that starts LiteLLM's proxy with its validation on."""
-    python = Path(os.environ.get("SLIPFORM_LITELLM") or Path(sys.prefix, "litellm", "bin", "python"))
-    if not python.exists():
+    command = litellm_command()
+    if command is None:
         return None
     settings = f"""
 model_list:
@@ -178,7 +179,7 @@ model_list:
 litellm_settings: {{enable_json_schema_validation: true, telemetry: false}}
 """
     Path(folder, "config.yaml").write_text(settings)
-    return [str(python.with_name("litellm")), "--config", "config.yaml", "--port", str(port), "--host", "127.0.0.1"]
+    return [str(command), "--config", "config.yaml", "--port", str(port), "--host", "127.0.0.1"]
 
 
 def structformatter(upstream: str, port: int, folder: str) -> list[str] | None:
@@ -198,9 +199,8 @@ routing: {{model_aliases: {{m: up/m}}}}
 def portkey(upstream: str, port: int, folder: str) -> list[str] | None:
     """The command that starts Portkey's gateway; its upstream is chosen by headers."""
     del upstream, folder
-    default = Path(sys.prefix, "portkey", "node_modules", "@portkey-ai", "gateway", "build", "start-server.js")
-    program = Path(os.environ.get("SLIPFORM_PORTKEY") or default)
-    return ["node", str(program), f"--port={port}", "--headless"] if program.exists() else None
+    script = portkey_script()
+    return ["node", str(script), f"--port={port}", "--headless"] if script else None
 
 
 GATEWAYS = {

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from slipform.providers.local.cost import implied, types
 from slipform.providers.local.walk import Json, lookup, subschemas
 
 _CHARS_PER_TOKEN = 3.5
@@ -54,7 +55,7 @@ def limits_for(schema: Mapping[str, Any], max_tokens: int) -> Limits:
     """The widest limits under which a full answer should fit in `max_tokens`."""
     close = not any("$dynamicRef" in sub or "$recursiveRef" in sub for _, sub in subschemas(schema))
     shared = _shared_definitions(schema)
-    strings = sum("string" in _types(sub) and "enum" not in sub for _, sub in subschemas(schema))
+    strings = sum("string" in types(sub) and "enum" not in sub for _, sub in subschemas(schema))
     for length, items in _LADDER:
         limits = Limits(length, items, close=close, shared=shared)
         if _Size(schema, limits).of(schema, 0) + min(2, strings) * length * _RUNAWAY <= max_tokens * _SHARE:
@@ -95,18 +96,18 @@ def narrow(sub: Json, limits: Limits, *, branch: bool = False) -> Json:
     if not isinstance(sub, Mapping) or sub.keys() <= _ANNOTATIONS:
         return sub if sub is False or branch else anything(limits, 1)
     changed: dict[str, Any] = dict(sub)
-    types = _types(sub)
-    if not types and not branch and not any(key in sub for key in (*_COMBINES, "enum", "const")):
-        types = _implied(sub)
-        changed["type"] = sorted(types) if len(types) > 1 else next(iter(types))
+    kinds = types(sub)
+    if not kinds and not branch and not any(key in sub for key in (*_COMBINES, "enum", "const")):
+        kinds = implied(sub)
+        changed["type"] = sorted(kinds) if len(kinds) > 1 else next(iter(kinds))
     fixed = "enum" in sub or "const" in sub
-    if "string" in types and not fixed:
+    if "string" in kinds and not fixed:
         _narrow_string(changed, limits)
     if not fixed:
-        narrow_numbers(changed, types)
-    if "array" in types and not fixed:
+        narrow_numbers(changed, kinds)
+    if "array" in kinds and not fixed:
         _narrow_array(changed, limits, branch=branch)
-    if "object" in types and not fixed:
+    if "object" in kinds and not fixed:
         _narrow_object(changed, limits, branch=branch)
     return _inside(sub, changed, limits, branch=branch)
 
@@ -128,24 +129,6 @@ def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: Limits, *, 
         if isinstance(held, Mapping) and changed.get(key) is held:
             changed[key] = narrow(held, limits)
     return changed
-
-
-def _types(sub: Mapping[str, Any]) -> frozenset[str]:
-    given = sub.get("type", ())
-    return frozenset([given] if isinstance(given, str) else given)
-
-
-def _implied(sub: Mapping[str, Any]) -> frozenset[str]:
-    """The types that a schema without `type` speaks of."""
-    if any(key in sub for key in ("properties", "required", "additionalProperties", "patternProperties")):
-        return frozenset({"object"})
-    if any(key in sub for key in ("items", "prefixItems", "minItems", "maxItems", "uniqueItems")):
-        return frozenset({"array"})
-    if any(key in sub for key in ("minLength", "maxLength", "pattern", "format")):
-        return frozenset({"string"})
-    if any(key in sub for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")):
-        return frozenset({"number"})
-    return frozenset({"string", "number", "boolean", "null"})
 
 
 def _narrow_string(changed: dict[str, Any], limits: Limits) -> None:
@@ -242,7 +225,7 @@ class _Size:
         if "enum" in sub or "const" in sub:
             longest = max((len(str(value)) for value in sub.get("enum", [sub.get("const")])), default=0)
             return 2 + longest / _CHARS_PER_TOKEN
-        size = max((self._kind(kind, sub, depth) for kind in _types(sub) or _implied(sub)), default=0.0)
+        size = max((self._kind(kind, sub, depth) for kind in types(sub) or implied(sub)), default=0.0)
         if isinstance(reference := sub.get("$ref"), str):
             return max(self._reference(reference, depth), size if "type" in sub else 0.0)
         if branches := [*sub.get("anyOf", ()), *sub.get("oneOf", ())]:

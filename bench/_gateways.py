@@ -1,0 +1,21 @@
+"""Where other gateways are: what `make bench` installed, or what the environment names. For the benchmarks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def litellm_command() -> Path | None:
+    """LiteLLM's command, in the environment of the Python at `$SLIPFORM_LITELLM`; None when it is not there."""
+    python = Path(os.environ.get("SLIPFORM_LITELLM") or Path(sys.prefix, "litellm", "bin", "python"))
+    command = python.with_name("litellm")
+    return command if command.exists() else None
+
+
+def portkey_script() -> Path | None:
+    """Portkey's start script, below the folder `$SLIPFORM_PORTKEY`; None when it is not there."""
+    folder = Path(os.environ.get("SLIPFORM_PORTKEY") or Path(sys.prefix, "portkey"))
+    script = folder / "node_modules" / "@portkey-ai" / "gateway" / "build" / "start-server.js"
+    return script if script.is_file() else None
