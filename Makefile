@@ -9,7 +9,7 @@ INPUTS := pyproject.toml constraints.txt Makefile setup.py $(wildcard src/slipfo
 
 # The libraries slipform is tried with and compared with want other versions than it does: they have homes of their own.
 PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet
-NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90 zod@4.6.7
+NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90 zod@4.6.7 pyright@1.1.414
 
 .PHONY: run test lint format bench soak fuzz docs clean
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # pydantic is imported when the first Python type is asked fo
     from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
+S = TypeVar("S")  # of `of`, which is called before there is a T
 
 
 class Schema(Generic[T]):
@@ -62,16 +63,16 @@ class Schema(Generic[T]):
 
     @overload
     @classmethod
-    def of(cls, shape: Schema[T]) -> Schema[T]: ...
+    def of(cls, shape: Schema[S]) -> Schema[S]: ...
     @overload
     @classmethod
-    def of(cls, shape: type[T]) -> Schema[T]: ...
+    def of(cls, shape: type[S]) -> Schema[S]: ...
     @overload
     @classmethod
     def of(cls, shape: Mapping[str, Any] | JsonSchemaSpec | str) -> Schema[Any]: ...
     @overload
     @classmethod
-    def of(cls, shape: TypeForm[T]) -> Schema[T]: ...
+    def of(cls, shape: TypeForm[S]) -> Schema[S]: ...
     @classmethod
     def of(cls, shape: Any) -> Schema[Any]:
         """The schema of a Python type, of a JSON Schema (as a dict or as JSON text), or of a spec.
