@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import pytest
-from anthropic import Anthropic
-from openai import AsyncOpenAI, OpenAI
-from pydantic import BaseModel
+from anthropic import Anthropic, AsyncAnthropic
+from openai import AsyncOpenAI, OpenAI, pydantic_function_tool
+from pydantic import BaseModel, field_validator
 
 import slipform
 from slipform.codecs.openai_responses import OpenAIResponsesServing
@@ -227,12 +227,140 @@ async def test_the_async_client_parses_and_streams() -> None:
         assert json.loads("".join(told)) == {"name": "Ada", "age": 36}
 
 
+def test_the_stream_helpers_tell_a_valid_answer() -> None:
+    with FakeVendor([BAD, CHATTY]) as vendor:
+        with openai_client(vendor).chat.completions.stream(
+            model="m", messages=MESSAGES, response_format=Person
+        ) as stream:
+            kinds = {event.type for event in stream}
+            assert stream.get_final_completion().choices[0].message.parsed == Person(name="Ada", age=36)
+        assert {"chunk", "content.delta", "content.done"} <= kinds
+        assert len(vendor.requests) == 2
+    with (
+        FakeVendor([spoken(BAD), spoken(CHATTY)]) as vendor,
+        openai_client(vendor).responses.stream(model="m", input="Ada is 36", text_format=Person) as told,
+    ):
+        assert told.get_final_response().output_parsed == Person(name="Ada", age=36)
+    with FakeVendor([BAD, CHATTY], api="anthropic") as vendor:
+        client = slipform.wrap(opened(Anthropic(base_url=vendor.base_url, api_key="any", max_retries=0)))
+        with client.messages.stream(model="m", max_tokens=99, messages=MESSAGES, output_format=Person) as written:
+            assert json.loads("".join(written.text_stream))["age"] == 36
+            assert written.get_final_message().parsed_output == Person(name="Ada", age=36)
+
+
+async def test_the_stream_helpers_of_the_async_clients() -> None:
+    with FakeVendor([BAD, CHATTY]) as vendor:
+        async with (
+            slipform.wrap(AsyncOpenAI(base_url=vendor.base_url, api_key="any")) as client,
+            client.chat.completions.stream(model="m", messages=MESSAGES, response_format=Person) as stream,
+        ):
+            completion = await stream.get_final_completion()
+        assert completion.choices[0].message.parsed == Person(name="Ada", age=36)
+    with FakeVendor([BAD, CHATTY], api="anthropic") as vendor:
+        async with (
+            slipform.wrap(AsyncAnthropic(base_url=vendor.base_url, api_key="any")) as other,
+            other.messages.stream(model="m", max_tokens=9, messages=MESSAGES, output_format=Person) as written,
+        ):
+            message = await written.get_final_message()
+        assert message.parsed_output == Person(name="Ada", age=36)
+
+
+def called(arguments: str) -> ModelResponse:
+    return ModelResponse(tool_calls=(ToolCall("1", "keep", arguments),), finish="tool_calls", usage=Usage(7, 5))
+
+
+TOOL = {"name": "keep", "description": "Keep a person.", "parameters": PERSON}
+TOOLS: Any = [{"type": "function", "function": TOOL}]
+
+
+def test_tool_calls_are_mended_and_asked_for_again() -> None:
+    """Issue 6: arguments of the caller's own tools are repaired, validated and patched, with re-ask."""
+    with FakeVendor([called("{name: 'Ada', age: '36',}")]) as vendor:
+        response = openai_client(vendor).chat.completions.create(model="m", messages=MESSAGES, tools=TOOLS)
+        call: Any = (response.choices[0].message.tool_calls or [])[0]
+        assert json.loads(call.function.arguments) == {"name": "Ada", "age": 36}
+        assert call.id == "1"
+        assert type(call).__name__ == "ChatCompletionMessageFunctionToolCall"
+        assert len(vendor.requests) == 1
+    with FakeVendor([called(BAD), called(ADA)], api="anthropic") as vendor:
+        client = slipform.wrap(opened(Anthropic(base_url=vendor.base_url, api_key="any", max_retries=0)))
+        tools: Any = [{"name": "keep", "input_schema": PERSON}]
+        message = client.messages.create(model="m", max_tokens=99, messages=MESSAGES, tools=tools)
+        block: Any = message.content[0]
+        assert block.input == {"name": "Ada", "age": 36}
+        assert message.usage.input_tokens == 14
+        turns = vendor.requests[1].json()["messages"]
+        assert [turn["role"] for turn in turns] == ["user", "assistant", "user"]
+        assert turns[1]["content"][0]["type"] == "tool_use"
+    with FakeVendor([called(BAD)]) as vendor, pytest.raises(SchemaViolationError, match="tool call's arguments"):
+        openai_client(vendor).chat.completions.create(model="m", messages=MESSAGES, tools=TOOLS)
+
+
+def test_text_in_place_of_a_required_call_becomes_that_call() -> None:
+    with FakeVendor([f"I keep {ADA}"]) as vendor:
+        response = openai_client(vendor).chat.completions.create(
+            model="m", messages=MESSAGES, tools=TOOLS, tool_choice="required"
+        )
+        call: Any = (response.choices[0].message.tool_calls or [])[0]
+        assert json.loads(call.function.arguments) == {"name": "Ada", "age": 36}
+        assert response.choices[0].finish_reason == "tool_calls"
+
+
+def test_tools_can_be_left_alone() -> None:
+    with FakeVendor([called(BAD)]) as vendor:
+        client = slipform.wrap(opened(OpenAI(base_url=vendor.base_url, api_key="any")), options=Options(tools="pass"))
+        response = client.chat.completions.create(model="m", messages=MESSAGES, tools=TOOLS)
+        call: Any = (response.choices[0].message.tool_calls or [])[0]
+        assert call.function.arguments == BAD
+
+
+def test_parse_with_tools_gives_their_parsed_arguments() -> None:
+    tools: Any = [pydantic_function_tool(Person, name="keep")]
+    with FakeVendor([called('{"name": "Ada"}'), called('{"name": "Ada", "age": "36", "note": null}')]) as vendor:
+        response = openai_client(vendor).chat.completions.parse(
+            model="m", messages=MESSAGES, response_format=Person, tools=tools
+        )
+        calls: Any = response.choices[0].message.tool_calls
+        assert calls[0].function.parsed_arguments == Person(name="Ada", age=36)
+        assert len(vendor.requests) == 2
+
+
+def test_a_tool_of_the_vendors_does_not_take_the_schema_away() -> None:
+    wanted: Any = {"format": {"type": "json_schema", "name": "person", "schema": PERSON}}
+    tools: Any = [{"type": "a_new_thing"}]
+    with FakeVendor([spoken(f"Here you are: {ADA}")]) as vendor:
+        response = openai_client(vendor).responses.create(model="m", input="x", text=wanted, tools=tools)
+        assert json.loads(response.output_text) == {"name": "Ada", "age": 36}
+
+
+def test_a_schema_in_the_extra_body_counts() -> None:
+    with FakeVendor([CHATTY]) as vendor:
+        response = openai_client(vendor).chat.completions.create(
+            model="m", messages=MESSAGES, extra_body={"response_format": FORMAT}
+        )
+        assert json.loads(response.choices[0].message.content or "")["age"] == 36
+
+
+class Grown(Person):
+    @field_validator("age")
+    @classmethod
+    def is_grown(cls, age: int) -> int:
+        if age < 18:
+            raise ValueError("must be 18 or more")
+        return age
+
+
+def test_what_the_types_own_validators_say_is_asked_for_again() -> None:
+    young, grown = '{"name": "Ada", "age": 3}', '{"name": "Ada", "age": 36}'
+    with FakeVendor([young, grown]) as vendor:
+        response = openai_client(vendor).chat.completions.parse(model="m", messages=MESSAGES, response_format=Grown)
+        assert response.choices[0].message.parsed == Grown(name="Ada", age=36)
+        assert "must be 18 or more" in vendor.requests[1].json()["messages"][-1]["content"]
+
+
 def test_what_is_not_enforced_says_so() -> None:
-    with FakeVendor([ADA]) as vendor:
-        client = openai_client(vendor)
-        for name in ("stream", "with_raw_response", "with_streaming_response"):
-            with pytest.warns(UserWarning, match=f"does not enforce `chat.completions.{name}`"):
-                getattr(client.chat.completions, name)
-        mapping: Any = FORMAT
-        with pytest.warns(UserWarning, match="with a type"):
-            client.chat.completions.parse(model="m", messages=MESSAGES, response_format=mapping)
+    with FakeVendor([CHATTY]) as vendor:
+        raw: Any = openai_client(vendor).chat.completions.with_raw_response
+        with pytest.warns(UserWarning, match="does not enforce raw responses"):
+            response = raw.create(model="m", messages=MESSAGES, response_format=FORMAT)
+        assert response.parse().choices[0].message.content == CHATTY

@@ -76,7 +76,7 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
         wording=wording,
         budget=options.budget,
         tools={tool.name: Schema(tool.name, tool.parameters) for tool in request.tools if options.tools == "enforce"},
-        must_call=_must_call(request) if options.tools == "enforce" else (),
+        must_call=must_call(request) if options.tools == "enforce" else (),
         calls=bool(request.tools),
         formatter=_formatter(router, request, options),
         reask_scope=options.reask_scope,
@@ -114,7 +114,8 @@ def _schema(request: ModelRequest) -> Schema[Any] | None:
     return Schema("object", {"type": "object"}) if request.json_mode else None
 
 
-def _must_call(request: ModelRequest) -> tuple[str, ...]:
+def must_call(request: ModelRequest) -> tuple[str, ...]:
+    """The tools of which the model has to call one; none when it is free to."""
     names = tuple(tool.name for tool in request.tools)
     if isinstance(request.tool_choice, NamedTool):
         return tuple(name for name in names if name == request.tool_choice.name)

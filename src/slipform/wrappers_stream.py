@@ -1,54 +1,39 @@
-"""A valid answer told as the SDK's own stream, for calls with `stream=True`: it is judged before it is told."""
+"""A valid answer told as the SDK's own stream: it is judged before it is told."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from importlib import import_module
-from typing import Any, Final, Self, get_args
+from collections.abc import AsyncIterator, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Self
 
 import orjson
 
-from slipform.codecs.serving import ServedRequest, Serving
+from slipform.codecs.serving import ServedRequest
 from slipform.ir import ModelResponse
 from slipform.providers.chunking import as_chunks
+from slipform.wrappers_apis import Api
 
 
-def events(api: str, serving: Serving, served: ServedRequest, answer: ModelResponse) -> Iterator[Any]:
+def events(api: Api, served: ServedRequest, answer: ModelResponse) -> Iterator[Any]:
     """The events that the SDK would have read from the vendor."""
-    encoder = serving.encode_stream(served)
+    encoder = api.serving.encode_stream(served)
     told = b"".join((*map(encoder.feed, as_chunks(answer)), encoder.finish()))
-    make = _MAKERS[api]
     for line in told.split(b"\n"):
         if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
-            yield make(orjson.loads(data))
+            yield api.event(orjson.loads(data))
 
 
-def _chat_chunk(data: Mapping[str, Any]) -> Any:
-    return import_module("openai.types.chat").ChatCompletionChunk.construct(**data)
+class _Response:
+    """Stands for the HTTP response of a stream, which is over and may have been several."""
 
+    status_code = 200
+    headers: Mapping[str, str] = MappingProxyType({})
 
-def _response_event(data: Mapping[str, Any]) -> Any:
-    return _members("openai.types.responses", "ResponseStreamEvent")[data["type"]].construct(**data)
+    def close(self) -> None:
+        """Nothing is held open."""
 
-
-def _message_event(data: Mapping[str, Any]) -> Any:
-    return _members("anthropic.types", "RawMessageStreamEvent")[data["type"]].construct(**data)
-
-
-@functools.cache
-def _members(module: str, union: str) -> Mapping[str, Any]:
-    """The kinds of an SDK's event, by their `type`. Built as the SDK builds them, which is not strict about fields."""
-    kinds = get_args(getattr(import_module(module), union))
-    kinds = get_args(kinds[0]) or kinds  # a union with a remark on it
-    return {name: kind for kind in kinds for name in get_args(kind.model_fields["type"].annotation)}
-
-
-_MAKERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
-    "chat.completions.create": _chat_chunk,
-    "responses.create": _response_event,
-    "messages.create": _message_event,
-}
+    async def aclose(self) -> None:
+        """Nothing is held open."""
 
 
 class Replay:
@@ -56,6 +41,7 @@ class Replay:
 
     def __init__(self, told: Iterator[Any]) -> None:
         self._told = told
+        self.response = _Response()
 
     def __iter__(self) -> Iterator[Any]:
         return self._told
@@ -78,10 +64,15 @@ class AsyncReplay:
 
     def __init__(self, told: Iterator[Any]) -> None:
         self._told = told
+        self.response = _Response()
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
         for event in self._told:
-            yield event
+            return event
+        raise StopAsyncIteration
 
     async def close(self) -> None:
         """Nothing is held open."""
