@@ -19,6 +19,7 @@ from slipform import tracing
 from slipform.config import ServerSettings
 from slipform.server.app import App
 from slipform.server.deployment import load
+from slipform.server.memory import give_back
 from slipform.server.protocol import LimitedProtocol
 from slipform.server.siblings import Worker
 
@@ -50,7 +51,7 @@ def serve_on(listening: socket.socket, settings_path: Path | None = None, worker
 
 async def _serve(server: Server, app: App, listening: socket.socket, worker: Worker | None) -> None:
     loop = asyncio.get_running_loop()
-    tasks: set[asyncio.Task[object]] = set()
+    tasks: set[asyncio.Task[object]] = {loop.create_task(give_back())}
 
     def reload() -> None:
         task: asyncio.Task[object] = loop.create_task(app.reload())
