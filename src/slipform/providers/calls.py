@@ -30,6 +30,13 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetch:
+    """Send this, and come back with the answer's head and, where its status is a success, with its whole body."""
+
+    request: HttpRequest
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """Come back with the next bytes of the answer's body; none at its end."""
 
@@ -55,7 +62,7 @@ class Finish:
     response: ModelResponse
 
 
-Effect: TypeAlias = Open | Read | Sleep | Emit | Finish
+Effect: TypeAlias = Open | Fetch | Read | Sleep | Emit | Finish
 Steps: TypeAlias = Generator[Effect, Any, None]
 _READ = Read()
 _STREAMED = Finish(ModelResponse())
@@ -63,8 +70,7 @@ _STREAMED = Finish(ModelResponse())
 
 def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
     """The steps of a whole answer."""
-    prepared, head = yield from _exchange(endpoint, request, streamed=False)
-    body = yield from _whole(prepared)
+    prepared, head, body = yield from _exchange(endpoint, request, streamed=False)
     try:
         response = prepared.codec.decode_response(body, prepared.encoded)
     except SlipformError as error:
@@ -78,7 +84,7 @@ def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
 
 def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
     """The steps of a streamed answer. Nothing is repeated from the moment its head has arrived."""
-    prepared, head = yield from _exchange(endpoint, request, streamed=True)
+    prepared, head, _ = yield from _exchange(endpoint, request, streamed=True)
     try:
         if head.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
             # The server took no notice of `stream`, or has an error to tell.
@@ -129,8 +135,8 @@ def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[Compl
 
 def _exchange(
     endpoint: Endpoint, request: ModelRequest, *, streamed: bool
-) -> Generator[Effect, Any, tuple[Prepared, ByteStream]]:
-    """Send until the vendor answers with success; raises what stands in the way."""
+) -> Generator[Effect, Any, tuple[Prepared, ByteStream, bytes]]:
+    """Send until the vendor answers with success; raises what stands in the way. A stream's body is still to come."""
     total = endpoint.timeouts_for(request).total
     deadline = None if total is None else endpoint.clock() + total
     attempt = 0
@@ -138,15 +144,21 @@ def _exchange(
     while True:
         prepared = endpoint.prepare(request, streamed=streamed)
         asked = None
+        sent = prepared.http(time_left(endpoint, prepared, deadline if attempt else None))
+        head: ByteStream
+        body = b""
         try:
-            head: ByteStream = yield Open(prepared.http(time_left(endpoint, prepared, deadline if attempt else None)))
+            if streamed:
+                head = yield Open(sent)
+            else:
+                head, body = yield Fetch(sent)
         except TransportFault as fault:
             error = broken(prepared, fault)
             if not retry.after_fault(fault):
                 raise error from fault
         else:
             if 200 <= head.status < 300:
-                return prepared, head
+                return prepared, head, body
             error = yield from _refusal(prepared, head)
             if head.status in (400, 422) and not taught and endpoint.learn(error, request, prepared):
                 taught = True

@@ -10,7 +10,7 @@ from typing import Self
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers import calls
-from slipform.providers.calls import Effect, Emit, Finish, Open, Read, Sleep, Steps
+from slipform.providers.calls import Effect, Emit, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.codecs_by_name import CodecFactory, codec_factory
 from slipform.providers.endpoint import Endpoint
@@ -19,7 +19,7 @@ from slipform.providers.lessons import LessonStore, MemoryLessons
 from slipform.providers.retry import Retries
 from slipform.providers.secrets import Secret
 from slipform.providers.sockets import SocketTransport
-from slipform.providers.transport import AsyncByteStream, ByteStream, Timeouts, Transport, TransportFault
+from slipform.providers.transport import AsyncByteStream, ByteStream, HttpRequest, Timeouts, Transport, TransportFault
 
 
 class HttpProvider:
@@ -188,16 +188,26 @@ class _Wire:
         """Do this, and come back with what is to be done next."""
         reply: object = None
         try:
-            if isinstance(effect, Read):
+            if isinstance(effect, Fetch):
+                head = self._open(effect.request)
+                parts: list[bytes] = []
+                while 200 <= head.status < 300 and (data := head.read()):
+                    parts.append(data)
+                reply = (head, b"".join(parts))
+            elif isinstance(effect, Read):
                 reply = self._stream.read() if self._stream is not None else b""
             elif isinstance(effect, Open):
-                self.close()
-                reply = self._stream = self._transport.open(effect.request)
+                reply = self._open(effect.request)
             elif isinstance(effect, Sleep):
                 time.sleep(effect.seconds)
         except TransportFault as fault:
             return steps.throw(fault)
         return steps.send(reply)
+
+    def _open(self, request: HttpRequest) -> ByteStream:
+        self.close()
+        self._stream = self._transport.open(request)
+        return self._stream
 
     def close(self) -> None:
         if self._stream is not None:
@@ -217,16 +227,27 @@ class _AsyncWire:
         """Do this, and come back with what is to be done next."""
         reply: object = None
         try:
-            if isinstance(effect, Read):
+            if isinstance(effect, Fetch):
+                head = await self._open(effect.request)
+                parts: list[bytes] = []
+                while 200 <= head.status < 300 and (data := await head.read()):
+                    parts.append(data)
+                reply = (head, b"".join(parts))
+            elif isinstance(effect, Read):
                 reply = await self._stream.read() if self._stream is not None else b""
             elif isinstance(effect, Open):
-                await self.close()
-                reply = self._stream = await self._transport.open_async(effect.request)
+                reply = await self._open(effect.request)
             elif isinstance(effect, Sleep):
                 await asyncio.sleep(effect.seconds)
         except TransportFault as fault:
             return steps.throw(fault)
         return steps.send(reply)
+
+    async def _open(self, request: HttpRequest) -> AsyncByteStream:
+        if self._stream is not None:
+            await self._stream.close()
+        self._stream = await self._transport.open_async(request)
+        return self._stream
 
     async def close(self) -> None:
         if self._stream is not None:
