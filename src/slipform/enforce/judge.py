@@ -139,7 +139,7 @@ def _held_to(value: Any, loaded: Loaded, standard: Standard, schema: Schema[Any]
     found, typed = patched.violations, NOT_TYPED
     if not found:
         typed, said = schema.read(patched.value, text)
-        found = tuple(said or _own_validators(patched.value, standard))
+        found = tuple(said or _own_validators(patched.value, standard)) if said or standard.validators else ()
     return Verdict(
         value=patched.value,
         candidate=candidate,

@@ -90,13 +90,14 @@ class Plan:
     backoff_seconds: float = 0
     """How long whoever drives the loop waits before each further call."""
     clock: Callable[[], float] = time.monotonic
+    standard: Standard = field(init=False, repr=False, compare=False)
+    """What answers are held to."""
 
-    @property
-    def standard(self) -> Standard:
-        """What answers are held to."""
-        return Standard(
+    def __post_init__(self) -> None:
+        standard = Standard(
             self.schema, self.tools, self.switches, self.repair, self.validators, self.must_call, self.calls
         )
+        object.__setattr__(self, "standard", standard)
 
     def watch(self, asked: ModelRequest) -> Watch | None:
         """What looks at the answer to this request while it is written, if anything does."""
@@ -124,16 +125,22 @@ class Outcome:
     @property
     def answer(self) -> ModelResponse:
         """The last answer with its text in the caller's shape, and with the usage of all attempts."""
-        calls = tuple(call for call in self.response.tool_calls if call.name != RESERVED_TOOL)
-        return dataclasses.replace(
-            self.response,
-            text=self.text,
-            tool_calls=calls,
-            finish="tool_calls" if calls else "stop",
-            usage=self.report.usage,
-            parts=(),
-            others=(),
-            lift=None,
+        said = self.response
+        calls = tuple([call for call in said.tool_calls if call.name != RESERVED_TOOL]) if said.tool_calls else ()
+        return ModelResponse(
+            self.text,
+            calls,
+            said.reasoning,
+            said.refusal,
+            "tool_calls" if calls else "stop",
+            said.raw_finish,
+            self.report.usage,
+            said.model,
+            said.id,
+            said.warnings,
+            said.extra,
+            content_resolved=said.content_resolved,
+            stopped=said.stopped,
         )
 
 
@@ -187,8 +194,25 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         turn = _next(request, response, verdict, len(report.attempts), plan)
 
 
+def advance(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
+    """Send a response into the steps: what to ask next, or the outcome.
+
+    >>> steps = enforce(ModelRequest("m", ()), Plan(Schema.of(int)))
+    >>> request = next(steps)
+    >>> advance(steps, ModelResponse(text="36")).value
+    36
+    """
+    try:
+        return steps.send(response)
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return outcome
+
+
 def _guarded(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
     """The request with the guard's options where the provider knows them, and without them where it does not."""
+    if not request.extra and plan.strategy is not OutputStrategy.PROMPTED:
+        return request, ()
     extra = Guard.without(request.extra) if request.extra else {}
     wanted = plan.guard.to_extra() if plan.strategy is OutputStrategy.PROMPTED else {}
     warnings = () if plan.guarded_decoding or "force_json_start" not in wanted else (_NOT_FORCED,)
