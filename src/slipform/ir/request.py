@@ -53,6 +53,10 @@ class Sampling:
     stop: tuple[str, ...] = ()
 
 
+USUAL: Final = Sampling()
+"""Everything left to the vendor."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One call, in no vendor's spelling.
@@ -71,7 +75,7 @@ class ModelRequest:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: Sampling = USUAL
     max_tokens: int | None = None
     reasoning: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from slipform.errors import EnforcementError
 from slipform.ir.lift import Lift
@@ -45,6 +45,10 @@ class Usage:
         return self.total if self.total is not None else _add(self.input, self.output)
 
 
+NO_USAGE: Final = Usage()
+"""The vendor said nothing."""
+
+
 def _add(left: int | None, right: int | None) -> int | None:
     if left is None:
         return right
@@ -71,7 +75,7 @@ class ModelResponse:
     refusal: str | None = None
     finish: FinishReason = "stop"
     raw_finish: str | None = None
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     model: str | None = None
     id: str | None = None
     warnings: tuple[ModelWarning, ...] = ()

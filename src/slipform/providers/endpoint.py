@@ -80,7 +80,8 @@ class Endpoint:
     retries: Retries = field(default_factory=Retries)
     clock: Callable[[], float] = time.monotonic
     codecs: dict[Capabilities, Codec] = field(default_factory=dict, repr=False)
-    known: dict[str, Capabilities] = field(default_factory=dict, repr=False)
+    known: dict[tuple[str, frozenset[str]], tuple[Capabilities, Codec]] = field(default_factory=dict, repr=False)
+    """By the model and what was learned of it."""
     own: Mapping[str, str] = field(init=False, repr=False)
     """`headers`, with their names in lower case: they win over all others."""
     fixed: Mapping[str, str] = field(init=False, repr=False)
@@ -96,8 +97,7 @@ class Endpoint:
 
     def capabilities(self, model: str) -> Capabilities:
         """What the model can do here, less what it was learned not to do."""
-        learned = self.store.get(lessons.model_key(self.url(), model))
-        return lessons.downgrade(self._catalogued(model), learned)
+        return self._spoken(model, self.store.get(lessons.model_key(self.url(), model)))[0]
 
     def codec(self, model: str, capabilities: Capabilities) -> Codec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
@@ -113,8 +113,7 @@ class Endpoint:
         """Spell, address and sign one attempt."""
         url = self.url()
         learned = self._lessons(url, request)
-        capabilities = lessons.downgrade(self._catalogued(request.model), learned)
-        codec = self.codec(request.model, capabilities)
+        capabilities, codec = self._spoken(request.model, learned)
         encoded = codec.encode_request(request, stream=streamed)
         authorised = authorise(
             self.vendor,
@@ -173,12 +172,14 @@ class Endpoint:
         )
         return True
 
-    def _catalogued(self, model: str) -> Capabilities:
-        known = self.known.get(model)
+    def _spoken(self, model: str, learned: frozenset[str]) -> tuple[Capabilities, Codec]:
+        """What the model can do after these lessons, and the codec for that."""
+        known = self.known.get((model, learned))
         if known is None:
             if len(self.known) >= _KEPT:
                 self.known.clear()
-            known = self.known[model] = self.vendor.capabilities(model)
+            capabilities = lessons.downgrade(self.vendor.capabilities(model), learned)
+            known = self.known[model, learned] = (capabilities, self.codec(model, capabilities))
         return known
 
     def _lessons(self, url: str, request: ModelRequest) -> frozenset[str]:
