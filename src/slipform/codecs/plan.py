@@ -38,6 +38,7 @@ from slipform.ir import (
     Tool,
     ToolChoice,
 )
+from slipform.ir.quick import quick
 from slipform.ir.request import USUAL
 from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.lower.source import to_text
@@ -45,6 +46,7 @@ from slipform.schema.lowering import PENDING, lower
 from slipform.schema.strict import strict_preflight
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What was decided for one request, and what the same codec needs to read the answer."""

@@ -23,6 +23,7 @@ from slipform.errors import (
     TruncatedError,
 )
 from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, ToolCall
+from slipform.ir.quick import quick
 from slipform.schema import Schema, Violation
 from slipform.text.loads import Loaded, load
 from slipform.text.repair_edits import Edit
@@ -50,6 +51,7 @@ class Standard:
     """Whether tools were offered; where none were, the arguments of a call that came all the same are read as text."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What became of one answer: a valid value, or the error that says why there is none."""

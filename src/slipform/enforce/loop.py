@@ -25,6 +25,7 @@ from slipform.enforce.small import copied, wrong_keys
 from slipform.enforce.watch import Guard, Watch
 from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, TruncatedError, UpstreamError
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir.quick import quick
 from slipform.schema import OutputStrategy, Schema
 
 
@@ -111,6 +112,7 @@ class Plan:
         return Watch(self.guard, schema, self.switches)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A valid value, its compact JSON, and the way there; `response` is the last answer, its tool calls mended."""
@@ -147,6 +149,7 @@ class Outcome:
 Steps: TypeAlias = Generator[ModelRequest, ModelResponse, Outcome]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """What is asked next, and how its answer is to be read."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from slipform.ir.messages import Message
+from slipform.ir.quick import quick
 from slipform.schema.spec import ResponseFormat
 
 RESERVED_TOOL = "output"
@@ -57,6 +58,7 @@ USUAL: Final = Sampling()
 """Everything left to the vendor."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One call, in no vendor's spelling.

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from slipform.errors import EnforcementError
 from slipform.ir.lift import Lift
 from slipform.ir.messages import UNRESOLVED, Message, Part, Reasoning, Text, ToolCall
+from slipform.ir.quick import quick
 from slipform.ir.warnings import ModelWarning
 
 FinishReason: TypeAlias = Literal[
@@ -17,6 +18,7 @@ FinishReason: TypeAlias = Literal[
 """Why an answer ended; `pause` means the vendor stopped half-way and wants to be asked to go on."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens spent. None means the vendor did not say, which is not the same as 0.
@@ -55,6 +57,7 @@ def _add(left: int | None, right: int | None) -> int | None:
     return left if right is None else left + right
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
     """One answer, in no vendor's spelling; `raw_finish` is the vendor's own word for why it ended.

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from slipform.codecs.base import StreamDecoder
 from slipform.errors import SlipformError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
+from slipform.ir.quick import quick
 from slipform.providers import retry
 from slipform.providers.chunking import as_chunks
 from slipform.providers.endpoint import Endpoint, Prepared, logger
@@ -29,6 +30,7 @@ class Open:
     request: HttpRequest
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """Send this, and come back with the answer's head and, where its status is a success, with its whole body."""
@@ -48,6 +50,7 @@ class Sleep:
     seconds: float
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Emit:
     """Hand these chunks to the caller."""
@@ -55,6 +58,7 @@ class Emit:
     chunks: Sequence[CompletionChunk]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Finish:
     """The call is over: hand this answer to the caller. A stream's is empty, all of it having been handed out."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from slipform.codecs.base import Capabilities, Codec, EncodedRequest
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelRequest, ModelWarning
+from slipform.ir.quick import quick
 from slipform.providers import lessons
 from slipform.providers.auth import Authorised, authorise, secrets_in
 from slipform.providers.catalog import Vendor
@@ -31,6 +32,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """One attempt at a request: the codec that spelled it, and what it takes to read the answer."""
