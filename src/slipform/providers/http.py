@@ -19,7 +19,7 @@ from slipform.providers.lessons import LessonStore, MemoryLessons
 from slipform.providers.retry import Retries
 from slipform.providers.secrets import Secret
 from slipform.providers.sockets import SocketTransport
-from slipform.providers.transport import AsyncByteStream, ByteStream, HttpRequest, Timeouts, Transport, TransportFault
+from slipform.providers.transport import AsyncByteStream, ByteStream, Timeouts, Transport, TransportFault
 
 
 class HttpProvider:
@@ -189,7 +189,8 @@ class _Wire:
         reply: object = None
         try:
             if isinstance(effect, Fetch):
-                head = self._open(effect.request)
+                self.close()
+                head = self._stream = self._transport.open(effect.request)
                 parts: list[bytes] = []
                 while 200 <= head.status < 300 and (data := head.read()):
                     parts.append(data)
@@ -197,17 +198,13 @@ class _Wire:
             elif isinstance(effect, Read):
                 reply = self._stream.read() if self._stream is not None else b""
             elif isinstance(effect, Open):
-                reply = self._open(effect.request)
+                self.close()
+                reply = self._stream = self._transport.open(effect.request)
             elif isinstance(effect, Sleep):
                 time.sleep(effect.seconds)
         except TransportFault as fault:
             return steps.throw(fault)
         return steps.send(reply)
-
-    def _open(self, request: HttpRequest) -> ByteStream:
-        self.close()
-        self._stream = self._transport.open(request)
-        return self._stream
 
     def close(self) -> None:
         if self._stream is not None:
@@ -228,7 +225,8 @@ class _AsyncWire:
         reply: object = None
         try:
             if isinstance(effect, Fetch):
-                head = await self._open(effect.request)
+                await self.close()
+                head = self._stream = await self._transport.open_async(effect.request)
                 parts: list[bytes] = []
                 while 200 <= head.status < 300 and (data := await head.read()):
                     parts.append(data)
@@ -236,18 +234,13 @@ class _AsyncWire:
             elif isinstance(effect, Read):
                 reply = await self._stream.read() if self._stream is not None else b""
             elif isinstance(effect, Open):
-                reply = await self._open(effect.request)
+                await self.close()
+                reply = self._stream = await self._transport.open_async(effect.request)
             elif isinstance(effect, Sleep):
                 await asyncio.sleep(effect.seconds)
         except TransportFault as fault:
             return steps.throw(fault)
         return steps.send(reply)
-
-    async def _open(self, request: HttpRequest) -> AsyncByteStream:
-        if self._stream is not None:
-            await self._stream.close()
-        self._stream = await self._transport.open_async(request)
-        return self._stream
 
     async def close(self) -> None:
         if self._stream is not None:
