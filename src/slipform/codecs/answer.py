@@ -10,7 +10,7 @@ import orjson
 
 from slipform.codecs.base import EncodedRequest
 from slipform.codecs.faults import fault_error
-from slipform.codecs.plan import Plan
+from slipform.codecs.plan_types import Plan
 from slipform.errors import UpstreamError
 from slipform.ir import (
     RESERVED_TOOL,
@@ -104,6 +104,15 @@ def count(value: Any) -> int | None:
     if type(value) is int or value is None:
         return value
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def word(value: Any) -> str | None:
+    """A name or an id, as text; None for an empty one.
+
+    >>> word("chatcmpl-1"), word(7), word("")
+    ('chatcmpl-1', '7', None)
+    """
+    return str(value) if value else None
 
 
 def usage_of(

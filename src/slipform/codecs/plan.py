@@ -21,12 +21,12 @@ Quirks a codec knows (`Capabilities.quirks`):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
 from slipform.codecs.base import Capabilities
+from slipform.codecs.plan_types import Plan, Shape
 from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError
 from slipform.ir import (
     RESERVED_TOOL,
@@ -38,34 +38,11 @@ from slipform.ir import (
     Tool,
     ToolChoice,
 )
-from slipform.ir.quick import quick
 from slipform.ir.request import USUAL
 from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.lower.source import to_text
 from slipform.schema.lowering import PENDING, lower
 from slipform.schema.strict import strict_preflight
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What was decided for one request, and what the same codec needs to read the answer."""
-
-    strategy: OutputStrategy | None = None
-    """None when no schema was asked for."""
-    name: str = ""
-    schema: Mapping[str, Any] = field(default_factory=dict)
-    """The schema as the vendor sees it."""
-    strict: bool = False
-    json_object: bool = False
-    """Whether to switch the vendor's schema-less JSON mode on."""
-    reasoning: Mapping[str, Any] = field(default_factory=dict)
-    tools: tuple[Tool, ...] = ()
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    lift: Lift | None = None
-    warnings: tuple[ModelWarning, ...] = ()
-
 
 Losses = list[ModelWarning]
 
@@ -139,7 +116,7 @@ def _plain(request: ModelRequest, capabilities: Capabilities, reasoning: Mapping
 
 
 def _native(
-    wanted: ResponseFormat, shape: _Shape, request: ModelRequest, reasoning: Mapping[str, Any], losses: Losses
+    wanted: ResponseFormat, shape: Shape, request: ModelRequest, reasoning: Mapping[str, Any], losses: Losses
 ) -> Plan:
     losses.extend(shape.losses)
     return Plan(
@@ -157,7 +134,7 @@ def _native(
 
 def _tool(
     wanted: ResponseFormat,
-    shape: _Shape,
+    shape: Shape,
     request: ModelRequest,
     reasoning: Mapping[str, Any],
     capabilities: Capabilities,
@@ -224,23 +201,13 @@ def _prompted(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A schema as one channel takes it."""
-
-    schema: Mapping[str, Any]
-    strict: bool
-    lift: Lift | None
-    losses: tuple[ModelWarning, ...]
-
-
-_SHAPES: dict[tuple[bytes, str, bool, StrictRule], _Shape] = {}
+_SHAPES: dict[tuple[bytes, str, bool, StrictRule], Shape] = {}
 """By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
 _MAX_SHAPES = 256
 _MAX_TEXT = 65_536
 
 
-def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rule: StrictRule) -> _Shape:
+def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rule: StrictRule) -> Shape:
     schema = wanted.json_schema.schema
     if type(schema) is not dict and not isinstance(schema, Mapping):
         raise RequestError(
@@ -257,7 +224,7 @@ def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rul
     return shape
 
 
-def _lowered(schema: Mapping[str, Any], dialect: str, strict: bool, rule: StrictRule) -> _Shape:
+def _lowered(schema: Mapping[str, Any], dialect: str, strict: bool, rule: StrictRule) -> Shape:
     lowered = lower(schema, dialect, open_objects="closed")
     losses: Losses = []
     for loss in lowered.report:
@@ -270,7 +237,7 @@ def _lowered(schema: Mapping[str, Any], dialect: str, strict: bool, rule: Strict
         strict = False
     # The way back, when there is a way to go.
     lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING)
-    return _Shape(lowered.schema, strict, lift, tuple(losses))
+    return Shape(lowered.schema, strict, lift, tuple(losses))
 
 
 def _breach(schema: Mapping[str, Any]) -> StrictSchemaError | None:

@@ -139,16 +139,17 @@ def _held_to(value: Any, loaded: Loaded, standard: Standard, schema: Schema[Any]
     patched = patch(value, schema, standard.switches)
     candidate, text = _written(patched.value)
     found, typed = patched.violations, NOT_TYPED
+    notes = loaded.warnings_given(text if patched.value is loaded.value else None)
     if not found:
         typed, said = schema.read(patched.value, text)
         found = tuple(said or _own_validators(patched.value, standard)) if said or standard.validators else ()
     return Verdict(
-        value=patched.value,
-        candidate=candidate,
-        repairs=loaded.edits,
-        patched=patched if patched.edits else None,
+        patched.value,
+        candidate,
+        loaded.edits,
+        patched if patched.edits else None,
         violations=found,
-        warnings=tuple([ModelWarning(note.kind, note.message) for note in loaded.warnings]),
+        warnings=tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
         error=violation_error(found) if found else None,
         typed=NOT_TYPED if found else typed,
     )

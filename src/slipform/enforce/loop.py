@@ -175,7 +175,8 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     first = first_request(request, plan.strategy, plan.wording)
     turn = _Turn(first.request, plan.strategy)
     standard = _standard(plan, request)
-    report = Report(warnings=(*warnings, *first.warnings))
+    said = (*warnings, *first.warnings)
+    report = Report((), said) if said else _UNTRIED
     while True:
         sent = plan.clock()
         try:
@@ -224,6 +225,7 @@ def _guarded(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[Mod
     return (request if extra == request.extra else request.replace(extra=extra)), warnings
 
 
+_UNTRIED = Report()
 _NOT_FORCED = ModelWarning(
     "force_json_start_ignored",
     "This provider's decoding cannot be held to start with JSON; the prompt and the validator do what they can.",
@@ -305,17 +307,17 @@ def _recorded(
     report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
     attempt = Attempt(
-        outcome="ok" if verdict.error is None else verdict.error.code,
-        strategy=turn.strategy,
-        model=turn.request.model,
-        candidate=verdict.candidate,
-        text=response.text if plan.keep_text else None,
-        repairs=verdict.repairs,
-        patched=verdict.patched,
-        violations=verdict.violations,
-        usage=response.usage,
-        seconds=seconds,
-        cost=plan.price(turn.request.model, response.usage) if plan.price else None,
+        "ok" if verdict.error is None else verdict.error.code,
+        turn.strategy,
+        turn.request.model,
+        verdict.candidate,
+        response.text if plan.keep_text else None,
+        verdict.repairs,
+        verdict.patched,
+        verdict.violations,
+        response.usage,
+        seconds,
+        plan.price(turn.request.model, response.usage) if plan.price else None,
     )
     said = (*report.warnings, *response.warnings, *verdict.warnings)
     return Report((*report.attempts, attempt), tuple(dict.fromkeys(said)) if said else ())

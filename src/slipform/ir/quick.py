@@ -37,7 +37,7 @@ def quick(cls: type[T]) -> type[T]:
     exec(f"def __init__({', '.join(given)}):\n    " + "\n    ".join(lines or ["pass"]), known)  # noqa: S102 — as `dataclass` does
     made = known["__init__"]
     made.__annotations__, made.__qualname__ = old.__annotations__, old.__qualname__
-    cls.__init__ = made  # type: ignore[misc]
+    cls.__init__ = made  # type: ignore[method-assign]
     return cls
 
 

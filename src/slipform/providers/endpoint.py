@@ -23,6 +23,7 @@ from slipform.providers.transport import HttpRequest, Timeouts
 logger = logging.getLogger("slipform.providers")
 
 _KEPT = 256
+_USUAL = Timeouts()
 _BY_SCHEMA = "by_schema"
 """Kept with a model's lessons: some of its schemas have lessons of their own. Their keys are dear to make."""
 _REQUEST_ID = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray")
@@ -45,7 +46,7 @@ class Prepared:
     authorised: Authorised
     streamed: bool
     warnings: tuple[ModelWarning, ...] = ()
-    timeouts: Timeouts = field(default_factory=Timeouts)
+    timeouts: Timeouts = _USUAL
 
     def http(self, timeouts: Timeouts) -> HttpRequest:
         """The request for the transport."""
@@ -117,10 +118,11 @@ class Endpoint:
         learned = self._lessons(url, request)
         capabilities, codec = self._spoken(request.model, learned)
         encoded = codec.encode_request(request, stream=streamed)
+        headers = {**self.fixed, **_lower(encoded.headers), **self.own} if encoded.headers else self.fixed
         authorised = authorise(
             self.vendor,
             url=url + encoded.path,
-            headers={**self.fixed, **_lower(encoded.headers), **self.own} if encoded.headers else self.fixed,
+            headers=headers,
             body=encoded.body,
             key=self.api_key,
             settings=self.settings,
@@ -130,17 +132,8 @@ class Endpoint:
         if learned:
             said = (lesson for lesson in sorted(learned) if "use_" not in lesson and lesson != _BY_SCHEMA)
             warnings = (*warnings, *(lessons.lesson_warning(lesson, request.model) for lesson in said))
-        return Prepared(
-            model=request.model,
-            provider=self.name,
-            codec=codec,
-            encoded=encoded,
-            capabilities=capabilities,
-            authorised=authorised,
-            streamed=streamed,
-            warnings=warnings,
-            timeouts=self.timeouts_for(request),
-        )
+        limits = self.timeouts_for(request)
+        return Prepared(request.model, self.name, codec, encoded, capabilities, authorised, streamed, warnings, limits)
 
     def timeouts_for(self, request: ModelRequest) -> Timeouts:
         """The time limits of this call: the endpoint's, or less when the request has less."""

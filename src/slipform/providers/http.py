@@ -10,7 +10,7 @@ from typing import Self
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers import calls
-from slipform.providers.calls import Effect, Emit, Fetch, Finish, Open, Read, Sleep, Steps
+from slipform.providers.calls_types import Effect, Emit, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.codecs_by_name import CodecFactory, codec_factory
 from slipform.providers.endpoint import Endpoint
@@ -225,7 +225,8 @@ class _AsyncWire:
         reply: object = None
         try:
             if isinstance(effect, Fetch):
-                await self.close()
+                if self._stream is not None:  # a repeat
+                    await self._stream.close()
                 head = self._stream = await self._transport.open_async(effect.request)
                 parts: list[bytes] = []
                 while 200 <= head.status < 300 and (data := await head.read()):

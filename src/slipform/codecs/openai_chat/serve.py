@@ -48,8 +48,10 @@ class OpenAIChatServing:
             "created": self._stamp.seconds(),
             "model": response.model or served.request.model,
             "choices": choices,
-            **{key: response.extra[key] for key in _PASSED if key in response.extra},
         }
+        for key in _PASSED:
+            if key in response.extra:
+                answer[key] = response.extra[key]
         usage = encode_usage(response.usage)
         if usage is not None:
             answer["usage"] = usage
@@ -96,7 +98,7 @@ def encode_call(call: ToolCall) -> dict[str, Any]:
 
 def encode_usage(usage: Usage) -> dict[str, Any] | None:
     """Usage as Chat Completions counts it, or nothing when nothing is known."""
-    if usage is NO_USAGE or usage == NO_USAGE:
+    if usage.total is None and usage == NO_USAGE:
         return None
     input_, output = usage.input or 0, usage.output or 0
     total = usage.total if usage.total is not None else input_ + output

@@ -42,6 +42,7 @@ from slipform.ir import (
     ToolChoice,
     ToolResult,
 )
+from slipform.ir.request import USUAL
 from slipform.schema import ResponseFormat
 
 _KNOWN = frozenset(
@@ -52,7 +53,6 @@ _KNOWN = frozenset(
     }
 )  # fmt: skip
 _SAMPLED = frozenset({"temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stop"})
-_USUAL = Sampling()
 _ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -87,7 +87,7 @@ def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=flag(data.get("parallel_tool_calls"), "parallel_tool_calls"),
-        sampling=_USUAL if _SAMPLED.isdisjoint(data) else _sampling(data),
+        sampling=USUAL if _SAMPLED.isdisjoint(data) else _sampling(data),
         max_tokens=whole(limit if limit is not None else data.get("max_tokens"), "max_tokens"),
         reasoning={"effort": effort} if effort is not None else None,
         metadata=mapping(data.get("metadata"), "metadata"),
