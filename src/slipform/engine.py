@@ -25,7 +25,7 @@ from slipform.providers.sockets import SocketTransport
 from slipform.providers.throttle import throttled
 from slipform.providers.transport import Timeouts
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
-from slipform.schema.kept import schema_of
+from slipform.schema.kept import is_kept, schema_of
 from slipform.tracing import is_tracing, traced
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
     provider, upstream = router.resolve(request.model)
     capabilities = provider.capabilities(upstream)
     wanted, local = request.response_format, provider.name == LOCAL
-    if wanted is None or not _keeps(request, options):
+    if wanted is None or not (schema or is_kept(wanted.json_schema)) or not _keeps(request, options):
         return _planned(router, request, options, schema, capabilities, local=local)
     key = (id(wanted), id(options), id(schema))
     kept = _PLANS.get(key)
@@ -84,7 +84,10 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A plan, and all that it was made of: held here, so that no other object can have come to be at its address."""
+    """A plan, and all that it was made of: held here, so that no other object can have come to be at its address.
+
+    Only shapes that nobody can change: a `Schema`, and what `schema.kept` has made.
+    """
 
     wanted: ResponseFormat
     options: Options
@@ -115,10 +118,7 @@ _MOST_PLANS = 128
 
 
 def _keeps(request: ModelRequest, options: Options) -> bool:
-    """Whether the plan hangs on nothing but shape, options and capabilities: on no tools, no guard, no router.
-
-    Plans are kept for shapes that come again as the same object: those of `schema.kept`, and those of Python types.
-    """
+    """Whether the plan hangs on nothing but shape, options and capabilities: on no tools, no guard, no router."""
     if request.tools or options.formatter or options.prices:
         return False
     return not request.extra or Guard.of(request.extra, options.guard) is options.guard
