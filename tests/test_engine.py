@@ -13,7 +13,7 @@ from slipform.engine import Options, plan_for, router_of
 from slipform.errors import ConfigError, JsonEnforcementError
 from slipform.ir import Message, ModelRequest, Tool
 from slipform.providers.router import Router
-from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
+from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from slipform.testing import FakeModel
 
 WANTED = ResponseFormat.strict(JsonSchemaSpec("age", {"type": "object", "required": ["age"]}))
@@ -53,6 +53,40 @@ def test_auto_takes_the_strongest_and_an_explicit_strategy_wins(
     router = Router({"fake": FakeModel(["{}"], capabilities=capabilities, models=("m",))})
     plan = plan_for(router, ASKED.replace(response_format=WANTED.with_strategy(wanted)), Options())
     assert plan.strategy is chosen
+
+
+def test_a_plan_is_kept_for_a_shape_that_comes_again() -> None:
+    router = Router({"fake": FakeModel(["{}"], models=("m",))})
+    options, schema = Options(), Schema.of(dict[str, int])
+    asked = ASKED.replace(response_format=ResponseFormat.strict(schema.spec))
+    plan = plan_for(router, asked, options, schema)
+    assert plan_for(router, asked.replace(messages=()), options, schema) is plan
+    assert plan_for(router, asked, Options(), schema) is not plan
+    assert plan_for(router, asked.replace(extra={"stop_after_json": True}), options, schema).guard.stop_after_json
+    assert plan_for(router, asked.replace(tools=(Tool("t", {"type": "object"}),)), options, schema).tools
+
+
+def test_a_kept_plan_follows_what_the_model_can_do() -> None:
+    options, schema = Options(), Schema.of(dict[str, int])
+    asked = ASKED.replace(response_format=ResponseFormat.strict(schema.spec))
+    strategies = []
+    for capabilities in (Capabilities(native=True), Capabilities(forced_tool=True), Capabilities()):
+        router = Router({"fake": FakeModel(["{}"], capabilities=capabilities, models=("m",))})
+        strategies.append(plan_for(router, asked, options, schema).strategy.value)
+    assert strategies == ["native", "tool", "prompted"]
+
+
+def test_a_schema_that_its_owner_changes_is_read_anew() -> None:
+    document: dict[str, object] = {"type": "object", "required": ["age"]}
+    router = Router({"fake": FakeModel(["{}"], models=("m",))})
+    options = Options()
+    asked = ASKED.replace(response_format=ResponseFormat.strict(JsonSchemaSpec("age", document)))
+    before = plan_for(router, asked, options).schema
+    document["required"] = []
+    after = plan_for(router, asked, options).schema
+    assert before is not None
+    assert after is not None
+    assert (before.validate({}) == [], after.validate({}) == []) == (False, True)
 
 
 def test_tools_are_enforced_unless_passed() -> None:

@@ -22,6 +22,7 @@ from slipform.client_request import (
     text_request,
 )
 from slipform.enforce import Outcome, Plan, Watch, WatchedAnswer, enforce
+from slipform.enforce.loop import advance
 from slipform.engine import Options, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -111,11 +112,10 @@ class Client:
             except UpstreamError as error:
                 asked = steps.throw(error)
                 continue
-            try:
-                asked = steps.send(response)
-            except StopIteration as done:
-                outcome: Outcome = done.value
-                return outcome
+            further = advance(steps, response)
+            if isinstance(further, Outcome):
+                return further
+            asked = further
             if plan.backoff_seconds:
                 time.sleep(plan.backoff_seconds)
 

@@ -21,12 +21,13 @@ from slipform.client_request import (
     text_request,
 )
 from slipform.enforce import Outcome, Plan, Watch, WatchedAnswer, enforce
+from slipform.enforce.loop import advance
 from slipform.engine import Options, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.router import Router
-from slipform.respond_stream import Mode, advanced, respond_stream
-from slipform.schema import Schema
+from slipform.respond_stream import Mode, respond_stream
+from slipform.schema import Schema, is_large
 from slipform.streaming import AsyncStream, Result
 from slipform.streaming_session import Session, result_of
 
@@ -104,9 +105,11 @@ class AsyncClient:
             except UpstreamError as error:
                 asked = steps.throw(error)
                 continue
-            asked, outcome = await advanced(steps, response)
-            if outcome is not None:
-                return outcome
+            large = is_large(len(response.text))  # then it is judged off the event loop
+            further = await asyncio.to_thread(advance, steps, response) if large else advance(steps, response)
+            if isinstance(further, Outcome):
+                return further
+            asked = further
             if plan.backoff_seconds:
                 await asyncio.sleep(plan.backoff_seconds)
 

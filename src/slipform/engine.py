@@ -7,8 +7,10 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from slipform.codecs.base import Capabilities
 from slipform.enforce import Budget, Formatter, Guard, Outcome, Plan, Report, Steps, Switches, Wording
 from slipform.enforce.judge import Validator
 from slipform.errors import ConfigError, SlipformError
@@ -22,8 +24,8 @@ from slipform.providers.router import Router
 from slipform.providers.sockets import SocketTransport
 from slipform.providers.throttle import throttled
 from slipform.providers.transport import Timeouts
-from slipform.schema import OutputStrategy, Schema
-from slipform.schema.kept import schema_of
+from slipform.schema import OutputStrategy, ResponseFormat, Schema
+from slipform.schema.kept import is_kept, schema_of
 from slipform.tracing import is_tracing, traced
 
 if TYPE_CHECKING:
@@ -66,9 +68,74 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
     `schema` is the request's own, where the caller has it: with a Python type behind it, whose validators count too.
     """
     provider, upstream = router.resolve(request.model)
+    capabilities = provider.capabilities(upstream)
+    wanted, local = request.response_format, provider.name == LOCAL
+    if wanted is None or not (schema or is_kept(wanted.json_schema)) or not _keeps(request, options):
+        return _planned(router, request, options, schema, capabilities, local=local)
+    key = (id(wanted), id(options), id(schema))
+    kept = _PLANS.get(key)
+    if kept is None or not kept.is_for(wanted, options, schema, capabilities, local):
+        if len(_PLANS) >= _MOST_PLANS:
+            _PLANS.clear()
+        made = _planned(router, request, options, schema, capabilities, local=local)
+        kept = _PLANS[key] = _Kept(wanted, options, schema, capabilities, local, made)
+    return kept.plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A plan, and all that it was made of: held here, so that no other object can have come to be at its address.
+
+    Only shapes that nobody can change: a `Schema`, and what `schema.kept` has made.
+    """
+
+    wanted: ResponseFormat
+    options: Options
+    schema: Schema[Any] | None
+    capabilities: Capabilities
+    local: bool
+    plan: Plan
+
+    def is_for(
+        self,
+        wanted: ResponseFormat,
+        options: Options,
+        schema: Schema[Any] | None,
+        capabilities: Capabilities,
+        local: bool,
+    ) -> bool:
+        return (
+            self.wanted is wanted
+            and self.options is options
+            and self.schema is schema
+            and self.local is local
+            and (self.capabilities is capabilities or self.capabilities == capabilities)
+        )
+
+
+_PLANS: dict[tuple[int, int, int], _Kept] = {}
+_MOST_PLANS = 128
+
+
+def _keeps(request: ModelRequest, options: Options) -> bool:
+    """Whether the plan hangs on nothing but shape, options and capabilities: on no tools, no guard, no router."""
+    if request.tools or options.formatter or options.prices:
+        return False
+    return not request.extra or Guard.of(request.extra, options.guard) is options.guard
+
+
+def _planned(
+    router: Router,
+    request: ModelRequest,
+    options: Options,
+    schema: Schema[Any] | None,
+    capabilities: Capabilities,
+    *,
+    local: bool,
+) -> Plan:
     wanted = request.response_format
     strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
-    chosen, stronger, wording = _channel(provider, upstream, strategy, options)
+    chosen, stronger, wording = _channel(capabilities, strategy, options)
     return Plan(
         schema=schema or _schema(request),
         strategy=chosen,
@@ -85,7 +152,7 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
         validators=options.validators,
         on_failure=options.on_failure,
         guard=Guard.of(request.extra, options.guard),
-        guarded_decoding=provider.name == LOCAL,
+        guarded_decoding=local,
         backoff_seconds=options.backoff_seconds,
         keep_text=options.keep_text,
         price=_pricing(router, options.prices) if options.prices else None,
@@ -111,7 +178,12 @@ def routed(router: Router, request: ModelRequest) -> tuple[Provider, ModelReques
 def _schema(request: ModelRequest) -> Schema[Any] | None:
     if request.response_format is not None:
         return schema_of(request.response_format.json_schema)
-    return Schema("object", {"type": "object"}) if request.json_mode else None
+    return _any_object() if request.json_mode else None
+
+
+@lru_cache(maxsize=1)
+def _any_object() -> Schema[Any]:
+    return Schema("object", {"type": "object"})
 
 
 def must_call(request: ModelRequest) -> tuple[str, ...]:
@@ -123,10 +195,9 @@ def must_call(request: ModelRequest) -> tuple[str, ...]:
 
 
 def _channel(
-    provider: Provider, model: str, wanted: OutputStrategy, options: Options
+    capabilities: Capabilities, wanted: OutputStrategy, options: Options
 ) -> tuple[OutputStrategy, tuple[OutputStrategy, ...], Wording]:
     """The strategy, the stronger ones this model also has, and how the prompt is worded."""
-    capabilities = provider.capabilities(model)
     chosen = capabilities.auto_strategy if wanted is OutputStrategy.AUTO else wanted
     has = {OutputStrategy.NATIVE: capabilities.native, OutputStrategy.TOOL: capabilities.forced_tool}
     stronger = tuple(each for each in _STRENGTH[_STRENGTH.index(chosen) + 1 :] if has[each])
@@ -139,7 +210,7 @@ def _formatter(router: Router, request: ModelRequest, options: Options) -> Forma
     if named is None:
         return None
     provider, upstream = router.resolve(named)
-    strategy, _, wording = _channel(provider, upstream, OutputStrategy.AUTO, options)
+    strategy, _, wording = _channel(provider.capabilities(upstream), OutputStrategy.AUTO, options)
     return Formatter(named, strategy, wording)
 
 

@@ -14,7 +14,7 @@ from slipform.codecs.anthropic import AnthropicCodec, AnthropicServing
 from slipform.codecs.base import Capabilities, Codec, EncodedRequest
 from slipform.codecs.openai_chat import OpenAIChatCodec, OpenAIChatServing
 from slipform.codecs.openai_responses import OpenAIResponsesCodec, OpenAIResponsesServing
-from slipform.codecs.plan import Plan
+from slipform.codecs.plan_types import Plan
 from slipform.codecs.serving import ServedRequest, Serving
 from slipform.enforce import Outcome
 from slipform.errors import RequestError

@@ -10,7 +10,7 @@ import orjson
 
 from slipform.codecs.base import EncodedRequest
 from slipform.codecs.faults import fault_error
-from slipform.codecs.plan import Plan
+from slipform.codecs.plan_types import Plan
 from slipform.errors import UpstreamError
 from slipform.ir import (
     RESERVED_TOOL,
@@ -24,7 +24,7 @@ from slipform.ir import (
     ToolCall,
     Usage,
 )
-from slipform.ir.response import settle_finish
+from slipform.ir.response import NO_USAGE, settle_finish
 from slipform.schema import OutputStrategy
 
 
@@ -106,6 +106,15 @@ def count(value: Any) -> int | None:
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
+def word(value: Any) -> str | None:
+    """A name or an id, as text; None for an empty one.
+
+    >>> word("chatcmpl-1"), word(7), word("")
+    ('chatcmpl-1', '7', None)
+    """
+    return str(value) if value else None
+
+
 def usage_of(
     input_: int | None,
     output: int | None,
@@ -135,24 +144,25 @@ def build_answer(
 ) -> ModelResponse:
     """One answer from its parts: the reserved tool turned into text, the finish reason settled, the shape lifted."""
     noted = [*plan.warnings, *warnings]
-    text = "".join(part.text for part in parts if isinstance(part, Text))
-    calls = tuple(part for part in parts if isinstance(part, ToolCall))
+    text = "".join([part.text for part in parts if isinstance(part, Text)])
+    thought = "".join([part.text for part in parts if isinstance(part, Reasoning)])
+    calls = tuple([part for part in parts if isinstance(part, ToolCall)])
     if plan.strategy is OutputStrategy.TOOL and calls:
         text, calls, parts = unwrap_output(text, calls, parts, noted)
     answer = ModelResponse(
-        text=text,
-        tool_calls=calls,
-        reasoning="".join(part.text for part in parts if isinstance(part, Reasoning)),
-        refusal=refusal,
-        finish=settle_finish(finish, bool(calls), refusal),
-        raw_finish=raw_finish,
-        usage=usage if usage is not None else Usage(),
-        model=model,
-        id=id_,
-        warnings=tuple(noted),
-        extra=extra if extra is not None else {},
-        parts=tuple(parts),
-        others=others,
+        text,
+        calls,
+        thought,
+        refusal,
+        settle_finish(finish, bool(calls), refusal),
+        raw_finish,
+        usage if usage is not None else NO_USAGE,
+        model,
+        id_,
+        tuple(noted),
+        extra if extra is not None else {},
+        tuple(parts),
+        others,
     )
     return answer if plan.lift is None else lifted(answer, plan.lift)
 

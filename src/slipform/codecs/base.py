@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
+from slipform.ir.quick import quick
 from slipform.schema import OutputStrategy
 
 
@@ -34,6 +35,7 @@ class Capabilities:
         return OutputStrategy.TOOL if self.forced_tool else OutputStrategy.PROMPTED
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class EncodedRequest:
     """A request ready for the wire, relative to the provider's base URL."""

@@ -9,7 +9,8 @@ from slipform.codecs.answer import arguments_text, build_answer, count, plan_of,
 from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
 from slipform.codecs.faults import fault_error, read_error_body
 from slipform.codecs.openai_chat.request import data_url
-from slipform.codecs.plan import Losses, Plan, add_extra, drop_sampling, dumps, lost, make_plan, own_extra, settle
+from slipform.codecs.plan import Losses, add_extra, drop_sampling, dumps, lost, make_plan, own_extra, settle
+from slipform.codecs.plan_types import Plan
 from slipform.codecs.sse import MAX_EVENT_BYTES
 from slipform.codecs.stream import Reader, SniffingDecoder
 from slipform.errors import UpstreamError

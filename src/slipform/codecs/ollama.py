@@ -21,7 +21,8 @@ from slipform.codecs.answer import (
 from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
 from slipform.codecs.faults import fault_error, read_error_body
 from slipform.codecs.ndjson import NdjsonDecoder
-from slipform.codecs.plan import Losses, Plan, add_extra, drop_sampling, dumps, lost, make_plan, own_extra, settle
+from slipform.codecs.plan import Losses, add_extra, drop_sampling, dumps, lost, make_plan, own_extra, settle
+from slipform.codecs.plan_types import Plan
 from slipform.codecs.sse import MAX_EVENT_BYTES
 from slipform.codecs.stream import Reader
 from slipform.errors import UpstreamError

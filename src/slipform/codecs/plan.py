@@ -21,12 +21,12 @@ Quirks a codec knows (`Capabilities.quirks`):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
 from slipform.codecs.base import Capabilities
+from slipform.codecs.plan_types import Plan, Shape
 from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError
 from slipform.ir import (
     RESERVED_TOOL,
@@ -35,35 +35,14 @@ from slipform.ir import (
     ModelRequest,
     ModelWarning,
     NamedTool,
-    Sampling,
     Tool,
     ToolChoice,
 )
+from slipform.ir.request import USUAL
 from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.lower.source import to_text
 from slipform.schema.lowering import PENDING, lower
 from slipform.schema.strict import strict_preflight
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What was decided for one request, and what the same codec needs to read the answer."""
-
-    strategy: OutputStrategy | None = None
-    """None when no schema was asked for."""
-    name: str = ""
-    schema: Mapping[str, Any] = field(default_factory=dict)
-    """The schema as the vendor sees it."""
-    strict: bool = False
-    json_object: bool = False
-    """Whether to switch the vendor's schema-less JSON mode on."""
-    reasoning: Mapping[str, Any] = field(default_factory=dict)
-    tools: tuple[Tool, ...] = ()
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    lift: Lift | None = None
-    warnings: tuple[ModelWarning, ...] = ()
-
 
 Losses = list[ModelWarning]
 
@@ -95,14 +74,9 @@ def make_plan(
     wanted = request.response_format
     if request.reasoning and not capabilities.reasoning:
         losses.append(lost("reasoning", "This model does not reason on demand."))
-    base = Plan(
-        reasoning=request.reasoning if request.reasoning and capabilities.reasoning else {},
-        tools=request.tools,
-        tool_choice=request.tool_choice,
-        parallel_tool_calls=request.parallel_tool_calls,
-    )
+    reasoning = request.reasoning if request.reasoning and capabilities.reasoning else {}
     if wanted is None:
-        return _plain(request, capabilities, base, losses)
+        return _plain(request, capabilities, reasoning, losses)
     strategy = auto if wanted.strategy is OutputStrategy.AUTO else wanted.strategy
     if strategy is OutputStrategy.NATIVE and request.tools and "no_native_with_tools" in capabilities.quirks:
         losses.append(
@@ -110,10 +84,12 @@ def make_plan(
         )
         strategy = OutputStrategy.TOOL
     if strategy is OutputStrategy.NATIVE:
-        return _native(wanted, capabilities, base, losses, native_rule)
+        shape = _shape(wanted, capabilities, capabilities.dialect, native_rule)
+        return _native(wanted, shape, request, reasoning, losses)
     if strategy is OutputStrategy.TOOL:
-        return _tool(wanted, capabilities, base, losses, tool_rule)
-    return _prompted(wanted, capabilities, base, losses)
+        shape = _shape(wanted, capabilities, capabilities.tool_dialect, tool_rule)
+        return _tool(wanted, shape, request, reasoning, capabilities, losses)
+    return _prompted(wanted, request, reasoning, capabilities, losses)
 
 
 def refuse_reserved(request: ModelRequest) -> None:
@@ -127,30 +103,43 @@ def refuse_reserved(request: ModelRequest) -> None:
             )
 
 
-def _plain(request: ModelRequest, capabilities: Capabilities, base: Plan, losses: Losses) -> Plan:
+def _plain(request: ModelRequest, capabilities: Capabilities, reasoning: Mapping[str, Any], losses: Losses) -> Plan:
     if request.json_mode and not capabilities.json_mode:
         losses.append(lost("json_mode", "This API has no JSON mode; only the prompt asks for JSON."))
-    return _with(base, json_object=True) if request.json_mode and capabilities.json_mode else base
+    return Plan(
+        json_object=request.json_mode and capabilities.json_mode,
+        reasoning=reasoning,
+        tools=request.tools,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+    )
 
 
-def _native(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses, rule: StrictRule) -> Plan:
-    shape = _shape(wanted, capabilities, capabilities.dialect, rule)
+def _native(
+    wanted: ResponseFormat, shape: Shape, request: ModelRequest, reasoning: Mapping[str, Any], losses: Losses
+) -> Plan:
     losses.extend(shape.losses)
     return Plan(
         OutputStrategy.NATIVE,
         wanted.json_schema.name,
         shape.schema,
         shape.strict,
-        reasoning=base.reasoning,
-        tools=base.tools,
-        tool_choice=base.tool_choice,
-        parallel_tool_calls=base.parallel_tool_calls,
+        reasoning=reasoning,
+        tools=request.tools,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
         lift=shape.lift,
     )
 
 
-def _tool(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses, rule: StrictRule) -> Plan:
-    shape = _shape(wanted, capabilities, capabilities.tool_dialect, rule)
+def _tool(
+    wanted: ResponseFormat,
+    shape: Shape,
+    request: ModelRequest,
+    reasoning: Mapping[str, Any],
+    capabilities: Capabilities,
+    losses: Losses,
+) -> Plan:
     losses.extend(shape.losses)
     described = wanted.json_schema.schema.get("description")
     text = f"Give the final answer, {wanted.json_schema.name}, as the arguments of this tool."
@@ -165,15 +154,15 @@ def _tool(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses
         wanted.json_schema.name,
         shape.schema,
         shape.strict,
-        reasoning=base.reasoning,
-        tools=(*base.tools, tool),
-        tool_choice=_forced(base, capabilities, losses),
-        parallel_tool_calls=base.parallel_tool_calls if base.tools else False,
+        reasoning=reasoning,
+        tools=(*request.tools, tool),
+        tool_choice=_forced(request, capabilities, losses),
+        parallel_tool_calls=request.parallel_tool_calls if request.tools else False,
         lift=shape.lift,
     )
 
 
-def _forced(base: Plan, capabilities: Capabilities, losses: Losses) -> ToolChoice:
+def _forced(request: ModelRequest, capabilities: Capabilities, losses: Losses) -> ToolChoice:
     if not capabilities.forced_tool:
         losses.append(
             lost(
@@ -181,45 +170,44 @@ def _forced(base: Plan, capabilities: Capabilities, losses: Losses) -> ToolChoic
             )
         )
         return "auto"
-    if base.tools:
+    if request.tools:
         # A tool of the caller's may have its turn first; the answer comes by some call in any case.
-        return base.tool_choice if isinstance(base.tool_choice, NamedTool) else "required"
+        return request.tool_choice if isinstance(request.tool_choice, NamedTool) else "required"
     return "required" if "required_only" in capabilities.quirks else NamedTool(RESERVED_TOOL)
 
 
-def _prompted(wanted: ResponseFormat, capabilities: Capabilities, base: Plan, losses: Losses) -> Plan:
+def _prompted(
+    wanted: ResponseFormat,
+    request: ModelRequest,
+    reasoning: Mapping[str, Any],
+    capabilities: Capabilities,
+    losses: Losses,
+) -> Plan:
     if wanted.strict:
         losses.append(lost("response_format.strict", "A schema in the prompt cannot be made binding.", "approximated"))
-    if base.tools:
+    if request.tools:
         losses.append(
             ModelWarning("tools_with_prompted", "Tools and a schema in the prompt do not go well together.", "tools")
         )
-    return _with(
-        base,
-        strategy=OutputStrategy.PROMPTED,
-        name=wanted.json_schema.name,
-        schema=wanted.json_schema.schema,
-        json_object=capabilities.json_mode and not base.tools,
+    return Plan(
+        OutputStrategy.PROMPTED,
+        wanted.json_schema.name,
+        wanted.json_schema.schema,
+        json_object=capabilities.json_mode and not request.tools,
+        reasoning=reasoning,
+        tools=request.tools,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A schema as one channel takes it."""
-
-    schema: Mapping[str, Any]
-    strict: bool
-    lift: Lift | None
-    losses: tuple[ModelWarning, ...]
-
-
-_SHAPES: dict[tuple[bytes, str, bool, StrictRule], _Shape] = {}
+_SHAPES: dict[tuple[bytes, str, bool, StrictRule], Shape] = {}
 """By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
 _MAX_SHAPES = 256
 _MAX_TEXT = 65_536
 
 
-def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rule: StrictRule) -> _Shape:
+def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rule: StrictRule) -> Shape:
     schema = wanted.json_schema.schema
     if type(schema) is not dict and not isinstance(schema, Mapping):
         raise RequestError(
@@ -236,7 +224,7 @@ def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rul
     return shape
 
 
-def _lowered(schema: Mapping[str, Any], dialect: str, strict: bool, rule: StrictRule) -> _Shape:
+def _lowered(schema: Mapping[str, Any], dialect: str, strict: bool, rule: StrictRule) -> Shape:
     lowered = lower(schema, dialect, open_objects="closed")
     losses: Losses = []
     for loss in lowered.report:
@@ -249,7 +237,7 @@ def _lowered(schema: Mapping[str, Any], dialect: str, strict: bool, rule: Strict
         strict = False
     # The way back, when there is a way to go.
     lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING)
-    return _Shape(lowered.schema, strict, lift, tuple(losses))
+    return Shape(lowered.schema, strict, lift, tuple(losses))
 
 
 def _breach(schema: Mapping[str, Any]) -> StrictSchemaError | None:
@@ -258,11 +246,6 @@ def _breach(schema: Mapping[str, Any]) -> StrictSchemaError | None:
     except StrictSchemaError as error:
         return error
     return None
-
-
-def _with(plan: Plan, **changes: Any) -> Plan:
-    values = {name: getattr(plan, name) for name in Plan.__slots__}
-    return Plan(**{**values, **changes})
 
 
 def settle(plan: Plan, losses: Losses) -> Plan:
@@ -284,14 +267,11 @@ def settle(plan: Plan, losses: Losses) -> Plan:
     )
 
 
-_NO_SAMPLING = Sampling()
-
-
 def drop_sampling(request: ModelRequest, names: Mapping[str, str], losses: Losses, allowed: bool) -> dict[str, Any]:
     """The sampling fields spelled by `names` (IR name → wire name); what cannot be sent is reported."""
     values: dict[str, Any] = {}
     sampling = request.sampling
-    if sampling == _NO_SAMPLING:
+    if sampling is USUAL or sampling == USUAL:
         return values
     for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stop"):
         value = getattr(sampling, name)

@@ -10,8 +10,10 @@ from typing import Any, Protocol
 
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
     """A request as a client sent it: in the IR, and how the client wants the answer."""

@@ -11,7 +11,7 @@ import orjson
 from slipform.codecs.answer import MALFORMED, malformed
 from slipform.codecs.faults import fault_error
 from slipform.codecs.ndjson import JsonArrayDecoder
-from slipform.codecs.plan import Plan
+from slipform.codecs.plan_types import Plan
 from slipform.codecs.sse import MAX_EVENT_BYTES, Event, Framing, SseDecoder
 from slipform.errors import TruncatedError, UpstreamError
 from slipform.ir import CompletionChunk

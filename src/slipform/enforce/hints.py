@@ -20,12 +20,16 @@ class SchemaHint:
     frozenset({'array'})
     """
 
-    __slots__ = ("_lift", "_schema", "root_types")
+    __slots__ = ("_lift", "_schema")
 
     def __init__(self, schema: Schema[Any], lift: Callable[[Any], Any] | None = None) -> None:
         self._schema = schema
         self._lift = lift
-        self.root_types = None if lift else root_types(schema.document)
+
+    @property
+    def root_types(self) -> frozenset[str] | None:
+        """The JSON types the value itself may have; most answers are read without asking."""
+        return None if self._lift else root_types(self._schema.document)
 
     @property
     def schema(self) -> Mapping[str, Any] | None:

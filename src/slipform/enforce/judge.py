@@ -23,6 +23,7 @@ from slipform.errors import (
     TruncatedError,
 )
 from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, ToolCall
+from slipform.ir.quick import quick
 from slipform.schema import Schema, Violation
 from slipform.text.loads import Loaded, load
 from slipform.text.repair_edits import Edit
@@ -50,6 +51,7 @@ class Standard:
     """Whether tools were offered; where none were, the arguments of a call that came all the same are read as text."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What became of one answer: a valid value, or the error that says why there is none."""
@@ -137,16 +139,17 @@ def _held_to(value: Any, loaded: Loaded, standard: Standard, schema: Schema[Any]
     patched = patch(value, schema, standard.switches)
     candidate, text = _written(patched.value)
     found, typed = patched.violations, NOT_TYPED
+    notes = loaded.warnings_given(text if patched.value is loaded.value else None)
     if not found:
         typed, said = schema.read(patched.value, text)
-        found = tuple(said or _own_validators(patched.value, standard))
+        found = tuple(said or _own_validators(patched.value, standard)) if said or standard.validators else ()
     return Verdict(
-        value=patched.value,
-        candidate=candidate,
-        repairs=loaded.edits,
-        patched=patched if patched.edits else None,
+        patched.value,
+        candidate,
+        loaded.edits,
+        patched if patched.edits else None,
         violations=found,
-        warnings=tuple([ModelWarning(note.kind, note.message) for note in loaded.warnings]),
+        warnings=tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
         error=violation_error(found) if found else None,
         typed=NOT_TYPED if found else typed,
     )

@@ -25,6 +25,7 @@ from slipform.enforce.small import copied, wrong_keys
 from slipform.enforce.watch import Guard, Watch
 from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, TruncatedError, UpstreamError
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir.quick import quick
 from slipform.schema import OutputStrategy, Schema
 
 
@@ -90,13 +91,14 @@ class Plan:
     backoff_seconds: float = 0
     """How long whoever drives the loop waits before each further call."""
     clock: Callable[[], float] = time.monotonic
+    standard: Standard = field(init=False, repr=False, compare=False)
+    """What answers are held to."""
 
-    @property
-    def standard(self) -> Standard:
-        """What answers are held to."""
-        return Standard(
+    def __post_init__(self) -> None:
+        standard = Standard(
             self.schema, self.tools, self.switches, self.repair, self.validators, self.must_call, self.calls
         )
+        object.__setattr__(self, "standard", standard)
 
     def watch(self, asked: ModelRequest) -> Watch | None:
         """What looks at the answer to this request while it is written, if anything does."""
@@ -110,6 +112,7 @@ class Plan:
         return Watch(self.guard, schema, self.switches)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A valid value, its compact JSON, and the way there; `response` is the last answer, its tool calls mended."""
@@ -124,22 +127,29 @@ class Outcome:
     @property
     def answer(self) -> ModelResponse:
         """The last answer with its text in the caller's shape, and with the usage of all attempts."""
-        calls = tuple(call for call in self.response.tool_calls if call.name != RESERVED_TOOL)
-        return dataclasses.replace(
-            self.response,
-            text=self.text,
-            tool_calls=calls,
-            finish="tool_calls" if calls else "stop",
-            usage=self.report.usage,
-            parts=(),
-            others=(),
-            lift=None,
+        said = self.response
+        calls = tuple([call for call in said.tool_calls if call.name != RESERVED_TOOL]) if said.tool_calls else ()
+        return ModelResponse(
+            self.text,
+            calls,
+            said.reasoning,
+            said.refusal,
+            "tool_calls" if calls else "stop",
+            said.raw_finish,
+            self.report.usage,
+            said.model,
+            said.id,
+            said.warnings,
+            said.extra,
+            content_resolved=said.content_resolved,
+            stopped=said.stopped,
         )
 
 
 Steps: TypeAlias = Generator[ModelRequest, ModelResponse, Outcome]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """What is asked next, and how its answer is to be read."""
@@ -165,7 +175,8 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     first = first_request(request, plan.strategy, plan.wording)
     turn = _Turn(first.request, plan.strategy)
     standard = _standard(plan, request)
-    report = Report(warnings=(*warnings, *first.warnings))
+    said = (*warnings, *first.warnings)
+    report = Report((), said) if said else _UNTRIED
     while True:
         sent = plan.clock()
         try:
@@ -187,8 +198,25 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         turn = _next(request, response, verdict, len(report.attempts), plan)
 
 
+def advance(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
+    """Send a response into the steps: what to ask next, or the outcome.
+
+    >>> steps = enforce(ModelRequest("m", ()), Plan(Schema.of(int)))
+    >>> request = next(steps)
+    >>> advance(steps, ModelResponse(text="36")).value
+    36
+    """
+    try:
+        return steps.send(response)
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return outcome
+
+
 def _guarded(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
     """The request with the guard's options where the provider knows them, and without them where it does not."""
+    if not request.extra and plan.strategy is not OutputStrategy.PROMPTED:
+        return request, ()
     extra = Guard.without(request.extra) if request.extra else {}
     wanted = plan.guard.to_extra() if plan.strategy is OutputStrategy.PROMPTED else {}
     warnings = () if plan.guarded_decoding or "force_json_start" not in wanted else (_NOT_FORCED,)
@@ -197,6 +225,7 @@ def _guarded(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[Mod
     return (request if extra == request.extra else request.replace(extra=extra)), warnings
 
 
+_UNTRIED = Report()
 _NOT_FORCED = ModelWarning(
     "force_json_start_ignored",
     "This provider's decoding cannot be held to start with JSON; the prompt and the validator do what they can.",
@@ -278,17 +307,17 @@ def _recorded(
     report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
     attempt = Attempt(
-        outcome="ok" if verdict.error is None else verdict.error.code,
-        strategy=turn.strategy,
-        model=turn.request.model,
-        candidate=verdict.candidate,
-        text=response.text if plan.keep_text else None,
-        repairs=verdict.repairs,
-        patched=verdict.patched,
-        violations=verdict.violations,
-        usage=response.usage,
-        seconds=seconds,
-        cost=plan.price(turn.request.model, response.usage) if plan.price else None,
+        "ok" if verdict.error is None else verdict.error.code,
+        turn.strategy,
+        turn.request.model,
+        verdict.candidate,
+        response.text if plan.keep_text else None,
+        verdict.repairs,
+        verdict.patched,
+        verdict.violations,
+        response.usage,
+        seconds,
+        plan.price(turn.request.model, response.usage) if plan.price else None,
     )
     said = (*report.warnings, *response.warnings, *verdict.warnings)
     return Report((*report.attempts, attempt), tuple(dict.fromkeys(said)) if said else ())

@@ -12,6 +12,7 @@ from typing import Any
 
 from slipform.enforce.branches import UNIONS, branch_fixes
 from slipform.enforce.fixes import ABSENT, Edit, Fix, Steps, Switches, at, fixes
+from slipform.ir.quick import quick
 from slipform.schema import Schema, Violation
 from slipform.schema.violations import pointer
 
@@ -20,6 +21,7 @@ _MOST_TRIALS = 200
 _ORDER = {"move": 0, "add": 1, "replace": 2, "remove": 3}  # what is renamed must not have been dropped before
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Patched:
     """A value, the edits that made it, and what is still wrong with it.

@@ -9,6 +9,7 @@ from typing import Any
 
 from slipform.enforce.small import asked_for, worked_examples
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Text, ToolResult
+from slipform.ir.quick import quick
 from slipform.schema import OutputStrategy, Violation
 from slipform.schema.summary import summarize
 
@@ -34,6 +35,7 @@ class Wording:
     """Whether a schema in the prompt keeps its descriptions."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Worded:
     """A request with what the model must be told, and what the caller should know of that."""

@@ -9,12 +9,14 @@ from typing import Any
 from slipform.enforce.fixes import Edit as PatchEdit
 from slipform.enforce.patch import Patched
 from slipform.ir import ModelWarning, Usage
+from slipform.ir.quick import quick
 from slipform.schema import OutputStrategy, Violation
 from slipform.text.repair_edits import Edit
 
 _NOTHING = Usage()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One model call and what became of its answer; `outcome` is "ok" or an error's code."""
@@ -54,6 +56,7 @@ class Attempt:
         return {**fields, **{name: value for name, value in optional.items() if value is not None}}
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Report:
     """All attempts of one enforcement, what they cost, and what the caller should know."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from slipform.ir.lift import Lift
 from slipform.ir.messages import Media, Opaque, Reasoning
+from slipform.ir.quick import quick
 from slipform.ir.response import FinishReason, Usage
 from slipform.ir.warnings import ModelWarning
 
@@ -23,6 +24,7 @@ class ToolDelta:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CompletionChunk:
     """One piece of a streamed answer. A chunk with `finish` set ends its choice; usage may come after it.

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
+from slipform.ir.quick import quick
+
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
 
@@ -23,6 +25,7 @@ class Unresolved(Enum):
 UNRESOLVED = Unresolved.UNRESOLVED
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Text:
     """Plain text."""
@@ -91,6 +94,7 @@ class Opaque:
 Part: TypeAlias = Text | Media | ToolCall | ToolResult | Reasoning | Opaque
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Message:
     """One turn.

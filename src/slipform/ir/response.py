@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from slipform.errors import EnforcementError
 from slipform.ir.lift import Lift
 from slipform.ir.messages import UNRESOLVED, Message, Part, Reasoning, Text, ToolCall
+from slipform.ir.quick import quick
 from slipform.ir.warnings import ModelWarning
 
 FinishReason: TypeAlias = Literal[
@@ -17,6 +18,7 @@ FinishReason: TypeAlias = Literal[
 """Why an answer ended; `pause` means the vendor stopped half-way and wants to be asked to go on."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens spent. None means the vendor did not say, which is not the same as 0.
@@ -45,12 +47,17 @@ class Usage:
         return self.total if self.total is not None else _add(self.input, self.output)
 
 
+NO_USAGE: Final = Usage()
+"""The vendor said nothing."""
+
+
 def _add(left: int | None, right: int | None) -> int | None:
     if left is None:
         return right
     return left if right is None else left + right
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
     """One answer, in no vendor's spelling; `raw_finish` is the vendor's own word for why it ended.
@@ -71,7 +78,7 @@ class ModelResponse:
     refusal: str | None = None
     finish: FinishReason = "stop"
     raw_finish: str | None = None
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     model: str | None = None
     id: str | None = None
     warnings: tuple[ModelWarning, ...] = ()

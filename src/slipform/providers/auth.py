@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from slipform.errors import AuthenticationError
+from slipform.ir.quick import quick
 from slipform.providers.catalog import Vendor
 from slipform.providers.secrets import Secret, from_environment
 from slipform.providers.sigv4 import AwsKeys, sign
@@ -17,6 +18,7 @@ _SENSITIVE = re.compile(r"auth|key|token|secret|cookie|credential", re.IGNORECAS
 _AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Authorised:
     """A request's address and headers with the key in them, and the secrets that must not be shown."""

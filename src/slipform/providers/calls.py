@@ -8,63 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from slipform.codecs.base import StreamDecoder
 from slipform.errors import SlipformError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
 from slipform.providers import retry
+from slipform.providers.calls_types import Effect, Emit, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.chunking import as_chunks
 from slipform.providers.endpoint import Endpoint, Prepared, logger
-from slipform.providers.transport import ByteStream, HttpRequest, Limit, Timeouts, TransportFault
+from slipform.providers.transport import ByteStream, Limit, Timeouts, TransportFault
 
 _ERROR_BODY = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
-    """Send this, and come back with the answer's head."""
-
-    request: HttpRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Come back with the next bytes of the answer's body; none at its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Come back after so many seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Emit:
-    """Hand these chunks to the caller."""
-
-    chunks: Sequence[CompletionChunk]
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The call is over: hand this answer to the caller. A stream's is empty, all of it having been handed out."""
-
-    response: ModelResponse
-
-
-Effect: TypeAlias = Open | Read | Sleep | Emit | Finish
-Steps: TypeAlias = Generator[Effect, Any, None]
 _READ = Read()
 _STREAMED = Finish(ModelResponse())
 
 
 def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
     """The steps of a whole answer."""
-    prepared, head = yield from _exchange(endpoint, request, streamed=False)
-    body = yield from _whole(prepared)
+    prepared, head, body = yield from _exchange(endpoint, request, streamed=False)
     try:
         response = prepared.codec.decode_response(body, prepared.encoded)
     except SlipformError as error:
@@ -78,7 +42,7 @@ def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
 
 def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
     """The steps of a streamed answer. Nothing is repeated from the moment its head has arrived."""
-    prepared, head = yield from _exchange(endpoint, request, streamed=True)
+    prepared, head, _ = yield from _exchange(endpoint, request, streamed=True)
     try:
         if head.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
             # The server took no notice of `stream`, or has an error to tell.
@@ -129,8 +93,8 @@ def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[Compl
 
 def _exchange(
     endpoint: Endpoint, request: ModelRequest, *, streamed: bool
-) -> Generator[Effect, Any, tuple[Prepared, ByteStream]]:
-    """Send until the vendor answers with success; raises what stands in the way."""
+) -> Generator[Effect, Any, tuple[Prepared, ByteStream, bytes]]:
+    """Send until the vendor answers with success; raises what stands in the way. A stream's body is still to come."""
     total = endpoint.timeouts_for(request).total
     deadline = None if total is None else endpoint.clock() + total
     attempt = 0
@@ -138,15 +102,21 @@ def _exchange(
     while True:
         prepared = endpoint.prepare(request, streamed=streamed)
         asked = None
+        sent = prepared.http(time_left(endpoint, prepared, deadline if attempt else None))
+        head: ByteStream
+        body = b""
         try:
-            head: ByteStream = yield Open(prepared.http(time_left(endpoint, prepared, deadline if attempt else None)))
+            if streamed:
+                head = yield Open(sent)
+            else:
+                head, body = yield Fetch(sent)
         except TransportFault as fault:
             error = broken(prepared, fault)
             if not retry.after_fault(fault):
                 raise error from fault
         else:
             if 200 <= head.status < 300:
-                return prepared, head
+                return prepared, head, body
             error = yield from _refusal(prepared, head)
             if head.status in (400, 422) and not taught and endpoint.learn(error, request, prepared):
                 taught = True

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from slipform.codecs.base import Capabilities, Codec, EncodedRequest
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelRequest, ModelWarning
+from slipform.ir.quick import quick
 from slipform.providers import lessons
 from slipform.providers.auth import Authorised, authorise, secrets_in
 from slipform.providers.catalog import Vendor
@@ -22,6 +23,7 @@ from slipform.providers.transport import HttpRequest, Timeouts
 logger = logging.getLogger("slipform.providers")
 
 _KEPT = 256
+_USUAL = Timeouts()
 _BY_SCHEMA = "by_schema"
 """Kept with a model's lessons: some of its schemas have lessons of their own. Their keys are dear to make."""
 _REQUEST_ID = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray")
@@ -31,6 +33,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """One attempt at a request: the codec that spelled it, and what it takes to read the answer."""
@@ -43,7 +46,7 @@ class Prepared:
     authorised: Authorised
     streamed: bool
     warnings: tuple[ModelWarning, ...] = ()
-    timeouts: Timeouts = field(default_factory=Timeouts)
+    timeouts: Timeouts = _USUAL
 
     def http(self, timeouts: Timeouts) -> HttpRequest:
         """The request for the transport."""
@@ -80,7 +83,8 @@ class Endpoint:
     retries: Retries = field(default_factory=Retries)
     clock: Callable[[], float] = time.monotonic
     codecs: dict[Capabilities, Codec] = field(default_factory=dict, repr=False)
-    known: dict[str, Capabilities] = field(default_factory=dict, repr=False)
+    known: dict[tuple[str, frozenset[str]], tuple[Capabilities, Codec]] = field(default_factory=dict, repr=False)
+    """By the model and what was learned of it."""
     own: Mapping[str, str] = field(init=False, repr=False)
     """`headers`, with their names in lower case: they win over all others."""
     fixed: Mapping[str, str] = field(init=False, repr=False)
@@ -96,8 +100,7 @@ class Endpoint:
 
     def capabilities(self, model: str) -> Capabilities:
         """What the model can do here, less what it was learned not to do."""
-        learned = self.store.get(lessons.model_key(self.url(), model))
-        return lessons.downgrade(self._catalogued(model), learned)
+        return self._spoken(model, self.store.get(lessons.model_key(self.url(), model)))[0]
 
     def codec(self, model: str, capabilities: Capabilities) -> Codec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
@@ -113,13 +116,13 @@ class Endpoint:
         """Spell, address and sign one attempt."""
         url = self.url()
         learned = self._lessons(url, request)
-        capabilities = lessons.downgrade(self._catalogued(request.model), learned)
-        codec = self.codec(request.model, capabilities)
+        capabilities, codec = self._spoken(request.model, learned)
         encoded = codec.encode_request(request, stream=streamed)
+        headers = {**self.fixed, **_lower(encoded.headers), **self.own} if encoded.headers else self.fixed
         authorised = authorise(
             self.vendor,
             url=url + encoded.path,
-            headers={**self.fixed, **_lower(encoded.headers), **self.own} if encoded.headers else self.fixed,
+            headers=headers,
             body=encoded.body,
             key=self.api_key,
             settings=self.settings,
@@ -129,17 +132,8 @@ class Endpoint:
         if learned:
             said = (lesson for lesson in sorted(learned) if "use_" not in lesson and lesson != _BY_SCHEMA)
             warnings = (*warnings, *(lessons.lesson_warning(lesson, request.model) for lesson in said))
-        return Prepared(
-            model=request.model,
-            provider=self.name,
-            codec=codec,
-            encoded=encoded,
-            capabilities=capabilities,
-            authorised=authorised,
-            streamed=streamed,
-            warnings=warnings,
-            timeouts=self.timeouts_for(request),
-        )
+        limits = self.timeouts_for(request)
+        return Prepared(request.model, self.name, codec, encoded, capabilities, authorised, streamed, warnings, limits)
 
     def timeouts_for(self, request: ModelRequest) -> Timeouts:
         """The time limits of this call: the endpoint's, or less when the request has less."""
@@ -173,12 +167,14 @@ class Endpoint:
         )
         return True
 
-    def _catalogued(self, model: str) -> Capabilities:
-        known = self.known.get(model)
+    def _spoken(self, model: str, learned: frozenset[str]) -> tuple[Capabilities, Codec]:
+        """What the model can do after these lessons, and the codec for that."""
+        known = self.known.get((model, learned))
         if known is None:
             if len(self.known) >= _KEPT:
                 self.known.clear()
-            known = self.known[model] = self.vendor.capabilities(model)
+            capabilities = lessons.downgrade(self.vendor.capabilities(model), learned)
+            known = self.known[model, learned] = (capabilities, self.codec(model, capabilities))
         return known
 
     def _lessons(self, url: str, request: ModelRequest) -> frozenset[str]:

@@ -10,7 +10,7 @@ from typing import Self
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers import calls
-from slipform.providers.calls import Effect, Emit, Finish, Open, Read, Sleep, Steps
+from slipform.providers.calls_types import Effect, Emit, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.codecs_by_name import CodecFactory, codec_factory
 from slipform.providers.endpoint import Endpoint
@@ -188,7 +188,14 @@ class _Wire:
         """Do this, and come back with what is to be done next."""
         reply: object = None
         try:
-            if isinstance(effect, Read):
+            if isinstance(effect, Fetch):
+                self.close()
+                head = self._stream = self._transport.open(effect.request)
+                parts: list[bytes] = []
+                while 200 <= head.status < 300 and (data := head.read()):
+                    parts.append(data)
+                reply = (head, b"".join(parts))
+            elif isinstance(effect, Read):
                 reply = self._stream.read() if self._stream is not None else b""
             elif isinstance(effect, Open):
                 self.close()
@@ -217,7 +224,15 @@ class _AsyncWire:
         """Do this, and come back with what is to be done next."""
         reply: object = None
         try:
-            if isinstance(effect, Read):
+            if isinstance(effect, Fetch):
+                if self._stream is not None:  # a repeat
+                    await self._stream.close()
+                head = self._stream = await self._transport.open_async(effect.request)
+                parts: list[bytes] = []
+                while 200 <= head.status < 300 and (data := await head.read()):
+                    parts.append(data)
+                reply = (head, b"".join(parts))
+            elif isinstance(effect, Read):
                 reply = await self._stream.read() if self._stream is not None else b""
             elif isinstance(effect, Open):
                 await self.close()

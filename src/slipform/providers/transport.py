@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
+from slipform.ir.quick import quick
+
 Phase: TypeAlias = Literal["connect", "send", "head", "body"]
 Limit: TypeAlias = Literal["connect", "first_byte", "between_chunks", "total"]
 
@@ -31,6 +33,7 @@ class Timeouts:
     total: float | None = 900.0
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
     """One request, ready to send. Headers and query never show in its repr: they may hold keys."""

@@ -41,6 +41,16 @@ def format_of(name: str, document: Any, *, strict: bool) -> ResponseFormat:
     return found
 
 
+def is_kept(spec: JsonSchemaSpec) -> bool:
+    """Whether `format_of` made the spec: then nobody else holds its document, and it stays what it is.
+
+    >>> is_kept(format_of("n", {"type": "integer"}, strict=True).json_schema), is_kept(JsonSchemaSpec("n", {}))
+    (True, False)
+    """
+    known = _SCHEMAS.get(id(spec))
+    return known is not None and known[0] is spec
+
+
 def schema_of(spec: JsonSchemaSpec) -> Schema[Any]:
     """`Schema.of`, found ready for a spec that `format_of` made."""
     known = _SCHEMAS.get(id(spec))

@@ -140,7 +140,8 @@ class Schema(Generic[T]):
             found = self.check(value)
             return (None, found) if found else (self.to_python(value), found)
         if self._adapter is None:
-            return cast("T", value), []
+            plain: Any = value
+            return plain, []
         try:
             return self._adapter.validate_json(text), []
         except ValueError as error:

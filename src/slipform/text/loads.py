@@ -57,7 +57,11 @@ class Loaded(NamedTuple):
         >>> [w.message for w in load('{"a": 1, "a": 2}').warnings]
         ['The key "a" is given twice in one object; the last value is kept.']
         """
-        if holds_all(self.value, self.source):
+        return self.warnings_given(None)
+
+    def warnings_given(self, written: bytes | None) -> tuple[LoadWarning, ...]:
+        """`warnings`, for who has written the value again with `orjson`."""
+        if holds_all(self.value, self.source, written):
             return self.notes
         twice = (
             LoadWarning(

@@ -79,17 +79,18 @@ def duplicates(text: str) -> list[Duplicate]:
     return found
 
 
-def holds_all(value: Any, text: str) -> bool:
+def holds_all(value: Any, text: str, written: bytes | None = None) -> bool:
     """Whether a valid text can have no repeated key: its value, written again, has as many quotes as the text.
 
     A key that was dropped takes its quotes along, and no other quote comes or goes. False only means that `duplicates`
-    must look.
+    must look. `written` is the value written again, where that was done already.
 
     >>> holds_all({"a": 1}, '{"a": 1}'), holds_all({"a": 2}, '{"a": 1, "a": 2}')
     (True, False)
     """
-    try:
-        written = orjson.dumps(value)
-    except TypeError:
-        return False
+    if written is None:
+        try:
+            written = orjson.dumps(value)
+        except TypeError:
+            return False
     return text.count('"') == written.count(b'"') and "\\u0022" not in text

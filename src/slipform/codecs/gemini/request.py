@@ -10,7 +10,8 @@ import orjson
 
 from slipform.codecs.answer import arguments_object
 from slipform.codecs.base import Capabilities
-from slipform.codecs.plan import Losses, Plan, add_extra, drop_sampling, lost, own_extra
+from slipform.codecs.plan import Losses, add_extra, drop_sampling, lost, own_extra
+from slipform.codecs.plan_types import Plan
 from slipform.ir import Media, Message, ModelRequest, NamedTool, Part, Reasoning, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
 from slipform.codecs.gemini.request import NAME
-from slipform.codecs.plan import Plan
+from slipform.codecs.plan_types import Plan
 from slipform.errors import UpstreamError
 from slipform.ir import FinishReason, Media, ModelResponse, ModelWarning, Opaque, Part, Reasoning, Text, ToolCall, Usage
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64encode
+from collections.abc import Sequence
 from typing import Any
 
 from slipform.codecs.base import Capabilities
-from slipform.codecs.plan import Losses, Plan, add_extra, drop_sampling, lost, own_extra
+from slipform.codecs.plan import Losses, add_extra, drop_sampling, lost, own_extra
+from slipform.codecs.plan_types import Plan
 from slipform.ir import Media, Message, ModelRequest, NamedTool, Opaque, Reasoning, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
 
@@ -136,7 +138,7 @@ def _tool(tool: Tool, quirks: frozenset[str], losses: Losses) -> dict[str, Any] 
     return {"type": "function", "function": function, **own}
 
 
-def encode_messages(messages: tuple[Message, ...], quirks: frozenset[str], losses: Losses) -> list[dict[str, Any]]:
+def encode_messages(messages: Sequence[Message], quirks: frozenset[str], losses: Losses) -> list[dict[str, Any]]:
     """The turns, one object each; every tool result is a turn of its own."""
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
@@ -220,7 +222,7 @@ def _add_thought(turn: dict[str, Any], part: Reasoning, quirks: frozenset[str], 
         losses.append(lost(f"{path}.reasoning", "Reasoning of another API cannot be sent back here."))
 
 
-def _content(parts: tuple[Text | Media | Opaque, ...], path: str, losses: Losses) -> str | list[dict[str, Any]]:
+def _content(parts: Sequence[Text | Media | Opaque], path: str, losses: Losses) -> str | list[dict[str, Any]]:
     if len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].extra:
         return parts[0].text
     content: list[dict[str, Any]] = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of, word
 from slipform.codecs.faults import fault_error
 from slipform.codecs.openai_chat.request import NAME
-from slipform.codecs.plan import Plan
+from slipform.codecs.plan_types import Plan
 from slipform.errors import UpstreamError
 from slipform.ir import FinishReason, ModelResponse, ModelWarning, Opaque, Part, Reasoning, Text, ToolCall, Usage
 
@@ -41,7 +41,7 @@ def decode_body(data: Mapping[str, Any], plan: Plan) -> ModelResponse:
     broken = choices[0].get("error")
     if broken:
         raise fault_error({"error": broken}, status=None)
-    others = tuple(_choice(choice, data, Plan()) for choice in choices[1:])
+    others = tuple([_choice(choice, data, Plan()) for choice in choices[1:]])
     return _choice(choices[0], data, plan, others)
 
 
@@ -49,7 +49,7 @@ def _choice(
     choice: Mapping[str, Any], data: Mapping[str, Any], plan: Plan, others: tuple[ModelResponse, ...] = ()
 ) -> ModelResponse:
     message = choice.get("message") or {}
-    word = choice.get("finish_reason")
+    ended = choice.get("finish_reason")
     usage = find_usage(data)
     extra = rest_of(data, _ANSWER)
     extra.update(rest_of(choice, _CHOICE))
@@ -59,14 +59,14 @@ def _choice(
     return build_answer(
         plan,
         message_parts(message, str(data.get("id") or "")),
-        finish=FINISH.get(word or "", "unknown"),
-        raw_finish=None if word is None else str(word),
-        refusal=message.get("refusal") or None,
+        finish=FINISH.get(ended or "", "unknown"),
+        raw_finish=None if ended is None else str(ended),
+        refusal=word(message.get("refusal")),
         usage=read_usage(usage),
-        model=data.get("model") or None,
-        id_=data.get("id") or None,
+        model=word(data.get("model")),
+        id_=word(data.get("id")),
         extra=extra,
-        warnings=() if word else (MISSING,),
+        warnings=() if ended else (MISSING,),
         others=others,
     )
 
@@ -83,7 +83,7 @@ def message_parts(message: Mapping[str, Any], answer_id: str) -> list[Part]:
     for index, call in enumerate(message.get("tool_calls") or ()):
         parts.append(_call(call, index, answer_id))
     legacy = message.get("function_call")
-    if isinstance(legacy, Mapping):
+    if legacy is not None and isinstance(legacy, Mapping):
         parts.append(ToolCall(made_id(answer_id, 0), str(legacy.get("name")), arguments_text(legacy.get("arguments"))))
     return parts
 

@@ -13,6 +13,7 @@ from slipform.codecs.serving import DECLINED, ServedRequest, Stamp, StreamEncode
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Reasoning, ToolCall, ToolDelta, Usage
 from slipform.ir.merge import CallTable
+from slipform.ir.response import NO_USAGE
 
 _WORDS: dict[FinishReason, str] = {
     "stop": "stop",
@@ -47,12 +48,16 @@ class OpenAIChatServing:
             "created": self._stamp.seconds(),
             "model": response.model or served.request.model,
             "choices": choices,
-            **{key: response.extra[key] for key in _PASSED if key in response.extra},
         }
+        for key in _PASSED:
+            if key in response.extra:
+                answer[key] = response.extra[key]
         usage = encode_usage(response.usage)
         if usage is not None:
             answer["usage"] = usage
-        return dumps({**answer, **(extra or {})})
+        if extra:
+            answer.update(extra)
+        return dumps(answer)
 
     def encode_stream(self, served: ServedRequest) -> StreamEncoder:
         """A writer for one streamed answer."""
@@ -93,7 +98,7 @@ def encode_call(call: ToolCall) -> dict[str, Any]:
 
 def encode_usage(usage: Usage) -> dict[str, Any] | None:
     """Usage as Chat Completions counts it, or nothing when nothing is known."""
-    if usage == Usage():
+    if usage.total is None and usage == NO_USAGE:
         return None
     input_, output = usage.input or 0, usage.output or 0
     total = usage.total if usage.total is not None else input_ + output

@@ -42,6 +42,8 @@ from slipform.ir import (
     ToolChoice,
     ToolResult,
 )
+from slipform.ir.request import USUAL
+from slipform.schema import ResponseFormat
 
 _KNOWN = frozenset(
     {
@@ -51,7 +53,6 @@ _KNOWN = frozenset(
     }
 )  # fmt: skip
 _SAMPLED = frozenset({"temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stop"})
-_USUAL = Sampling()
 _ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -60,6 +61,7 @@ _ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
+_PLAIN = ("user", "system")
 _MESSAGE = frozenset(
     {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "reasoning_details"}
 )
@@ -68,27 +70,33 @@ _MESSAGE = frozenset(
 def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
     """Read a request."""
     data = read_body(body)
-    tools = tuple(read_tool(tool, f"tools[{at}]") for at, tool in enumerate(items(data.get("tools"), "tools")))
+    offered = items(data.get("tools"), "tools")
+    tools = tuple([read_tool(tool, f"tools[{at}]") for at, tool in enumerate(offered)])
     choice, tools = read_choice(data.get("tool_choice"), tools)
     limit = data.get("max_completion_tokens")
     effort = optional_text(data.get("reasoning_effort"), "reasoning_effort")
     turns = items(data.get("messages"), "messages")
+    model = text(data.get("model"), "model")
+    messages = tuple([_plain_turn(turn) or read_message(turn, f"messages[{at}]") for at, turn in enumerate(turns)])
+    wanted, json_mode = _format(mapping(data.get("response_format"), "response_format"))
     request = ModelRequest(
-        model=text(data.get("model"), "model"),
-        messages=tuple(read_message(turn, f"messages[{at}]") for at, turn in enumerate(turns)),
+        model,
+        messages,
+        wanted,
+        json_mode,
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=flag(data.get("parallel_tool_calls"), "parallel_tool_calls"),
-        sampling=_USUAL if _SAMPLED.isdisjoint(data) else _sampling(data),
+        sampling=USUAL if _SAMPLED.isdisjoint(data) else _sampling(data),
         max_tokens=whole(limit if limit is not None else data.get("max_tokens"), "max_tokens"),
         reasoning={"effort": effort} if effort is not None else None,
         metadata=mapping(data.get("metadata"), "metadata"),
-        extra={key: value for key, value in data.items() if key not in _KNOWN},
+        extra={} if data.keys() <= _KNOWN else {key: value for key, value in data.items() if key not in _KNOWN},
         extra_for=NAME,
     )
     options = mapping(data.get("stream_options"), "stream_options")
     return ServedRequest(
-        _with_format(request, mapping(data.get("response_format"), "response_format")),
+        request,
         stream=flag(data.get("stream"), "stream") is True,
         options={"include_usage": options.get("include_usage") is True},
     )
@@ -106,12 +114,13 @@ def _sampling(data: Mapping[str, Any]) -> Sampling:
     )
 
 
-def _with_format(request: ModelRequest, wanted: Mapping[str, Any]) -> ModelRequest:
+def _format(wanted: Mapping[str, Any]) -> tuple[ResponseFormat | None, bool]:
+    """The shape that is wanted, and whether any JSON object is."""
     kind = wanted.get("type", "text")
     if kind == "text":
-        return request
+        return None, False
     if kind == "json_object":
-        return request.replace(json_mode=True)
+        return None, True
     if kind != "json_schema":
         raise RequestError(
             f"Unknown response format {kind!r}",
@@ -127,7 +136,7 @@ def _with_format(request: ModelRequest, wanted: Mapping[str, Any]) -> ModelReque
         where=where,
         description=spec.get("description"),
     )
-    return request.replace(response_format=shape)
+    return shape, False
 
 
 def read_tool(tool: Any, where: str) -> Tool:
@@ -168,6 +177,14 @@ def read_choice(choice: Any, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None
 def _tool_name(item: Any) -> Any:
     data = mapping(item, "tool_choice.allowed_tools.tools")
     return mapping(data.get("function"), "function").get("name") or data.get("name")
+
+
+def _plain_turn(turn: Any) -> Message | None:
+    """A turn that says nothing but words, as most do: there is nothing else to read in it."""
+    if type(turn) is not dict or len(turn) != 2:
+        return None
+    role, content = turn.get("role"), turn.get("content")
+    return Message(role, (Text(content),)) if role in _PLAIN and type(content) is str else None
 
 
 def read_message(turn: Any, where: str) -> Message:

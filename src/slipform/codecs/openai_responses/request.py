@@ -7,7 +7,8 @@ from typing import Any
 
 from slipform.codecs.base import Capabilities
 from slipform.codecs.openai_chat.request import data_url, schema_name
-from slipform.codecs.plan import Losses, Plan, add_extra, drop_sampling, lost, own_extra
+from slipform.codecs.plan import Losses, add_extra, drop_sampling, lost, own_extra
+from slipform.codecs.plan_types import Plan
 from slipform.ir import (
     Media,
     Message,

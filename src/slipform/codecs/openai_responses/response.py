@@ -8,7 +8,7 @@ from typing import Any
 from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
 from slipform.codecs.faults import fault_error
 from slipform.codecs.openai_responses.request import NAME
-from slipform.codecs.plan import Plan
+from slipform.codecs.plan_types import Plan
 from slipform.ir import FinishReason, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, Usage
 
 FINISH: dict[str, FinishReason] = {
