@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import orjson
@@ -111,7 +110,7 @@ class Reader:
         self._first = False
         if not self._plan.warnings and self._plan.lift is None:
             return list(chunks)
-        first = replace(chunks[0], warnings=(*self._plan.warnings, *chunks[0].warnings), lift=self._plan.lift)
+        first = chunks[0]._replace(warnings=(*self._plan.warnings, *chunks[0].warnings), lift=self._plan.lift)
         return [first, *chunks[1:]]
 
 

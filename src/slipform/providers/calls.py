@@ -248,4 +248,4 @@ def _warned(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning])
     if not warnings or not chunks or chunks[0].warnings[: len(warnings)] == warnings:
         return chunks
     first, *rest = chunks
-    return [dataclasses.replace(first, warnings=_merge(warnings, first.warnings)), *rest]
+    return [first._replace(warnings=_merge(warnings, first.warnings)), *rest]
