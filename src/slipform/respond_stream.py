@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Literal, TypeAlias
 
 from slipform.enforce import Live, Outcome, Plan, Steps, WatchedAnswer, enforce
@@ -14,17 +14,18 @@ from slipform.engine import logged
 from slipform.errors import JsonEnforcementError, SlipformError, TruncatedError, UpstreamError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.reducer import Reducer, Snapshot
+from slipform.providers.base import Batches
 from slipform.schema import OutputStrategy, is_large
 
 Mode: TypeAlias = Literal["auto", "live", "buffer"]
 """`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: live where the channel is held to the
 schema."""
-Source: TypeAlias = Callable[[ModelRequest], AsyncIterator[CompletionChunk]]
+Source: TypeAlias = Callable[[ModelRequest], Batches]
 
 
-async def respond_stream(
+async def respond_batches(
     request: ModelRequest, plan: Plan, source: Source, mode: Mode = "auto"
-) -> AsyncIterator[CompletionChunk | Outcome]:
+) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
 
     What can no longer become valid ends the call to the model at once; so does a model that talks on after its JSON.
@@ -36,11 +37,11 @@ async def respond_stream(
     asked = next(steps)
     while True:
         listening.begin(asked)
-        chunks = source(asked)
+        batches = source(asked)
         try:
-            async for chunk in chunks:
-                if (piece := listening.take(chunk)) is not None:
-                    yield piece
+            async for batch in batches:
+                if certain := listening.take(batch):
+                    yield certain
                 if listening.stopped:
                     break
         except (TruncatedError, UpstreamError) as error:
@@ -50,13 +51,14 @@ async def respond_stream(
                     steps.throw(error)
                 raise
         finally:
-            await _closed(chunks)
+            # An answer that was left off early ends with its connection.
+            with contextlib.suppress(SlipformError):
+                await batches.aclose()
         further, outcome = await advanced(steps, listening.response())
         if outcome is not None:
             rest, outcome = listening.settled(outcome)
             yield outcome
-            for chunk in closing_chunks(outcome.answer, rest):
-                yield chunk
+            yield closing_chunks(outcome.answer, rest)
             return
         asked = further
 
@@ -103,15 +105,21 @@ class _Listening:
         self._watched = None if watch is None else WatchedAnswer(watch)
         self._first = self.stopped = False
 
-    def take(self, chunk: CompletionChunk) -> CompletionChunk | None:
+    def take(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk]:
         """What may leave now; sets `stopped` when no more is worth hearing."""
-        if self._watched is not None:
-            self.stopped = self._watched.push(chunk)
-            return None
-        self._reducer.push(chunk)
-        live = self._following
-        if live is None:
-            return None
+        certain: list[CompletionChunk] = []
+        for chunk in batch:
+            if self._watched is not None:
+                self.stopped = self._watched.push(chunk)
+            else:
+                self._reducer.push(chunk)
+                if (live := self._following) is not None and (piece := self._followed(chunk, live)):
+                    certain.append(CompletionChunk(text=piece, id=self._id, model=self._model))
+            if self.stopped:
+                break
+        return certain
+
+    def _followed(self, chunk: CompletionChunk, live: Live) -> str:
         if chunk.id is not None:
             self._id = chunk.id
         if chunk.model is not None:
@@ -119,7 +127,7 @@ class _Listening:
         piece = live.feed(self._text(chunk, live))
         if live.fault is not None or live.over:
             self.stopped = live.over or live.confirmed(self._plan.standard)
-        return CompletionChunk(text=piece, id=self._id, model=self._model) if piece else None
+        return piece
 
     def response(self) -> ModelResponse:
         """The answer for the judge; one that was stopped is closed where it was open."""
@@ -161,13 +169,6 @@ class _Listening:
             if self._called and delta.index == self._call_index and isinstance(delta.arguments, str):
                 pieces.append(delta.arguments)
         return "".join(pieces)
-
-
-async def _closed(chunks: AsyncIterator[CompletionChunk]) -> None:
-    """Let go of the model: an answer that was left off early ends with its connection."""
-    if isinstance(chunks, AsyncGenerator):
-        with contextlib.suppress(SlipformError):
-            await chunks.aclose()
 
 
 async def advanced(steps: Steps, response: ModelResponse) -> tuple[ModelRequest, Outcome | None]:

@@ -122,7 +122,7 @@ async def test_a_silent_stream_gives_signs_of_life_where_its_clients_take_them(s
             break
         await asyncio.sleep(0.01 if sign else 0.0005)
     assert writer.started is bool(sign)
-    await writer.write(CompletionChunk(text="x"))
+    await writer.write([CompletionChunk(text="x")])
     await writer.finish()
     before_end = len(sent)
     await asyncio.sleep(0.05)

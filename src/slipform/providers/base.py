@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from typing import Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from typing import Protocol, TypeAlias
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -48,3 +48,22 @@ class Provider(Protocol):
     def close(self) -> None:
         """Let go of connections and workers."""
         ...
+
+
+Batches: TypeAlias = AsyncGenerator[Sequence[CompletionChunk], None]
+"""The chunks of an answer, those that arrived together in one piece; no piece is empty."""
+
+
+def batches_of(provider: Provider, request: ModelRequest) -> Batches:
+    """What a provider streams, by batches: its own where it has a `batches_async`, else every chunk by itself."""
+    own: Callable[[ModelRequest], Batches] | None = getattr(provider, "batches_async", None)
+    return _one_by_one(provider.stream_async(request)) if own is None else own(request)
+
+
+async def _one_by_one(chunks: AsyncIterator[CompletionChunk]) -> Batches:
+    try:
+        async for chunk in chunks:
+            yield (chunk,)
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()

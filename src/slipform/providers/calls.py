@@ -31,7 +31,9 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Come back with the next bytes of the answer's body; none at its end."""
+    """Hand these chunks to the caller, then come back with the next bytes of the answer's body; none at its end."""
+
+    chunks: Sequence[CompletionChunk] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +44,17 @@ class Sleep:
 
 
 @dataclass(frozen=True, slots=True)
-class Emit:
-    """Hand these chunks to the caller."""
-
-    chunks: Sequence[CompletionChunk]
-
-
-@dataclass(frozen=True, slots=True)
 class Finish:
-    """The call is over: hand this answer to the caller. A stream's is empty, all of it having been handed out."""
+    """The call is over: hand this answer, or the last chunks of a streamed one, to the caller."""
 
     response: ModelResponse
+    chunks: Sequence[CompletionChunk] = ()
 
 
-Effect: TypeAlias = Open | Read | Sleep | Emit | Finish
+Effect: TypeAlias = Open | Read | Sleep | Finish
 Steps: TypeAlias = Generator[Effect, Any, None]
 _READ = Read()
-_STREAMED = Finish(ModelResponse())
+_STREAMED = ModelResponse()
 
 
 def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
@@ -83,13 +79,13 @@ def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
         if head.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
             # The server took no notice of `stream`, or has an error to tell.
             body = yield from _whole(prepared)
-            yield Emit(_warned(_unstreamed(prepared, body), prepared.warnings))
+            last = _warned(_unstreamed(prepared, body), prepared.warnings)
         else:
-            yield from _pieces(prepared)
+            last = yield from _pieces(prepared)
     except SlipformError as error:
         prepared.annotate(error, head.headers)
         raise
-    yield _STREAMED
+    yield Finish(_STREAMED, last)
 
 
 def _unstreamed(prepared: Prepared, body: bytes) -> Sequence[CompletionChunk]:
@@ -99,23 +95,23 @@ def _unstreamed(prepared: Prepared, body: bytes) -> Sequence[CompletionChunk]:
     return [*decoder.feed(body), *decoder.finish()]
 
 
-def _pieces(prepared: Prepared) -> Steps:
+def _pieces(prepared: Prepared) -> Generator[Effect, Any, Sequence[CompletionChunk]]:
+    """Reads the stream to its end; gives the last chunks."""
     decoder = prepared.codec.decode_stream(prepared.encoded)
     warnings = prepared.warnings
-    data = b"-"
-    while data:
+    chunks: Sequence[CompletionChunk] = ()
+    while True:
         try:
-            data = yield _READ
+            data = yield Read(chunks) if chunks else _READ
         except TransportFault as fault:
             if fault.limit is not None:
                 raise broken(prepared, fault) from fault
-            chunks = _finish_cut(decoder, fault)
-            data = b""
-        else:
-            chunks = decoder.feed(data) if data else decoder.finish()
-        if chunks:
-            yield Emit(_warned(chunks, warnings))
-            warnings = ()
+            return _warned(_finish_cut(decoder, fault), warnings)
+        if not data:
+            return _warned(decoder.finish(), warnings)
+        chunks = decoder.feed(data)
+        if warnings and chunks:
+            chunks, warnings = _warned(chunks, warnings), ()
 
 
 def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[CompletionChunk]:

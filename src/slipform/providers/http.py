@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
 from typing import Self
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers import calls
-from slipform.providers.calls import Effect, Emit, Finish, Open, Read, Sleep, Steps
+from slipform.providers.base import Batches
+from slipform.providers.calls import Effect, Finish, Open, Read, Sleep, Steps
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.codecs_by_name import CodecFactory, codec_factory
 from slipform.providers.endpoint import Endpoint
@@ -135,9 +137,10 @@ class HttpProvider:
         try:
             effect = next(steps)
             while not isinstance(effect, Finish):
-                if isinstance(effect, Emit):
+                if isinstance(effect, Read):
                     yield from effect.chunks
                 effect = wire.step(steps, effect)
+            yield from effect.chunks
         finally:
             wire.close()
 
@@ -155,15 +158,23 @@ class HttpProvider:
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""
+        async with aclosing(self.batches_async(request)) as batches:
+            async for batch in batches:
+                for chunk in batch:
+                    yield chunk
+
+    async def batches_async(self, request: ModelRequest) -> Batches:
+        """`stream_async`, with the chunks that arrived together in one piece."""
         steps = calls.stream(self._endpoint, request)
         wire = _AsyncWire(self._transport)
         try:
             effect = next(steps)
             while not isinstance(effect, Finish):
-                if isinstance(effect, Emit):
-                    for chunk in effect.chunks:
-                        yield chunk
+                if isinstance(effect, Read) and effect.chunks:
+                    yield effect.chunks
                 effect = await wire.step(steps, effect)
+            if effect.chunks:
+                yield effect.chunks
         finally:
             await wire.close()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from slipform.client import AsyncClient
@@ -14,6 +15,7 @@ from slipform.enforce import Outcome
 from slipform.engine import Options
 from slipform.errors import RequestError, SlipformError
 from slipform.ir import CompletionChunk
+from slipform.providers.base import Batches
 from slipform.respond_stream import Mode
 from slipform.server.http import Send, send_bytes
 from slipform.server.inbound import Inbound
@@ -66,7 +68,7 @@ async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: 
     writer = StreamWriter(call.api, call.served, call.record, send)
     try:
         async for piece in pieces:
-            if isinstance(piece, CompletionChunk):
+            if not isinstance(piece, Outcome):
                 await writer.write(piece)
             elif (extra := _learn(call, piece)) is not None:
                 writer.add(extra)
@@ -82,8 +84,7 @@ async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: 
         await _told(writer, call.record, SlipformError("An unexpected error inside slipform"))
     finally:
         writer.close()
-        if isinstance(pieces, AsyncGenerator):
-            await pieces.aclose()
+        await pieces.aclose()
 
 
 async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) -> None:
@@ -91,20 +92,24 @@ async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) 
     await writer.fail(error)
 
 
-def _pieces(call: Inbound, client: AsyncClient, mode: StreamMode) -> AsyncIterator[CompletionChunk | Outcome]:
+def _pieces(
+    call: Inbound, client: AsyncClient, mode: StreamMode
+) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     request = call.served.request
     if not call.record.enforced:
-        return _counted(client.complete_stream(request), call.record)
+        return _counted(client.complete_batches(request), call.record)
     allowed: Mode = "auto" if mode == "reject" else mode
-    return client.respond_stream(request, _options(client.options, call.asked), mode=allowed)
+    return client.respond_batches(request, _options(client.options, call.asked), mode=allowed)
 
 
-async def _counted(chunks: AsyncIterator[CompletionChunk], record: CallRecord) -> AsyncIterator[CompletionChunk]:
+async def _counted(batches: Batches, record: CallRecord) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """The same chunks, their usage noted."""
-    async for chunk in chunks:
-        if chunk.usage is not None:
-            record.usage = chunk.usage
-        yield chunk
+    async with aclosing(batches):
+        async for batch in batches:
+            for chunk in batch:
+                if chunk.usage is not None:
+                    record.usage = chunk.usage
+            yield batch
 
 
 def _options(given: Options, asked: Asked) -> Options:

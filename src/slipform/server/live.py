@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipform.codecs.serving import ServedRequest, Serving
@@ -44,9 +44,9 @@ class StreamWriter:
         if self._encoder.keep_alive():
             self._timer = self._loop.call_later(keep_alive, self._beat)
 
-    async def write(self, chunk: CompletionChunk) -> None:
-        """Write a chunk."""
-        if data := self._encoder.feed(chunk):
+    async def write(self, chunks: Sequence[CompletionChunk]) -> None:
+        """Write these chunks in one go."""
+        if data := b"".join(map(self._encoder.feed, chunks)):
             await self._out(data)
 
     def add(self, extra: Mapping[str, Any]) -> None:
