@@ -53,3 +53,15 @@ class CompletionChunk(NamedTuple):
     extra: Mapping[str, Any] = _NOTHING
     parts: tuple[Reasoning | Opaque | Media, ...] = ()
     lift: Lift | None = None
+
+    @property
+    def only_text(self) -> bool:
+        """Whether it adds to the text of the first choice and does nothing else; who says it does not matter.
+
+        >>> CompletionChunk("a", id="1").only_text, CompletionChunk("a", finish="stop").only_text
+        (True, False)
+        """
+        return self[1:8] == _NO_MORE and self[10:] == _NO_REST
+
+
+_NO_MORE, _NO_REST = CompletionChunk()[1:8], CompletionChunk()[10:]
