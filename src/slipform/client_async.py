@@ -22,10 +22,11 @@ from slipform.client_request import (
     text_request,
 )
 from slipform.enforce import Outcome, Plan, Watch, WatchedAnswer, enforce
+from slipform.enforce.listening import Sink
 from slipform.engine import Options, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
-from slipform.providers.base import Batches, batches_of
+from slipform.providers.base import Made, Through, batches_of
 from slipform.providers.router import Router
 from slipform.respond_stream import Mode, advanced, respond_batches
 from slipform.schema import Schema
@@ -135,10 +136,10 @@ class AsyncClient:
         provider, request = routed(self.router, request)
         return provider.stream_async(request)
 
-    def complete_batches(self, request: ModelRequest) -> Batches:
-        """`complete_stream`, with the chunks that arrived together in one piece."""
+    def complete_batches(self, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
+        """`complete_stream`, through a function that is given the chunks that arrived together as soon as they have."""
         provider, request = routed(self.router, request)
-        return batches_of(provider, request)
+        return batches_of(provider, request, through)
 
     async def respond_stream(
         self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto"
@@ -153,11 +154,11 @@ class AsyncClient:
                         yield chunk
 
     def respond_batches(
-        self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto"
+        self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto", sink: Sink | None = None
     ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-        """`respond_stream`, with the chunks that became certain together in one piece."""
+        """`respond_stream`, with the chunks that became certain together in one piece, less those the sink takes."""
         plan = plan_for(self.router, request, options or self.options)
-        return respond_batches(request, plan, self.complete_batches, mode)
+        return respond_batches(request, plan, self.complete_batches, mode, sink)
 
     async def close(self) -> None:
         """Let go of connections and models."""

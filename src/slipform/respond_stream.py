@@ -8,38 +8,40 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Literal, TypeAlias
 
 from slipform.enforce import Outcome, Plan, Steps, enforce
-from slipform.enforce.listening import Listening
+from slipform.enforce.listening import Listening, Sink
 from slipform.enforce.stream import closing_chunks
 from slipform.engine import logged
 from slipform.errors import SlipformError, TruncatedError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
-from slipform.providers.base import Batches
+from slipform.providers.base import Through
 from slipform.schema import OutputStrategy, is_large
 
 Mode: TypeAlias = Literal["auto", "live", "buffer"]
 """`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: live where the channel is held to the
 schema."""
-Source: TypeAlias = Callable[[ModelRequest], Batches]
+Source: TypeAlias = Callable[
+    [ModelRequest, Through[list[CompletionChunk]]], AsyncGenerator[list[CompletionChunk], None]
+]
 
 
 async def respond_batches(
-    request: ModelRequest, plan: Plan, source: Source, mode: Mode = "auto"
+    request: ModelRequest, plan: Plan, source: Source, mode: Mode = "auto", sink: Sink | None = None
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
 
     What can no longer become valid ends the call to the model at once; so does a model that talks on after its JSON.
     The model is then asked again behind the open stream. What has left stays: a new answer that does not begin with it
-    is an error.
+    is an error. What the sink takes, as soon as it is certain, is not given here.
     """
-    listening = Listening(plan, follows=_follows(request, plan, mode))
+    listening = Listening(plan, follows=_follows(request, plan, mode), sink=sink)
     steps = logged(enforce(request, plan), request, plan, streaming=True)
     asked = next(steps)
     while True:
         listening.begin(asked)
-        batches = source(asked)
+        heard = source(asked, listening.hear)
         try:
-            async for batch in batches:
-                if certain := listening.take(batch):
+            async for certain in heard:
+                if certain:
                     yield certain
                 if listening.stopped:
                     break
@@ -52,7 +54,7 @@ async def respond_batches(
         finally:
             # An answer that was left off early ends with its connection.
             with contextlib.suppress(SlipformError):
-                await batches.aclose()
+                await heard.aclose()
         further, outcome = await advanced(steps, listening.response())
         if outcome is not None:
             rest, outcome = listening.settled(outcome)

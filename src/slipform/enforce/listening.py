@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from slipform.enforce.live import Live
 from slipform.enforce.loop import Outcome, Plan
@@ -13,12 +14,16 @@ from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelRespo
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.schema import OutputStrategy
 
+Sink: TypeAlias = Callable[[list[CompletionChunk]], bool]
+"""Takes what may leave, now or not at all: it answers whether it has."""
+
 
 class Listening:
     """One answer after the other: the first is followed while it grows, those after it are read whole."""
 
-    def __init__(self, plan: Plan, *, follows: bool) -> None:
+    def __init__(self, plan: Plan, *, follows: bool, sink: Sink | None = None) -> None:
         self._plan = plan
+        self._sink = sink
         self._reducer = Reducer()
         self._live = Live(plan.schema, plan.switches) if follows and plan.schema is not None else None
         self._call = plan.strategy is OutputStrategy.TOOL
@@ -44,8 +49,17 @@ class Listening:
         self._watched = None if watch is None else WatchedAnswer(watch)
         self._first = self.stopped = False
 
-    def take(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk]:
-        """What may leave now; sets `stopped` when no more is worth hearing."""
+    def hear(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk] | None:
+        """What may leave now and the sink has not taken; None when there is nothing to be done.
+
+        Sets `stopped` when no more is worth hearing.
+        """
+        certain = self._take(batch)
+        if not self.stopped and (not certain or (self._sink is not None and self._sink(certain))):
+            return None
+        return certain
+
+    def _take(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk]:
         certain: list[CompletionChunk] = []
         for chunk in batch:
             if self._watched is not None:

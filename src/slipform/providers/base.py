@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -50,20 +50,23 @@ class Provider(Protocol):
         ...
 
 
-Batches: TypeAlias = AsyncGenerator[Sequence[CompletionChunk], None]
-"""The chunks of an answer, those that arrived together in one piece; no piece is empty."""
+Made = TypeVar("Made")
+Through: TypeAlias = Callable[[Sequence[CompletionChunk]], Made | None]
+"""What becomes of the chunks that arrived together: it is given them at once, and None when nothing is left to do."""
 
 
-def batches_of(provider: Provider, request: ModelRequest) -> Batches:
-    """What a provider streams, by batches: its own where it has a `batches_async`, else every chunk by itself."""
-    own: Callable[[ModelRequest], Batches] | None = getattr(provider, "batches_async", None)
-    return _one_by_one(provider.stream_async(request)) if own is None else own(request)
+def batches_of(provider: Provider, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
+    """What `through` makes of a streamed answer, by batches where the provider has a `batches_async`."""
+    own: Callable[[ModelRequest, Through[Made]], AsyncGenerator[Made, None]] | None
+    own = getattr(provider, "batches_async", None)
+    return _one_by_one(provider.stream_async(request), through) if own is None else own(request, through)
 
 
-async def _one_by_one(chunks: AsyncIterator[CompletionChunk]) -> Batches:
+async def _one_by_one(chunks: AsyncIterator[CompletionChunk], through: Through[Made]) -> AsyncGenerator[Made, None]:
     try:
         async for chunk in chunks:
-            yield (chunk,)
+            if (made := through((chunk,))) is not None:
+                yield made
     finally:
         if isinstance(chunks, AsyncGenerator):
             await chunks.aclose()

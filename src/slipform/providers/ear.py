@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Callable
+from typing import TypeAlias
 
 _RECEIVE = 1 << 16
+Take: TypeAlias = Callable[[bytes], bool]
+Left: TypeAlias = Callable[[], float | None]
 
 
 class Ear:
     """One socket, for as long as one exchange lasts; `stop` it before the socket is closed or given away."""
 
-    __slots__ = ("_broken", "_ends", "_listening", "_loop", "_socket", "_timer", "_waiter")
+    __slots__ = ("_broken", "_ends", "_left", "_listening", "_loop", "_socket", "_take", "_timer", "_waiter")
 
     def __init__(self, sock: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -26,6 +30,8 @@ class Ear:
         self._ends = 0.0
         self._listening = False
         self._broken: OSError | None = None
+        self._take: Take | None = None
+        self._left: Left = _forever
 
     async def send(self, data: bytes, seconds: float | None) -> None:
         """Send it all; `TimeoutError` when that takes too long."""
@@ -40,6 +46,26 @@ class Ear:
 
     async def receive(self, seconds: float | None) -> bytes:
         """What arrives next, nothing at the end; `TimeoutError` when that takes too long."""
+        data = self._at_hand()
+        return await self._arrival(seconds) if data is None else data
+
+    async def follow(self, take: Take, left: Left) -> None:
+        """Hand what arrives to `take`, until that answers False; `left` tells how long the next wait may be.
+
+        `take` is called where the event loop says that there is something to read. To wake whoever waits for every
+        piece of an answer that comes in many costs more than most of what is done with it.
+        """
+        while (data := self._at_hand()) is not None:
+            if not take(data):
+                return
+        self._take, self._left = take, left
+        try:
+            await self._arrival(left())
+        finally:
+            self._take = None
+
+    def _at_hand(self) -> bytes | None:
+        """What can be read without waiting; None when there is nothing, and from then on the socket is watched."""
         if self._broken is not None:
             raise self._broken
         if not self._listening:
@@ -48,10 +74,10 @@ class Ear:
             except (BlockingIOError, InterruptedError):
                 self._loop.add_reader(self._socket, self._readable)
                 self._listening = True
-        if seconds is not None:
-            self._ends = self._loop.time() + seconds
-            if self._timer is None or self._timer.when() > self._ends:
-                self._set_timer(seconds)
+        return None
+
+    async def _arrival(self, seconds: float | None) -> bytes:
+        self._wait_no_longer_than(seconds)
         self._waiter = waiter = self._loop.create_future()
         try:
             data: bytes = await waiter
@@ -67,6 +93,12 @@ class Ear:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _wait_no_longer_than(self, seconds: float | None) -> None:
+        if seconds is not None:
+            self._ends = self._loop.time() + seconds
+            if self._timer is None or self._timer.when() > self._ends:
+                self._set_timer(seconds)
 
     def _set_timer(self, seconds: float) -> None:
         if self._timer is not None:
@@ -89,7 +121,23 @@ class Ear:
             # uvloop tells of a broken connection once and then watches no more, while there was still data to read.
             if number := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 self._broken = OSError(number, os.strerror(number))
+            self._arrived(data, waiter)
+
+    def _arrived(self, data: bytes, waiter: asyncio.Future[bytes]) -> None:
+        if self._take is None:
             waiter.set_result(data)
+            return
+        try:
+            further = self._take(data)
+            if further:
+                self._wait_no_longer_than(self._left())
+        except Exception as error:  # noqa: BLE001 — whoever waits is told of it
+            waiter.set_exception(error)
+            return
+        if not further:
+            waiter.set_result(b"")
+        elif self._broken is not None:
+            waiter.set_exception(self._broken)
 
     def _late(self) -> None:
         self._timer = None
@@ -101,3 +149,7 @@ class Ear:
             waiter.set_exception(TimeoutError())
         else:
             self._set_timer(left)
+
+
+def _forever() -> None:
+    return None

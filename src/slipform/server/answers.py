@@ -15,7 +15,6 @@ from slipform.enforce import Outcome
 from slipform.engine import Options
 from slipform.errors import RequestError, SlipformError
 from slipform.ir import CompletionChunk
-from slipform.providers.base import Batches
 from slipform.respond_stream import Mode
 from slipform.server.http import Send, send_bytes
 from slipform.server.inbound import Inbound
@@ -64,14 +63,14 @@ async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: 
     mode = call.asked.stream_mode or settings.enforcement.stream_mode
     if call.record.enforced and mode == "reject":
         raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
-    pieces = _pieces(call, client, mode)
     writer = StreamWriter(call.api, call.served, call.record, send)
     try:
-        async for piece in pieces:
-            if not isinstance(piece, Outcome):
-                await writer.write(piece)
-            elif (extra := _learn(call, piece)) is not None:
-                writer.add(extra)
+        async with aclosing(_pieces(call, client, mode, writer)) as pieces:
+            async for piece in pieces:
+                if not isinstance(piece, Outcome):
+                    await writer.write(piece)
+                elif (extra := _learn(call, piece)) is not None:
+                    writer.add(extra)
         await writer.finish()
     except SlipformError as error:
         if not writer.started:
@@ -84,7 +83,6 @@ async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: 
         await _told(writer, call.record, SlipformError("An unexpected error inside slipform"))
     finally:
         writer.close()
-        await pieces.aclose()
 
 
 async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) -> None:
@@ -93,23 +91,21 @@ async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) 
 
 
 def _pieces(
-    call: Inbound, client: AsyncClient, mode: StreamMode
+    call: Inbound, client: AsyncClient, mode: StreamMode, writer: StreamWriter
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-    request = call.served.request
-    if not call.record.enforced:
-        return _counted(client.complete_batches(request), call.record)
-    allowed: Mode = "auto" if mode == "reject" else mode
-    return client.respond_batches(request, _options(client.options, call.asked), mode=allowed)
+    """What has to be waited for; the writer is given the rest as it arrives."""
+    request, record = call.served.request, call.record
+    if record.enforced:
+        allowed: Mode = "auto" if mode == "reject" else mode
+        return client.respond_batches(request, _options(client.options, call.asked), mode=allowed, sink=writer.push)
 
+    def pushed(batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
+        for chunk in batch:
+            if chunk.usage is not None:
+                record.usage = chunk.usage
+        return None if writer.push(batch) else batch
 
-async def _counted(batches: Batches, record: CallRecord) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-    """The same chunks, their usage noted."""
-    async with aclosing(batches):
-        async for batch in batches:
-            for chunk in batch:
-                if chunk.usage is not None:
-                    record.usage = chunk.usage
-            yield batch
+    return client.complete_batches(request, pushed)
 
 
 def _options(given: Options, asked: Asked) -> Options:
