@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from slipform.codecs.base import StreamDecoder
 from slipform.errors import SlipformError, UpstreamError, UpstreamTimeout
@@ -29,8 +29,7 @@ class Open:
     request: HttpRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """Hand these chunks to the caller, then come back with the next bytes of the answer's body; none at its end."""
 
     chunks: Sequence[CompletionChunk] = ()

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 _RECEIVE = 1 << 16
+_LATE_ENOUGH = 0.005
+"""How much too late a timer may be, in seconds: event loops round the time, and that must not cost a timer per wait."""
 Take: TypeAlias = Callable[[bytes], bool]
 Left: TypeAlias = Callable[[], float | None]
 
@@ -97,7 +99,7 @@ class Ear:
     def _wait_no_longer_than(self, seconds: float | None) -> None:
         if seconds is not None:
             self._ends = self._loop.time() + seconds
-            if self._timer is None or self._timer.when() > self._ends:
+            if self._timer is None or self._timer.when() > self._ends + _LATE_ENOUGH:
                 self._set_timer(seconds)
 
     def _set_timer(self, seconds: float) -> None:

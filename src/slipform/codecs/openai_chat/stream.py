@@ -22,6 +22,8 @@ class ChatMachine:
 
     __slots__ = ("_details", "_extra", "_open", "_thought", "_word", "ended", "fault")
 
+    text_key = b"content"
+
     def __init__(self) -> None:
         self.ended = False
         self.fault: UpstreamError | None = None
