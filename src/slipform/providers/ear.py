@@ -16,13 +16,13 @@ _RECEIVE = 1 << 16
 _LATE_ENOUGH = 0.005
 """How much too late a timer may be, in seconds: event loops round the time, and that must not cost a timer per wait."""
 Take: TypeAlias = Callable[[bytes], bool]
-Left: TypeAlias = Callable[[], float | None]
+Left: TypeAlias = Callable[[float], float | None]
 
 
 class Ear:
     """One socket, for as long as one exchange lasts; `stop` it before the socket is closed or given away."""
 
-    __slots__ = ("_broken", "_ends", "_left", "_listening", "_loop", "_socket", "_take", "_timer", "_waiter")
+    __slots__ = ("_broken", "_ends", "_heard", "_left", "_listening", "_loop", "_socket", "_take", "_timer", "_waiter")
 
     def __init__(self, sock: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -33,7 +33,8 @@ class Ear:
         self._listening = False
         self._broken: OSError | None = None
         self._take: Take | None = None
-        self._left: Left = _forever
+        self._left: Left | None = None
+        self._heard = 0.0
 
     async def send(self, data: bytes, seconds: float | None) -> None:
         """Send it all; `TimeoutError` when that takes too long."""
@@ -52,7 +53,7 @@ class Ear:
         return await self._arrival(seconds) if data is None else data
 
     async def follow(self, take: Take, left: Left) -> None:
-        """Hand what arrives to `take`, until that answers False; `left` tells how long the next wait may be.
+        """Hand what arrives to `take`, until that answers False; `left` tells how much longer a wait may last.
 
         `take` is called where the event loop says that there is something to read. To wake whoever waits for every
         piece of an answer that comes in many costs more than most of what is done with it.
@@ -60,11 +61,11 @@ class Ear:
         while (data := self._at_hand()) is not None:
             if not take(data):
                 return
-        self._take, self._left = take, left
+        self._take, self._left, self._heard = take, left, self._loop.time()
         try:
-            await self._arrival(left())
+            await self._arrival(left(0.0))
         finally:
-            self._take = None
+            self._take = self._left = None
 
     def _at_hand(self) -> bytes | None:
         """What can be read without waiting; None when there is nothing, and from then on the socket is watched."""
@@ -79,7 +80,10 @@ class Ear:
         return None
 
     async def _arrival(self, seconds: float | None) -> bytes:
-        self._wait_no_longer_than(seconds)
+        if seconds is not None:
+            self._ends = self._loop.time() + seconds
+            if self._timer is None or self._timer.when() > self._ends + _LATE_ENOUGH:
+                self._set_timer(seconds)
         self._waiter = waiter = self._loop.create_future()
         try:
             data: bytes = await waiter
@@ -95,12 +99,6 @@ class Ear:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _wait_no_longer_than(self, seconds: float | None) -> None:
-        if seconds is not None:
-            self._ends = self._loop.time() + seconds
-            if self._timer is None or self._timer.when() > self._ends + _LATE_ENOUGH:
-                self._set_timer(seconds)
 
     def _set_timer(self, seconds: float) -> None:
         if self._timer is not None:
@@ -129,10 +127,9 @@ class Ear:
         if self._take is None:
             waiter.set_result(data)
             return
+        self._heard = self._loop.time()
         try:
             further = self._take(data)
-            if further:
-                self._wait_no_longer_than(self._left())
         except Exception as error:  # noqa: BLE001 — whoever waits is told of it
             waiter.set_exception(error)
             return
@@ -146,12 +143,13 @@ class Ear:
         waiter = self._waiter
         if waiter is None or waiter.done():
             return
-        left = self._ends - self._loop.time()
+        try:
+            left = self._ends - self._loop.time() if self._left is None else self._left(self._loop.time() - self._heard)
+        except TimeoutError:
+            left = 0.0
+        if left is None:
+            return
         if left <= 0:
             waiter.set_exception(TimeoutError())
         else:
             self._set_timer(left)
-
-
-def _forever() -> None:
-    return None

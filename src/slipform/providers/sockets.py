@@ -239,9 +239,10 @@ class AsyncSocketStream:
 
         def arrived(received: bytes) -> bool:
             nonlocal further
-            alive = link.take_in(received)
+            limit, alive = self._limit, link.take_in(received)
             further = self._hand_on(take)
-            return further and not (alive and link.owes)
+            # Another time limit counts from the first bytes on.
+            return further and self._limit == limit and not (alive and link.owes)
 
         try:
             further = self._hand_on(take)
@@ -271,8 +272,8 @@ class AsyncSocketStream:
             self._ear.stop()
             _settle(self._connection, self._pool)
 
-    def _time_left(self) -> float | None:
-        return self._limits.left(self._limit)
+    def _time_left(self, waited: float = 0.0) -> float | None:
+        return self._limits.left(self._limit, waited)
 
     async def _more(self, link: Link) -> bytes:
         if link.secure:
