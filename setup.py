@@ -53,9 +53,14 @@ COMPILED = [
     "src/slipform/codecs/openai_chat/serve.py",
     "src/slipform/codecs/openai_chat/serve_request.py",
     "src/slipform/providers/calls.py",
+    "src/slipform/codecs/stream.py",
+    "src/slipform/codecs/openai_chat/stream.py",
+    "src/slipform/ir/merge.py",
+    "src/slipform/ir/reducer.py",
     "src/slipform/enforce/live_scan.py",
     "src/slipform/enforce/live_walk.py",
     "src/slipform/enforce/live.py",
+    "src/slipform/enforce/listening.py",
     "src/slipform/providers/http1.py",
 ]
 BUILDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}

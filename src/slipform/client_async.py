@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -21,12 +22,14 @@ from slipform.client_request import (
     text_request,
 )
 from slipform.enforce import Outcome, Plan, Watch, WatchedAnswer, enforce
+from slipform.enforce.listening import Sink
 from slipform.enforce.loop import advance
 from slipform.engine import Options, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.providers.base import Made, Through, batches_of
 from slipform.providers.router import Router
-from slipform.respond_stream import Mode, respond_stream
+from slipform.respond_stream import Mode, respond_batches
 from slipform.schema import Schema, is_large
 from slipform.streaming import AsyncStream, Result
 from slipform.streaming_session import Session, result_of
@@ -136,12 +139,29 @@ class AsyncClient:
         provider, request = routed(self.router, request)
         return provider.stream_async(request)
 
-    def respond_stream(
+    def complete_batches(self, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
+        """`complete_stream`, through a function that is given the chunks that arrived together as soon as they have."""
+        provider, request = routed(self.router, request)
+        return batches_of(provider, request, through)
+
+    async def respond_stream(
         self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto"
-    ) -> AsyncIterator[CompletionChunk | Outcome]:
+    ) -> AsyncGenerator[CompletionChunk | Outcome, None]:
         """Chunks of the answer as they become certain, the outcome, the last chunks; see `slipform.respond_stream`."""
+        async with aclosing(self.respond_batches(request, options, mode=mode)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Outcome):
+                    yield piece
+                else:
+                    for chunk in piece:
+                        yield chunk
+
+    def respond_batches(
+        self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto", sink: Sink | None = None
+    ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
+        """`respond_stream`, with the chunks that became certain together in one piece, less those the sink takes."""
         plan = plan_for(self.router, request, options or self.options)
-        return respond_stream(request, plan, self.complete_stream, mode)
+        return respond_batches(request, plan, self.complete_batches, mode, sink)
 
     async def close(self) -> None:
         """Let go of connections and models."""

@@ -165,7 +165,7 @@ class Session(Generic[T]):
         if chunk.lift is not None:
             self._lift = chunk.lift
             self._lifting = chunk.lift.growing() if chunk.lift.growing is not None else _when_whole(chunk.lift)
-            chunk = dataclasses.replace(chunk, lift=None)
+            chunk = chunk._replace(lift=None)
         self._reducer.push(chunk)
         if self._watch is not None:
             if self._lift is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import openai
@@ -122,7 +123,7 @@ async def test_a_silent_stream_gives_signs_of_life_where_its_clients_take_them(s
             break
         await asyncio.sleep(0.01 if sign else 0.0005)
     assert writer.started is bool(sign)
-    await writer.write(CompletionChunk(text="x"))
+    await writer.write([CompletionChunk(text="x")])
     await writer.finish()
     before_end = len(sent)
     await asyncio.sleep(0.05)
@@ -131,3 +132,39 @@ async def test_a_silent_stream_gives_signs_of_life_where_its_clients_take_them(s
     assert [message["type"] for message in sent].count("http.response.start") == 1
     if sign:
         assert all(body.startswith(sign) for body in bodies[:2])
+
+
+async def test_what_is_pushed_leaves_at_once_and_in_order_also_when_the_client_is_slow() -> None:
+    sent: list[bytes] = []
+    gates: list[asyncio.Future[None]] = []
+
+    async def send(message: Any) -> None:
+        if gates:
+            await gates.pop(0)
+        if message["type"] == "http.response.body":
+            sent.append(message["body"])
+
+    def texts() -> list[str]:
+        data = b"".join(sent).decode()
+        events = [json.loads(line[6:]) for line in data.splitlines() if line.startswith("data: {")]
+        return [event["choices"][0]["delta"].get("content", "") for event in events]
+
+    served = ServedRequest(ModelRequest("m", ()), stream=True)
+    writer = StreamWriter(OpenAIChatServing(), served, CallRecord("r"), send)
+    assert not writer.push([CompletionChunk("a")]), "the head has to leave first, and that is waited for"
+    await writer.write([CompletionChunk("a")])
+    assert writer.push([CompletionChunk("b"), CompletionChunk("c")])
+    assert texts() == ["a", "b", "c"]
+    gates.append(asyncio.get_running_loop().create_future())
+    held = gates[0]
+    assert writer.push([CompletionChunk("d")]), "taken, though it is still on its way"
+    assert not writer.push([CompletionChunk("e")]), "nothing is heaped up for a client that does not read"
+    writing = asyncio.create_task(writer.write([CompletionChunk("e")]))
+    await asyncio.sleep(0)
+    assert texts() == ["a", "b", "c"]
+    held.set_result(None)
+    await writing
+    assert texts() == ["a", "b", "c", "d", "e"]
+    assert writer.push([CompletionChunk("f")])
+    await writer.finish()
+    assert texts() == ["a", "b", "c", "d", "e", "f", ""]

@@ -239,6 +239,8 @@ class CohereMachine:
 
     __slots__ = ("_plan", "_thoughts", "ended", "fault")
 
+    text_key = b""
+
     def __init__(self) -> None:
         self.ended = False
         self.fault: UpstreamError | None = None

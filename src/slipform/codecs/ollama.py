@@ -220,6 +220,8 @@ class OllamaMachine:
 
     __slots__ = ("_calls", "_thought", "ended", "fault")
 
+    text_key = b""
+
     def __init__(self) -> None:
         self.ended = False
         self.fault: UpstreamError | None = None

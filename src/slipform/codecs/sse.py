@@ -61,6 +61,8 @@ class SseDecoder:
                 return []
             data = bytes(self._pending)
             self._pending.clear()
+        elif self._started and data[:6] == b"data: " and data.find(b"\n\n") == data.find(b"\n") == len(data) - 2:
+            return [Event(None, data[6:-2])]  # one whole event, as most servers send them
         *blocks, rest = data.split(b"\n\n")
         if rest:
             self._check(len(rest))

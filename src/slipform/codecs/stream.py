@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import orjson
@@ -16,6 +15,9 @@ from slipform.codecs.sse import MAX_EVENT_BYTES, Event, Framing, SseDecoder
 from slipform.errors import TruncatedError, UpstreamError
 from slipform.ir import CompletionChunk
 
+_MOST_MOULDS = 4
+"""How often it is tried; some servers pad every event with something else, and then it is of no use."""
+
 
 class Machine(Protocol):
     """What one vendor's events mean."""
@@ -24,6 +26,8 @@ class Machine(Protocol):
     """Whether the vendor has said that the answer is over."""
     fault: UpstreamError | None
     """The error the vendor put in the stream, if it did."""
+    text_key: bytes
+    """Where an event has its text, if two events that differ only there give two chunks that do; or nothing."""
 
     def read(self, name: str | None, data: Any) -> Sequence[CompletionChunk]:
         """The chunks that one event stands for."""
@@ -38,12 +42,53 @@ class Machine(Protocol):
         ...
 
 
+class Mould:
+    """An event that holds one piece of text, without the text, and who said it.
+
+    Most servers send hundreds of events that are the same but for that: they need not be taken apart one by one.
+    """
+
+    __slots__ = ("_after", "_before", "_id", "_model")
+
+    def __init__(self, before: bytes, after: bytes, chunk: CompletionChunk) -> None:
+        self._before = before
+        self._after = after
+        self._model = chunk.model
+        self._id = chunk.id
+
+    def filled(self, data: bytes) -> CompletionChunk | None:
+        """The chunk of an event that differs in nothing but its text; None if it does."""
+        if not data.startswith(self._before) or not data.endswith(self._after):
+            return None
+        try:
+            text = orjson.loads(data[len(self._before) : len(data) - len(self._after)])
+        except orjson.JSONDecodeError:  # not one string but several fields, say
+            return None
+        if not isinstance(text, str):
+            return None
+        return CompletionChunk(text, "", "", (), None, None, None, 0, self._model, self._id)
+
+
+def mould_of(data: bytes, chunk: CompletionChunk, key: bytes) -> Mould | None:
+    """What is around the text of an event that gave no more than this chunk; None where that is not plain to see."""
+    field = b'"%b":' % key
+    before, _, rest = data.partition(field)
+    after = rest.lstrip(b" ")
+    spelled = orjson.dumps(chunk.text)
+    if not chunk.text or data.count(field) != 1 or not after.startswith(spelled):
+        return None
+    blank = rest[: len(rest) - len(after)]
+    return Mould(before + field + blank, after[len(spelled) :], chunk)
+
+
 class Reader:
     """A `StreamDecoder`: a framing below, a vendor's machine above."""
 
-    __slots__ = ("_fault", "_first", "_framing", "_machine", "_plan")
+    __slots__ = ("_fault", "_first", "_framing", "_machine", "_mould", "_moulds_left", "_plan")
 
     def __init__(self, framing: Framing, machine: Machine, plan: Plan) -> None:
+        self._mould: Mould | None = None
+        self._moulds_left = _MOST_MOULDS if machine.text_key else 0
         self._framing = framing
         self._machine = machine
         self._plan = plan
@@ -80,6 +125,9 @@ class Reader:
         chunks: list[CompletionChunk] = []
         machine = self._machine
         for name, data in events:
+            if self._mould is not None and name is None and (like := self._mould.filled(data)) is not None:
+                chunks.append(like)
+                continue
             if data == b"[DONE]":
                 machine.done()
                 continue
@@ -92,9 +140,14 @@ class Reader:
                 break
             if isinstance(value, dict):
                 try:
-                    chunks += machine.read(name, value)
+                    said = machine.read(name, value)
                 except MALFORMED as error:
                     machine.fault = malformed(error)
+                else:
+                    chunks += said
+                    if self._moulds_left and len(said) == 1 and said[0].only_text:
+                        self._moulds_left -= 1
+                        self._mould = mould_of(data, said[0], machine.text_key)
             elif name == "error" or isinstance(value, str):
                 machine.fault = fault_error(value, status=None, kind=name or "")
             if machine.fault is not None:
@@ -111,7 +164,7 @@ class Reader:
         self._first = False
         if not self._plan.warnings and self._plan.lift is None:
             return list(chunks)
-        first = replace(chunks[0], warnings=(*self._plan.warnings, *chunks[0].warnings), lift=self._plan.lift)
+        first = chunks[0]._replace(warnings=(*self._plan.warnings, *chunks[0].warnings), lift=self._plan.lift)
         return [first, *chunks[1:]]
 
 

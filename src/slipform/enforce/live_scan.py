@@ -227,6 +227,8 @@ class Scanner:
 
     def _read_string(self, chunk: str, at: int, out: list[str]) -> int:
         start, end = at, len(chunk)
+        if not self._after_escape and '"' not in chunk and "\\" not in chunk and chunk.isprintable():
+            at = end  # nothing in it ends the string or has to be looked at
         while at < end:
             if self._after_escape:
                 at = self._read_escape(chunk, at)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from slipform.ir.lift import Lift
 from slipform.ir.messages import Media, Opaque, Reasoning
-from slipform.ir.quick import quick
 from slipform.ir.response import FinishReason, Usage
 from slipform.ir.warnings import ModelWarning
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +26,14 @@ class ToolDelta:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class CompletionChunk:
+class CompletionChunk(NamedTuple):
     """One piece of a streamed answer. A chunk with `finish` set ends its choice; usage may come after it.
 
     `parts` are pieces that come whole: a finished block of reasoning with its signature (its text was streamed in
     `reasoning` already), or a part of a kind slipform does not know. `lift` comes at most once, with the first chunk:
     see `ModelResponse.lift`.
+
+    A named tuple, because there is one for every token and a frozen dataclass takes five times as long to make.
 
     >>> CompletionChunk(text='{"a"').text
     '{"a"'
@@ -48,6 +50,18 @@ class CompletionChunk:
     model: str | None = None
     id: str | None = None
     warnings: tuple[ModelWarning, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = _NOTHING
     parts: tuple[Reasoning | Opaque | Media, ...] = ()
-    lift: Lift | None = field(default=None, compare=False, repr=False)
+    lift: Lift | None = None
+
+    @property
+    def only_text(self) -> bool:
+        """Whether it adds to the text of the first choice and does nothing else; who says it does not matter.
+
+        >>> CompletionChunk("a", id="1").only_text, CompletionChunk("a", finish="stop").only_text
+        (True, False)
+        """
+        return self[1:8] == _NO_MORE and self[10:] == _NO_REST
+
+
+_NO_MORE, _NO_REST = CompletionChunk()[1:8], CompletionChunk()[10:]

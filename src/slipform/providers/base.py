@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from typing import Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -48,3 +48,25 @@ class Provider(Protocol):
     def close(self) -> None:
         """Let go of connections and workers."""
         ...
+
+
+Made = TypeVar("Made")
+Through: TypeAlias = Callable[[Sequence[CompletionChunk]], Made | None]
+"""What becomes of the chunks that arrived together: it is given them at once, and None when nothing is left to do."""
+
+
+def batches_of(provider: Provider, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
+    """What `through` makes of a streamed answer, by batches where the provider has a `batches_async`."""
+    own: Callable[[ModelRequest, Through[Made]], AsyncGenerator[Made, None]] | None
+    own = getattr(provider, "batches_async", None)
+    return _one_by_one(provider.stream_async(request), through) if own is None else own(request, through)
+
+
+async def _one_by_one(chunks: AsyncIterator[CompletionChunk], through: Through[Made]) -> AsyncGenerator[Made, None]:
+    try:
+        async for chunk in chunks:
+            if (made := through((chunk,))) is not None:
+                yield made
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()

@@ -14,7 +14,7 @@ from slipform.codecs.base import StreamDecoder
 from slipform.errors import SlipformError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
 from slipform.providers import retry
-from slipform.providers.calls_types import Effect, Emit, Fetch, Finish, Open, Read, Sleep, Steps
+from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.chunking import as_chunks
 from slipform.providers.endpoint import Endpoint, Prepared, logger
 from slipform.providers.transport import ByteStream, Limit, Timeouts, TransportFault
@@ -23,7 +23,7 @@ _ERROR_BODY = 1 << 20
 
 
 _READ = Read()
-_STREAMED = Finish(ModelResponse())
+_STREAMED = ModelResponse()
 
 
 def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
@@ -47,13 +47,13 @@ def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
         if head.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
             # The server took no notice of `stream`, or has an error to tell.
             body = yield from _whole(prepared)
-            yield Emit(_warned(_unstreamed(prepared, body), prepared.warnings))
+            last = _warned(_unstreamed(prepared, body), prepared.warnings)
         else:
-            yield from _pieces(prepared)
+            last = yield from _pieces(prepared)
     except SlipformError as error:
         prepared.annotate(error, head.headers)
         raise
-    yield _STREAMED
+    yield Finish(_STREAMED, last)
 
 
 def _unstreamed(prepared: Prepared, body: bytes) -> Sequence[CompletionChunk]:
@@ -63,23 +63,23 @@ def _unstreamed(prepared: Prepared, body: bytes) -> Sequence[CompletionChunk]:
     return [*decoder.feed(body), *decoder.finish()]
 
 
-def _pieces(prepared: Prepared) -> Steps:
+def _pieces(prepared: Prepared) -> Generator[Effect, Any, Sequence[CompletionChunk]]:
+    """Reads the stream to its end; gives the last chunks."""
     decoder = prepared.codec.decode_stream(prepared.encoded)
     warnings = prepared.warnings
-    data = b"-"
-    while data:
+    chunks: Sequence[CompletionChunk] = ()
+    while True:
         try:
-            data = yield _READ
+            data = yield Read(chunks) if chunks else _READ
         except TransportFault as fault:
             if fault.limit is not None:
                 raise broken(prepared, fault) from fault
-            chunks = _finish_cut(decoder, fault)
-            data = b""
-        else:
-            chunks = decoder.feed(data) if data else decoder.finish()
-        if chunks:
-            yield Emit(_warned(chunks, warnings))
-            warnings = ()
+            return _warned(_finish_cut(decoder, fault), warnings)
+        if not data:
+            return _warned(decoder.finish(), warnings)
+        chunks = decoder.feed(data)
+        if warnings and chunks:
+            chunks, warnings = _warned(chunks, warnings), ()
 
 
 def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[CompletionChunk]:
@@ -218,4 +218,4 @@ def _warned(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning])
     if not warnings or not chunks or chunks[0].warnings[: len(warnings)] == warnings:
         return chunks
     first, *rest = chunks
-    return [dataclasses.replace(first, warnings=_merge(warnings, first.warnings)), *rest]
+    return [first._replace(warnings=_merge(warnings, first.warnings)), *rest]

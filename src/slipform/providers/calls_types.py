@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from slipform.ir import CompletionChunk, ModelResponse
 from slipform.ir.quick import quick
@@ -26,9 +26,10 @@ class Fetch:
     request: HttpRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Come back with the next bytes of the answer's body; none at its end."""
+class Read(NamedTuple):
+    """Hand these chunks to the caller, then come back with the next bytes of the answer's body; none at its end."""
+
+    chunks: Sequence[CompletionChunk] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +41,12 @@ class Sleep:
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Emit:
-    """Hand these chunks to the caller."""
-
-    chunks: Sequence[CompletionChunk]
-
-
-@quick
-@dataclass(frozen=True, slots=True)
 class Finish:
-    """The call is over: hand this answer to the caller. A stream's is empty, all of it having been handed out."""
+    """The call is over: hand this answer, or the last chunks of a streamed one, to the caller."""
 
     response: ModelResponse
+    chunks: Sequence[CompletionChunk] = ()
 
 
-Effect: TypeAlias = Open | Fetch | Read | Sleep | Emit | Finish
+Effect: TypeAlias = Open | Fetch | Read | Sleep | Finish
 Steps: TypeAlias = Generator[Effect, Any, None]

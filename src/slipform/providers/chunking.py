@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from slipform.ir import CompletionChunk, ModelResponse, ToolDelta
 
@@ -31,7 +31,7 @@ def as_chunks(response: ModelResponse, size: int | None = None) -> Iterator[Comp
 
 
 def _with_head(chunk: CompletionChunk, response: ModelResponse) -> CompletionChunk:
-    return replace(chunk, **{name: getattr(response, name) for name in _ONCE})
+    return chunk._replace(**{name: getattr(response, name) for name in _ONCE})
 
 
 def _pieces(response: ModelResponse, size: int | None) -> Iterator[CompletionChunk]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Self
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Generic, Self
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers import calls
-from slipform.providers.calls_types import Effect, Emit, Fetch, Finish, Open, Read, Sleep, Steps
+from slipform.providers.base import Made, Through
+from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.codecs_by_name import CodecFactory, codec_factory
 from slipform.providers.endpoint import Endpoint
@@ -19,7 +21,7 @@ from slipform.providers.lessons import LessonStore, MemoryLessons
 from slipform.providers.retry import Retries
 from slipform.providers.secrets import Secret
 from slipform.providers.sockets import SocketTransport
-from slipform.providers.transport import AsyncByteStream, ByteStream, Timeouts, Transport, TransportFault
+from slipform.providers.transport import AsyncByteStream, ByteStream, Timeouts, Transport, TransportFault, each
 
 
 class HttpProvider:
@@ -135,9 +137,10 @@ class HttpProvider:
         try:
             effect = next(steps)
             while not isinstance(effect, Finish):
-                if isinstance(effect, Emit):
+                if isinstance(effect, Read):
                     yield from effect.chunks
                 effect = wire.step(steps, effect)
+            yield from effect.chunks
         finally:
             wire.close()
 
@@ -155,15 +158,26 @@ class HttpProvider:
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""
+        async with aclosing(self.batches_async(request, _as_they_are)) as batches:
+            async for batch in batches:
+                for chunk in batch:
+                    yield chunk
+
+    async def batches_async(self, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
+        """`stream_async`, through a function that is given the chunks that arrived together as soon as they have."""
         steps = calls.stream(self._endpoint, request)
         wire = _AsyncWire(self._transport)
         try:
             effect = next(steps)
             while not isinstance(effect, Finish):
-                if isinstance(effect, Emit):
-                    for chunk in effect.chunks:
-                        yield chunk
-                effect = await wire.step(steps, effect)
+                if not isinstance(effect, Read):
+                    effect = await wire.step(steps, effect)
+                    continue
+                effect, made = await wire.follow(steps, through)
+                if made is not None:
+                    yield made
+            if effect.chunks and (made := through(effect.chunks)) is not None:
+                yield made
         finally:
             await wire.close()
 
@@ -243,6 +257,40 @@ class _AsyncWire:
             return steps.throw(fault)
         return steps.send(reply)
 
+    async def follow(self, steps: Steps, through: Through[Made]) -> tuple[Effect, Made | None]:
+        """Read until the steps want something else or something was made of their chunks; gives both."""
+        following = _Following(steps, through)
+        try:
+            if self._stream is not None:
+                await each(self._stream, following)
+        except TransportFault as fault:
+            following.effect = steps.throw(fault)
+        return following.effect, following.made
+
     async def close(self) -> None:
         if self._stream is not None:
             await self._stream.close()
+
+
+class _Following(Generic[Made]):
+    """Gives the steps what arrives, and `through` the chunks they make of it."""
+
+    __slots__ = ("_steps", "_through", "effect", "made")
+
+    def __init__(self, steps: Steps, through: Through[Made]) -> None:
+        self._steps = steps
+        self._through = through
+        self.effect: Effect = Read()
+        self.made: Made | None = None
+
+    def __call__(self, data: bytes) -> bool:
+        self.effect = effect = self._steps.send(data)
+        if not isinstance(effect, Read):
+            return False
+        if effect.chunks:
+            self.made = self._through(effect.chunks)
+        return self.made is None
+
+
+def _as_they_are(chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk]:
+    return chunks

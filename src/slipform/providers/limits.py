@@ -26,10 +26,13 @@ class Limits:
         wait = self._timeouts.first_byte
         self._first_at = None if wait is None else self._clock() + wait
 
-    def left(self, limit: Limit) -> float | None:
-        """Seconds until this limit or the total one runs out, None when neither is set; `TimeoutError` when past."""
+    def left(self, limit: Limit, waited: float = 0.0) -> float | None:
+        """Seconds until this limit or the total one runs out, None when neither is set; `TimeoutError` when past.
+
+        The limit between chunks is told how long the wait for the next one has lasted.
+        """
         now = self._clock()
-        end, total = self._end(limit, now), self._total_at
+        end, total = self._end(limit, now - waited), self._total_at
         if end is None or (total is not None and total < end):
             end = total
         if end is None:
@@ -50,11 +53,11 @@ class Limits:
             # An OSError's text may be as bare as "[Errno 104]"; its class says more.
             raise TransportFault(f"{error}" or type(error).__name__, phase=phase) from error
 
-    def _end(self, limit: Limit, now: float) -> float | None:
+    def _end(self, limit: Limit, since: float) -> float | None:
         if limit == "first_byte":
             return self._first_at
         if limit == "connect":
             return None if self._timeouts.connect is None else self._started + self._timeouts.connect
         if limit == "between_chunks":
-            return None if self._timeouts.between_chunks is None else now + self._timeouts.between_chunks
+            return None if self._timeouts.between_chunks is None else since + self._timeouts.between_chunks
         return self._total_at

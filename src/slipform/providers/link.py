@@ -99,14 +99,14 @@ class Link:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
-                yield from self._flush()
+                yield from self.flush()
                 data = yield None
                 if data:
                     self._in.write(data)
                 else:
                     self._in.write_eof()
             else:
-                yield from self._flush()
+                yield from self.flush()
                 return
 
     def exchange(self, request: HttpRequest, target: str) -> Talk[None]:
@@ -121,7 +121,7 @@ class Link:
             yield data
         else:
             self._tls.write(data)
-            yield from self._flush()
+            yield from self.flush()
         self.asked = True
         while not self.reader.has_head:
             yield from self._receive()
@@ -134,11 +134,11 @@ class Link:
                 return data
             yield from self._receive()
 
-    def _receive(self) -> Talk[None]:
-        data = yield None
+    def take_in(self, data: bytes) -> bool:
+        """Give the reader what was received, deciphered; tells whether more may come. No bytes: it has ended."""
         if self._tls is None:
             self.reader.feed(data)
-            return
+            return bool(data)
         if data:
             self._in.write(data)
         else:
@@ -147,15 +147,24 @@ class Link:
             try:
                 plain = self._tls.read(1 << 16)
             except ssl.SSLWantReadError:
-                break
+                return True
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 plain = b""
             self.reader.feed(plain)
             if not plain:
-                return
-        yield from self._flush()
+                return False
 
-    def _flush(self) -> Talk[None]:
+    @property
+    def owes(self) -> bool:
+        """Whether TLS has something to send before more is received."""
+        return self._out.pending > 0
+
+    def _receive(self) -> Talk[None]:
+        if self.take_in((yield None)):
+            yield from self.flush()
+
+    def flush(self) -> Talk[None]:
+        """Send what TLS has to send by itself."""
         if self._out.pending:
             yield self._out.read()
 

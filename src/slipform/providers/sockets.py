@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.request import getproxies, proxy_bypass
 
-from slipform.providers.ear import Ear
+from slipform.providers.ear import Ear, Take
 from slipform.providers.http1 import ProtocolError
 from slipform.providers.limits import Limits
 from slipform.providers.link import Link, Place, Talk, find_place
@@ -230,13 +230,50 @@ class AsyncSocketStream:
             self._stop()
             self._limits.translate(error, "body", self._limit)
             raise
+        self._noted(data)
+        return data
+
+    async def each(self, take: Take) -> None:
+        """Hand what arrives of the body to `take` at once, nothing at its end, until that answers False."""
+        link, further = self._connection.link, True
+
+        def arrived(received: bytes) -> bool:
+            nonlocal further
+            limit, alive = self._limit, link.take_in(received)
+            further = self._hand_on(take)
+            # Another time limit counts from the first bytes on.
+            return further and self._limit == limit and not (alive and link.owes)
+
+        try:
+            further = self._hand_on(take)
+            while further:
+                await self._ear.follow(arrived, self._time_left)
+                if further:
+                    await _talk_async(self._ear, link.flush(), self._time_left())
+        except BaseException as error:
+            self._stop()
+            self._limits.translate(error, "body", self._limit)
+            raise
+
+    def _hand_on(self, take: Take) -> bool:
+        """Let `take` have what is at hand; whether there may be more to take."""
+        reader = self._connection.link.reader
+        while (data := reader.take() if self._open else b"") is not None:
+            self._noted(data)
+            if not take(data) or not data:
+                return False
+        return True
+
+    def _noted(self, data: bytes) -> None:
         if data:
             self._limit = "between_chunks"
-        else:
+        elif self._open:
             self._open = False
             self._ear.stop()
             _settle(self._connection, self._pool)
-        return data
+
+    def _time_left(self, waited: float = 0.0) -> float | None:
+        return self._limits.left(self._limit, waited)
 
     async def _more(self, link: Link) -> bytes:
         if link.secure:

@@ -6,10 +6,10 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from slipform.providers.transport import AsyncByteStream, ByteStream, HttpRequest, Transport, TransportFault
+from slipform.providers.transport import AsyncByteStream, ByteStream, HttpRequest, Transport, TransportFault, each
 
 _NOTICED = 0.001
 
@@ -190,6 +190,9 @@ class _AsyncHeld:
 
     async def read(self) -> bytes:
         return await self._stream.read()
+
+    async def each(self, take: Callable[[bytes], bool]) -> None:
+        await each(self._stream, take)
 
     async def close(self) -> None:
         slots, self._slots = self._slots, None

@@ -6,7 +6,7 @@ put in their place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -121,6 +121,19 @@ class AsyncByteStream(Protocol):
     async def close(self) -> None:
         """Stop: the connection is closed if the body was not read to its end. Harmless when repeated."""
         ...
+
+
+async def each(stream: AsyncByteStream, take: Callable[[bytes], bool]) -> None:
+    """Hand what arrives of a body to `take` at once, nothing at its end, until that answers False, as it then must.
+
+    A stream with an `each` of its own calls `take` where the bytes come in, without waking who waits here.
+    """
+    own: Callable[[Callable[[bytes], bool]], Awaitable[None]] | None = getattr(stream, "each", None)
+    if own is not None:
+        await own(take)
+        return
+    while take(await stream.read()):
+        pass
 
 
 class Transport(Protocol):

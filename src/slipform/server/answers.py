@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from slipform.client import AsyncClient
@@ -62,14 +63,14 @@ async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: 
     mode = call.asked.stream_mode or settings.enforcement.stream_mode
     if call.record.enforced and mode == "reject":
         raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
-    pieces = _pieces(call, client, mode)
     writer = StreamWriter(call.api, call.served, call.record, send)
     try:
-        async for piece in pieces:
-            if isinstance(piece, CompletionChunk):
-                await writer.write(piece)
-            elif (extra := _learn(call, piece)) is not None:
-                writer.add(extra)
+        async with aclosing(_pieces(call, client, mode, writer)) as pieces:
+            async for piece in pieces:
+                if not isinstance(piece, Outcome):
+                    await writer.write(piece)
+                elif (extra := _learn(call, piece)) is not None:
+                    writer.add(extra)
         await writer.finish()
     except SlipformError as error:
         if not writer.started:
@@ -82,8 +83,6 @@ async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: 
         await _told(writer, call.record, SlipformError("An unexpected error inside slipform"))
     finally:
         writer.close()
-        if isinstance(pieces, AsyncGenerator):
-            await pieces.aclose()
 
 
 async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) -> None:
@@ -91,20 +90,22 @@ async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) 
     await writer.fail(error)
 
 
-def _pieces(call: Inbound, client: AsyncClient, mode: StreamMode) -> AsyncIterator[CompletionChunk | Outcome]:
-    request = call.served.request
-    if not call.record.enforced:
-        return _counted(client.complete_stream(request), call.record)
-    allowed: Mode = "auto" if mode == "reject" else mode
-    return client.respond_stream(request, _options(client.options, call.asked), mode=allowed)
+def _pieces(
+    call: Inbound, client: AsyncClient, mode: StreamMode, writer: StreamWriter
+) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
+    """What has to be waited for; the writer is given the rest as it arrives."""
+    request, record = call.served.request, call.record
+    if record.enforced:
+        allowed: Mode = "auto" if mode == "reject" else mode
+        return client.respond_batches(request, _options(client.options, call.asked), mode=allowed, sink=writer.push)
 
+    def pushed(batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
+        for chunk in batch:
+            if chunk.usage is not None:
+                record.usage = chunk.usage
+        return None if writer.push(batch) else batch
 
-async def _counted(chunks: AsyncIterator[CompletionChunk], record: CallRecord) -> AsyncIterator[CompletionChunk]:
-    """The same chunks, their usage noted."""
-    async for chunk in chunks:
-        if chunk.usage is not None:
-            record.usage = chunk.usage
-        yield chunk
+    return client.complete_batches(request, pushed)
 
 
 def _options(given: Options, asked: Asked) -> Options:

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP/1.1 protocol, with what is written in one turn of the event loop sent in one piece.
+"""uvicorn's HTTP/1.1 protocol, with the head of an answer sent in one piece with what follows it.
 
 uvicorn hands head and body of an answer to the socket one by one. Each costs a system call and wakes the client, which
-is more than all else that is done for a small answer.
+is more than all else that is done for a small answer. What follows is not kept back: of a stream every piece counts.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-_MOST = 1 << 16
-"""More than this is not kept back: the socket has to say that it is full."""
+_HEAD = b"HTTP/1.1 "
 
 
 class GatheringTransport:
-    """A transport that gathers what is written until the event loop's next turn."""
+    """A transport that keeps the head of an answer until more is written, or until the event loop's next turn."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._gathered: list[bytes] = []
-        self._size = 0
+        self._head = b""
         self.is_closing = transport.is_closing
         self.get_extra_info = transport.get_extra_info
         self.pause_reading = transport.pause_reading
@@ -30,20 +28,19 @@ class GatheringTransport:
         self.set_protocol = transport.set_protocol
 
     def write(self, data: bytes) -> None:
-        """Write this soon, after what was written before."""
-        if not self._gathered:
+        """Write this, after what was kept back."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(_HEAD):
+            self._head = data
             self._loop.call_soon(self.flush)
-        self._gathered.append(data)
-        self._size += len(data)
-        if self._size > _MOST:
-            self.flush()
+            return
+        self._transport.write(data)
 
     def flush(self) -> None:
-        """Write it now."""
-        if self._gathered:
-            data = self._gathered[0] if len(self._gathered) == 1 else b"".join(self._gathered)
-            self._gathered = []
-            self._size = 0
+        """Write now what was kept back."""
+        if self._head:
+            data, self._head = self._head, b""
             if not self._transport.is_closing():
                 self._transport.write(data)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipform.codecs.serving import ServedRequest, Serving
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk
+from slipform.server.begun import Begun, begun
 from slipform.server.http import Send, send_stream_start
 from slipform.server.record import CallRecord
 
@@ -41,12 +42,22 @@ class StreamWriter:
         self._last = self._loop.time()
         self._beating: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._sending: Begun | None = None
         if self._encoder.keep_alive():
             self._timer = self._loop.call_later(keep_alive, self._beat)
 
-    async def write(self, chunk: CompletionChunk) -> None:
-        """Write a chunk."""
-        if data := self._encoder.feed(chunk):
+    def push(self, chunks: Sequence[CompletionChunk]) -> bool:
+        """Write these chunks without being waited for, if that can be: once the head is out and the client keeps up."""
+        if not self.started or self._sending is not None:
+            return False
+        if data := b"".join(map(self._encoder.feed, chunks)):
+            self._last = self._loop.time()
+            self._sending = begun(self._send({"type": "http.response.body", "body": data, "more_body": True}))
+        return True
+
+    async def write(self, chunks: Sequence[CompletionChunk]) -> None:
+        """Write these chunks in one go."""
+        if data := b"".join(map(self._encoder.feed, chunks)):
             await self._out(data)
 
     def add(self, extra: Mapping[str, Any]) -> None:
@@ -72,9 +83,16 @@ class StreamWriter:
         if not data:
             return
         self._last = self._loop.time()
+        await self._ready()
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _ready(self) -> None:
+        """The head is out, and so is all that was pushed."""
+        if self._sending is not None:
+            await self._sending
+            self._sending = None
         if not self.started:
             await self._start()
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def _start(self) -> None:
         self.started = True
@@ -83,8 +101,7 @@ class StreamWriter:
 
     async def _end(self, data: bytes) -> None:
         self.close()
-        if not self.started:
-            await self._start()
+        await self._ready()
         await self._send({"type": "http.response.body", "body": data})
 
     def _beat(self) -> None:

@@ -19,6 +19,8 @@ class AnthropicMachine:
 
     __slots__ = ("_blocks", "_usage", "ended", "fault")
 
+    text_key = b""
+
     def __init__(self) -> None:
         self.ended = False
         self.fault: UpstreamError | None = None

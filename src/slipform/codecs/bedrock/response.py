@@ -90,6 +90,8 @@ class ConverseMachine:
 
     __slots__ = ("_thoughts", "ended", "fault")
 
+    text_key = b""
+
     def __init__(self) -> None:
         self.ended = False
         self.fault: UpstreamError | None = None

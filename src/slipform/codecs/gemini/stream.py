@@ -18,6 +18,8 @@ class GeminiMachine:
 
     __slots__ = ("_calls", "_extra", "_open", "_partial", "_word", "ended", "fault")
 
+    text_key = b""
+
     def __init__(self) -> None:
         self.ended = False
         self.fault: UpstreamError | None = None

@@ -126,9 +126,14 @@ class ChatStreamEncoder:
         self._ended: set[int] = set()
         self._refused: set[int] = set()
         self._usage: Usage | None = None
+        self._around: tuple[bytes, bytes] | None = None
+        """What stands before and after the text in an event that adds no more than text to the first choice."""
 
     def feed(self, chunk: CompletionChunk) -> bytes:
         """The bytes for one chunk."""
+        if chunk.only_text and 0 in self._roles:
+            before, after = self._around or self._text_event()
+            return before + dumps(chunk.text) + after if chunk.text else b""
         if not self._roles and chunk.id:
             self._id = chunk.id
         if not self._roles and chunk.model:
@@ -162,6 +167,13 @@ class ChatStreamEncoder:
     def keep_alive(self) -> bytes:
         """A comment."""
         return b": keep-alive\n\n"
+
+    def _text_event(self) -> tuple[bytes, bytes]:
+        """An event with nothing but text, without the text: all of them are the same around it."""
+        choice = {"index": 0, "delta": {"content": None}, "logprobs": None, "finish_reason": None}
+        before, found, after = self._event([choice]).partition(b'"delta":{"content":')
+        self._around = before + found, after.removeprefix(b"null")
+        return self._around
 
     def _event(
         self,

@@ -22,6 +22,8 @@ class ChatMachine:
 
     __slots__ = ("_details", "_extra", "_open", "_thought", "_word", "ended", "fault")
 
+    text_key = b"content"
+
     def __init__(self) -> None:
         self.ended = False
         self.fault: UpstreamError | None = None
@@ -66,7 +68,9 @@ class ChatMachine:
 
     def _news(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Fields the IR has no name for, when they change: most servers repeat them on every event."""
-        extra = {key: value for key, value in data.items() if key not in _KNOWN and value is not None}
+        extra = _NO_EXTRA
+        if not data.keys() <= _KNOWN:
+            extra = {key: value for key, value in data.items() if key not in _KNOWN and value is not None}
         if extra == self._extra:
             return _NO_EXTRA
         self._extra = extra
@@ -84,22 +88,19 @@ class ChatMachine:
             self.ended = not self._open
         elif not self._word:
             self._open.add(index)
-        content = delta.get("content")
-        reasoning = ""
-        if content is not None and type(content) is not str:
-            reasoning, content = split_content(content)
-        if content is None or len(delta) > 1:
-            reasoning = self._think(delta, index) or reasoning
-        calls = delta.get("tool_calls")
+        content, reasoning = delta.get("content"), ""
+        calls: tuple[ToolDelta, ...] = ()
+        if type(content) is not str or len(delta) > 1:
+            content, reasoning, calls = self._more(delta, index)
         if choice.get("logprobs"):
             extra = {**extra, "logprobs": choice["logprobs"]}
         if choice.get("error"):
             self.fault = fault_error({"error": choice["error"]}, status=None)
         return CompletionChunk(
-            content or "",
+            content,
             reasoning,
             delta.get("refusal") or "",
-            tuple(map(_delta, calls)) if calls else _legacy(delta.get("function_call")),
+            calls,
             FINISH.get(word, "unknown") if word else None,
             str(word) if word else None,
             read_usage(usage) if usage else None,
@@ -109,6 +110,13 @@ class ChatMachine:
             (),
             extra,
         )
+
+    def _more(self, delta: Mapping[str, Any], index: int) -> tuple[str, str, tuple[ToolDelta, ...]]:
+        """Text, thinking and calls of a delta that is more, or less, than a piece of text."""
+        thought, said = split_content(delta.get("content"))
+        calls = delta.get("tool_calls")
+        found = tuple(map(_delta, calls)) if calls else _legacy(delta.get("function_call"))
+        return said, self._think(delta, index) or thought, found
 
     def _think(self, delta: Mapping[str, Any], index: int) -> str:
         found = ""

@@ -26,6 +26,8 @@ class ResponsesMachine:
 
     __slots__ = ("_commentary", "_said", "_shaped", "_streamed", "ended", "fault")
 
+    text_key = b""
+
     def __init__(self, *, shaped: bool) -> None:
         self._shaped = shaped
         self.ended = False

@@ -1,0 +1,124 @@
+"""Hearing the answers to one request: what may leave of them while they grow, and what the judge is given."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from slipform.enforce.live import Live
+from slipform.enforce.loop import Outcome, Plan
+from slipform.enforce.watch import WatchedAnswer
+from slipform.errors import JsonEnforcementError
+from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir.reducer import Reducer, Snapshot
+from slipform.schema import OutputStrategy
+
+Sink: TypeAlias = Callable[[list[CompletionChunk]], bool]
+"""Takes what may leave, now or not at all: it answers whether it has."""
+
+
+class Listening:
+    """One answer after the other: the first is followed while it grows, those after it are read whole."""
+
+    def __init__(self, plan: Plan, *, follows: bool, sink: Sink | None = None) -> None:
+        self._plan = plan
+        self._sink = sink
+        self._reducer = Reducer()
+        self._live = Live(plan.schema, plan.switches) if follows and plan.schema is not None else None
+        self._call = plan.strategy is OutputStrategy.TOOL
+        self._call_index: int | None = None
+        self._called = False
+        self._following: Live | None = None
+        self._first = True
+        self._watched: WatchedAnswer | None = None
+        self._id: str | None = None
+        self._model: str | None = None
+        self.stopped = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer that is followed has its last bracket."""
+        return self._following is not None and self._following.complete
+
+    def begin(self, asked: ModelRequest) -> None:
+        """The answer to this request begins."""
+        self._reducer.start(Snapshot(emulated=None))
+        self._following = self._live if self._first else None
+        watch = self._plan.watch(asked) if self._following is None else None
+        self._watched = None if watch is None else WatchedAnswer(watch)
+        self._first = self.stopped = False
+
+    def hear(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk] | None:
+        """What may leave now and the sink has not taken; None when there is nothing to be done.
+
+        Sets `stopped` when no more is worth hearing.
+        """
+        certain = self._take(batch)
+        if not self.stopped and (not certain or (self._sink is not None and self._sink(certain))):
+            return None
+        return certain
+
+    def _take(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk]:
+        certain: list[CompletionChunk] = []
+        for chunk in batch:
+            if self._watched is not None:
+                self.stopped = self._watched.push(chunk)
+            else:
+                self._reducer.push(chunk)
+                if (live := self._following) is not None and (piece := self._followed(chunk, live)):
+                    certain.append(CompletionChunk(text=piece, id=self._id, model=self._model))
+            if self.stopped:
+                break
+        return certain
+
+    def _followed(self, chunk: CompletionChunk, live: Live) -> str:
+        if chunk.id is not None:
+            self._id = chunk.id
+        if chunk.model is not None:
+            self._model = chunk.model
+        piece = live.feed(self._text(chunk, live))
+        if live.fault is not None or live.over:
+            self.stopped = live.over or live.confirmed(self._plan.standard)
+        return piece
+
+    def response(self) -> ModelResponse:
+        """The answer for the judge; one that was stopped is closed where it was open."""
+        if self._watched is not None:
+            return self._watched.response()
+        response = self._reducer.finish(check=False)
+        live = self._following
+        if self.stopped and live is not None and live.fault is not None:
+            return dataclasses.replace(response, text=live.closed_text(), tool_calls=(), parts=(), finish="stop")
+        return response
+
+    def settled(self, outcome: Outcome) -> tuple[str, Outcome]:
+        """What is to leave last, and the outcome with the text that has left then."""
+        found = (outcome.text, outcome.text) if self._live is None else self._live.rest(outcome.text)
+        if found is None:
+            error = JsonEnforcementError(
+                "The answer had to be changed where it had already been sent",
+                hint="Ask without `stream`, or with the stream mode `buffer`.",
+            )
+            error.report = outcome.report
+            raise error
+        rest, whole = found
+        return rest, outcome if whole == outcome.text else dataclasses.replace(outcome, text=whole)
+
+    def _text(self, chunk: CompletionChunk, live: Live) -> str:
+        """What the chunk adds to the text that holds the answer."""
+        if chunk.lift is not None:
+            live.give_up()  # the text is in the vendor's shape, not in the caller's
+        if chunk.choice != 0:
+            return ""
+        if not self._call:
+            if chunk.tool_calls:
+                live.give_up()
+            return chunk.text
+        pieces = []
+        for delta in chunk.tool_calls:
+            if delta.name == RESERVED_TOOL and not self._called:
+                self._called, self._call_index = True, delta.index
+            if self._called and delta.index == self._call_index and isinstance(delta.arguments, str):
+                pieces.append(delta.arguments)
+        return "".join(pieces)

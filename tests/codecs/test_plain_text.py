@@ -1,0 +1,115 @@
+"""Events that hold nothing but a piece of text: read and written by what is the same around all of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slipform.codecs.openai_chat.serve import OpenAIChatServing
+from slipform.codecs.openai_chat.stream import ChatMachine
+from slipform.codecs.plan import Plan
+from slipform.codecs.serving import ServedRequest, Stamp
+from slipform.codecs.sse import SseDecoder
+from slipform.codecs.stream import Reader
+from slipform.errors import UpstreamError
+from slipform.ir import CompletionChunk, ModelRequest
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+SPELLINGS: list[dict[str, Any]] = [{}, {"separators": (",", ":")}, {"ensure_ascii": False}]
+
+
+def event(delta: Any, spelling: dict[str, Any] | None = None, **more: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+    data = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice], **more}
+    return json.dumps(data, **(spelling or {})).encode()
+
+
+def reader() -> Reader:
+    return Reader(SseDecoder(), ChatMachine(), Plan())
+
+
+def read(*events: bytes) -> list[CompletionChunk]:
+    one = reader()
+    return [chunk for data in events for chunk in one.feed(b"data: " + data + b"\n\n")]
+
+
+def read_apart(*events: bytes) -> list[CompletionChunk]:
+    """Each event as the first of a stream, where nothing can be known of it beforehand."""
+    return [chunk for data in events for chunk in read(data)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TEXT, min_size=2, max_size=6), st.sampled_from(SPELLINGS))
+def test_an_event_that_is_like_the_one_before_gives_the_chunk_it_would_give_alone(
+    texts: list[str], spelling: dict[str, Any]
+) -> None:
+    events = [event({"content": text}, spelling) for text in texts]
+    assert read(*events) == read_apart(*events)
+    assert [chunk.text for chunk in read(*events)] == texts
+
+
+def test_what_only_looks_like_a_piece_of_text_is_taken_apart() -> None:
+    plain = event({"content": "a"})
+    others = [
+        event({"content": "b", "refusal": "no"}),
+        event({"content": "b", "tool_calls": [{"index": 0, "id": "t", "function": {"name": "f", "arguments": "{}"}}]}),
+        event({"content": None}),
+        event({"content": ["b"]}),
+        event({"content": 'x", "refusal": "y'}),
+        event({"content": "b"}, usage={"prompt_tokens": 1, "completion_tokens": 2}),
+        event({"content": "b"}, id="c2"),
+        plain.replace(b'"a"', b'"b", "content": "c"'),
+        plain.replace(b'"a"', b'"b" '),
+        plain.replace(b'"finish_reason": null', b'"finish_reason": "stop"'),
+    ]
+    for other in others:
+        both = read(plain, plain, other, plain)
+        assert both == [*read(plain), *read(plain), *read(other), *read(plain)], other
+
+
+def test_fields_that_a_server_repeats_are_told_once() -> None:
+    events = [event({"content": text}, system_fingerprint="f") for text in "abcd"]
+    chunks = read(*events)
+    assert [chunk.text for chunk in chunks] == list("abcd")
+    assert [dict(chunk.extra) for chunk in chunks] == [{"system_fingerprint": "f"}, {}, {}, {}]
+    changed = read(*events, event({"content": "e"}, system_fingerprint="g"))
+    assert dict(changed[-1].extra) == {"system_fingerprint": "g"}
+
+
+def test_events_that_are_padded_differently_are_read_all_the_same() -> None:
+    events = [event({"content": text}, obfuscation="x" * len(text)) for text in ("a", "bb", "c", "dd", "e", "ff", "g")]
+    assert [chunk.text for chunk in read(*events)] == ["a", "bb", "c", "dd", "e", "ff", "g"]
+
+
+def test_an_event_by_the_name_of_an_error_is_one_whatever_it_holds() -> None:
+    one = reader()
+    plain = event({"content": "a"})
+    assert len(one.feed(b"data: " + plain + b"\n\ndata: " + plain + b"\n\n")) == 2
+    one.feed(b"event: error\ndata: " + plain + b"\n\n")
+    with pytest.raises(UpstreamError):
+        one.feed(b"data: " + plain + b"\n\n")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TEXT.filter(bool), min_size=1, max_size=6), st.booleans(), TEXT)
+def test_a_piece_of_text_is_written_as_any_other_delta(texts: list[str], usage: bool, model: str) -> None:
+    served = ServedRequest(ModelRequest(model, ()), stream=True, options={"include_usage": usage})
+    api = OpenAIChatServing(Stamp(now=lambda: 7.0, new_id=lambda: '"delta":{"content":'))
+    encoder = api.encode_stream(served)
+    events = []
+    for text in texts:
+        assert encoder.feed(CompletionChunk()) == b""
+        data = encoder.feed(CompletionChunk(text))
+        assert (data[:6], data[-2:]) == (b"data: ", b"\n\n")
+        events.append(orjson.loads(data[6:]))
+    first, *others = events
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": texts[0]}
+    for text, found in zip(texts[1:], others, strict=True):
+        choice = {"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": None}
+        assert found == {**first, "choices": [choice]}
+        assert list(found) == list(first)

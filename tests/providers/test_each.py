@@ -1,0 +1,270 @@
+"""Handing on what arrives: as it comes, in order, to the end, within the time limits, no further than it is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipform.ir import CompletionChunk, ModelRequest
+from slipform.providers.base import batches_of
+from slipform.providers.sockets import AsyncSocketStream, SocketTransport
+from slipform.providers.throttle import ThrottledTransport
+from slipform.providers.transport import HttpRequest, Timeouts, TransportFault, each
+from tests.providers.test_sockets import certificate
+
+__all__ = ["certificate"]
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+
+
+def framed(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@asynccontextmanager
+async def answering(
+    script: Callable[[asyncio.StreamWriter], Any], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[str, list[Any]]]:
+    """A server that answers a request with whatever the script writes: its address, and a list of its connections."""
+    asked: list[tuple[Any, asyncio.StreamWriter]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((asyncio.current_task(), writer))
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n{}")
+                writer.write(HEAD)
+                await script(writer)
+                await writer.drain()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield f"{'https' if tls else 'http'}://localhost:{port}/", asked
+    finally:
+        server.close()
+        for task, writer in asked:
+            task.cancel()
+            writer.close()
+        await asyncio.gather(
+            *(task for task, _ in asked), *(writer.wait_closed() for _, writer in asked), return_exceptions=True
+        )
+
+
+async def pieces(writer: asyncio.StreamWriter) -> None:
+    for at in range(20):
+        writer.write(framed(b"%d" % at))
+        await writer.drain()
+        await asyncio.sleep(0.001)
+    writer.write(END)
+
+
+def request(url: str, timeouts: Timeouts | None = None) -> HttpRequest:
+    return HttpRequest(url, {}, b"{}", timeouts or Timeouts(total=10))
+
+
+def transport(tls: ssl.SSLContext | None = None) -> SocketTransport:
+    return SocketTransport(tls=tls, use_proxies=False)
+
+
+async def collect(stream: Any) -> list[bytes]:
+    taken: list[bytes] = []
+
+    def take(data: bytes) -> bool:
+        taken.append(data)
+        return bool(data)
+
+    await each(stream, take)
+    return taken
+
+
+async def test_every_piece_is_handed_on_and_the_end_too_and_the_connection_is_kept() -> None:
+    async with answering(pieces) as (url, connections):
+        sockets = transport()
+        for _ in range(2):
+            taken = await collect(await sockets.open_async(request(url)))
+            assert b"".join(taken) == b"".join(b"%d" % at for at in range(20))
+            assert len(taken) > 5
+            assert taken[-1] == b""
+            assert all(taken[:-1])
+        assert len(connections) == 1
+        sockets.close()
+
+
+async def test_tls_is_handed_on_deciphered(certificate: tuple[Path, Path]) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate[1], certificate[0])
+    client = ssl.create_default_context(cafile=str(certificate[1]))
+    async with answering(pieces, server) as (url, _):
+        sockets = transport(client)
+        taken = await collect(await sockets.open_async(request(url)))
+        assert b"".join(taken) == b"".join(b"%d" % at for at in range(20))
+        assert taken[-1] == b""
+        sockets.close()
+
+
+async def test_a_transport_that_only_reads_and_one_with_slots_hand_on_the_same() -> None:
+    class Plain:
+        def __init__(self, stream: AsyncSocketStream) -> None:
+            self.read = stream.read
+
+    async with answering(pieces) as (url, _):
+        sockets = transport()
+        plain = await collect(Plain(await sockets.open_async(request(url))))
+        held = await ThrottledTransport(sockets, 1).open_async(request(url))
+        assert b"".join(plain) == b"".join(await collect(held))
+        await held.close()
+        sockets.close()
+
+
+async def test_who_wants_no_more_gets_no_more_until_it_asks_again() -> None:
+    async with answering(pieces) as (url, _):
+        sockets = transport()
+        stream = await sockets.open_async(request(url))
+        taken: list[bytes] = []
+
+        def some(data: bytes) -> bool:
+            taken.append(data)
+            return False
+
+        while not taken or taken[-1]:
+            before = len(taken)
+            await stream.each(some)
+            assert len(taken) == before + 1
+            await asyncio.sleep(0.002)
+            assert len(taken) == before + 1
+        assert b"".join(taken) == b"".join(b"%d" % at for at in range(20))
+        await stream.each(some)
+        assert taken[-2:] == [b"", b""], "after the end there is the end"
+        sockets.close()
+
+
+async def test_what_goes_wrong_with_a_piece_is_raised_where_it_is_waited_for_and_ends_the_connection() -> None:
+    async with answering(pieces) as (url, connections):
+        sockets = transport()
+        stream = await sockets.open_async(request(url))
+
+        def refuse(data: bytes) -> bool:
+            if b"7" in data:
+                raise LookupError("seven")
+            return True
+
+        with pytest.raises(LookupError, match="seven"):
+            await stream.each(refuse)
+        assert await stream.read() == b""
+        await collect(await sockets.open_async(request(url)))
+        assert len(connections) == 2
+        sockets.close()
+
+
+async def test_a_silence_longer_than_allowed_is_told_after_the_last_piece_not_the_first() -> None:
+    async def then_silence(writer: asyncio.StreamWriter) -> None:
+        for _ in range(12):
+            writer.write(framed(b"x"))
+            await writer.drain()
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(30)
+
+    async with answering(then_silence) as (url, _):
+        sockets = transport()
+        stream = await sockets.open_async(request(url, Timeouts(between_chunks=0.35, total=20)))
+        taken = bytearray()
+
+        def take(data: bytes) -> bool:
+            taken.extend(data)
+            return True
+
+        with pytest.raises(TransportFault) as caught:
+            await stream.each(take)
+        assert (caught.value.limit, caught.value.phase) == ("between_chunks", "body")
+        assert taken == b"x" * 12
+
+
+async def test_the_total_time_counts_however_much_arrives() -> None:
+    async def endless(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(framed(b"x"))
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async with answering(endless) as (url, _):
+        stream = await transport().open_async(request(url, Timeouts(between_chunks=5, total=0.3)))
+        with pytest.raises(TransportFault) as caught:
+            await stream.each(bool)
+        assert caught.value.limit == "total"
+
+
+async def test_a_body_that_is_cut_off_is_told_after_what_came() -> None:
+    async def cut(writer: asyncio.StreamWriter) -> None:
+        writer.write(framed(b"abc") + b"5\r\nxy")
+        await writer.drain()
+        writer.close()
+
+    async with answering(cut) as (url, _):
+        taken = bytearray()
+
+        def take(data: bytes) -> bool:
+            taken.extend(data)
+            return bool(data)
+
+        stream = await transport().open_async(request(url))
+        with pytest.raises(TransportFault) as caught:
+            await stream.each(take)
+        assert caught.value.phase == "body"
+        assert taken == b"abcxy"
+
+
+async def test_cancelling_closes_the_connection() -> None:
+    async def hang(writer: asyncio.StreamWriter) -> None:
+        writer.write(framed(b"x"))
+        await writer.drain()
+        await asyncio.sleep(30)
+
+    async with answering(hang) as (url, connections):
+        sockets = transport()
+        stream = await sockets.open_async(request(url))
+        began = asyncio.Event()
+
+        def take(_: bytes) -> bool:
+            began.set()
+            return True
+
+        waiting = asyncio.create_task(stream.each(take))
+        await began.wait()
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert await stream.read() == b""
+        again = await sockets.open_async(request(url))
+        assert len(connections) == 2
+        await again.close()
+
+
+async def test_a_provider_without_batches_gives_each_chunk_by_itself() -> None:
+    closed = []
+
+    class OneByOne:
+        async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
+            try:
+                for text in (request.model, "", "b"):
+                    yield CompletionChunk(text)
+            finally:
+                closed.append(True)
+
+    provider: Any = OneByOne()
+    seen = []
+
+    def through(batch: Any) -> str | None:
+        seen.append(len(batch))
+        return batch[0].text or None
+
+    made = [text async for text in batches_of(provider, ModelRequest("a", ()), through)]
+    assert (made, seen, closed) == (["a", "b"], [1, 1, 1], [True])
