@@ -55,11 +55,11 @@ class Gate:
         asked, router = asked_models(call.served), self._client.router
         admission.caller.check(asked, router)
         models = router.candidates(asked[0] if len(asked) == 1 else asked)
-        work = functools.partial(answer_first, call, models, self._client, self._settings, send)
         try:
             if self._cache is None:
-                await work()
+                await answer_first(call, models, self._client, self._settings, send)
             else:
+                work = functools.partial(answer_first, call, models, self._client, self._settings, send)
                 control = admission.request_headers.get(b"cache-control", b"")
                 await self._cache.answer(call, models, router, control, work, send)
         except asyncio.CancelledError:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -13,13 +14,15 @@ from slipform.codecs.plan import dumps
 from slipform.codecs.serving import ServedRequest
 from slipform.config import Settings
 from slipform.errors import SlipformError, UpstreamError
-from slipform.ir import ModelRequest
+from slipform.ir import ModelRequest, Usage
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.server.http import Send
 from slipform.server.record import Header
+from slipform.server.spent import Tail
 
+_NAME = b'"model"'
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _GEMINI_MODEL = re.compile(r"models/([^:]+):")
 _ASKED_HEADERS = (b"anthropic-beta", b"anthropic-version", b"openai-beta")
@@ -33,12 +36,21 @@ _ERROR_BODY = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """A call that goes through: to whom, what is sent, and which of the caller's headers go along."""
+    """A call that goes through: in which API, to whom, what is sent, and which of the caller's headers go along."""
 
+    api: str
     provider: HttpProvider
     route: Route
     body: bytes
     headers: Mapping[str, str]
+
+
+class Passed(NamedTuple):
+    """How it went: the status, "ok" or the code of the error, and the tokens that the answer tells of."""
+
+    status: int
+    outcome: str
+    usage: Usage | None = None
 
 
 def forwarding_of(
@@ -75,8 +87,17 @@ def forwarding_of(
     if route is None:
         return None
     sent = _renamed(body, data, model, upstream) if route.in_body else body
-    said = {name.decode(): headers[name].decode("latin-1") for name in _ASKED_HEADERS if name in headers}
-    return ServedRequest(ModelRequest(model, ()), stream=streamed), Forwarding(provider, route, sent, said)
+    return _named(model, streamed), Forwarding(api, provider, route, sent, _said(headers))
+
+
+@lru_cache(maxsize=256)
+def _named(model: str, streamed: bool) -> ServedRequest:
+    """All that is said of such a request: who is asked, and how."""
+    return ServedRequest(ModelRequest(model, ()), stream=streamed)
+
+
+def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    return {name.decode(): headers[name].decode("latin-1") for name in _ASKED_HEADERS if name in headers}
 
 
 def _chat_shape(data: Mapping[str, Any]) -> bool:
@@ -118,18 +139,22 @@ def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) ->
     """The body with the upstream's name for the model, byte for byte the same otherwise where that can be had."""
     if model == upstream:
         return body
-    found = _MODEL.findall(body)
-    if len(found) == 1 and orjson.loads(found[0]) == model:
-        # A function, so that nothing in the name is taken for a reference to a group.
-        named = b'"model":' + orjson.dumps(upstream)
-        return _MODEL.sub(lambda _: named, body, count=1)
+    found = _MODEL.search(body) if body.count(_NAME) == 1 else _only(_MODEL.finditer(body))
+    if found is not None and orjson.loads(found[1]) == model:
+        return b'%b"model":%b%b' % (body[: found.start()], orjson.dumps(upstream), body[found.end() :])
     return dumps({**data, "model": upstream})
+
+
+def _only(found: Iterator[re.Match[bytes]]) -> re.Match[bytes] | None:
+    """What was found, if it is one thing."""
+    first = next(found, None)
+    return first if next(found, None) is None else None
 
 
 async def pass_through(
     call: Forwarding, send: Send, headers: list[Header], fail: Callable[[SlipformError], bytes]
-) -> tuple[int, str]:
-    """Send the call on and its answer back; gives the status and how it went.
+) -> Passed:
+    """Send the call on and its answer back.
 
     An error before the answer's first byte is raised; `fail` spells one that comes in the middle of a stream.
     """
@@ -138,8 +163,10 @@ async def pass_through(
         head = [*_kept(answer), *headers]
         if answer.status >= 400:
             await _refused(answer, send, head)
-            return answer.status, "upstream_error"
-        return answer.status, await _passed(answer, send, head, fail)
+            return Passed(answer.status, "upstream_error")
+        tail = Tail()
+        outcome = await _passed(answer, send, head, fail, tail)
+        return Passed(answer.status, outcome, tail.usage(call.api))
     finally:
         await answer.close()
 
@@ -165,7 +192,9 @@ async def _refused(answer: Forwarded, send: Send, head: list[Header]) -> None:
     await send({"type": "http.response.body", "body": sent})
 
 
-async def _passed(answer: Forwarded, send: Send, head: list[Header], fail: Callable[[SlipformError], bytes]) -> str:
+async def _passed(
+    answer: Forwarded, send: Send, head: list[Header], fail: Callable[[SlipformError], bytes], tail: Tail
+) -> str:
     length = answer.headers.get("content-length", "")
     known = int(length) if length.isdigit() and "content-encoding" not in answer.headers else None
     if known is not None:
@@ -178,6 +207,7 @@ async def _passed(answer: Forwarded, send: Send, head: list[Header], fail: Calla
     try:
         while data:
             sent += len(data)
+            tail.add(data)
             between_events = data.endswith((b"\n\n", b"\r\n\r\n"))
             await send({"type": "http.response.body", "body": data, "more_body": sent != known})
             data = await answer.read()
