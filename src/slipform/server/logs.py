@@ -151,7 +151,8 @@ class Writer(logging.StreamHandler[IO[str]]):
             return
         with self.lock:
             self.stream.write(f"{line}\n")
-            self.stream.flush()
+            if not getattr(self.stream, "line_buffering", False):
+                self.stream.flush()
 
 
 def set_up(

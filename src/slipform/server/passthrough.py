@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -32,10 +31,10 @@ _KEPT_HEADERS = frozenset(
 )
 _KEPT_BEGINNINGS = ("x-ratelimit-", "anthropic-ratelimit-")
 _ERROR_BODY = 1 << 20
+_MOST_KNOWN = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Forwarding:
+class Forwarding(NamedTuple):
     """A call that goes through: in which API, to whom, what is sent, and which of the caller's headers go along."""
 
     api: str
@@ -53,41 +52,57 @@ class Passed(NamedTuple):
     usage: Usage | None = None
 
 
-def forwarding_of(
-    api: str,
-    data: Mapping[str, Any],
-    body: bytes,
-    *,
-    path: str,
-    headers: Mapping[bytes, bytes],
-    router: Router,
-    settings: Settings,
-) -> tuple[ServedRequest, Forwarding] | None:
-    """The call as one that goes through, or None when it has a shape, several models, or a provider of another API.
+class Ways:
+    """Which calls go through, and where to; for each model it is worked out once.
 
-    `body` is what `data` was read from; where they differ `data` counts.
+    >>> Ways(Router({}), Settings()).forwarding("openai-chat", {"model": 1}, b"", path="", headers={}) is None
+    True
     """
-    read_shape = _SHAPES.get(api)
-    if read_shape is None or read_shape(data) or (data.get("tools") and settings.enforcement.tools == "enforce"):
-        return None
-    if api == "gemini":
-        found = _GEMINI_MODEL.search(path)
-        model: Any = found[1] if found else None
-        streamed = path.endswith(":streamGenerateContent")
-    else:
-        model, streamed = data.get("model"), data.get("stream") is True
-    if not isinstance(model, str) or not model:
-        return None
-    if len(router.candidates(model)) > 1:
-        return None
-    provider, upstream = router.resolve(model)
-    if not isinstance(provider, HttpProvider) or provider.api != api:
-        return None
-    route = provider.route(upstream, streamed=streamed)
-    if route is None:
-        return None
-    sent = _renamed(body, data, model, upstream) if route.in_body else body
-    return _named(model, streamed), Forwarding(api, provider, route, sent, _said(headers))
+
+    def __init__(self, router: Router, settings: Settings) -> None:
+        self._router = router
+        self._enforces_tools = settings.enforcement.tools == "enforce"
+        self._known: dict[tuple[str, str, bool], tuple[HttpProvider, Route] | None] = {}
+
+    def forwarding(
+        self, api: str, data: Mapping[str, Any], body: bytes, *, path: str, headers: Mapping[bytes, bytes]
+    ) -> tuple[ServedRequest, Forwarding] | None:
+        """The call as one that goes through, or None when it has a shape, several models, or another API's provider.
+
+        `body` is what `data` was read from; where they differ `data` counts.
+        """
+        read_shape = _SHAPES.get(api)
+        if read_shape is None or read_shape(data) or (self._enforces_tools and data.get("tools")):
+            return None
+        if api == "gemini":
+            found = _GEMINI_MODEL.search(path)
+            model: Any = found[1] if found else None
+            streamed = path.endswith(":streamGenerateContent")
+        else:
+            model, streamed = data.get("model"), data.get("stream") is True
+        if not isinstance(model, str) or not model:
+            return None
+        way = self._way(api, model, streamed)
+        if way is None:
+            return None
+        provider, route = way
+        sent = _renamed(body, data, model, route.model) if route.in_body else body
+        return _named(model, streamed), Forwarding(api, provider, route, sent, _said(headers))
+
+    def _way(self, api: str, model: str, streamed: bool) -> tuple[HttpProvider, Route] | None:
+        key = (api, model, streamed)
+        if key in self._known:
+            return self._known[key]
+        way = None
+        if len(self._router.candidates(model)) == 1:
+            provider, upstream = self._router.resolve(model)
+            if isinstance(provider, HttpProvider) and provider.api == api:
+                route = provider.route(upstream, streamed=streamed)
+                way = None if route is None else (provider, route)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = way
+        return way
 
 
 @lru_cache(maxsize=256)
@@ -140,9 +155,14 @@ def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) ->
     if model == upstream:
         return body
     found = _MODEL.search(body) if body.count(_NAME) == 1 else _only(_MODEL.finditer(body))
-    if found is not None and orjson.loads(found[1]) == model:
-        return b'%b"model":%b%b' % (body[: found.start()], orjson.dumps(upstream), body[found.end() :])
+    if found is not None and (found[1] == _quoted(model) or orjson.loads(found[1]) == model):
+        return b'%b"model":%b%b' % (body[: found.start()], _quoted(upstream), body[found.end() :])
     return dumps({**data, "model": upstream})
+
+
+@lru_cache(maxsize=512)
+def _quoted(name: str) -> bytes:
+    return orjson.dumps(name)
 
 
 def _only(found: Iterator[re.Match[bytes]]) -> re.Match[bytes] | None:
