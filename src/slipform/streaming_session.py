@@ -18,7 +18,7 @@ from slipform.ir.reducer import Reducer, Snapshot
 from slipform.partial import Memory, Partial, Path, finished_items
 from slipform.partial_kinds import Kind
 from slipform.schema import OutputStrategy, Schema
-from slipform.schema.lowering import PENDING as NOTHING
+from slipform.schema.lower.plan import PENDING as NOTHING
 from slipform.text.parser import Parser
 from slipform.text.parser_types import PENDING
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -18,7 +19,8 @@ from slipform.errors import UpstreamError
 from slipform.ir import ModelResponse, Usage
 from slipform.providers.router import Router
 from slipform.server import App
-from slipform.server.logs import redact, set_up
+from slipform.server.logs import log_request, redact, set_up
+from slipform.server.record import CallRecord
 from slipform.testing import FakeModel
 from tests.conftest import PERSON
 from tests.server.asgi import post
@@ -113,6 +115,55 @@ async def test_text_lines_and_silence(logging_to: Start) -> None:
     assert stream.getvalue() == ""
     logging.getLogger("slipform.server").error("broken")
     assert "broken" in stream.getvalue()
+
+
+@pytest.mark.covers("S1-52", "S2-11")
+@pytest.mark.parametrize("style", ["text", "json"])
+@pytest.mark.parametrize(
+    ("model", "identity"),
+    [
+        ("fake/m", ""),
+        ("fake/m", "order-17"),
+        ("fake/bearer sk-live-abcdefgh1234", ""),
+        ("fake/m\r\nforged", ""),
+        ("fake/hunter2hunter2", ""),
+        ("fake/m", "sk-live-abcdefgh1234"),
+        ("fake/m", "hunter2hunter2"),
+    ],
+)
+def test_the_line_is_the_same_for_our_own_handler_alone_and_beside_others(
+    logging_to: Start, monkeypatch: pytest.MonkeyPatch, style: Literal["text", "json"], model: str, identity: str
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.125)
+    stream = logging_to(style)
+    call = CallRecord(identity or "0" * 32, api="openai-chat", model=model, provider="fake", usage=Usage(7, 5))
+    call.ended, call.first_byte, call.status = call.started + 0.5, call.started + 0.25, 200
+    log_request(call)
+    other = logging.NullHandler()
+    logging.getLogger("slipform").addHandler(other)
+    log_request(call)
+    logging.getLogger("slipform").removeHandler(other)
+    alone, beside = stream.getvalue().splitlines()
+    assert alone == beside
+    assert "2023-11-14T22:13:20.125+00:00" in alone
+    assert "abcdefgh1234" not in alone
+    assert "hunter2" not in alone
+
+
+@pytest.mark.parametrize("who", ["handler", "logger"])
+def test_a_filter_is_heeded(logging_to: Start, who: str) -> None:
+    stream = logging_to("text")
+    filtered = logging.getLogger().handlers[0] if who == "handler" else logging.getLogger("slipform.requests")
+    filtered.addFilter(_nothing)
+    log_request(CallRecord("0" * 32))
+    filtered.removeFilter(_nothing)
+    assert stream.getvalue() == ""
+    log_request(CallRecord("0" * 32))
+    assert stream.getvalue()
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return not record.name
 
 
 @pytest.mark.covers("S2-12")

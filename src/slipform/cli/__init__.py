@@ -1,30 +1,34 @@
 """The command line: `slipform ask`, `slipform fix`, `slipform serve` and the others, one module each.
 
-Nothing but typer is imported until a command runs, so that `--help` and completion answer at once.
+Nothing but typer is imported until a command runs, so that `--help` and completion answer at once; of the commands,
+only the one that was asked for.
 """
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from slipform import __version__
-from slipform.cli.ask import ask as _ask
-from slipform.cli.check import check as _check
-from slipform.cli.doctor import doctor as _doctor
-from slipform.cli.fix import fix as _fix
-from slipform.cli.init import init as _init
-from slipform.cli.keys import app as _keys
-from slipform.cli.models import models as _models
-from slipform.cli.schema import schema as _schema
-from slipform.cli.serve import serve as _serve
-from slipform.runner.commands import batch as _batch
-from slipform.runner.commands import run as _run
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+_COMMANDS = {
+    "ask": "slipform.cli.ask:ask",
+    "fix": "slipform.cli.fix:fix",
+    "check": "slipform.cli.check:check",
+    "schema": "slipform.cli.schema:schema",
+    "models": "slipform.cli.models:models",
+    "init": "slipform.cli.init:init",
+    "doctor": "slipform.cli.doctor:doctor",
+    "serve": "slipform.cli.serve:serve",
+    "keys": "slipform.cli.keys:app",
+    "run": "slipform.runner.commands:run",
+    "batch": "slipform.runner.commands:batch",
+}
 
 
 def _version(asked: bool) -> None:
@@ -33,7 +37,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Tell the version.")
@@ -43,17 +46,22 @@ def _options(
     del version
 
 
-app.command("ask")(_ask)
-app.command("fix")(_fix)
-app.command("check")(_check)
-app.add_typer(_schema, name="schema")
-app.add_typer(_models, name="models")
-app.command("init")(_init)
-app.command("doctor")(_doctor)
-app.command("serve")(_serve)
-app.add_typer(_keys, name="keys")
-app.command("run")(_run)
-app.command("batch")(_batch)
+def app(asked: str | None = None) -> typer.Typer:
+    """The program with the command of this name, or with all of them when there is no such command.
+
+    >>> [command.name for command in app("serve").registered_commands]
+    ['serve']
+    """
+    made = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+    made.callback()(_options)
+    for name in [asked] if asked in _COMMANDS else _COMMANDS:
+        module, _, attribute = _COMMANDS[name].partition(":")
+        command = getattr(import_module(module), attribute)
+        if isinstance(command, typer.Typer):
+            made.add_typer(command, name=name)
+        else:
+            made.command(name)(command)
+    return made
 
 
 def main() -> None:
@@ -63,7 +71,7 @@ def main() -> None:
     from slipform.errors import SlipformError
 
     try:
-        app()
+        app(sys.argv[1] if len(sys.argv) > 1 else None)()
     except SlipformError as error:
         complain(error)
         raise SystemExit(exit_for(error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ def serve(
 
         checked(load_settings(config), host, port)
         return
+    gc.disable()  # hardly anything that is made while it starts is garbage; it is looked for again when it serves
     from slipform.server.run import serve as run
 
     run(config, host, port, workers, insecure)

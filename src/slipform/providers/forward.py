@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -15,10 +15,11 @@ from slipform.providers import retry
 from slipform.providers.auth import authorise
 from slipform.providers.calls import broken, time_left
 from slipform.providers.endpoint import Endpoint, Prepared
-from slipform.providers.secrets import MASK
-from slipform.providers.transport import AsyncByteStream, Transport, TransportFault
+from slipform.providers.secrets import MASK, from_environment
+from slipform.providers.transport import AsyncByteStream, HttpRequest, Timeouts, Transport, TransportFault
 
 _KEPT = 256
+_DRESSED = 16
 _LONG_ENOUGH = 6
 _PROBE = (Message.user("."),)
 
@@ -32,6 +33,8 @@ class Route:
     headers: Mapping[str, str]
     in_body: bool
     streamed: bool
+    dressed: dict[tuple[str, ...], Prepared] = field(default_factory=dict, repr=False, compare=False)
+    """What was sent along before, by all that it depends on: address, key, and the caller's own headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,6 @@ class Forwarded:
     """The vendor's answer, its head here and its body still to be read. It must be closed."""
 
     stream: AsyncByteStream
-    endpoint: Endpoint
     prepared: Prepared
 
     @property
@@ -100,42 +102,58 @@ async def open_forward(
     endpoint: Endpoint, transport: Transport, route: Route, body: bytes, headers: Mapping[str, str]
 ) -> Forwarded:
     """Send the body; repeated, as any call is, only while the vendor cannot have seen it."""
-    total = endpoint.timeouts.total
-    deadline = None if total is None else endpoint.clock() + total
+    timeouts = endpoint.timeouts
+    deadline = None if timeouts.total is None else endpoint.clock() + timeouts.total
     attempt = 0
     while True:
         prepared = _prepared(endpoint, route, body, headers)
         try:
-            stream = await transport.open_async(prepared.http(time_left(endpoint, prepared, deadline)))
+            stream = await transport.open_async(_request(prepared, body, timeouts))
         except TransportFault as fault:
             error: UpstreamError = broken(prepared, fault)
             pause = endpoint.retries.pause(attempt, None) if retry.after_fault(fault) else None
             if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
                 raise error from fault
         else:
-            return Forwarded(stream, endpoint, prepared)
+            return Forwarded(stream, prepared)
         attempt += 1
         await asyncio.sleep(pause)
+        timeouts = time_left(endpoint, prepared, deadline)
+
+
+def _request(prepared: Prepared, body: bytes, timeouts: Timeouts) -> HttpRequest:
+    sent = prepared.authorised
+    return HttpRequest(sent.url, sent.headers, body, timeouts, prepared.streamed)
 
 
 def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[str, str]) -> Prepared:
+    """All but the body, made once for each address and key, which are read anew for every call."""
+    url, key = endpoint.url(), endpoint.api_key or from_environment(endpoint.vendor.api_key_env)
+    mark = (url, "" if key is None else key.reveal(), *headers, *headers.values())
+    made = route.dressed.get(mark)
+    if made is not None:
+        return made
     capabilities = endpoint.capabilities(route.model)
-    authorised = authorise(
-        endpoint.vendor,
-        url=endpoint.url() + route.path,
-        headers={**endpoint.fixed, **route.headers, **headers},
-        body=body,
-        key=endpoint.api_key,
-        settings=endpoint.settings,
-        kept=endpoint.kept,
-    )
-    return Prepared(
+    made = Prepared(
         model=route.model,
         provider=endpoint.name,
         codec=endpoint.codec(route.model, capabilities),
-        encoded=EncodedRequest(route.path, body),
+        encoded=EncodedRequest(route.path, b""),
         capabilities=capabilities,
-        authorised=authorised,
+        authorised=authorise(
+            endpoint.vendor,
+            url=url + route.path,
+            headers={**endpoint.fixed, **route.headers, **headers},
+            body=body,
+            key=key,
+            settings=endpoint.settings,
+            kept=endpoint.kept,
+        ),
         streamed=route.streamed,
         timeouts=endpoint.timeouts,
     )
+    if endpoint.vendor.auth != "sigv4":  # a signature is of one body
+        if len(route.dressed) >= _DRESSED:
+            route.dressed.clear()
+        route.dressed[mark] = made
+    return made

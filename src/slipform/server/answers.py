@@ -31,7 +31,8 @@ async def answer(call: Inbound, client: AsyncClient, settings: Settings, send: S
     record = call.record
     if call.forwarding is not None:
         fail = call.api.encode_stream(call.served).fail if call.served.stream else _unspelled
-        record.status, record.outcome = await pass_through(call.forwarding, send, record.headers(), fail)
+        passed = await pass_through(call.forwarding, send, record.headers(), fail)
+        record.status, record.outcome, record.usage = passed
     elif call.served.stream:
         await _stream(call, client, settings, send)
     else:

@@ -139,7 +139,7 @@ class App:
         record.generation = deployment.generation
         self.metrics.began()
         out = Outgoing(send, record, keep=deployment.settings.server.debug_traces)
-        span = tracing.start_server_span("POST", route_of(scope["path"]), headers)
+        span = tracing.start_server_span("POST", route_of(scope["path"]), headers) if tracing.is_tracing() else None
         body = b""
         try:
             client = scope.get("client")
@@ -156,7 +156,7 @@ class App:
                     record,
                     path=scope["path"],
                     headers=headers,
-                    client=deployment.client,
+                    ways=deployment.gate.ways,
                     settings=deployment.settings,
                 )
                 await self._answer(deployment, call, admission, receive, out)
@@ -171,7 +171,8 @@ class App:
             await _failed(api, record, SlipformError("An unexpected error inside slipform", hint=_SEE_LOG), out)
         finally:
             self._over(record, deployment, out)
-            tracing.end_server_span(span, record.fields() if span is not None else {})
+            if span is not None:
+                tracing.end_server_span(span, record.fields())
             await self._deployments.leave(deployment)
             if out.kept is not None:
                 log_trace(record, body, bytes(out.kept))
@@ -185,11 +186,14 @@ class App:
         if call.forwarding is None:
             provider, record.upstream_model = deployment.client.router.resolve(request.model)
             record.provider = provider.name
-        span = None if record.enforced else tracing.start_call(request, record.provider, record.upstream_model)
+        span = None
+        if not record.enforced and tracing.is_tracing():
+            span = tracing.start_call(request, record.provider, record.upstream_model)
         try:
             await until_gone(deployment.gate.answer(call, admission, out), receive)
         finally:
-            tracing.end_call(span, usage=record.tokens)
+            if span is not None:
+                tracing.end_call(span, usage=record.tokens)
 
     def _over(self, record: CallRecord, deployment: Deployment, out: Outgoing) -> None:
         if record.ended is None:

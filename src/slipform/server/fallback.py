@@ -78,4 +78,4 @@ def _aimed(call: Inbound, model: str) -> Inbound:
     if call.served.request.model == model:
         return call
     served = dataclasses.replace(call.served, request=call.served.request.replace(model=model))
-    return dataclasses.replace(call, served=served)
+    return call._replace(served=served)

@@ -10,6 +10,7 @@ from slipform.client import AsyncClient
 from slipform.config import Settings
 from slipform.providers.http import HttpProvider
 from slipform.providers.lessons import MemoryLessons
+from slipform.server.answers import answer
 from slipform.server.cache import AnswerCache
 from slipform.server.cors import Cors, with_headers
 from slipform.server.fallback import answer_first
@@ -17,6 +18,7 @@ from slipform.server.guard import Admission, Guard
 from slipform.server.http import Send
 from slipform.server.inbound import Inbound
 from slipform.server.lists import asked_models
+from slipform.server.passthrough import Ways
 from slipform.server.shared import LessonExchange, Shared
 
 
@@ -33,6 +35,7 @@ class Gate:
         self._shared = Shared(settings.redis) if settings.redis is not None else None
         self.guard = Guard(settings, self._shared)
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
+        self.ways = Ways(client.router, settings)
         self._cache = AnswerCache(settings, self._shared) if settings.cache.enabled else None
 
     def start(self) -> None:
@@ -50,13 +53,18 @@ class Gate:
 
     async def answer(self, call: Inbound, admission: Admission, send: Send) -> None:
         """Write the whole response, if the caller may use the models they name; see `answers.answer`."""
-        self.start()
-        send = with_headers(send, admission.headers)
+        if self._shared is not None:
+            self.start()
+        if admission.headers:
+            send = with_headers(send, admission.headers)
         asked, router = asked_models(call.served), self._client.router
         admission.caller.check(asked, router)
-        models = router.candidates(asked[0] if len(asked) == 1 else asked)
-        work = functools.partial(answer_first, call, models, self._client, self._settings, send)
         try:
+            if call.forwarding is not None:  # to one model, and not kept
+                await answer(call, self._client, self._settings, send)
+                return
+            models = router.candidates(asked[0] if len(asked) == 1 else asked)
+            work = functools.partial(answer_first, call, models, self._client, self._settings, send)
             if self._cache is None:
                 await work()
             else:

@@ -79,6 +79,10 @@ class Guard:
         self.first_limit = min(server.body_seconds, server.request_seconds)
         self.in_flight = 0
         """How many calls are under way."""
+        self._entered: dict[Admission, None] = {}
+        """Those among them whose first time limit has not come: it is the same for all, so they are in its order."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, headers: Mapping[bytes, bytes], address: str, query: bytes = b"", api: str = "") -> Admission:
         """A call at the door: `async with` lets it in, or raises what the caller is to be told."""
@@ -129,6 +133,36 @@ class Guard:
         """Whether the caller's requests are counted."""
         return (caller.requests_per_minute or self._limit) is not None
 
+    def enter(self, admission: Admission, loop: asyncio.AbstractEventLoop) -> None:
+        """A call is let in. One timer serves them all: most are over long before it rings."""
+        if self.in_flight >= self.max_concurrent:
+            raise Busy(
+                f"{self.in_flight} requests are under way, as many as this server takes",
+                hint="Try again in a moment.",
+                retry_after=1,
+            )
+        self.in_flight += 1
+        self._entered[admission] = None
+        if self._timer is None or self._loop is not loop:
+            self._loop = loop
+            self._timer = loop.call_at(admission.began + self.first_limit, self._ring, loop)
+
+    def leave(self, admission: Admission) -> None:
+        """It is over."""
+        self.in_flight -= 1
+        self._entered.pop(admission, None)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        now = loop.time()
+        for admission in list(self._entered):
+            due = admission.began + self.first_limit
+            if due > now:
+                self._timer = loop.call_at(due, self._ring, loop)
+                return
+            del self._entered[admission]
+            admission.ran_out()
+
     def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
         """Without keys, a web page that somebody on this machine looks at must not be able to spend their models."""
         origin = headers[b"origin"].decode("latin-1")
@@ -145,12 +179,12 @@ class Guard:
 class Admission:
     """One call while it goes on: counted, and stopped, with an error to tell, when it takes too long.
 
-    Written out instead of as a generator, and with one timer for both limits, because every call passes here.
+    Written out instead of as a generator, because every call passes here.
     """
 
     __slots__ = (
-        "_address", "_api", "_began", "_guard", "_has_body", "_loop", "_query", "_task", "_timer",
-        "caller", "expired", "headers", "request_headers",
+        "_address", "_api", "_guard", "_has_body", "_loop", "_query", "_task", "_timer",
+        "began", "caller", "expired", "headers", "request_headers",
     )  # fmt: skip
 
     def __init__(self, guard: Guard, headers: Mapping[bytes, bytes], address: str, query: bytes, api: str) -> None:
@@ -162,7 +196,7 @@ class Admission:
         self._api = api
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[object] | None = None
-        self._began = 0.0
+        self.began = 0.0
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
         self.expired: Refused | None = None
@@ -175,29 +209,21 @@ class Admission:
         self.caller = caller = guard.caller(self.request_headers, self._query)
         if guard.is_limited(caller):
             self.headers = await guard.permitted(caller, self._address, self._api)
-        if guard.in_flight >= guard.max_concurrent:
-            raise Busy(
-                f"{guard.in_flight} requests are under way, as many as this server takes",
-                hint="Try again in a moment.",
-                retry_after=1,
-            )
-        guard.in_flight += 1
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task(loop)
         self._loop = loop
-        self._began = now = loop.time()
-        self._timer = loop.call_at(now + guard.first_limit, self._ran_out)
+        self.began = loop.time()
+        guard.enter(self, loop)
         return caller
 
     def body_read(self) -> None:
         """The request is here: from now on only the time limit for the whole of it counts."""
-        # The timer is left to ring for the body, and set again then: most calls are over before.
         self._has_body = True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._guard.in_flight -= 1
+        self._guard.leave(self)
         if self._timer is not None:
             self._timer.cancel()
         if self.expired is None or self._task is None:
@@ -206,20 +232,21 @@ class Admission:
         if self._task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise self.expired from None
 
-    def _ran_out(self) -> None:
+    def ran_out(self) -> None:
+        """A time limit has come that may be this call's."""
         guard, loop = self._guard, self._loop
         if loop is None:
             return
         now = loop.time()
-        if not self._has_body and now >= self._began + guard.body_seconds:
+        if not self._has_body and now >= self.began + guard.body_seconds:
             late = f"The request was not here within {guard.body_seconds:g} seconds"
             self._expire(BodyTooSlow(late, hint="Send it faster."))
-        elif now >= self._began + guard.request_seconds:
+        elif now >= self.began + guard.request_seconds:
             late = f"The request took longer than {guard.request_seconds:g} seconds"
             self._expire(TookTooLong(late, hint="Ask for less at once."))
         else:
             seconds = guard.request_seconds if self._has_body else guard.first_limit
-            self._timer = loop.call_at(self._began + seconds, self._ran_out)
+            self._timer = loop.call_at(self.began + seconds, self.ran_out)
 
     def _expire(self, reason: Refused) -> None:
         if self._task is not None:

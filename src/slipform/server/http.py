@@ -18,16 +18,19 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 async def read_body(receive: Receive, max_bytes: int) -> bytes:
     """The request's body, within the size limit."""
-    body = bytearray()
-    while True:
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise RequestError("The client went away before the request was whole")
-        body += message.get("body", b"")
-        if len(body) > max_bytes:
+        part = message.get("body", b"")
+        parts.append(part)
+        size += len(part)
+        if size > max_bytes:
             raise TooLargeError(f"The request is larger than {max_bytes:,} bytes", hint="Send less in one request.")
-        if not message.get("more_body"):
-            return bytes(body)
+        more = message.get("more_body", False)
+    return part if len(parts) == 1 else b"".join(parts)
 
 
 async def send_json(send: Send, status: int, content: Any) -> None:

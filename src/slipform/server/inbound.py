@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from slipform.client import AsyncClient
 from slipform.codecs.plan import dumps
 from slipform.codecs.reading import read_body
 from slipform.codecs.serving import ServedRequest, Serving
@@ -17,13 +15,12 @@ from slipform.ir import ModelRequest
 from slipform.schema import is_large
 from slipform.schema.kept import schema_of
 from slipform.server.lists import decode
-from slipform.server.passthrough import Forwarding, forwarding_of
+from slipform.server.passthrough import Forwarding, Ways
 from slipform.server.record import CallRecord
 from slipform.server.switches import FIELD, NOTHING, Asked, switches_of
 
 
-@dataclass(frozen=True, slots=True)
-class Inbound:
+class Inbound(NamedTuple):
     """A call on its way: in which API it came, what was decoded, the bytes themselves, and what is known of it."""
 
     api: Serving
@@ -42,7 +39,7 @@ async def read_call(
     *,
     path: str,
     headers: Mapping[bytes, bytes],
-    client: AsyncClient,
+    ways: Ways,
     settings: Settings,
 ) -> Inbound:
     """The call, checked; a large one is read, and its schema made ready, off the event loop."""
@@ -54,7 +51,7 @@ async def read_call(
     if FIELD in data:
         data = {name: value for name, value in data.items() if name != FIELD}
         body = dumps(data)
-    through = forwarding_of(api.name, data, body, path=path, headers=headers, router=client.router, settings=settings)
+    through = ways.forwarding(api.name, data, body, path=path, headers=headers)
     if through is not None:
         served, forwarding = through
         call = Inbound(api, served, body, record, asked, forwarding)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import IO, Any, Literal
@@ -13,7 +14,7 @@ from typing import IO, Any, Literal
 import orjson
 
 from slipform.providers.secrets import MASK
-from slipform.server.record import CallRecord
+from slipform.server.record import CallRecord, Names, named
 
 requests = logging.getLogger("slipform.requests")
 """One line per request."""
@@ -21,6 +22,8 @@ traces = logging.getLogger("slipform.traces")
 """What was asked and answered, word for word; only with `server.debug_traces`."""
 
 _MAX_TRACE = 64 * 1024
+_REQUEST = "request"
+_OUR_ID = re.compile(r"[0-9a-f]{32}")
 _HINTS = (
     "authorization", "bearer", "api-key", "api_key", "apikey", "key=", "access", "secret", "password",
     "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "xai", "hf_", "hf-", "aiza", "akia",
@@ -51,11 +54,13 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """
     for secret in secrets:
         text = text.replace(secret, MASK)
+    return _SECRETS.sub(_masked, text) if _may_hold_key(text) else text
+
+
+def _may_hold_key(text: str) -> bool:
+    """Whether it is worth searching: not so for nearly every line."""
     small = text.lower()
-    for hint in _HINTS:
-        if hint in small:
-            return _SECRETS.sub(_masked, text)
-    return text  # nearly every line: no need to search it
+    return any(hint in small for hint in _HINTS)
 
 
 def _masked(found: re.Match[str]) -> str:
@@ -74,38 +79,90 @@ class Lines(logging.Formatter):
         super().__init__()
         self._json = style == "json"
         self._secrets = tuple(sorted(secrets, key=len, reverse=True))
+        self._named = lru_cache(maxsize=512)(_plain_names)
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
         fields: dict[str, Any] = record.__dict__.get("slipform", {})
-        when = f"{_second(int(record.created))}.{int(record.created % 1 * 1000):03d}+00:00"
         trace = self.formatException(record.exc_info) if record.exc_info else None
+        line = self._line(record.created, record.levelname.lower(), record.name, record.getMessage(), fields, trace)
+        return redact(line, self._secrets)
+
+    def request(self, record: CallRecord) -> str:
+        """The line of a call, as `format` writes that of its fields; calls that have the same names share the work."""
+        names, identity = self._named(record.names()), record.request_id
+        if self._json or names is None or not _OUR_ID.fullmatch(identity):
+            return self.format(as_record(record))
+        line = f"{_time(time.time())} info {_REQUEST} id={identity} {names} {_pairs(record.figures())}"
+        for secret in self._secrets:
+            if secret in line:
+                return redact(line, self._secrets)
+        return line
+
+    def _line(
+        self, at: float, level: str, name: str, message: str, fields: Mapping[str, Any], trace: str | None
+    ) -> str:
         if self._json:
-            entry = {"time": when, "level": record.levelname.lower(), "logger": record.name, **fields}
-            message = record.getMessage()
+            entry = {"time": _time(at), "level": level, "logger": name, **fields}
             if message:
                 entry["message"] = message
             if trace is not None:
                 entry["trace"] = trace
-            line = orjson.dumps(entry, default=str).decode()
-        else:
-            said = [when, record.levelname.lower(), record.getMessage() or record.name.removeprefix("slipform.")]
-            said += [f"{name}={value}" for name, value in fields.items()]
-            line = " ".join(said).replace("\n", "\\n").replace("\r", "\\r")
-            if trace is not None:
-                line = f"{line}\n{trace}"
-        return redact(line, self._secrets)
+            return orjson.dumps(entry, default=str).decode()
+        line = f"{_time(at)} {level} {message or name.removeprefix('slipform.')}"
+        if fields:
+            line = f"{line} {_pairs(fields)}"
+        line = line.replace("\n", "\\n").replace("\r", "\\r")
+        return line if trace is None else f"{line}\n{trace}"
+
+
+def _time(at: float) -> str:
+    return f"{_second(int(at))}.{int(at % 1 * 1000):03d}+00:00"
+
+
+def _pairs(fields: Mapping[str, Any]) -> str:
+    return " ".join([f"{name}={value}" for name, value in fields.items()])
+
+
+def _plain_names(names: Names) -> str | None:
+    """The names of a call as they stand in its line; None when they have to be masked or put in order there."""
+    text = _pairs(named(names))
+    return None if _may_hold_key(text) or "\n" in text or "\r" in text else text
+
+
+class Writer(logging.StreamHandler[IO[str]]):
+    """Writes our lines to a stream."""
+
+    def __init__(self, stream: IO[str], lines: Lines) -> None:
+        super().__init__(stream)
+        self.setFormatter(lines)
+        self.lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; what fails is told on standard error, as logging does it."""
+        try:
+            self.write(self.format(record))
+        except Exception:  # noqa: BLE001 — a log that cannot be written must not stop what it tells of
+            self.handleError(record)
+
+    def write(self, line: str) -> None:
+        """Write a line."""
+        if self.lock is None:
+            return
+        with self.lock:
+            self.stream.write(f"{line}\n")
+            if not getattr(self.stream, "line_buffering", False):
+                self.stream.flush()
 
 
 def set_up(
     style: Literal["text", "json", "off"], *, secrets: Iterable[str] = (), stream: IO[str] | None = None
-) -> logging.Handler | None:
+) -> logging.Handler:
     """Make this process log in our way: requests and warnings, on standard error; gives the handler.
 
     With `off`, only warnings and errors are written.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(Lines("json" if style == "json" else "text", secrets))
+    handler = Writer(stream or sys.stderr, Lines("json" if style == "json" else "text", secrets))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -128,10 +185,39 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 def log_request(record: CallRecord) -> None:
     """Write the line of a call that is over, if anybody reads it."""
-    if requests.isEnabledFor(logging.INFO):
-        line = logging.LogRecord(requests.name, logging.INFO, "", 0, "request", None, None)
-        line.__dict__["slipform"] = record.fields()
-        requests.handle(line)
+    if not requests.isEnabledFor(logging.INFO):
+        return
+    writer = _only_writer()
+    if writer is None:
+        requests.handle(as_record(record))
+        return
+    try:
+        writer.write(writer.lines.request(record))
+    except Exception:  # noqa: BLE001 — as in `emit`
+        writer.handleError(as_record(record))
+
+
+def as_record(record: CallRecord) -> logging.LogRecord:
+    """A call as logging knows what is to be written."""
+    line = logging.LogRecord(requests.name, logging.INFO, "", 0, _REQUEST, None, None)
+    line.__dict__["slipform"] = record.fields()
+    return line
+
+
+def _only_writer() -> Writer | None:
+    """Our handler, when nobody else hears of requests and nobody filters them: it needs no record to be made."""
+    handlers = logging.root.handlers
+    if len(handlers) != 1 or requests.filters:
+        return None
+    writer = handlers[0]
+    if not isinstance(writer, Writer) or writer.filters or writer.level or writer.formatter is not writer.lines:
+        return None
+    logger: logging.Logger | None = requests
+    while logger is not None and logger is not logging.root:
+        if logger.handlers or not logger.propagate:
+            return None
+        logger = logger.parent
+    return writer
 
 
 def log_trace(record: CallRecord, asked: bytes, answered: bytes) -> None:

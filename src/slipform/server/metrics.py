@@ -7,12 +7,13 @@ import platform
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from slipform import __version__
+from slipform.server.spread import Spread, Spreads
 
 if TYPE_CHECKING:
     from slipform.server.record import CallRecord
@@ -23,7 +24,24 @@ _OTHER = "other"
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _OVERHEAD = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
-_Call = tuple[Counter, Histogram, Histogram, Histogram]
+
+class _Kind:
+    """Calls with the same labels."""
+
+    __slots__ = ("_counter", "count", "first", "overhead", "seconds")
+
+    def __init__(self, counter: Counter, seconds: Spread, first: Spread, overhead: Spread) -> None:
+        self._counter = counter
+        self.seconds = seconds
+        self.first = first
+        self.overhead = overhead
+        self.count = 0
+        """How many ended since the page was last read: a sum is cheaper than a counter with its lock."""
+
+    def settle(self) -> None:
+        """Put the count where the page is made from."""
+        self._counter.inc(self.count)
+        self.count = 0
 
 
 class Metrics:
@@ -39,27 +57,24 @@ class Metrics:
         self.registry = registry = CollectorRegistry(auto_describe=False)
         self._known_models = known_models
         self._answered: set[str] = set()
-        self._calls: dict[tuple[str, ...], _Call] = {}
+        self._kinds: dict[tuple[str, ...], _Kind] = {}
         self._pending: dict[tuple[str, ...], float] = {}
-        """What was counted since the page was last read: a sum is cheaper than a counter with its lock."""
+        """The same for everything else that is counted."""
         self._requests = Counter(
             "slipform_requests",
             "Calls by what became of them.",
             ("api", "provider", "model", "strategy", "outcome"),
             registry=registry,
         )
-        self._seconds = Histogram(
-            "slipform_request_seconds", "From the request to the last byte.", ("api",), buckets=_SECONDS,
-            registry=registry,
-        )  # fmt: skip
-        self._first = Histogram(
-            "slipform_ttfc_seconds", "From the request to the answer's first byte.", ("api",), buckets=_SECONDS,
-            registry=registry,
-        )  # fmt: skip
-        self._overhead = Histogram(
-            "slipform_overhead_seconds", "What slipform added to the vendor's time.", ("api",), buckets=_OVERHEAD,
-            registry=registry,
-        )  # fmt: skip
+        self._seconds = Spreads(
+            "slipform_request_seconds", "From the request to the last byte.", "api", _SECONDS, registry
+        )
+        self._first = Spreads(
+            "slipform_ttfc_seconds", "From the request to the answer's first byte.", "api", _SECONDS, registry
+        )
+        self._overhead = Spreads(
+            "slipform_overhead_seconds", "What slipform added to the vendor's time.", "api", _OVERHEAD, registry
+        )
         self.inflight = 0
         Gauge("slipform_inflight", "Calls under way.", registry=registry).set_function(lambda: self.inflight)
         self._counted = {
@@ -95,13 +110,13 @@ class Metrics:
     def ended(self, record: CallRecord, *, caching: bool = False) -> None:
         """A call is over. `caching` says whether the cache was looked into."""
         self.inflight -= 1
-        requests, seconds, first, overhead = self._call(record)
-        requests.inc()
-        seconds.observe(record.seconds)
+        kind = self._kind(record)
+        kind.count += 1
+        kind.seconds.add(record.seconds)
         if record.first_byte is not None:
-            first.observe(record.first_byte - record.started)
+            kind.first.add(record.first_byte - record.started)
         if (added := record.overhead) is not None:
-            overhead.observe(added)
+            kind.overhead.add(added)
         if record.upstream_status is not None:
             self._count("upstream", record.provider or "none", str(record.upstream_status or "none"))
         if record.cached:
@@ -145,27 +160,34 @@ class Metrics:
             self._settle()
 
     def _settle(self) -> None:
+        for kind in self._kinds.values():
+            kind.settle()
         pending, self._pending = self._pending, {}
         for (metric, *labels), by in pending.items():
             self._counted[metric].labels(*labels).inc(by)
 
-    def _call(self, record: CallRecord) -> _Call:
-        key = (record.api, record.provider, record.model, record.strategy, record.outcome)
-        found = self._calls.get(key)
+    def _kind(self, record: CallRecord) -> _Kind:
+        how = record.strategy or ("enforced" if record.enforced else "pass")
+        key: tuple[str, ...] = (record.api, record.provider, record.model, how, record.outcome)
+        found = self._kinds.get(key)
         if found is not None:
             return found
-        strategy = record.strategy or ("enforced" if record.enforced else "pass")
-        labels = (record.api, record.provider or "none", self._model(record), strategy, record.outcome)
-        made = (
+        model = self._model(record)
+        if model == _OTHER:  # names that anybody may make up are not kept
+            key = (record.api, record.provider, "", how, record.outcome, _OTHER)
+            found = self._kinds.get(key)
+            if found is not None:
+                return found
+        if len(self._kinds) >= _MAX_KEPT:
+            self._settle()
+            self._kinds.clear()
+        labels = (record.api, record.provider or "none", model, how, record.outcome)
+        made = self._kinds[key] = _Kind(
             self._requests.labels(*labels),
-            self._seconds.labels(record.api),
-            self._first.labels(record.api),
-            self._overhead.labels(record.api),
+            self._seconds.of(record.api),
+            self._first.of(record.api),
+            self._overhead.of(record.api),
         )
-        if labels[2] != _OTHER:  # names that anybody may make up are not kept
-            if len(self._calls) >= _MAX_KEPT:
-                self._calls.clear()
-            self._calls[key] = made
         return made
 
     def _model(self, record: CallRecord) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -13,13 +13,15 @@ from slipform.codecs.plan import dumps
 from slipform.codecs.serving import ServedRequest
 from slipform.config import Settings
 from slipform.errors import SlipformError, UpstreamError
-from slipform.ir import ModelRequest
+from slipform.ir import ModelRequest, Usage
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.server.http import Send
 from slipform.server.record import Header
+from slipform.server.spent import Tail
 
+_NAME = b'"model"'
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _GEMINI_MODEL = re.compile(r"models/([^:]+):")
 _ASKED_HEADERS = (b"anthropic-beta", b"anthropic-version", b"openai-beta")
@@ -29,54 +31,88 @@ _KEPT_HEADERS = frozenset(
 )
 _KEPT_BEGINNINGS = ("x-ratelimit-", "anthropic-ratelimit-")
 _ERROR_BODY = 1 << 20
+_MOST_KNOWN = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Forwarding:
-    """A call that goes through: to whom, what is sent, and which of the caller's headers go along."""
+class Forwarding(NamedTuple):
+    """A call that goes through: in which API, to whom, what is sent, and which of the caller's headers go along."""
 
+    api: str
     provider: HttpProvider
     route: Route
     body: bytes
     headers: Mapping[str, str]
 
 
-def forwarding_of(
-    api: str,
-    data: Mapping[str, Any],
-    body: bytes,
-    *,
-    path: str,
-    headers: Mapping[bytes, bytes],
-    router: Router,
-    settings: Settings,
-) -> tuple[ServedRequest, Forwarding] | None:
-    """The call as one that goes through, or None when it has a shape, several models, or a provider of another API.
+class Passed(NamedTuple):
+    """How it went: the status, "ok" or the code of the error, and the tokens that the answer tells of."""
 
-    `body` is what `data` was read from; where they differ `data` counts.
+    status: int
+    outcome: str
+    usage: Usage | None = None
+
+
+class Ways:
+    """Which calls go through, and where to; for each model it is worked out once.
+
+    >>> Ways(Router({}), Settings()).forwarding("openai-chat", {"model": 1}, b"", path="", headers={}) is None
+    True
     """
-    read_shape = _SHAPES.get(api)
-    if read_shape is None or read_shape(data) or (data.get("tools") and settings.enforcement.tools == "enforce"):
-        return None
-    if api == "gemini":
-        found = _GEMINI_MODEL.search(path)
-        model: Any = found[1] if found else None
-        streamed = path.endswith(":streamGenerateContent")
-    else:
-        model, streamed = data.get("model"), data.get("stream") is True
-    if not isinstance(model, str) or not model:
-        return None
-    if len(router.candidates(model)) > 1:
-        return None
-    provider, upstream = router.resolve(model)
-    if not isinstance(provider, HttpProvider) or provider.api != api:
-        return None
-    route = provider.route(upstream, streamed=streamed)
-    if route is None:
-        return None
-    sent = _renamed(body, data, model, upstream) if route.in_body else body
-    said = {name.decode(): headers[name].decode("latin-1") for name in _ASKED_HEADERS if name in headers}
-    return ServedRequest(ModelRequest(model, ()), stream=streamed), Forwarding(provider, route, sent, said)
+
+    def __init__(self, router: Router, settings: Settings) -> None:
+        self._router = router
+        self._enforces_tools = settings.enforcement.tools == "enforce"
+        self._known: dict[tuple[str, str, bool], tuple[HttpProvider, Route] | None] = {}
+
+    def forwarding(
+        self, api: str, data: Mapping[str, Any], body: bytes, *, path: str, headers: Mapping[bytes, bytes]
+    ) -> tuple[ServedRequest, Forwarding] | None:
+        """The call as one that goes through, or None when it has a shape, several models, or another API's provider.
+
+        `body` is what `data` was read from; where they differ `data` counts.
+        """
+        read_shape = _SHAPES.get(api)
+        if read_shape is None or read_shape(data) or (self._enforces_tools and data.get("tools")):
+            return None
+        if api == "gemini":
+            found = _GEMINI_MODEL.search(path)
+            model: Any = found[1] if found else None
+            streamed = path.endswith(":streamGenerateContent")
+        else:
+            model, streamed = data.get("model"), data.get("stream") is True
+        if not isinstance(model, str) or not model:
+            return None
+        way = self._way(api, model, streamed)
+        if way is None:
+            return None
+        provider, route = way
+        sent = _renamed(body, data, model, route.model) if route.in_body else body
+        return _named(model, streamed), Forwarding(api, provider, route, sent, _said(headers))
+
+    def _way(self, api: str, model: str, streamed: bool) -> tuple[HttpProvider, Route] | None:
+        key = (api, model, streamed)
+        if key in self._known:
+            return self._known[key]
+        way = None
+        if len(self._router.candidates(model)) == 1:
+            provider, upstream = self._router.resolve(model)
+            if isinstance(provider, HttpProvider) and provider.api == api:
+                route = provider.route(upstream, streamed=streamed)
+                way = None if route is None else (provider, route)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = way
+        return way
+
+
+@lru_cache(maxsize=256)
+def _named(model: str, streamed: bool) -> ServedRequest:
+    """All that is said of such a request: who is asked, and how."""
+    return ServedRequest(ModelRequest(model, ()), stream=streamed)
+
+
+def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    return {name.decode(): headers[name].decode("latin-1") for name in _ASKED_HEADERS if name in headers}
 
 
 def _chat_shape(data: Mapping[str, Any]) -> bool:
@@ -118,18 +154,27 @@ def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) ->
     """The body with the upstream's name for the model, byte for byte the same otherwise where that can be had."""
     if model == upstream:
         return body
-    found = _MODEL.findall(body)
-    if len(found) == 1 and orjson.loads(found[0]) == model:
-        # A function, so that nothing in the name is taken for a reference to a group.
-        named = b'"model":' + orjson.dumps(upstream)
-        return _MODEL.sub(lambda _: named, body, count=1)
+    found = _MODEL.search(body) if body.count(_NAME) == 1 else _only(_MODEL.finditer(body))
+    if found is not None and (found[1] == _quoted(model) or orjson.loads(found[1]) == model):
+        return b'%b"model":%b%b' % (body[: found.start()], _quoted(upstream), body[found.end() :])
     return dumps({**data, "model": upstream})
+
+
+@lru_cache(maxsize=512)
+def _quoted(name: str) -> bytes:
+    return orjson.dumps(name)
+
+
+def _only(found: Iterator[re.Match[bytes]]) -> re.Match[bytes] | None:
+    """What was found, if it is one thing."""
+    first = next(found, None)
+    return first if next(found, None) is None else None
 
 
 async def pass_through(
     call: Forwarding, send: Send, headers: list[Header], fail: Callable[[SlipformError], bytes]
-) -> tuple[int, str]:
-    """Send the call on and its answer back; gives the status and how it went.
+) -> Passed:
+    """Send the call on and its answer back.
 
     An error before the answer's first byte is raised; `fail` spells one that comes in the middle of a stream.
     """
@@ -138,8 +183,10 @@ async def pass_through(
         head = [*_kept(answer), *headers]
         if answer.status >= 400:
             await _refused(answer, send, head)
-            return answer.status, "upstream_error"
-        return answer.status, await _passed(answer, send, head, fail)
+            return Passed(answer.status, "upstream_error")
+        tail = Tail()
+        outcome = await _passed(answer, send, head, fail, tail)
+        return Passed(answer.status, outcome, tail.usage(call.api))
     finally:
         await answer.close()
 
@@ -165,7 +212,9 @@ async def _refused(answer: Forwarded, send: Send, head: list[Header]) -> None:
     await send({"type": "http.response.body", "body": sent})
 
 
-async def _passed(answer: Forwarded, send: Send, head: list[Header], fail: Callable[[SlipformError], bytes]) -> str:
+async def _passed(
+    answer: Forwarded, send: Send, head: list[Header], fail: Callable[[SlipformError], bytes], tail: Tail
+) -> str:
     length = answer.headers.get("content-length", "")
     known = int(length) if length.isdigit() and "content-encoding" not in answer.headers else None
     if known is not None:
@@ -178,6 +227,7 @@ async def _passed(answer: Forwarded, send: Send, head: list[Header], fail: Calla
     try:
         while data:
             sent += len(data)
+            tail.add(data)
             between_events = data.endswith((b"\n\n", b"\r\n\r\n"))
             await send({"type": "http.response.body", "body": data, "more_body": sent != known})
             data = await answer.read()

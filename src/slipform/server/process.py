@@ -38,9 +38,9 @@ def serve_on(listening: socket.socket, settings_path: Path | None = None, worker
     app = App(first.client, first.settings, load=partial(load, settings_path), worker=worker)
     last_spans = tracing.export_from_environment()
     server = Server(app, first.settings.server)
-    gc.collect()
     gc.freeze()  # what is here now stays; there is no use in looking through it again and again
     gc.set_threshold(_COLLECT_AFTER, 20, 20)
+    gc.enable()
     try:
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(_serve(server, app, listening, worker))

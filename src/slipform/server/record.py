@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from slipform.enforce import Report
@@ -14,9 +15,12 @@ from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelResponse, Usage
 
 Header = tuple[bytes, bytes]
+Names = tuple[str, str, str, str, str, str, bool, str, bool, float | None]
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
 _NOTHING = Usage()
+_LONGEST = 200
+"""A name is no longer than this in headers and log lines."""
 
 
 def request_id(headers: Mapping[bytes, bytes]) -> str:
@@ -105,7 +109,7 @@ class CallRecord:
 
     def headers(self) -> list[Header]:
         """What slipform did, as response headers."""
-        identity = _printable(self.request_id)
+        identity = self.request_id.encode()
         said: list[Header] = [(b"x-request-id", identity), (b"x-slipform-request-id", identity)]
         if self.provider:
             said.append((b"x-slipform-provider", _printable(self.provider)))
@@ -129,46 +133,63 @@ class CallRecord:
 
     def fields(self) -> dict[str, Any]:
         """The call in figures and names, for its log line: no prompt, no answer, no key."""
+        return {"id": self.request_id, **named(self.names()), **self.figures()}
+
+    def names(self) -> Names:
+        """What it has in common with other calls. Others have chosen these words."""
+        return (self.api, self.caller, self.model[:_LONGEST], self.provider, self.upstream_model, self.strategy,
+                self.enforced, self.schema[:64], self.stream, self.timeout)  # fmt: skip
+
+    def figures(self) -> dict[str, Any]:
+        """What is its own, but for its id. All words are ours."""
+        usage = self.tokens
         attempts = 0 if self.report is None else len(self.report.attempts)
-        usage, overhead = self.tokens, self.overhead
-        first = None if self.first_byte is None else self.first_byte - self.started
-        known = {
-            "id": self.request_id,
-            "api": self.api,
-            "caller": self.caller or None,
-            "model": self.model[:200],
-            "provider": self.provider or None,
-            "upstream_model": self.upstream_model or None,
-            "strategy": self.strategy or None,
-            "require_json": self.enforced,
-            "use_response_schema": bool(self.schema),
-            "schema": self.schema[:64] or None,
-            "streaming": self.stream,
-            "timeout": self.timeout,
-            "attempts": attempts,
-            "repair_attempted": "yes" if attempts > 1 else "no",
-            "input_tokens": usage.input,
-            "output_tokens": usage.output,
-            "cached": self.cached or None,
-            "fallbacks": self.fallbacks or None,
-            "latency_ms": _ms(self.seconds),
-            "first_byte_ms": _ms(first),
-            "overhead_ms": _ms(overhead),
-            "status": self.status,
-            "outcome": self.outcome,
-            "upstream_status": self.upstream_status or None,
-            "config": self.generation,
-        }
-        return {name: value for name, value in known.items() if value is not None}
+        said: dict[str, Any] = {"attempts": attempts, "repair_attempted": "yes" if attempts > 1 else "no"}
+        if usage.input is not None:
+            said["input_tokens"] = usage.input
+        if usage.output is not None:
+            said["output_tokens"] = usage.output
+        if self.cached:
+            said["cached"] = True
+        if self.fallbacks:
+            said["fallbacks"] = self.fallbacks
+        said["latency_ms"] = round(self.seconds * 1000, 2)
+        if self.first_byte is not None:
+            said["first_byte_ms"] = round((self.first_byte - self.started) * 1000, 2)
+        if (overhead := self.overhead) is not None:
+            said["overhead_ms"] = round(overhead * 1000, 2)
+        said["status"] = self.status
+        said["outcome"] = self.outcome
+        if self.upstream_status:
+            said["upstream_status"] = self.upstream_status
+        said["config"] = self.generation
+        return said
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 2)
+@lru_cache(maxsize=512)
+def named(names: Names) -> Mapping[str, Any]:
+    """The names with what they are names of; those that are empty are left out."""
+    api, caller, model, provider, upstream_model, strategy, enforced, schema, stream, timeout = names
+    known = {
+        "api": api,
+        "caller": caller or None,
+        "model": model,
+        "provider": provider or None,
+        "upstream_model": upstream_model or None,
+        "strategy": strategy or None,
+        "require_json": enforced,
+        "use_response_schema": bool(schema),
+        "schema": schema or None,
+        "streaming": stream,
+        "timeout": timeout,
+    }
+    return {name: value for name, value in known.items() if value is not None}
 
 
+@lru_cache(maxsize=512)
 def _printable(value: str) -> bytes:
     """A header's value: what a caller wrote must not be able to end the line."""
-    value = value[:200]
+    value = value[:_LONGEST]
     if value.isascii() and value.isprintable():
         return value.encode()
     return "".join(sign if " " <= sign <= "~" else "?" for sign in value).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -46,6 +47,7 @@ def serve(
     else:
         from slipform.server.workers import supervise
 
+        gc.enable()
         supervise(sockets, settings_path, settings.server)
 
 
