@@ -44,8 +44,7 @@ class Pace:
     async def enter(self) -> None:
         """Wait until another call may go out."""
         while True:
-            shut = self._shut_until - self.now()
-            if shut > 0:
+            if self._shut_until and (shut := self._shut_until - self.now()) > 0:
                 await asyncio.sleep(shut)
             elif self._inside < int(self.limit):
                 self._inside += 1
@@ -58,6 +57,8 @@ class Pace:
     def leave(self) -> None:
         """A call is over, whatever became of it."""
         self._inside -= 1
+        if not self._waiting:
+            return
         room = int(self.limit) - self._inside
         while room > 0 and self._waiting:
             waiter = self._waiting.popleft()
