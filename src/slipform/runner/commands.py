@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # what a command needs is imported when it runs: help and com
 SOME_FAILED = 5
 """The exit code when the command came to its end, and some files or rows have no result."""
 INTERRUPTED = 130
+_FILE_NAME = re.compile(r"\S+\.(md|txt|prompt|json|ya?ml)")
 
 
 class Format(StrEnum):
@@ -52,6 +54,7 @@ def run(
     from slipform.runner.files import run_report
 
     settings = load_settings(config)
+    said = _instructions(instructions)
     if schema is not None and json is not False:  # who names a schema wants it used
         settings = settings.model_copy(
             update={"output": settings.output.model_copy(update={"use_response_schema": True})}
@@ -59,7 +62,7 @@ def run(
         json = True
     try:
         report = run_report(
-            Path(instructions) if _is_file(instructions) else instructions,
+            said,
             files,
             out_dir=out_dir,
             require_json=json,
@@ -137,6 +140,18 @@ def batch(
         raise typer.Exit(SOME_FAILED)
 
 
+def _instructions(words: str) -> str | Path:
+    from slipform.errors import ConfigError
+
+    if _is_file(words):
+        return Path(words)
+    if _FILE_NAME.fullmatch(words):
+        raise ConfigError(
+            "There is no such file with instructions", where=words, hint="If these are the words, write more than one."
+        )
+    return words
+
+
 def _is_file(words: str) -> bool:
     try:
         return Path(words).is_file()
@@ -173,6 +188,8 @@ def _told(job: Job, guess: Estimate, settings: Settings) -> str:
 
 
 def _ended(summary: Summary) -> str:
+    if not summary.rows:
+        return f"the input has no rows, and {summary.out} has none"
     usage = summary.usage
     parts = [f"{summary.rows - summary.failed:,} of {summary.rows:,} rows are in {summary.out}"]
     if summary.done:

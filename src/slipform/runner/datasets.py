@@ -175,7 +175,10 @@ def start(
         run = _Run(job, router, engine, tally, quiet)
         (_retry if retry_failures else _go_on)(run, journal, ledger, found)
     finally:
-        journal.close()
+        if journal.is_empty and not job.out.exists():  # a mistake was found before anything was done
+            journal.discard()
+        else:
+            journal.close()
     failed = found.failed + tally.failed - (tally.done if retry_failures else 0)
     return Summary(found.rows, tally.done, failed, tally.usage, tally.cost, tally.seconds, job.out, job.failures_path)
 

@@ -150,8 +150,11 @@ def survey(job: Job, known: Iterator[Entry], *, count_tokens: bool = False, retr
         if not columns.keys() >= row.keys() and len(columns) < _MOST_COLUMNS:
             columns.update(dict.fromkeys(row))
         for column in job.template.columns:
-            if row.get(column) is None:
+            value = row.get(column)
+            if value is None:
                 found.missing[column] = found.missing.get(column, 0) + 1
+            elif isinstance(value, bytes):
+                _check_text(value, column, found.rows, job)
         if done is not None:
             found.failed += not done.ok
         if (retry and not done.ok) if done is not None else not retry:
@@ -162,6 +165,17 @@ def survey(job: Job, known: Iterator[Entry], *, count_tokens: bool = False, retr
         job.template.check(columns)
         found.missing = {name: count for name, count in found.missing.items() if count < found.rows or name in columns}
     return found
+
+
+def _check_text(value: bytes, column: str, number: int, job: Job) -> None:
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"Row {number} has bytes that are no text in the column {column!r}",
+            where=str(job.input),
+            hint="Decode the column first, or leave it out of the prompt.",
+        ) from error
 
 
 def _with_known(job: Job, known: Iterator[Entry]) -> Iterator[tuple[Row, Entry | None]]:
