@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -143,19 +144,25 @@ def bodies(path: Path, url: str) -> list[HttpRequest]:
     return recording.sent
 
 
-def whole(path: Path, url: str, concurrency: int) -> tuple[float, float]:
+def whole(path: Path, url: str, concurrency: int, processes: int = 1) -> tuple[float, float]:
     """Seconds, and seconds of CPU, that a batch needs for a row: reading, asking, checking, journal and results."""
     settings = read_settings(f"providers: {{bench: {{kind: openai, base_url: '{url}', api_key_env: BENCH_KEY}}}}")
     os.environ["BENCH_KEY"] = "x"
-    return timed(path, concurrency, model=f"bench/{MODEL}", settings=settings)
+    return timed(path, concurrency, model=f"bench/{MODEL}", settings=settings, processes=processes)
 
 
 def timed(
-    path: Path, concurrency: int, *, model: str, settings: Settings | None = None, router: Router | None = None
+    path: Path,
+    concurrency: int,
+    *,
+    model: str,
+    settings: Settings | None = None,
+    router: Router | None = None,
+    processes: int = 1,
 ) -> tuple[float, float]:
-    """The same of any batch of this input."""
+    """The same of any batch of this input; the CPU of helpers counts, and the time until they are there."""
     out = path.with_name("out.jsonl")
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), cpu_seconds()
     summary = batch(
         path,
         schema=SCHEMA,
@@ -165,8 +172,9 @@ def timed(
         concurrency=concurrency,
         settings=settings,
         router=router,
+        processes=processes,
     )
-    taken = time.perf_counter() - wall, time.process_time() - cpu
+    taken = time.perf_counter() - wall, cpu_seconds() - cpu
     if summary.done != summary.rows or summary.failed:
         raise RuntimeError(f"The batch did not do its rows: {summary}")
     for each in (out, out.with_name("out.jsonl.journal")):
@@ -174,13 +182,21 @@ def timed(
     return taken[0] / summary.rows, taken[1] / summary.rows
 
 
-def speed(rows: int, concurrency: int, latency: float, passes: int) -> None:
+def cpu_seconds() -> float:
+    """What this process has used, and those it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def speed(rows: int, concurrency: int, latency: float, passes: int, processes: int) -> None:
     """Print how many rows a second a batch does, and how many requests each of the clients."""
     with tempfile.TemporaryDirectory() as folder, provider(latency) as url:
         path = Path(folder) / "in.jsonl"
         write_rows(path, rows)
         requests = bodies(path, url)
         measures: dict[str, Callable[[], tuple[float, float]]] = {"batch": lambda: whole(path, url, concurrency)}
+        if processes > 1:
+            measures[f"batch, {processes} processes"] = lambda: whole(path, url, concurrency, processes)
         for name, (opened, dearer) in clients().items():
             some = requests[: max(concurrency, rows // dearer)]
             measures[name] = lambda opened=opened, some=some: alone(opened, some, concurrency)  # type: ignore[misc]
@@ -188,7 +204,7 @@ def speed(rows: int, concurrency: int, latency: float, passes: int) -> None:
     print(f"\nlatency {latency * 1000:.0f} ms, {concurrency} at a time, {rows:,} rows, best of {passes}")
     print(f"{'':20} {'rows/s':>8} {'CPU µs/row':>11} {'rate of the batch against it':>30}")
     for name, (wall, cpu) in found.items():
-        against = "" if name == "batch" else f"{wall / found['batch'][0]:.2f}"
+        against = "" if name.startswith("batch") else f"{wall / found['batch'][0]:.2f}"
         print(f"{name:20} {1 / wall:8,.0f} {cpu * 1e6:11.0f} {against:>30}")
 
 
@@ -319,6 +335,7 @@ def main() -> None:
     options.add_argument("--serve", type=float)
     options.add_argument("--rows", type=int, default=5_000)
     options.add_argument("--concurrency", type=int, default=32)
+    options.add_argument("--processes", type=int, default=2)
     options.add_argument("--passes", type=int, default=3)
     options.add_argument("--memory", type=int, default=100_000)
     given = options.parse_args()
@@ -327,7 +344,7 @@ def main() -> None:
         return
     if given.rows:
         for latency in (0.0, 0.02, 0.1):
-            speed(given.rows, given.concurrency, latency, given.passes)
+            speed(given.rows, given.concurrency, latency, given.passes, given.processes)
         parts(given.rows, given.concurrency, given.passes)
     if given.memory:
         memory(given.memory, given.concurrency)

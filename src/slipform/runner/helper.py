@@ -17,9 +17,11 @@ from slipform.runner.jobs import Task
 from slipform.runner.pace import Pace, Refusal
 from slipform.runner.travel import READ_AHEAD, News, Orders, Sent, pack, unpack
 
+_MOMENT = 0.002
+
 
 class _Mouth:
-    """Sends what happened in one turn of the loop as one message."""
+    """Sends what happened in a moment as one message: when answers come fast, a message for each would cost more."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
@@ -38,7 +40,7 @@ class _Mouth:
 
     def _soon(self) -> None:
         if not self._finished and not self._refusals:
-            asyncio.get_running_loop().call_soon(self.send)
+            asyncio.get_running_loop().call_later(_MOMENT, self.send)
 
     def send(self, *, over: bool = False, error: SlipformError | None = None) -> None:
         """Send what there is."""
