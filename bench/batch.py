@@ -1,11 +1,11 @@
-"""A batch against a provider on loopback, beside the HTTP client alone; and what a long one keeps in memory.
+"""A batch against a provider on loopback, beside HTTP clients alone; and what a long one keeps in memory.
 
     python -m bench.batch                     5,000 rows, and memory for 100,000
     python -m bench.batch --memory 1000000    memory for a million: some minutes
 
 The provider is a canned server in a process of its own, without latency and with the little that real ones have at the
-very least. "The HTTP client alone" is `SocketTransport` with the same bodies and the same number of calls at a time:
-nothing is encoded, decoded, checked or written. The run for memory has a stub in place of HTTP, in this process.
+very least. The clients send the same bodies, as many at a time. "Without HTTP" is a batch whose provider is a stub in
+this process, "the runner alone" one that asks nothing: so it can be seen what each part of a row costs.
 """
 
 from __future__ import annotations
@@ -15,24 +15,33 @@ import asyncio
 import contextlib
 import json
 import os
+import re
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
+from unittest import mock
 
 import orjson
 
+from bench._batch_clients import alone, clients
 from slipform.codecs.base import Capabilities
-from slipform.config import read_settings
+from slipform.config import Settings, read_settings
+from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.providers.sockets import SocketTransport
 from slipform.providers.transport import AsyncByteStream, ByteStream, HttpRequest, TransportFault
 from slipform.runner import batch
+from slipform.runner.asking import Answered
+from slipform.runner.datasets import make_job
 from slipform.runner.engine_local import run_loop
+from slipform.runner.jobs import Task
+from slipform.runner.journal import Entry
+from slipform.runner.template import Template, as_json
 from slipform.schema import ResponseFormat, Schema
 from slipform.testing.shapes import SHAPES
 
@@ -49,6 +58,7 @@ SCHEMA = {
 TEXT = '{"name": "Ada Lovelace", "age": 36, "tags": ["poet", "mathematician"]}'
 PROMPT = "Who is {name}? This is what we know: {text}"
 MODEL = "gpt-6-luna"
+LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 ABOUT = "She wrote the first program for a machine that was never built. " * 4
 
 
@@ -66,10 +76,8 @@ def serve(latency: float) -> None:
         def data_received(self, data: bytes) -> None:
             self.buffer += data
             head_end = self.buffer.find(b"\r\n\r\n")
-            at = self.buffer.find(b"content-length: ")
-            if head_end < 0 or len(self.buffer) < head_end + 4 + int(
-                self.buffer[at + 16 : self.buffer.find(b"\r", at)]
-            ):
+            length = LENGTH.search(self.buffer) if head_end > 0 else None
+            if length is None or len(self.buffer) < head_end + 4 + int(length[1]):
                 return
             self.buffer = b""
             if latency:
@@ -136,56 +144,120 @@ def bodies(path: Path, url: str) -> list[HttpRequest]:
     return recording.sent
 
 
-def alone(requests: list[HttpRequest], concurrency: int) -> tuple[float, float]:
-    """Seconds, and seconds of CPU, that the HTTP client needs for these requests."""
-    transport = SocketTransport()
-    waiting = iter(requests)
-
-    async def work() -> None:
-        for request in waiting:
-            stream = await transport.open_async(request)
-            while await stream.read():
-                pass
-
-    async def run() -> None:
-        await asyncio.gather(*(work() for _ in range(concurrency)))
-
-    wall, cpu = time.perf_counter(), time.process_time()
-    run_loop(run)
-    taken = time.perf_counter() - wall, time.process_time() - cpu
-    transport.close()
-    return taken
-
-
-def whole(path: Path, url: str, concurrency: int) -> tuple[float, float]:
-    """The same for a batch: reading, asking, checking, journal and results."""
+def whole(path: Path, url: str, concurrency: int, processes: int = 1) -> tuple[float, float]:
+    """Seconds, and seconds of CPU, that a batch needs for a row: reading, asking, checking, journal and results."""
     settings = read_settings(f"providers: {{bench: {{kind: openai, base_url: '{url}', api_key_env: BENCH_KEY}}}}")
     os.environ["BENCH_KEY"] = "x"
+    return timed(path, concurrency, model=f"bench/{MODEL}", settings=settings, processes=processes)
+
+
+def timed(
+    path: Path,
+    concurrency: int,
+    *,
+    model: str,
+    settings: Settings | None = None,
+    router: Router | None = None,
+    processes: int = 1,
+) -> tuple[float, float]:
+    """The same of any batch of this input; the CPU of helpers counts, and the time until they are there."""
     out = path.with_name("out.jsonl")
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), cpu_seconds()
     summary = batch(
-        path, schema=SCHEMA, out=out, prompt=PROMPT, model=f"bench/{MODEL}", concurrency=concurrency, settings=settings
+        path,
+        schema=SCHEMA,
+        out=out,
+        prompt=PROMPT,
+        model=model,
+        concurrency=concurrency,
+        settings=settings,
+        router=router,
+        processes=processes,
     )
-    taken = time.perf_counter() - wall, time.process_time() - cpu
-    assert summary.done == summary.rows and summary.failed == 0  # noqa: PT018
-    out.unlink()
-    out.with_name("out.jsonl.journal").unlink()
-    return taken
+    taken = time.perf_counter() - wall, cpu_seconds() - cpu
+    if summary.done != summary.rows or summary.failed:
+        raise RuntimeError(f"The batch did not do its rows: {summary}")
+    for each in (out, out.with_name("out.jsonl.journal")):
+        each.unlink()
+    return taken[0] / summary.rows, taken[1] / summary.rows
 
 
-def speed(rows: int, concurrency: int, latency: float, passes: int) -> None:
-    """Print how many rows a second each of the two does."""
+def cpu_seconds() -> float:
+    """What this process has used, and those it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def speed(rows: int, concurrency: int, latency: float, passes: int, processes: int) -> None:
+    """Print how many rows a second a batch does, and how many requests each of the clients."""
     with tempfile.TemporaryDirectory() as folder, provider(latency) as url:
         path = Path(folder) / "in.jsonl"
         write_rows(path, rows)
         requests = bodies(path, url)
-        client = min(alone(requests, concurrency) for _ in range(passes))
-        ours = min(whole(path, url, concurrency) for _ in range(passes))
-    print(
-        f"latency {latency * 1000:3.0f} ms, {concurrency} at a time: "
-        f"HTTP client alone {rows / client[0]:7,.0f} rows/s ({client[1] / rows * 1e6:4.0f} µs CPU), "
-        f"batch {rows / ours[0]:7,.0f} rows/s ({ours[1] / rows * 1e6:4.0f} µs CPU), ratio {client[0] / ours[0]:.2f}"
-    )
+        measures: dict[str, Callable[[], tuple[float, float]]] = {"batch": lambda: whole(path, url, concurrency)}
+        if processes > 1:
+            measures[f"batch, {processes} processes"] = lambda: whole(path, url, concurrency, processes)
+        for name, (opened, dearer) in clients().items():
+            some = requests[: max(concurrency, rows // dearer)]
+            measures[name] = lambda opened=opened, some=some: alone(opened, some, concurrency)  # type: ignore[misc]
+        found = best_of(measures, passes)
+    print(f"\nlatency {latency * 1000:.0f} ms, {concurrency} at a time, {rows:,} rows, best of {passes}")
+    print(f"{'':20} {'rows/s':>8} {'CPU µs/row':>11} {'rate of the batch against it':>30}")
+    for name, (wall, cpu) in found.items():
+        against = "" if name.startswith("batch") else f"{wall / found['batch'][0]:.2f}"
+        print(f"{name:20} {1 / wall:8,.0f} {cpu * 1e6:11.0f} {against:>30}")
+
+
+def best_of(measures: Mapping[str, Callable[[], tuple[float, float]]], passes: int) -> dict[str, tuple[float, float]]:
+    """The least seconds and the least CPU of each, taken in turns so that noise meets all of them."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in measures}
+    for _ in range(passes):
+        for name, measure in measures.items():
+            taken[name].append(measure())
+    return {name: (min(wall for wall, _ in each), min(cpu for _, cpu in each)) for name, each in taken.items()}
+
+
+def parts(rows: int, concurrency: int, passes: int) -> None:
+    """Print what a row costs without HTTP, and without asking at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "in.jsonl"
+        write_rows(path, rows)
+        router = Router({"stub": Stub(quiet=True)})
+        job, _ = make_job(
+            path, schema=SCHEMA, out=path.with_name("out.jsonl"), prompt=PROMPT, model="stub/m", router=router
+        )
+
+        def runner_alone() -> tuple[float, float]:
+            with mock.patch("slipform.runner.datasets.asker_of", return_value=Unasked(job.template)):
+                return timed(path, concurrency, model="stub/m", router=router)
+
+        found = best_of(
+            {
+                "batch without HTTP": lambda: timed(path, concurrency, model="stub/m", router=router),
+                "the runner alone": runner_alone,
+            },
+            passes,
+        )
+    print(f"\n{'':20} {'rows/s':>8} {'CPU µs/row':>11}")
+    for name, (wall, cpu) in found.items():
+        print(f"{name:20} {1 / wall:8,.0f} {cpu * 1e6:11.0f}")
+
+
+class Unasked:
+    """Fills the prompt and makes the line of a row, and asks nobody."""
+
+    def __init__(self, template: Template) -> None:
+        self._template = template
+
+    async def ask(self, task: Task) -> Answered:
+        """The canned answer."""
+        self._template.fill(task.row)
+        line = b'{"row":%d,"key":%s,"value":%s}' % (task.number, as_json(task.key), TEXT.encode())
+        return Answered(Entry(task.number, task.key, True, line), Usage(input=90, output=20, total=110))
+
+    def failed(self, task: Task, error: SlipformError) -> Answered:  # noqa: ARG002
+        """Nothing fails here."""
+        raise error
 
 
 class Stub:
@@ -193,8 +265,9 @@ class Stub:
 
     name = "stub"
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         self.asked = 0
+        self._quiet = quiet
 
     def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
         """A native channel."""
@@ -211,7 +284,7 @@ class Stub:
     async def complete_async(self, request: ModelRequest) -> ModelResponse:  # noqa: ARG002
         """The same answer for all."""
         self.asked += 1
-        if self.asked in (1_000, 10_000, 100_000, 300_000, 1_000_000):
+        if not self._quiet and self.asked in (1_000, 10_000, 100_000, 300_000, 1_000_000):
             print(f"{self.asked:9,} rows: {resident():6.1f} MB", flush=True)
         return ModelResponse(text=TEXT, usage=Usage(input=90, output=20, total=110))
 
@@ -262,6 +335,7 @@ def main() -> None:
     options.add_argument("--serve", type=float)
     options.add_argument("--rows", type=int, default=5_000)
     options.add_argument("--concurrency", type=int, default=32)
+    options.add_argument("--processes", type=int, default=2)
     options.add_argument("--passes", type=int, default=3)
     options.add_argument("--memory", type=int, default=100_000)
     given = options.parse_args()
@@ -270,7 +344,8 @@ def main() -> None:
         return
     if given.rows:
         for latency in (0.0, 0.02, 0.1):
-            speed(given.rows, given.concurrency, latency, given.passes)
+            speed(given.rows, given.concurrency, latency, given.passes, given.processes)
+        parts(given.rows, given.concurrency, given.passes)
     if given.memory:
         memory(given.memory, given.concurrency)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from slipform.runner.pace import Pace
+from slipform.runner.engine_ray import Board
+from slipform.runner.pace import Pace, Refusal
 
 
 class Clock:
@@ -79,3 +80,29 @@ async def test_a_waiter_that_is_cancelled_does_not_take_anothers_turn() -> None:
     pace.leave()
     async with asyncio.timeout(10):
         await second
+
+
+def test_refusals_are_told_to_others_and_those_of_others_heard() -> None:
+    clock = Clock()
+    told: list[Refusal] = []
+    pace = Pace(32, tell=told.append, clock=clock, draw=lambda: 1.0)
+    pace.refused(clock() - 2, 0.0)
+    assert (pace.limit, told) == (16, [Refusal(2.0, 0.0)])
+    clock.time += 1
+    pace.heard(Refusal(1.5, 0.0))  # of the same burst
+    assert (pace.limit, len(told)) == (16, 1)
+    pace.heard(Refusal(0.5, 0.0))
+    assert (pace.limit, len(told)) == (8, 1)
+
+
+def test_a_board_tells_each_worker_of_the_others_refusals_once() -> None:
+    clock = Clock()
+    board = Board(clock)
+    assert board.read("a", 0) == (0, None)
+    board.tell("a", Refusal(0.5, 3.0))
+    clock.time += 1
+    assert board.read("a", 0) == (1, None)
+    assert board.read("b", 0) == (1, Refusal(1.5, 2.0))
+    assert board.read("b", 1) == (1, None)
+    board.tell("b", Refusal(0.0, None))
+    assert board.read("a", 1) == (2, Refusal(0.0, None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # what a command needs is imported when it runs: help and com
 SOME_FAILED = 5
 """The exit code when the command came to its end, and some files or rows have no result."""
 INTERRUPTED = 130
+_FILE_NAME = re.compile(r"\S+\.(md|txt|prompt|json|ya?ml)")
 
 
 class Format(StrEnum):
@@ -52,6 +54,7 @@ def run(
     from slipform.runner.files import run_report
 
     settings = load_settings(config)
+    said = _instructions(instructions)
     if schema is not None and json is not False:  # who names a schema wants it used
         settings = settings.model_copy(
             update={"output": settings.output.model_copy(update={"use_response_schema": True})}
@@ -59,7 +62,7 @@ def run(
         json = True
     try:
         report = run_report(
-            Path(instructions) if _is_file(instructions) else instructions,
+            said,
             files,
             out_dir=out_dir,
             require_json=json,
@@ -99,6 +102,9 @@ def batch(
     retry_failures: Annotated[bool, typer.Option("--retry-failures", help="Try the rows that failed again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Guess tokens and cost; call nothing.")] = False,
     engine: Annotated[Engine, typer.Option(help="This machine, or a Ray cluster.")] = Engine.LOCAL,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that share the calls, for a vendor faster than one can check.")
+    ] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many rows, from the first.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer, at most.")] = None,
     config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
@@ -126,7 +132,9 @@ def batch(
         if dry_run:
             typer.echo(_told(job, plan(job), settings))
             return
-        summary = start(job, router, retry_failures=retry_failures, engine=engine.value, quiet=False)
+        summary = start(
+            job, router, retry_failures=retry_failures, engine=engine.value, processes=processes, quiet=False
+        )
     except KeyboardInterrupt:
         typer.secho("slipform: stopped; what is done is kept, and the same command goes on from there.", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -135,6 +143,18 @@ def batch(
     typer.secho(f"slipform: {_ended(summary)}", err=True)
     if summary.failed:
         raise typer.Exit(SOME_FAILED)
+
+
+def _instructions(words: str) -> str | Path:
+    from slipform.errors import ConfigError
+
+    if _is_file(words):
+        return Path(words)
+    if _FILE_NAME.fullmatch(words):
+        raise ConfigError(
+            "There is no such file with instructions", where=words, hint="If these are the words, write more than one."
+        )
+    return words
 
 
 def _is_file(words: str) -> bool:
@@ -173,6 +193,8 @@ def _told(job: Job, guess: Estimate, settings: Settings) -> str:
 
 
 def _ended(summary: Summary) -> str:
+    if not summary.rows:
+        return f"the input has no rows, and {summary.out} has none"
     usage = summary.usage
     parts = [f"{summary.rows - summary.failed:,} of {summary.rows:,} rows are in {summary.out}"]
     if summary.done:

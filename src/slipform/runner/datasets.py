@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from array import array
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from slipform.named_schemas import schema_named
 from slipform.prices import price_of
 from slipform.providers.router import Router
 from slipform.runner.asking import Answered, asker_of, resolved, runner_router
-from slipform.runner.engine_local import answer_rows, run_loop
+from slipform.runner.engine_local import answer_rows, run_loop, taking, until_one_ends
 from slipform.runner.jobs import Estimate, Job, Pending, Survey, Task, estimate, survey
 from slipform.runner.journal import Entry, Journal, settled
 from slipform.runner.outputs import Ledger, Lines, results_for
@@ -106,6 +105,7 @@ def batch(
     failures: str | Path | None = None,
     retry_failures: bool = False,
     engine: Engine = "local",
+    processes: int = 1,
     limit: int | None = None,
     max_tokens: int | None = None,
     settings: Settings | None = None,
@@ -118,6 +118,7 @@ def batch(
     Results go to `out` in the order of the rows, as `{"row": …, "key": …, "value": …}`; rows that fail go to
     `failures` with the reason. Call it again after a stop, and it goes on; call it with `retry_failures` to try those
     that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`, an entry of the registry.
+    `processes` share the calls, for a vendor that answers faster than one process can check.
 
     ::
 
@@ -139,10 +140,10 @@ def batch(
         options=options,
         router=router,
     )
-    if engine == "ray" and router is not None:
-        raise ConfigError("On Ray, workers make their own router", hint="Give `settings` instead of `router`.")
+    if router is not None and (engine == "ray" or processes > 1):
+        raise ConfigError("Other processes make their own router", hint="Give `settings` instead of `router`.")
     try:
-        return start(job, routes, retry_failures=retry_failures, engine=engine, quiet=quiet)
+        return start(job, routes, retry_failures=retry_failures, engine=engine, processes=processes, quiet=quiet)
     finally:
         if router is None:
             routes.close()
@@ -159,9 +160,16 @@ def plan(job: Job) -> Estimate:
 
 
 def start(
-    job: Job, router: Router | None, *, retry_failures: bool = False, engine: Engine = "local", quiet: bool = True
+    job: Job,
+    router: Router,
+    *,
+    retry_failures: bool = False,
+    engine: Engine = "local",
+    processes: int = 1,
+    quiet: bool = True,
 ) -> Summary:
-    """Do what is left of a job, or try again what failed of it. On Ray, each worker makes its own router."""
+    """Do what is left of a job, or try again what failed of it. Other processes make their own router."""
+    _check_processes(job, router, engine, processes)
     results = results_for(job.out, job.format, job.schema.document)
     _spare_files(job)
     journal = Journal.open(job.journal_path, job.identity)
@@ -172,10 +180,13 @@ def start(
         found = survey(job, settled(journal.path, journal.segments), retry=retry_failures)
         _mention_missing(job, found)
         tally = Tally(found.left, before=found.rows - found.left)
-        run = _Run(job, router, engine, tally, quiet)
+        run = _Run(job, router, engine, processes, tally, quiet)
         (_retry if retry_failures else _go_on)(run, journal, ledger, found)
     finally:
-        journal.close()
+        if journal.is_empty and not job.out.exists():  # a mistake was found before anything was done
+            journal.discard()
+        else:
+            journal.close()
     failed = found.failed + tally.failed - (tally.done if retry_failures else 0)
     return Summary(found.rows, tally.done, failed, tally.usage, tally.cost, tally.seconds, job.out, job.failures_path)
 
@@ -185,8 +196,9 @@ class _Run:
     """One run of a job."""
 
     job: Job
-    router: Router | None
+    router: Router
     engine: Engine
+    processes: int
     tally: Tally
     quiet: bool
 
@@ -207,21 +219,28 @@ class _Run:
     async def _on_loop(
         self, tasks: Iterator[Task], finished: Callable[[Answered], None], housekeep: Callable[[], None]
     ) -> None:
+        shown = show(Display(self.tally, quiet=self.quiet), housekeep)
+        await until_one_ends(self._answer(tasks, finished), shown)
+
+    async def _answer(self, tasks: Iterator[Task], finished: Callable[[Answered], None]) -> None:
         job = self.job
-        asker = asker_of(job, self.router)
-        shown = asyncio.create_task(show(Display(self.tally, quiet=self.quiet), housekeep))
-        rows = asyncio.create_task(answer_rows(tasks, asker, finished, concurrency=job.concurrency, window=job.window))
-        try:
-            await asyncio.wait((rows, shown), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            both = (rows, shown)
-            for each in both:
-                if not each.done():
-                    each.cancel()
-            ends = await asyncio.gather(*both, return_exceptions=True)
-        for end in ends:
-            if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError):
-                raise end
+        if self.processes > 1:
+            from slipform.runner.engine_processes import answer_on_processes
+
+            await answer_on_processes(job, tasks, finished, processes=self.processes)
+        else:
+            asker = asker_of(job, self.router)
+            await answer_rows(taking(tasks), asker, finished, concurrency=job.concurrency, window=job.window)
+
+
+def _check_processes(job: Job, router: Router, engine: Engine, processes: int) -> None:
+    if processes == 1:
+        return
+    if engine == "ray":
+        raise ConfigError("On Ray, the cluster says how many processes there are", hint="Leave --processes out.")
+    from slipform.runner.engine_processes import check_processes
+
+    check_processes(job, router, processes)
 
 
 def _go_on(run: _Run, journal: Journal, ledger: Ledger, found: Survey) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from slipform.errors import (
     AuthenticationError,
@@ -51,7 +51,7 @@ class Patience:
 
 
 async def answer_rows(
-    tasks: Iterator[Task],
+    take: Callable[[], Awaitable[Task | None]],
     asker: Asks,
     finished: Callable[[Answered], None],
     *,
@@ -62,8 +62,9 @@ async def answer_rows(
 ) -> None:
     """Answer every row; `finished` is told of each as soon as it is done, in whatever order that happens.
 
-    At most `window` rows are begun beyond the oldest one that is not done. A wrong key, an address that does not
-    answer, a spent quota: what no row could get past ends the run with that error, and leaves the rest undone.
+    `take` gives the next row, and None when there are no more. At most `window` rows are begun beyond the oldest one
+    that is not done. A wrong key, an address that does not answer, a spent quota: what no row could get past ends the
+    run with that error, and leaves the rest undone.
     """
     door = pace or Pace(concurrency)
     bears = patience or Patience()
@@ -74,7 +75,7 @@ async def answer_rows(
             await door.enter()
             try:
                 await line.room()
-                task = next(tasks, None)
+                task = await take()
                 if task is None:
                     return
                 place = line.begin()
@@ -89,6 +90,15 @@ async def answer_rows(
                 group.create_task(work())
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
+
+
+def taking(tasks: Iterator[Task]) -> Callable[[], Awaitable[Task | None]]:
+    """Takes rows from what is at hand."""
+
+    async def take() -> Task | None:
+        return next(tasks, None)
+
+    return take
 
 
 async def _patiently(task: Task, asker: Asks, door: Pace, bears: Patience) -> Answered:
@@ -161,6 +171,11 @@ class Window:
         self._moved: asyncio.Event | None = None
 
     @property
+    def room_for(self) -> int:
+        """How many may begin now."""
+        return self._size - self._begun + self._oldest
+
+    @property
     def full(self) -> bool:
         """Whether nothing may begin now."""
         return self._begun - self._oldest >= self._size
@@ -186,6 +201,20 @@ class Window:
         if self._moved is not None and not self.full:
             self._moved.set()
             self._moved = None
+
+
+async def until_one_ends(*sides: Coroutine[Any, Any, None]) -> None:
+    """Run these side by side until one of them ends; the others are cancelled. What one failed with is raised."""
+    tasks = [asyncio.create_task(side) for side in sides]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError):
+            raise end
 
 
 def run_loop(main: Callable[[], Awaitable[T]]) -> T:

@@ -9,23 +9,19 @@ import asyncio
 import contextlib
 import logging
 import pickle
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
-from slipform.config import Price, Settings
-from slipform.engine import Options
 from slipform.errors import ConfigError, SlipformError
-from slipform.named_schemas import schema_named
 from slipform.runner.asking import Answered, asker_of
-from slipform.runner.engine_local import answer_rows
+from slipform.runner.engine_local import answer_rows, taking
 from slipform.runner.jobs import Job, Pending, Task
+from slipform.runner.pace import Pace, Refusal
 from slipform.runner.progress import EVERY_FRAME, EVERY_SYNC, Display
-from slipform.runner.template import Template
+from slipform.runner.travel import Sent
 
 _CHUNKS_PER_CALL = 4
 """Rows of a chunk for each call at a time: the slowest row of a chunk holds up few others."""
@@ -60,11 +56,12 @@ def _chunks(ray: Any, job: Job, pending: Pending) -> Iterator[bytes]:
     processors = int(ray.cluster_resources().get("CPU", 1))
     actors = max(1, min(processors - 1, job.concurrency))
     share = -(-job.concurrency // actors)
-    sent = _Sent.of(replace(job, concurrency=share), pending, share * _CHUNKS_PER_CALL)
-    rows = ray.data.read_datasource(_source(ray, sent), override_num_blocks=1)
+    sent = Sent.of(job, share)
+    board = ray.remote(num_cpus=0)(Board).remote()
+    rows = ray.data.read_datasource(_source(ray, sent, pending, share * _CHUNKS_PER_CALL), override_num_blocks=1)
     answered = rows.map_batches(
         _Worker,
-        fn_constructor_args=(sent,),
+        fn_constructor_args=(sent, board),
         batch_size=1,
         batch_format="numpy",
         compute=ray.data.ActorPoolStrategy(size=actors),
@@ -93,98 +90,86 @@ def _collect(
             housekeep()
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """A job as it travels: only what can be pickled."""
+class Board:
+    """Where workers on other machines read that one of them was asked to slow down; the last refusal is enough."""
 
-    input: Path
-    shape: Any
-    settings: Settings
-    options: Options
-    template: Template
-    model: str
-    key: str | None
-    concurrency: int
-    limit: int | None
-    max_tokens: int | None
-    price: Price | None
-    pending: Pending
-    chunk: int
-    folder: str
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._number = 0
+        self._worker = ""
+        self._refusal = Refusal(0.0, None)
+        self._told = 0.0
 
-    @classmethod
-    def of(cls, job: Job, pending: Pending, chunk: int) -> _Sent:
-        named = isinstance(job.shape, str) and ":" in job.shape
-        return cls(
-            input=job.input.resolve(),
-            shape=job.shape if named or isinstance(job.shape, type) else dict(job.schema.document),
-            settings=job.settings,
-            options=job.options,
-            template=job.template,
-            model=job.model,
-            key=job.key,
-            concurrency=job.concurrency,
-            limit=job.limit,
-            max_tokens=job.max_tokens,
-            price=job.price,
-            pending=pending,
-            chunk=chunk,
-            folder=str(Path.cwd()),
-        )
+    def tell(self, worker: str, refusal: Refusal) -> None:
+        """A worker was refused."""
+        self._number += 1
+        self._worker, self._refusal, self._told = worker, refusal, self._clock()
 
-    def job(self) -> Job:
-        """The job again, where it arrived."""
-        if self.folder not in sys.path:
-            sys.path.insert(0, self.folder)
-        return Job(
-            input=self.input,
-            out=Path(),
-            schema=schema_named(self.shape, self.settings),
-            template=self.template,
-            model=self.model,
-            options=self.options,
-            settings=self.settings,
-            key=self.key,
-            concurrency=self.concurrency,
-            limit=self.limit,
-            max_tokens=self.max_tokens,
-            price=self.price,
-        )
+    def read(self, worker: str, seen: int) -> tuple[int, Refusal | None]:
+        """The number of the last refusal, and the refusal itself if it is another worker's and was not seen before."""
+        if self._number == seen or self._worker == worker:
+            return self._number, None
+        passed = self._clock() - self._told
+        asked = self._refusal.asked
+        left = None if asked is None else max(0.0, asked - passed)
+        return self._number, Refusal(self._refusal.age + passed, left)
 
 
 class _Worker:
-    """An actor that asks for chunks of rows, with one client and one event loop for all of them."""
+    """An actor that asks for chunks of rows, with one client, one pace and one event loop for all of them."""
 
-    def __init__(self, sent: _Sent) -> None:
+    def __init__(self, sent: Sent, board: Any) -> None:
         self._job = sent.job()
         self._asker = asker_of(self._job, None)
         self._runner = asyncio.Runner()
+        self._board = board
+        self._name = token_hex(8)
+        self._seen = 0
+        self._pace = Pace(self._job.concurrency, tell=lambda refusal: board.tell.remote(self._name, refusal))
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[bytes]]:
-        return {"chunk": [self._answers(pickle.loads(chunk)) for chunk in batch["chunk"]]}  # noqa: S301 — ours
+        return {"chunk": [self._runner.run(self._answers(pickle.loads(each))) for each in batch["chunk"]]}  # noqa: S301
 
-    def _answers(self, tasks: list[Task]) -> bytes:
+    async def _answers(self, tasks: list[Task]) -> bytes:
         answers: list[Answered] = []
         error: SlipformError | None = None
         job = self._job
-        work = answer_rows(iter(tasks), self._asker, answers.append, concurrency=job.concurrency, window=job.window)
+        self._pace.last_good = self._pace.now()  # the wait for this chunk was no refusal
+        listening = asyncio.create_task(self._listen())
         try:
-            self._runner.run(work)
+            await answer_rows(
+                taking(iter(tasks)),
+                self._asker,
+                answers.append,
+                concurrency=job.concurrency,
+                window=job.window,
+                pace=self._pace,
+            )
         except SlipformError as failure:  # no row can get past it: the driver is told, and stops
             failure.report = None
             error = failure
+        finally:
+            listening.cancel()
         answers.sort(key=lambda answered: answered.entry.row)
         return pickle.dumps((answers, error))
 
+    async def _listen(self) -> None:
+        """Slow down when another worker is asked to."""
+        while True:
+            self._seen, refusal = await self._board.read.remote(self._name, self._seen)
+            if refusal is not None:
+                self._pace.heard(refusal)
+            await asyncio.sleep(EVERY_FRAME)
 
-def _source(ray: Any, sent: _Sent) -> Any:
+
+def _source(ray: Any, sent: Sent, pending: Pending, size: int) -> Any:
     """The pending rows as a source of Ray Data: one reader, so that they come in order."""
     import pyarrow as pa
     from ray.data.block import BlockMetadata
 
     def read() -> Iterator[Any]:
-        tasks = sent.pending.of(sent.job().tasks())
-        while chunk := list(islice(tasks, sent.chunk)):
+        tasks = pending.of(sent.job().tasks())
+        while chunk := list(islice(tasks, size)):
             yield pa.table({"chunk": pa.array([pickle.dumps(chunk)], pa.binary())})
 
     class Rows(ray.data.Datasource):  # type: ignore[misc]

@@ -145,46 +145,66 @@ def survey(job: Job, known: Iterator[Entry], *, count_tokens: bool = False, retr
     """
     found = Survey()
     columns: dict[str, None] = {}
-    seen = SeenKeys() if job.key is not None else None
-    entry = next(known, None)
-    for task in job.tasks():
+    for row, done in _with_known(job, known):
         found.rows += 1
-        if not columns.keys() >= task.row.keys() and len(columns) < _MOST_COLUMNS:
-            columns.update(dict.fromkeys(task.row))
+        if not columns.keys() >= row.keys() and len(columns) < _MOST_COLUMNS:
+            columns.update(dict.fromkeys(row))
         for column in job.template.columns:
-            if task.row.get(column) is None:
+            value = row.get(column)
+            if value is None:
                 found.missing[column] = found.missing.get(column, 0) + 1
-        if seen is not None and not seen.add(task.key):
-            raise ConfigError(
-                f"The key {task.key!r:.80} comes twice in the column {job.key!r}, the second time in row {task.number}",
-                where=str(job.input),
-                hint="Keys tell rows apart: choose another column, or leave --key out.",
-            )
-        done = entry if entry is not None and entry.row == task.number else None
+            elif isinstance(value, bytes):
+                _check_text(value, column, found.rows, job)
         if done is not None:
-            _same(done, task, job)
             found.failed += not done.ok
-            entry = next(known, None)
         if (retry and not done.ok) if done is not None else not retry:
             found.left += 1
             if count_tokens:
-                found.prompt_tokens += guess_tokens(job.template.fill(task.row))
+                found.prompt_tokens += guess_tokens(job.template.fill(row))
     if found.rows:
         job.template.check(columns)
         found.missing = {name: count for name, count in found.missing.items() if count < found.rows or name in columns}
-    if entry is not None and job.limit is None:
-        raise ConfigError(
-            f"The input has {found.rows} rows now, and row {entry.row} is done already",
-            where=str(job.input),
-            hint="Give back the input the job began with, or another --out.",
-        )
     return found
 
 
-def _same(entry: Entry, task: Task, job: Job) -> None:
-    if entry.key != task.key:
+def _check_text(value: bytes, column: str, number: int, job: Job) -> None:
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
         raise ConfigError(
-            f"Row {task.number} is not what it was when this job began: its key was {entry.key!r:.80}",
+            f"Row {number} has bytes that are no text in the column {column!r}",
+            where=str(job.input),
+            hint="Decode the column first, or leave it out of the prompt.",
+        ) from error
+
+
+def _with_known(job: Job, known: Iterator[Entry]) -> Iterator[tuple[Row, Entry | None]]:
+    """Every row with what became of it before; keys are made only where there is something to hold them against."""
+    seen = SeenKeys() if job.key is not None else None
+    entry = next(known, None)
+    number = 0
+    for number, row in job.rows():
+        done = entry if entry is not None and entry.row == number else None
+        if done is not None or seen is not None:
+            key = row_key(number, row, job.key)
+            if seen is not None and not seen.add(key):
+                raise ConfigError(
+                    f"The key {key!r:.80} comes twice in the column {job.key!r}, the second time in row {number}",
+                    where=str(job.input),
+                    hint="Keys tell rows apart: choose another column, or leave --key out.",
+                )
+            if done is not None and done.key != key:
+                raise ConfigError(
+                    f"Row {number} is not what it was when this job began: its key was {done.key!r:.80}",
+                    where=str(job.input),
+                    hint="Give back the input the job began with, or another --out.",
+                )
+        yield row, done
+        if done is not None:
+            entry = next(known, None)
+    if entry is not None and job.limit is None:
+        raise ConfigError(
+            f"The input has {number} rows now, and row {entry.row} is done already",
             where=str(job.input),
             hint="Give back the input the job began with, or another --out.",
         )

@@ -66,19 +66,31 @@ class Journal:
         *whole, last = self._segments
         return (*whole, Segment(last.start, self._size, last.window))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row was ever finished."""
+        return not _has_rows(self.segments)
+
     @classmethod
     def open(cls, path: Path, job: Mapping[str, Any]) -> Self:
-        """Open the journal of this job, or begin one; another job's is a `ConfigError` that says what differs."""
+        """Open the journal of this job, or begin one; another job's is a `ConfigError` that says what differs.
+
+        One in which no row was finished holds nothing worth keeping: it becomes this job's.
+        """
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             _lock(descriptor, path)
-            size, segments = _scan(path, job)
-            length = os.fstat(descriptor).st_size
+            size, segments, head = _scan(path)
+            cut = os.fstat(descriptor).st_size - size
+            if head and (cut or _has_rows(segments)):
+                _compare(path, head, job)
+            elif head != job:
+                size = 0
             with writing(path):
                 os.ftruncate(descriptor, size)
-            journal = cls(path, descriptor, segments, size, length - size)
+            journal = cls(path, descriptor, segments, size, cut)
             if size == 0:
                 journal._write(b"head", orjson.dumps(job))
                 journal._segments = (Segment(journal._size, journal._size),)
@@ -113,6 +125,12 @@ class Journal:
         """Wait until the disk has it: a kill needs no sync, a power cut does."""
         with writing(self.path):
             os.fsync(self._descriptor)
+
+    def discard(self) -> None:
+        """Delete the file, and let go."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        self.close()
 
     def close(self) -> None:
         """Sync and let go."""
@@ -176,9 +194,10 @@ def read_line(line: bytes) -> dict[str, Any]:
     return found
 
 
-def _scan(path: Path, job: Mapping[str, Any]) -> tuple[int, tuple[Segment, ...]]:
-    """How far the file is good, and its passes; raises when it is another job's."""
+def _scan(path: Path) -> tuple[int, tuple[Segment, ...], dict[str, Any]]:
+    """How far the file is good, its passes, and the job it names."""
     segments: list[Segment] = []
+    head: dict[str, Any] = {}
     good = start = 0
     window: int | None = None
     with path.open("rb") as file:
@@ -188,7 +207,7 @@ def _scan(path: Path, job: Mapping[str, Any]) -> tuple[int, tuple[Segment, ...]]
                 break
             if name != b"done":
                 if name == b"head":
-                    _compare(path, orjson.loads(body), job)
+                    head = orjson.loads(body)
                 else:
                     segments.append(Segment(start, good, window))
                     window = int(orjson.loads(body)["window"])
@@ -196,7 +215,11 @@ def _scan(path: Path, job: Mapping[str, Any]) -> tuple[int, tuple[Segment, ...]]
             good += len(line)
     if good == 0 and path.stat().st_size > 0 and not _torn_head(path):
         raise ConfigError("This file is no journal of a batch", where=str(path), hint="Give another --out.")
-    return good, (*segments, Segment(start, good, window))
+    return good, (*segments, Segment(start, good, window)), head
+
+
+def _has_rows(segments: tuple[Segment, ...]) -> bool:
+    return any(segment.start < segment.end for segment in segments)
 
 
 def _checked(line: bytes) -> tuple[bytes | None, bytes]:

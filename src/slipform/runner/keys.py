@@ -8,7 +8,7 @@ from typing import Any
 
 from slipform.errors import ConfigError
 from slipform.runner.rows import Row
-from slipform.runner.template import as_json, as_text
+from slipform.runner.template import as_json, as_text, listed
 
 
 def row_key(number: int, row: Row, column: str | None = None) -> str:
@@ -25,7 +25,8 @@ def row_key(number: int, row: Row, column: str | None = None) -> str:
     if value is None or value == "":
         raise ConfigError(
             f"Row {number} has no value in the key column {column!r}",
-            hint="Give every row one, or leave --key out: rows are then told apart by place and content.",
+            hint=f"Its columns are: {listed(row)}. Give every row a key, or leave --key out: rows are then told apart "
+            "by place and content.",
         )
     return as_text(value)
 

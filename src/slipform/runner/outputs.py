@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from slipform.errors import ConfigError
-from slipform.runner.atomic import part_of, writing
+from slipform.runner.atomic import part_of, unwritable, writing
 from slipform.runner.journal import Entry, Journal
 from slipform.runner.parquet import ParquetResults
 
@@ -52,10 +52,12 @@ class Lines:
 
     def write(self, line: bytes) -> None:
         """Add a line."""
-        with writing(self.path):
+        try:
             if self._file is None:
                 self._file = self.path.open("ab", buffering=1 << 16)
             self._file.write(line + b"\n")
+        except OSError as error:
+            raise unwritable(self.path, error) from error
 
     def publish(self) -> None:
         """Put what is written so far in place; what is written from now on is added to it."""

@@ -7,9 +7,21 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 _BASE = 0.5
 _CAP = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A vendor asked to slow down: how many seconds ago the call began, and the wait that it asked for, if any.
+
+    Times that have passed, because processes elsewhere have clocks of their own.
+    """
+
+    age: float
+    asked: float | None
 
 
 class Pace:
@@ -17,7 +29,8 @@ class Pace:
 
     A refusal halves the number that may be inside and shuts the door for a while; calls that go well add one for each
     full round. The pause is what the vendor asks for, else it doubles with each refusal in a row. Calls that were
-    inside already when the door was narrowed do not narrow it again.
+    inside already when the door was narrowed do not narrow it again. Where several processes call the same vendor,
+    each has a door: `tell` is called with a refusal of its own, and it is to be told of theirs with `heard`.
 
     >>> pace = Pace(8)
     >>> pace.refused(began=pace.now(), asked=0.0)
@@ -26,7 +39,12 @@ class Pace:
     """
 
     def __init__(
-        self, most: int, *, clock: Callable[[], float] = time.monotonic, draw: Callable[[], float] = random.random
+        self,
+        most: int,
+        *,
+        tell: Callable[[Refusal], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         self.limit = float(most)
         """How many calls may be inside now."""
@@ -34,6 +52,7 @@ class Pace:
         self.last_good = clock()
         """When a call last went well."""
         self._most = float(most)
+        self._tell = tell
         self._draw = draw
         self._inside = 0
         self._shut_until = 0.0
@@ -44,8 +63,7 @@ class Pace:
     async def enter(self) -> None:
         """Wait until another call may go out."""
         while True:
-            shut = self._shut_until - self.now()
-            if shut > 0:
+            if self._shut_until and (shut := self._shut_until - self.now()) > 0:
                 await asyncio.sleep(shut)
             elif self._inside < int(self.limit):
                 self._inside += 1
@@ -58,6 +76,8 @@ class Pace:
     def leave(self) -> None:
         """A call is over, whatever became of it."""
         self._inside -= 1
+        if not self._waiting:
+            return
         room = int(self.limit) - self._inside
         while room > 0 and self._waiting:
             waiter = self._waiting.popleft()
@@ -74,6 +94,15 @@ class Pace:
 
     def refused(self, began: float, asked: float | None) -> None:
         """The vendor asks to slow down, of a call that began at this time; `asked` is the wait it asks for."""
+        self._slow_down(began, asked)
+        if self._tell is not None:
+            self._tell(Refusal(self.now() - began, asked))
+
+    def heard(self, refusal: Refusal) -> None:
+        """The vendor has asked another process to slow down."""
+        self._slow_down(self.now() - refusal.age, refusal.asked)
+
+    def _slow_down(self, began: float, asked: float | None) -> None:
         now = self.now()
         if began >= self._narrowed:
             self.limit = max(1.0, self.limit / 2)

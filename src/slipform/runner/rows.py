@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -42,11 +43,11 @@ def _jsonl(path: Path) -> Iterator[Row]:
             if not line.strip():
                 continue
             try:
-                row = parse(line.decode())
+                row = parse(line.decode().rstrip())
             except UnicodeDecodeError:
                 raise
             except ValueError as error:
-                raise ConfigError(f"This line is not JSON: {error}", where=f"{path}:{number}") from error
+                raise ConfigError(f"This line is not JSON: {_said(error)}", where=f"{path}:{number}") from error
             if not isinstance(row, dict):
                 raise ConfigError(
                     "This line is JSON but no object",
@@ -54,6 +55,11 @@ def _jsonl(path: Path) -> Iterator[Row]:
                     hint='Each row is an object: {"column": value, …}.',
                 )
             yield row
+
+
+def _said(error: ValueError) -> str:
+    """What a parser found, without the line: it was given one."""
+    return f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def _csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
@@ -67,6 +73,12 @@ def _csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
             if len(set(header)) < len(header):
                 twice = next(name for name in header if header.count(name) > 1)
                 raise ConfigError(f"Two columns are named {twice!r}", where=f"{path}:1", hint="Rename one of them.")
+            if len(header) == 1 and ";" in header[0]:
+                raise ConfigError(
+                    "The cells of this file seem to stand between semicolons",
+                    where=f"{path}:1",
+                    hint="Put commas between them, or tabs and name the file .tsv.",
+                )
             for cells in lines:
                 if not cells:
                     continue

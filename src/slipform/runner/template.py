@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import Any
@@ -49,15 +49,14 @@ class Template:
         pieces[-1] += text[at:]
         return cls(tuple(pieces), tuple(columns))
 
-    def check(self, known: Iterable[str]) -> None:
+    def check(self, known: Collection[str]) -> None:
         """Raise a `ConfigError` for the first column that the dataset does not have."""
-        names = list(known)
+        names = set(known)
         for column in self.columns:
             if column not in names:
-                listed = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
                 raise ConfigError(
                     f"The prompt names a column {column!r} that the input does not have",
-                    hint=f"The columns are: {listed or 'none'}. Write a brace that is meant as one twice.",
+                    hint=f"The columns are: {listed(known)}. Write a brace that is meant as one twice.",
                 )
 
     def fill(self, row: Mapping[str, Any]) -> str:
@@ -68,6 +67,16 @@ class Template:
         for column, piece in zip(self.columns, self.pieces[1:], strict=True):
             parts += (as_text(row.get(column)), piece)
         return "".join(parts)
+
+
+def listed(columns: Iterable[str]) -> str:
+    """The names of columns for a person, not too many of them.
+
+    >>> listed(["id", "name"])
+    'id, name'
+    """
+    names = list(columns)
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "") or "none"
 
 
 WHOLE_ROW = Template((), ())
