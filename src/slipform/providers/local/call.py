@@ -19,8 +19,9 @@ from slipform.ir import (
     ToolDelta,
     ToolResult,
 )
+from slipform.providers.local.again import constrain_next
 from slipform.providers.local.answer import Answer, Check, Read
-from slipform.providers.local.constraint import Constraint, any_object, constrain
+from slipform.providers.local.constraint import Constraint, any_object
 from slipform.providers.local.options import PromptOptions, StopHook, prompt_grammar
 from slipform.providers.local.tools import ReadCall, described, offered, spelled, tool_grammar
 from slipform.providers.local.watch import Watch
@@ -125,7 +126,7 @@ def _decoding(request: ModelRequest, options: PromptOptions, stop_hook: HookFact
 
 def _constraint(request: ModelRequest) -> Constraint | None:
     if request.response_format is not None:
-        return constrain(request.response_format.json_schema.schema, _limit(request))
+        return constrain_next(request.response_format.json_schema.schema, _limit(request), request.messages)
     return any_object(_limit(request)) if request.json_mode else None
 
 

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from slipform.errors import SchemaError
 from slipform.providers.local.forms import CONDITIONS, Forms, choice
 from slipform.providers.local.merge import ANNOTATIONS, DEFINITIONS
-from slipform.providers.local.walk import LISTS, MAPS, Json, Pointer, lookup
+from slipform.providers.local.walk import LISTS, MAPS, Json, Pointer, lookup, subschemas
 from slipform.providers.local.weaken import problem
+from slipform.schema.validator import compile_schema
 
 _MOST = 400
 """How many places are looked at."""
@@ -50,11 +52,38 @@ def settle(schema: Mapping[str, Any], *, certain: bool = False) -> Settled:
     """
     if problem(schema) is None:
         return Settled(dict(schema))
+    if _hides_siblings(schema):
+        schema = _references_alone(schema)
     settling = _Settling(schema, certain)
     result = settling.into(schema, ())
     if settling.made:
         result["$defs"] = {**result.get("$defs", {}), **settling.made}
     return Settled(result, settling.origins, tuple(settling.narrowed), settling.whole)
+
+
+def _hides_siblings(schema: Mapping[str, Any]) -> bool:
+    """Whether what stands beside a reference counts for nothing, as in older drafts, and nothing refers to it."""
+    targets = [str(sub["$ref"]) for _, sub in subschemas(schema) if "$ref" in sub]
+    try:
+        hidden = compile_schema(schema).reference_hides_siblings
+    except SchemaError:  # the caller hears of it when the answer is judged
+        return False
+    return hidden and all(target.startswith(("#/definitions/", "#/$defs/")) for target in targets)
+
+
+def _references_alone(sub: Json) -> Json:
+    if isinstance(sub, list):
+        return [_references_alone(each) for each in sub]
+    if not isinstance(sub, Mapping):
+        return sub
+    kept = {"$ref", "$schema", *DEFINITIONS} if "$ref" in sub else sub.keys()
+    changed = {key: value for key, value in sub.items() if key in kept}
+    for key, held in changed.items():
+        if key in MAPS and isinstance(held, Mapping):
+            changed[key] = {name: _references_alone(each) for name, each in held.items()}
+        elif key in LISTS or key in _SINGLES:
+            changed[key] = _references_alone(held)
+    return changed
 
 
 @dataclass(slots=True)
@@ -72,7 +101,7 @@ class _Settling:
     """What the two above tell apart by identity, kept so that no identity is used twice."""
 
     def into(self, sub: Json, at: Pointer, *, inside: bool = False) -> Json:
-        """The subschema, and all that is under it, spelled anew where need be; `inside` what was, at the place of that."""
+        """The subschema, spelled anew where need be, and all that is under it; `inside` what was, `at` its place."""
         if not isinstance(sub, Mapping):
             return sub
         if id(sub) in self.names:
