@@ -1,0 +1,39 @@
+"""Random answers under a grammar: what a model might say that knows nothing but what it is held to."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from typing import Any
+
+import llguidance
+
+from slipform.providers.local.constraint import Constraint
+from slipform.providers.local.wrap import KEY
+
+_LONGEST = 3_000
+
+
+@functools.cache
+def _tokenizer() -> Any:
+    return llguidance.LLTokenizer("byte")
+
+
+def random_answer(constraint: Constraint, seed: int) -> Any:
+    """One answer, drawn byte by byte."""
+    chance, tokenizer = random.Random(seed), _tokenizer()
+    matcher = llguidance.LLMatcher(tokenizer, constraint.grammar)
+    said = bytearray()
+    while not matcher.is_stopped():
+        assert len(said) < _LONGEST, said[:200]
+        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        allowed = [byte for byte in range(127) if mask >> byte & 1] or [b for b in range(127, 256) if mask >> b & 1]
+        if not allowed or (mask >> tokenizer.eos_token & 1 and chance.random() < 0.5):
+            break
+        closing = [byte for byte in allowed if byte in b'"}],']
+        byte = chance.choice(closing if closing and chance.random() < 0.5 else allowed)
+        matcher.consume_token(byte)
+        said.append(byte)
+    value = json.loads(said)
+    return value[KEY] if constraint.wrapped else value
