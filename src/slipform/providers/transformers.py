@@ -11,10 +11,10 @@ from typing import Any
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir.guard import Guard
 from slipform.providers.local.call import HookFactory
 from slipform.providers.local.engine import Cancel, Engine, Event, Settings
 from slipform.providers.local.llama import Job, Slots
-from slipform.providers.local.options import PromptOptions
 from slipform.providers.local.provider import LocalProvider
 from slipform.providers.transformers_model import TransformersModel
 
@@ -53,7 +53,7 @@ class TransformersProvider:
         load: Callable[[str], Engine] | None = None,
         *,
         settings: Settings | None = None,
-        options: PromptOptions | None = None,
+        options: Guard | None = None,
         stop_hook: HookFactory | None = None,
     ) -> None:
         self._local = LocalProvider(
