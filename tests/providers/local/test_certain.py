@@ -9,7 +9,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from slipform import Client
+from slipform.enforce import Budget
+from slipform.engine import Options
 from slipform.ir import Message, ToolCall, ToolResult
+from slipform.providers.local import LocalProvider
 from slipform.providers.local.again import constrain_next
 from slipform.providers.local.constraint import constrain
 from slipform.providers.local.forms import Forms
@@ -19,7 +23,8 @@ from slipform.providers.local.patterns import are_apart, without_inner_anchors
 from slipform.providers.local.prune import closed_up, prune
 from slipform.providers.local.settle import settle
 from slipform.providers.local.weaken import weaken
-from tests.providers.local.walks import random_answer
+from slipform.providers.router import Router
+from tests.providers.local.walks import RandomEngine, random_answer
 
 TAGS = {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True}
 
@@ -171,6 +176,12 @@ def answers(schema: dict[str, Any], *, certain: bool = False) -> list[Any]:
     return [random_answer(constraint, seed) for seed in range(30)]
 
 
+def asked_of(engine: RandomEngine, schema: dict[str, Any]) -> Any:
+    router = Router({"local": LocalProvider(lambda _: engine)})
+    with Client("local", router=router, options=Options(budget=Budget(attempts=2))) as client:
+        return client.ask(schema, "Write something.", max_tokens=200)
+
+
 def invalid(schema: dict[str, Any], values: list[Any]) -> list[Any]:
     validator = jsonschema_rs.validator_for(schema, validate_formats=True)
     return [value for value in values if not validator.is_valid(value)]
@@ -191,6 +202,19 @@ def test_what_has_none_is_left_out_on_a_second_try(schema: dict[str, Any]) -> No
     assert second.exact
     assert {warning.code for warning in second.warnings} <= {"constraint_narrowed"}
     assert invalid(schema, answers(schema, certain=True)) == []
+
+
+@pytest.mark.covers("S0-10")
+@pytest.mark.parametrize("schema", HELD_ON_A_SECOND_TRY.values(), ids=HELD_ON_A_SECOND_TRY)
+def test_two_attempts_are_enough_for_a_model_that_knows_nothing(schema: dict[str, Any]) -> None:
+    assert invalid(schema, [asked_of(RandomEngine(seed), schema) for seed in range(8)]) == []
+
+
+def test_a_second_attempt_is_needed_where_the_first_could_be_wrong() -> None:
+    engines = [RandomEngine(seed) for seed in range(8)]
+    for engine in engines:
+        asked_of(engine, {**TAGS, "minItems": 1})
+    assert {engine.asked for engine in engines} == {1, 2}
 
 
 def test_every_branch_that_a_plain_spelling_keeps_can_still_be_answered() -> None:
