@@ -6,8 +6,8 @@
 Speeds are tokens per CPU-second of this process, all its threads, with one decoding thread: of each token of an answer
 the fastest of several passes, taken in turn, so that a busy machine counts little. All answers have the same prompt
 and the same number of tokens (the free one may not end before). The prompt is read once and kept; compiling the grammar
-is part of the first token, and shown apart. `numpy` is needed for our own decoding loop, `outlines_core` for the
-comparison with Outlines; what is not installed is left out.
+is part of the first token, and shown apart. `numpy` is needed for our own decoding loop. Outlines is measured in the
+same loop, if the environment of the Python at `$SLIPFORM_OUTLINES` has it (`pip install outlines-core`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import ctypes
 import importlib.util
 import itertools
 import json
+import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from slipform import Client, Schema
 from slipform.enforce import Budget
@@ -224,10 +226,87 @@ class Loop:
         self.lib.llama_memory_clear(self.lib.llama_get_memory(self.context), True)
 
 
+class Holder(Protocol):
+    """What says which tokens may come next in one answer."""
+
+    def fill(self, bits: Any) -> None:
+        """Write the mask, one bit for each token."""
+
+    def take(self, token: int) -> list[int]:
+        """Note what was drawn; the tokens that must follow."""
+
+    def is_over(self) -> bool:
+        """Whether the answer is complete."""
+
+
+class Guidance:
+    """llguidance, with or without fast-forwarded tokens."""
+
+    def __init__(self, tokenizer: Any, grammar: str, *, forward: bool) -> None:
+        import llguidance
+
+        self.matcher = llguidance.LLMatcher(tokenizer, grammar)
+        self.forward = forward
+        self.is_over = self.matcher.is_stopped
+
+    def fill(self, bits: Any) -> None:
+        """Write the mask."""
+        import llguidance.numpy
+
+        llguidance.numpy.fill_next_token_bitmask(self.matcher, bits)
+
+    def take(self, token: int) -> list[int]:
+        """Note what was drawn."""
+        self.matcher.consume_token(token)
+        sure = self.matcher.compute_ff_tokens() if self.forward else []
+        if sure:
+            self.matcher.consume_tokens(sure)
+        return list(sure)
+
+
+class Outlines:
+    """Outlines' own core: an index over the whole vocabulary, made from a regular expression before the first token."""
+
+    def __init__(self, index: Any) -> None:
+        from outlines_core import Guide
+
+        self.guide = Guide(index)
+        self.is_over = self.guide.is_finished
+
+    def fill(self, bits: Any) -> None:
+        """Write the mask."""
+        self.guide.write_mask_into(bits.ctypes.data, bits.size, bits.itemsize)
+
+    def take(self, token: int) -> list[int]:
+        """Note what was drawn."""
+        self.guide.advance(token, return_tokens=False)
+        return []
+
+
+def answer_times(loop: Loop, prompt: list[int], holder: Holder | None, masks: list[float]) -> list[float]:
+    """The CPU-seconds of each token of one answer in our own loop; those of its masks are added to `masks`."""
+    import numpy as np
+
+    loop.clear()
+    bits = np.zeros((1, (loop.size + 31) // 32), dtype=np.int32)
+    logits = loop.logits(prompt)
+    times: list[float] = []
+    while len(times) < TOKENS and not (holder and holder.is_over()):
+        started = time.process_time()
+        if holder:
+            holder.fill(bits)
+            masks.append(time.process_time() - started)
+            allowed = np.unpackbits(bits.view(np.uint8)[0], bitorder="little")[: loop.size].view(bool)
+            logits = np.where(allowed, logits, -np.inf)
+        token = int(logits.argmax())
+        new = [token, *(holder.take(token) if holder else [])]
+        logits = loop.logits(new)
+        times += [(time.process_time() - started) / len(new)] * len(new)
+    return times
+
+
 def loop_speed(path: Path) -> None:
     import llguidance
-    import llguidance.numpy
-    import numpy as np
 
     loop = Loop(path)
     prompt = loop.tokenize(f"<|im_start|>user\n{WORDS}<|im_end|>\n<|im_start|>assistant\n")
@@ -239,53 +318,38 @@ def loop_speed(path: Path) -> None:
         tokenize_fptr=ctypes.cast(loop.lib.llama_tokenize, ctypes.c_void_p).value,
     )
     grammar = constrain(SHAPE, 2000).grammar
-    masks: list[float] = []
-
-    def run(*, held: bool, forward: bool) -> list[float]:
-        loop.clear()
-        matcher = llguidance.LLMatcher(tokenizer, grammar)
-        bits = llguidance.numpy.allocate_token_bitmask(1, loop.size)
-        logits = loop.logits(prompt)
-        times: list[float] = []
-        while len(times) < TOKENS and not matcher.is_stopped():
-            started = time.process_time()
-            if held:
-                llguidance.numpy.fill_next_token_bitmask(matcher, bits)
-                masks.append(time.process_time() - started)
-                allowed = np.unpackbits(bits.view(np.uint8)[0], bitorder="little")[: loop.size].view(bool)
-                logits = np.where(allowed, logits, -np.inf)
-            token = int(logits.argmax())
-            new = [token]
-            if held:
-                matcher.consume_token(token)
-                sure = matcher.compute_ff_tokens() if forward else []
-                if sure:
-                    matcher.consume_tokens(sure)
-                    new += sure
-            logits = loop.logits(new)
-            times += [(time.process_time() - started) / len(new)] * len(new)
-        return times
-
-    kinds = {"free": (False, False), "llguidance": (True, False), "fast-forward": (True, True)}
+    kinds: dict[str, Callable[[], Holder | None]] = {
+        "free": lambda: None,
+        "llguidance": lambda: Guidance(tokenizer, grammar, forward=False),
+        "fast-forward": lambda: Guidance(tokenizer, grammar, forward=True),
+    }
+    if index := outlines_index(loop):
+        kinds["Outlines"] = lambda: Outlines(index)
     seen: dict[str, list[list[float]]] = {name: [] for name in kinds}
+    masks: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(PASSES):
-        for name, (held, forward) in kinds.items():
-            seen[name].append(run(held=held, forward=forward))
+        for name, held in kinds.items():
+            seen[name].append(answer_times(loop, prompt, held(), masks[name]))
     free = rate(fastest(seen["free"]))
     for name, passes in seen.items():
         print(f"own loop, {name:<13} {rate(fastest(passes)):6.1f}  ({rate(fastest(passes)) / free:.3f} of free)")
-    masks.sort()
-    middle, late = masks[len(masks) // 2] * 1e3, masks[int(len(masks) * 0.99)] * 1e3
-    print(f"mask per token          {middle:.2f} CPU-ms in the middle, {late:.2f} CPU-ms at p99")
-    if importlib.util.find_spec("outlines_core"):
-        outlines_masks(loop, prompt)
+    for name, each in masks.items():
+        if spent := sorted(each):
+            middle, late = spent[len(spent) // 2] * 1e3, spent[int(len(spent) * 0.99)] * 1e3
+            print(f"mask, {name:<17} {middle:.2f} CPU-ms in the middle, {late:.2f} CPU-ms at p99")
 
 
-def outlines_masks(loop: Loop, prompt: list[int]) -> None:
-    from outlines_core import Guide, Index, Vocabulary
-    from outlines_core.json_schema import build_regex_from_schema
-
-    pieces = {}
+def outlines_index(loop: Loop) -> Any:
+    """Outlines' index for the shape, with bounds, without which it does not end; None, and why, if it is not there."""
+    python = Path(os.environ.get("SLIPFORM_OUTLINES") or Path(sys.prefix, "outlines", "bin", "python"))
+    sys.path.extend(map(str, sorted(python.parent.parent.glob("lib/python*/site-packages"))))
+    try:
+        from outlines_core import Index, Vocabulary
+        from outlines_core.json_schema import build_regex_from_schema
+    except ImportError as error:
+        print(f"own loop, Outlines: not measured, {error}; name a Python that has outlines-core in $SLIPFORM_OUTLINES")
+        return None
+    pieces: dict[bytes, list[int]] = {}
     for token, piece in enumerate(loop.pieces()):
         if piece and not piece.startswith(b"\xff"):
             pieces.setdefault(piece, []).append(token)
@@ -293,25 +357,8 @@ def outlines_masks(loop: Loop, prompt: list[int]) -> None:
     bounded["properties"]["tags"]["maxItems"] = 12
     started = time.process_time()
     index = Index(build_regex_from_schema(json.dumps(bounded)), Vocabulary(loop.end, pieces))
-    compiled = time.process_time() - started
-    guide = Guide(index)
-    loop.clear()
-    logits, made, spent, masks = loop.logits(prompt), 0, 0.0, []
-    started = time.process_time()
-    while made < TOKENS and not guide.is_finished():
-        before = time.perf_counter()
-        allowed = guide.get_tokens()
-        masks.append(time.perf_counter() - before)
-        token = max(allowed, key=logits.__getitem__)
-        if token == loop.end:
-            break
-        guide.advance(token, return_tokens=False)
-        made += 1
-        logits = loop.logits([token])
-    spent = time.process_time() - started
-    masks.sort()
-    late = masks[int(len(masks) * 0.99)] * 1e3
-    print(f"own loop, Outlines      {made / spent:6.1f}  (compiling {compiled:.2f} CPU-s; mask p99 {late:.2f} ms)")
+    print(f"Outlines makes its index in {time.process_time() - started:.1f} CPU-s, not counted below")
+    return index
 
 
 def main() -> None:

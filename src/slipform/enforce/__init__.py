@@ -8,7 +8,8 @@ from slipform.enforce.loop import Budget, Formatter, Outcome, Plan, Steps, enfor
 from slipform.enforce.patch import Patched, patch
 from slipform.enforce.prompts import Wording
 from slipform.enforce.report import Attempt, Report
-from slipform.enforce.watch import Guard, Watch, WatchedAnswer
+from slipform.enforce.watch import Watch, WatchedAnswer
+from slipform.ir.guard import Guard
 
 __all__ = [
     "Attempt",

@@ -22,9 +22,10 @@ from slipform.enforce.prompts import (
 )
 from slipform.enforce.report import Attempt, Report
 from slipform.enforce.small import copied, wrong_keys
-from slipform.enforce.watch import Guard, Watch
+from slipform.enforce.watch import Watch
 from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, TruncatedError, UpstreamError
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir.guard import Guard
 from slipform.ir.quick import quick
 from slipform.schema import OutputStrategy, Schema
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir.guard import Guard
 from slipform.providers.local.engine import Cancel, Engine, Event, Settings
 from slipform.providers.local.llama import Job, Slots
-from slipform.providers.local.options import PromptOptions
 from slipform.providers.local.provider import LocalProvider
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class TransformersProvider:
         load: Callable[[str], Engine] | None = None,
         *,
         settings: Settings | None = None,
-        options: PromptOptions | None = None,
+        options: Guard | None = None,
         stop_hook: HookFactory | None = None,
     ) -> None:
         self._local = LocalProvider(

@@ -12,10 +12,11 @@ import pytest
 
 from slipform.errors import InvalidResponseFormat, RequestError
 from slipform.ir import Message, ModelRequest, Tool
+from slipform.ir.guard import Guard
 from slipform.providers.local import LocalProvider
 from slipform.providers.local.engine import Cancel, Event
 from slipform.providers.local.grammar import grammar_problem
-from slipform.providers.local.options import ForceJsonStartLogitsProcessor, PromptOptions, StopHook, prompt_grammar
+from slipform.providers.local.options import ForceJsonStartLogitsProcessor, StopHook, prompt_grammar
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from slipform.text.fence import JsonFenceDetector
 from tests.conftest import PERSON
@@ -53,7 +54,7 @@ def asked(**extra: Any) -> ModelRequest:
     return ModelRequest("", (Message.user("Ada is 36"),), shape, extra=extra)
 
 
-def closing(options: PromptOptions) -> StopHook | None:
+def closing(options: Guard) -> StopHook | None:
     """Stops at the last brace; gives up on an answer that begins with an excuse."""
 
     def hook(piece: str) -> bool:
@@ -66,18 +67,18 @@ def closing(options: PromptOptions) -> StopHook | None:
 
 @pytest.mark.covers("S0-06", "S0-57", "S0-59")
 def test_the_options_are_plain_data_read_from_the_request() -> None:
-    options = PromptOptions.of({"stop_after_json": True, "other": 1}, PromptOptions(force_json_start=True))
-    assert options == PromptOptions(force_json_start=True, stop_after_json=True)
+    options = Guard.of({"stop_after_json": True, "other": 1}, Guard(force_json_start=True))
+    assert options == Guard(force_json_start=True, stop_after_json=True)
     assert pickle.loads(pickle.dumps(options)) == options
     with pytest.raises(RequestError, match="stop_after_json"):
-        PromptOptions.of({"stop_after_json": "yes"})
+        Guard.of({"stop_after_json": "yes"})
 
 
 @pytest.mark.covers("S0-20", "S0-47")
 @pytest.mark.parametrize("force", [True, False])
 @pytest.mark.parametrize("stop", [True, False])
 def test_what_the_options_switch_on_is_a_grammar_the_engine_takes(force: bool, stop: bool) -> None:
-    grammar = prompt_grammar(PromptOptions(force, stop), hooked=False)
+    grammar = prompt_grammar(Guard(force, stop), hooked=False)
     assert (grammar is None) == (not force and not stop)
     assert grammar is None or grammar_problem(grammar) is None
 

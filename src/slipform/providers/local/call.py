@@ -19,9 +19,11 @@ from slipform.ir import (
     ToolDelta,
     ToolResult,
 )
+from slipform.ir.guard import Guard
+from slipform.providers.local.again import constrain_next
 from slipform.providers.local.answer import Answer, Check, Read
-from slipform.providers.local.constraint import Constraint, any_object, constrain
-from slipform.providers.local.options import PromptOptions, StopHook, prompt_grammar
+from slipform.providers.local.constraint import Constraint, any_object
+from slipform.providers.local.options import StopHook, prompt_grammar
 from slipform.providers.local.tools import ReadCall, described, offered, spelled, tool_grammar
 from slipform.providers.local.watch import Watch
 from slipform.providers.local.wrap import Unwrap
@@ -33,9 +35,9 @@ MAX_TOKENS = 1024
 _HEEDED = ("min_p", "repeat_penalty")
 """What the engine takes beyond the usual sampling, read from a request's `extra`."""
 
-_UNDERSTOOD = frozenset({*_HEEDED, "n", *(field.name for field in fields(PromptOptions))})
+_UNDERSTOOD = frozenset({*_HEEDED, "n", *(field.name for field in fields(Guard))})
 
-HookFactory: TypeAlias = Callable[[PromptOptions], StopHook | None]
+HookFactory: TypeAlias = Callable[[Guard], StopHook | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class _Decoding:
     """What fails hard."""
 
 
-def prepare(request: ModelRequest, options: PromptOptions, stop_hook: HookFactory | None) -> Call:
+def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> Call:
     """What to ask the engine; raises what can be known to be wrong before any token is drawn."""
     _refuse_several(request)
     decoding = _decoding(request, options, stop_hook)
@@ -103,11 +105,11 @@ def _answer(decoding: _Decoding, model: str) -> Answer:
     return Answer(decoding.read(), watch, model, watch.judge)
 
 
-def _decoding(request: ModelRequest, options: PromptOptions, stop_hook: HookFactory | None) -> _Decoding:
+def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> _Decoding:
     tools = offered(request)
     wanted = request.response_format
     if wanted is not None and wanted.strategy is OutputStrategy.PROMPTED and not tools:
-        options = PromptOptions.of(request.extra, options)
+        options = Guard.of(request.extra, options)
         grammar = prompt_grammar(options, hooked=stop_hook is not None)
         if stop_hook:
             return _Decoding(grammar, hook=partial(stop_hook, options))
@@ -125,7 +127,7 @@ def _decoding(request: ModelRequest, options: PromptOptions, stop_hook: HookFact
 
 def _constraint(request: ModelRequest) -> Constraint | None:
     if request.response_format is not None:
-        return constrain(request.response_format.json_schema.schema, _limit(request))
+        return constrain_next(request.response_format.json_schema.schema, _limit(request), request.messages)
     return any_object(_limit(request)) if request.json_mode else None
 
 

@@ -12,19 +12,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from slipform.errors import UnsupportedSchemaError
 from slipform.ir import ModelWarning
 from slipform.providers.local.bounds import limits_for, narrow
 from slipform.providers.local.fit import fit
 from slipform.providers.local.grammar import grammar_problem
+from slipform.providers.local.hold import Held, holdings
 from slipform.providers.local.patterns import with_twins, without_escapes
 from slipform.providers.local.reach import Bounds
 from slipform.providers.local.walk import Pointer, written
-from slipform.providers.local.weaken import Loss, is_cycle, weaken
+from slipform.providers.local.weaken import Loss
 from slipform.providers.local.wrap import KEY, needs_wrapping
 
 # On one line, spaced as most JSON is. Left to choose, a small model may go on writing blanks: however short the blanks
 # that a grammar allows, it allows them again. Without any (`{"a":1}`) answers get worse; like this they do not.
+_WEAKENED = "constraint_weakened"
 _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -42,7 +43,7 @@ class Constraint:
     @property
     def exact(self) -> bool:
         """Whether every answer under this grammar is valid, if it is not cut off."""
-        return not self.warnings
+        return all(warning.code != _WEAKENED for warning in self.warnings)
 
     def reached(self, text: str) -> tuple[ModelWarning, ...]:
         """What the bounds that decoding adds took from a finished answer, in the engine's own words."""
@@ -58,13 +59,18 @@ class Constraint:
         return f"%llguidance {{}}\nstart: {under(KEY, 'value')}\nvalue: {self.rule}"
 
 
-def constrain(schema: Mapping[str, Any], max_tokens: int) -> Constraint:
+def constrain(schema: Mapping[str, Any], max_tokens: int, *, certain: bool = False) -> Constraint:
     """The strongest grammar for `schema` whose answers can close within `max_tokens`.
+
+    Where the schema says what no grammar can hold, the grammar takes more than the schema does. A `certain` one takes
+    less instead, wherever something valid is left then: for a model whose first answer was not valid.
 
     >>> constrain({"type": "array", "uniqueItems": True}, 100).warnings[0].path
     '/uniqueItems'
+    >>> constrain({"type": "array", "uniqueItems": True}, 100, certain=True).exact
+    True
     """
-    return _constrain(json.dumps(schema), max_tokens)
+    return _constrain(json.dumps(schema), max_tokens, certain)
 
 
 def any_object(max_tokens: int) -> Constraint:
@@ -83,28 +89,22 @@ def literal(text: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _constrain(source: str, max_tokens: int) -> Constraint:
+def _constrain(source: str, max_tokens: int, certain: bool) -> Constraint:
     schema = json.loads(source)
     wrapped = needs_wrapping(schema)
-    weakened, losses, fatal = weaken(schema, cycles=False)
-    if is_cycle(fatal):
-        if unrolled := _narrowed(weakened, losses, max_tokens, wrapped):
-            return unrolled
-        weakened, losses, fatal = weaken(schema)
-    if fatal is not None:
-        weakened, losses = _shape_only(schema, fatal)
-    if narrowed := _narrowed(weakened, losses, max_tokens, wrapped):
-        return narrowed
-    plainer, dropped = without_escapes(weakened)
-    losses += tuple(Loss(pointer, "the engine does not take it") for pointer in dropped)
-    return Constraint(_spell(plainer), _warnings(losses), wrapped)
+    for held in holdings(schema, certain=certain):
+        if narrowed := _narrowed(held, max_tokens, wrapped):
+            return narrowed
+    plainer, dropped = without_escapes(held.schema)
+    losses = held.losses + tuple(Loss(pointer, "the engine does not take it") for pointer in dropped)
+    return Constraint(_spell(plainer), _warnings(dataclasses.replace(held, losses=losses)), wrapped)
 
 
-def _narrowed(schema: Mapping[str, Any], losses: tuple[Loss, ...], max_tokens: int, wrapped: bool) -> Constraint | None:
+def _narrowed(held: Held, max_tokens: int, wrapped: bool) -> Constraint | None:
     """The first of several narrowings that compiles."""
-    for narrowed, left_out in _narrowings(schema, max_tokens):
-        bounds = Bounds(narrowed, schema, left_out, max_tokens)
-        constraint = Constraint(_spell(narrowed), _warnings(losses), wrapped, bounds)
+    for narrowed, left_out in _narrowings(held.schema, max_tokens):
+        bounds = Bounds(narrowed, held.schema, left_out, max_tokens)
+        constraint = Constraint(_spell(narrowed), _warnings(held), wrapped, bounds)
         if grammar_problem(constraint.grammar) is None:
             return constraint
     return None
@@ -125,26 +125,23 @@ def _spell(schema: Mapping[str, Any]) -> str:
     return "%json " + json.dumps({**with_twins(schema), "x-guidance": _STYLE})
 
 
-def _shape_only(schema: Mapping[str, Any], fatal: str) -> tuple[dict[str, Any], tuple[Loss, ...]]:
-    """The root's type and nothing else: still JSON of the right kind, and all the rest is the validator's."""
-    kind = schema.get("type")
-    if "Unsatisfiable" in fatal or kind is None:
-        raise UnsupportedSchemaError(
-            f"The embedded model cannot decode under this schema: {fatal}",
-            hint="Take that keyword out of the schema, or send the request to another provider.",
-        )
-    return {"type": kind}, (Loss((), fatal, "all but the type dropped"),)
-
-
-def _warnings(losses: tuple[Loss, ...]) -> tuple[ModelWarning, ...]:
-    return tuple(
+def _warnings(held: Held) -> tuple[ModelWarning, ...]:
+    weakened = tuple(
         ModelWarning(
-            "constraint_weakened",
+            _WEAKENED,
             f"Decoding is not held to {written(loss.pointer) or 'the root'} ({loss.action}: {_brief(loss.reason)}); "
             "the answer is checked against all of the schema.",
             written(loss.pointer),
         )
-        for loss in losses
+        for loss in held.losses
+    )
+    return weakened + tuple(
+        ModelWarning(
+            "constraint_narrowed",
+            f"Decoding takes less at {written(place) or 'the root'} than the schema does, so that the answer is valid.",
+            written(place),
+        )
+        for place in dict.fromkeys(held.narrowed)
     )
 
 

@@ -129,7 +129,7 @@ class _Fitting:
     def _together(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
         """What several schemas say of one value, in one schema if there is one."""
         one = merged(sub, self.root)
-        if one is None or "allOf" in one:
+        if one is None:
             return self._as_it_is(sub, tokens)
         return self.into(one, at, tokens)
 

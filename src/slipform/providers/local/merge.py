@@ -6,16 +6,18 @@ what it cannot put into one schema it leaves alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from slipform.providers.local.cost import types
+from slipform.providers.local.cost import Kinds, types
 from slipform.providers.local.walk import Json, lookup
 
 ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "$comment", "deprecated", "$id", "id", "$schema", "readOnly"}
 )
 DEFINITIONS = frozenset({"$defs", "definitions"})
+_OF_OBJECTS = ("properties", "patternProperties", "additionalProperties")
 _CHOICES = ("anyOf", "oneOf")
 _MOST_BRANCHES = 24
 _DEEPEST = 8
@@ -27,6 +29,10 @@ class Unmergeable(Exception):  # noqa: N818 — nothing went wrong
     """Two schemas that one cannot say."""
 
 
+class Contradiction(Unmergeable):
+    """Two schemas that no value fits."""
+
+
 def merged(sub: Mapping[str, Any], root: Mapping[str, Any]) -> Schema | None:
     """One schema without `allOf`, with choices at the top or not at all; None where there is none.
 
@@ -34,9 +40,10 @@ def merged(sub: Mapping[str, Any], root: Mapping[str, Any]) -> Schema | None:
     {'required': ['a'], 'properties': {'a': {'type': 'null'}}}
     """
     try:
-        return _one(sub, root, 0)
+        one = _one(sub, root, 0)
     except Unmergeable:
         return None
+    return None if "allOf" in one else one
 
 
 def _one(sub: Json, root: Mapping[str, Any], depth: int) -> Schema:
@@ -77,27 +84,60 @@ def _both(one: Schema, other: Schema) -> Schema:
         if not branches:
             raise Unmergeable
         return {"anyOf": branches}
-    return _plain(one, other)
+    return both_plain(one, other)
 
 
 def _without_choice(sub: Schema) -> Schema:
     return {key: value for key, value in sub.items() if key != "anyOf"}
 
 
-def _plain(one: Schema, other: Schema) -> Schema:
+def both_plain(one: Schema, other: Schema) -> Schema:
+    """What holds to two schemas that have no choices; raises `Unmergeable` where nothing does, or one cannot say it."""
     result = dict(one)
     for key, value in other.items():
         if key not in result or result[key] == value or key in ANNOTATIONS:
             result.setdefault(key, value)
         elif key in _TOGETHER:
             result[key] = _TOGETHER[key](result[key], value)
+        elif key == "pattern":
+            result["allOf"] = [*result.get("allOf", ()), {"pattern": value}]
         elif key not in ("type", "properties", "additionalProperties", "patternProperties"):
             raise Unmergeable
     if "type" in one and "type" in other:
         result["type"] = _types(one, other)
-    if any("properties" in each or "additionalProperties" in each for each in (one, other)):
+    if "enum" in result and "type" in result:
+        result["enum"] = _common_kinds(result["enum"], types(result))
+    if any(key in each for each in (one, other) for key in _OF_OBJECTS):
         _properties(result, one, other)
+    if any(said_of(result, name) is False for name in result.get("required", ())):
+        raise Contradiction
     return result
+
+
+def said_of(sub: Mapping[str, Any], name: str) -> Json:
+    """What a schema without choices says of a property.
+
+    >>> said_of({"properties": {"a": {"type": "null"}}, "additionalProperties": False}, "b")
+    False
+    """
+    said = [sub["properties"][name]] if name in sub.get("properties", ()) else []
+    said += [each for pattern, each in sub.get("patternProperties", {}).items() if _is_named(name, [pattern])]
+    return _together(said) if said else sub.get("additionalProperties", True)
+
+
+def _is_named(name: str, patterns: Iterable[str]) -> bool:
+    try:
+        return any(re.search(pattern, name) for pattern in patterns)
+    except re.error as error:
+        raise Unmergeable from error
+
+
+def _together(said: list[Json]) -> Json:
+    """One schema that says all of these."""
+    if False in said:
+        return False
+    apart = [each for number, each in enumerate(said) if each not in (True, {}) and each not in said[:number]]
+    return apart[0] if len(apart) == 1 else {"allOf": apart} if apart else {}
 
 
 def _types(one: Schema, other: Schema) -> list[str]:
@@ -106,53 +146,74 @@ def _types(one: Schema, other: Schema) -> list[str]:
     if "integer" in first | second and "number" in first | second:
         common.add("integer")
     if not common:
-        raise Unmergeable
+        raise Contradiction
     return sorted(common)
 
 
 def _properties(result: Schema, one: Schema, other: Schema) -> None:
-    if any("patternProperties" in each for each in (one, other)):
-        if one.keys() & other.keys() & {"properties", "patternProperties", "additionalProperties"} or any(
-            key in both for both in (one, other) for key in ("additionalProperties",)
-        ):
-            raise Unmergeable
-        return
-    names = dict.fromkeys([*one.get("properties", ()), *other.get("properties", ())])
-    held: Schema = {}
-    for name in names:
-        sides = [_side(each, name) for each in (one, other)]
-        if False in sides:
-            held[name] = False
-        else:
-            said = [side for side in sides if side is not True]
-            held[name] = said[0] if len(said) == 1 else {"allOf": said} if said else {}
+    """The keys of an object as both have it; what patterns name is kept where but one of the two has patterns."""
+    sides = (one, other)
+
+    def held_by_both(names: Iterable[str]) -> dict[str, Json]:
+        return {name: _together([said_of(each, name) for each in sides]) for name in names}
+
+    held = held_by_both([*one.get("properties", ()), *other.get("properties", ())])
+    shut_out = [name for name, each in held.items() if each is False]
+    patterned = [each for each in sides if "patternProperties" in each]
+    beyond = [each.get("additionalProperties", True) for each in sides if each not in patterned]
+    if len(patterned) == 2 or (patterned and any(isinstance(more, Mapping) and more for more in beyond)):
+        raise Unmergeable
+    if patterned and False in beyond:
+        del result["patternProperties"]
+    if shut_out:
+        held |= held_by_both(result.get("required", ()))
+        if any(_is_named(name, each["patternProperties"]) for each in patterned for name in shut_out):
+            result.pop("patternProperties", None)
+        result["additionalProperties"] = False
+    elif any("additionalProperties" in each for each in sides):
+        result["additionalProperties"] = _together([each.get("additionalProperties", True) for each in sides])
     if held:
         result["properties"] = {name: each for name, each in held.items() if each is not False}
-    more = [each.get("additionalProperties", True) for each in (one, other)]
-    closed = False in more or any(each is False for each in held.values())
-    said = [each for each in more if each is not True and each != {}]
-    if closed:
-        result["additionalProperties"] = False
-    elif said:
-        result["additionalProperties"] = said[0] if len(said) == 1 or said[0] == said[1] else {"allOf": said}
 
 
-def _side(sub: Schema, name: str) -> Json:
-    """What one of the two says of a property."""
-    properties = sub.get("properties", {})
-    return properties[name] if name in properties else sub.get("additionalProperties", True)
+def _items(one: Json, other: Json) -> Json:
+    if isinstance(one, list) or isinstance(other, list):
+        raise Unmergeable
+    return _together([one, other])
 
 
 def _common(one: list[Any], other: list[Any]) -> list[Any]:
-    common = [value for value in one if value in other]
+    common = [value for value in one if any(value == each and type(value) is type(each) for each in other)]
     if not common:
-        raise Unmergeable
+        raise Contradiction
     return common
 
 
+def _common_kinds(values: list[Any], kinds: Kinds) -> list[Any]:
+    wider = kinds | {"integer"} if "number" in kinds else kinds
+    common = [value for value in values if kind_of(value) in wider]
+    if not common:
+        raise Contradiction
+    return common
+
+
+def kind_of(value: Json) -> str:
+    """The type of a JSON value, by its JSON Schema name.
+
+    >>> kind_of(True), kind_of(1), kind_of(None)
+    ('boolean', 'integer', 'null')
+    """
+    return _KINDS.get(type(value), "null")
+
+
+_KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 _TOGETHER: dict[str, Callable[[Any, Any], Any]] = {
     "required": lambda one, other: list(dict.fromkeys([*one, *other])),
     "enum": _common,
+    "items": _items,
+    "allOf": lambda one, other: [*one, *other],
+    "exclusiveMinimum": max,
+    "exclusiveMaximum": min,
     "minimum": max,
     "maximum": min,
     "minLength": max,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
+from slipform.providers.local.grammar import grammar_problem
 from slipform.providers.local.walk import Pointer, changed_at, subschemas
 
 _PIECE = re.compile(
@@ -76,6 +79,34 @@ def _widened(part: str, other: str) -> str:
         return part
     inside = part[1:-1] if part[:1] == "[" else part
     return f"[{inside}{other}]"
+
+
+def without_inner_anchors(pattern: str) -> str | None:
+    r"""A pattern within this one that does not ask for the beginning or the end inside; None where nothing does.
+
+    >>> without_inner_anchors(r"^([a-z]+(/|$))+$")
+    '^([a-z]+(/))+$'
+    """
+    parts = list(pieces(pattern))
+    kept = list(parts)
+    for at in range(len(parts) - 2, 0, -1):
+        if parts[at] in ("^", "$"):
+            if parts[at - 1].startswith("(") and parts[at + 1] == "|":
+                kept[at] = kept[at + 1] = ""
+            elif parts[at - 1] == "|" and parts[at + 1] in ("|", ")"):
+                kept[at] = kept[at - 1] = ""
+    return "".join(kept) if kept != parts else None
+
+
+@lru_cache(maxsize=1024)
+def are_apart(one: str, other: str) -> bool:
+    """Whether no text matches both patterns, as far as the engine can tell: it asks that of the names in a map.
+
+    >>> are_apart("^a+$", "^b"), are_apart("^a+$", "a")
+    (True, False)
+    """
+    named = {"type": "object", "patternProperties": {one: {}, other: {}}, "additionalProperties": False}
+    return one != other and grammar_problem("%llguidance {}\nstart: %json " + json.dumps(named)) is None
 
 
 def bounded(pattern: str, most: int) -> str:

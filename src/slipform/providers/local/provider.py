@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from slipform.codecs.base import Capabilities
 from slipform.errors import UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir.guard import Guard
 from slipform.providers.local.answer import whole
 from slipform.providers.local.engine import Cancel, Engine, Event, LlamaEngine, Settings
 from slipform.providers.local.llama import Chunk
 from slipform.providers.local.models import Engines, is_served, locate
-from slipform.providers.local.options import PromptOptions
 from slipform.providers.local.weights import DEFAULT, KNOWN
 from slipform.providers.local.worker import WorkerEngine, WorkerLostError
 
@@ -48,12 +48,12 @@ class LocalProvider:
         *,
         in_process: bool = False,
         settings: Settings | None = None,
-        options: PromptOptions | None = None,
+        options: Guard | None = None,
         stop_hook: HookFactory | None = None,
     ) -> None:
         make: Callable[[Path, Settings | None], Engine] = LlamaEngine if in_process else WorkerEngine
         self._engines = Engines(load or partial(_load, make, settings))
-        self._options = options or PromptOptions()
+        self._options = options or Guard()
         self._stop_hook = stop_hook
 
     def capabilities(self, model: str) -> Capabilities:

@@ -13,7 +13,8 @@ from typing import Any
 
 from slipform.errors import RequestError
 from slipform.ir import ModelRequest, ModelWarning, NamedTool, Tool, ToolCall, ToolDelta
-from slipform.providers.local.constraint import Constraint, constrain, literal, under
+from slipform.providers.local.again import constrain_next
+from slipform.providers.local.constraint import Constraint, literal, under
 from slipform.providers.local.wrap import KEY, Tail
 
 _CALL = re.compile(r'\s*\{\s*"tool"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
@@ -45,7 +46,7 @@ def tool_grammar(
     warnings: list[ModelWarning] = []
     calls: list[str] = []
     for number, tool in enumerate(tools):
-        held = constrain(tool.parameters or {"type": "object"}, max_tokens)
+        held = constrain_next(tool.parameters or {"type": "object"}, max_tokens, request.messages, tool=tool.name)
         warnings.extend(held.warnings)
         opening = f'{{"tool": {json.dumps(tool.name)}, "arguments": '
         rules.append(f'call_{number}: {literal(opening)} args_{number} "}}"')

@@ -69,6 +69,17 @@ def lookup(schema: Json, reference: object) -> Json:
     return found
 
 
+def found_at(schema: Json, pointer: Pointer) -> Json:
+    """What stands at a pointer.
+
+    >>> found_at({"anyOf": [{"type": "null"}]}, ("anyOf", "0"))
+    {'type': 'null'}
+    """
+    for step in pointer:
+        schema = schema[int(step)] if isinstance(schema, list) else schema[step]
+    return schema
+
+
 def changed_at(schema: Json, pointer: Pointer, value: Json) -> Json:
     """A copy of the schema with `value` at `pointer`; None takes out what is there."""
     if not pointer:

@@ -6,22 +6,18 @@ import json
 
 from slipform.errors import InvalidResponseFormat
 from slipform.ir import ModelWarning
-from slipform.providers.local.options import PromptOptions
+from slipform.ir.guard import Guard
 from slipform.schema import JsonSchemaSpec, Schema
-from slipform.text.fence import JsonFenceDetector
 
-_PREFIX = 500
-_FORCED_PREFIX = 50
 _HINT = "Ask again, set force_json_start, or use a strategy that holds the model to the schema."
 
 
 class Watch:
     """Follows the JSON in one answer's pieces; `judge` has the last word on the whole of it."""
 
-    def __init__(self, options: PromptOptions, spec: JsonSchemaSpec) -> None:
-        most = _FORCED_PREFIX if options.force_json_start else _PREFIX
-        self._detector = JsonFenceDetector(most, fail_hard=True)
-        self._stop = options.stop_after_json
+    def __init__(self, guard: Guard, spec: JsonSchemaSpec) -> None:
+        self._detector = guard.detector()
+        self._stop = guard.stop_after_json
         self._spec = spec
         self._found: list[str] = []
 

@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from slipform.providers.local.grammar import grammar_problem
-from slipform.providers.local.walk import Pointer, changed_at, subschemas
+from slipform.providers.local.patterns import without_inner_anchors
+from slipform.providers.local.walk import Json, Pointer, changed_at, found_at, subschemas
 
 # Tells validators nothing, so that leaving it out weakens nothing.
 _KNOWN_FORMATS = frozenset(
@@ -35,15 +37,26 @@ _KNOWN_FORMATS = frozenset(
         "uuid",
     ]
 )
-# Not all that the format says, but most of what a model would get wrong.
-_LOOKALIKES = {
-    "uri": r"^[a-zA-Z][a-zA-Z0-9+.-]*:[a-zA-Z0-9._~/?#@!$&'()*+,;=:-]+$",
-    "iri": r"^[a-zA-Z][a-zA-Z0-9+.-]*:[a-zA-Z0-9._~/?#@!$&'()*+,;=:-]+$",
-    "uri-reference": r"^[a-zA-Z0-9._~/?#@!$&'()*+,;=-]+$",
-    "idn-email": r"^[a-zA-Z0-9._+-]+@[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*$",
-    "idn-hostname": r"^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]+)*$",
+_NAME = "[a-zA-Z0-9]{1,20}(-[a-zA-Z0-9]{1,10}){0,3}"
+_PATH = "([a-zA-Z0-9._~!$&'()*+,;=:@/-]|%[0-9A-F]{2})*"
+_TAIL = r"(\?[a-zA-Z0-9._~!$&'()*+,;=:@/?-]*)?(#[a-zA-Z0-9._~!$&'()*+,;=:@/?-]*)?"
+_URI = rf"^[a-zA-Z][a-zA-Z0-9+.-]*:(//{_NAME}(\.{_NAME})*(:[0-9]{{1,4}})?(/{_PATH})?|[a-zA-Z0-9]{_PATH}){_TAIL}$"
+_REFERENCE = rf"^/?[a-zA-Z0-9._~-]+(/[a-zA-Z0-9._~-]+)*/?{_TAIL}$"
+_SPELLINGS = {
+    "uri": _URI,
+    "iri": _URI,
+    "uri-reference": _REFERENCE,
+    "iri-reference": _REFERENCE,
+    "idn-email": rf"^[a-zA-Z0-9]{{1,12}}([._+-][a-zA-Z0-9]{{1,12}}){{0,3}}@{_NAME}(\.{_NAME}){{1,3}}$",
+    "idn-hostname": rf"^{_NAME}(\.{_NAME}){{0,3}}$",
     "json-pointer": r"^(/[a-zA-Z0-9_.-]*)*$",
+    "relative-json-pointer": r"^(0|[1-9][0-9]{0,3})(/[a-zA-Z0-9_.-]*)*$",
 }
+"""Formats that the engine does not know: their usual texts, in letters that every validator takes."""
+
+_PLAINEST = {"regex": r"^\^?[a-zA-Z0-9 _-]*\$?$", "uri-template": _REFERENCE}
+"""Texts that are sure to be of the format, but are only the least of them."""
+
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
 _UNKNOWN_FORMAT = re.compile(r"Unknown format: (\S*)")
 _LOOK_AROUND = re.compile(r"\(\?(?:=|!|<=|<!)")
@@ -91,8 +104,13 @@ class Loss:
 class _Edit:
     pointer: Pointer
     value: Any
+    """What is put there; None takes it out, a function is given what stands there when the edit is made."""
     action: str
     harmless: bool = False
+
+    def made(self, schema: Json) -> Json:
+        value = self.value(found_at(schema, self.pointer)) if callable(self.value) else self.value
+        return changed_at(schema, self.pointer, value)
 
 
 def problem(schema: Mapping[str, Any]) -> str | None:
@@ -100,20 +118,23 @@ def problem(schema: Mapping[str, Any]) -> str | None:
     return grammar_problem("%llguidance {}\nstart: %json " + json.dumps(schema))
 
 
-def weaken(schema: Mapping[str, Any], *, cycles: bool = True) -> tuple[dict[str, Any], tuple[Loss, ...], str | None]:
+def weaken(
+    schema: Mapping[str, Any], *, cycles: bool = True, certain: bool = False
+) -> tuple[dict[str, Any], tuple[Loss, ...], str | None]:
     """The schema without what does not compile, what that was, and why it still does not compile, if so.
 
-    Without `cycles`, references that lead back and have siblings are left for others to unroll.
+    Without `cycles`, references that lead back and have siblings are left for others to unroll. With `certain`, less
+    is asked for rather than more where that is all that can be held.
     """
     current: dict[str, Any] = dict(schema)
     done: list[tuple[_Edit, str]] = []
     reason = problem(current)
     while reason is not None and len(done) < _GIVE_UP:
-        edits = _helpful(current, reason) if cycles or not is_cycle(reason) else []
+        edits = _helpful(current, reason, certain) if cycles or not is_cycle(reason) else []
         if not edits:
             return current, _losses(done), reason
         for edit in edits:
-            current = changed_at(current, edit.pointer, edit.value)
+            current = edit.made(current)
             done.append((edit, reason))
         reason = problem(current)
     if reason is None and 1 < len(done) <= _WORTH_RESTORING:
@@ -126,13 +147,13 @@ def is_cycle(reason: str | None) -> bool:
     return reason is not None and reason.startswith("circular")
 
 
-def _helpful(schema: Mapping[str, Any], reason: str) -> list[_Edit]:
+def _helpful(schema: Mapping[str, Any], reason: str, certain: bool) -> list[_Edit]:
     """The first edit after which the compiler no longer complains, or complains of something else."""
-    edits = list(_edits(schema, reason))
+    edits = list(_edits(schema, reason, certain))
     if reason.startswith("Unimplemented"):
         return edits  # each of them would be complained about in its turn
     for edit in edits[:_GIVE_UP]:
-        if problem(changed_at(schema, edit.pointer, edit.value)) != reason:
+        if problem(edit.made(schema)) != reason:
             return [edit]
     # Equal offences in several places give equal messages: take them one at a time.
     return edits[:1] if re.match(r"Unknown format|oneOf|regex|lookaround|circular|min/max", reason) else []
@@ -153,7 +174,7 @@ def _restored(
 def _applied(schema: Mapping[str, Any], edits: list[tuple[_Edit, str]]) -> dict[str, Any]:
     result: Any = dict(schema)
     for edit, _ in edits:
-        result = changed_at(result, edit.pointer, edit.value)
+        result = edit.made(result)
     return dict(result)
 
 
@@ -161,20 +182,17 @@ def _losses(done: list[tuple[_Edit, str]]) -> tuple[Loss, ...]:
     return tuple(Loss(edit.pointer, reason, edit.action) for edit, reason in done if not edit.harmless)
 
 
-def _edits(schema: Mapping[str, Any], reason: str) -> Iterator[_Edit]:
+def _edits(schema: Mapping[str, Any], reason: str, certain: bool) -> Iterator[_Edit]:
     """What could be done about a complaint, the likeliest first."""
     if found := _UNIMPLEMENTED.search(reason):
         yield from _drop(schema, frozenset(json.loads(found[1])))
     elif found := _UNKNOWN_FORMAT.search(reason):
-        for pointer, sub in subschemas(schema):
-            if "format" in sub and str(sub["format"]).startswith(found[1]):
-                if found[1] in _LOOKALIKES and "pattern" not in sub:
-                    looks = {key: value for key, value in sub.items() if key != "format"}
-                    yield _Edit(pointer, {**looks, "pattern": _LOOKALIKES[found[1]]}, "format taken for a pattern")
-                yield _Edit((*pointer, "format"), None, "dropped", harmless=sub["format"] not in _KNOWN_FORMATS)
+        yield from _formats(schema, found[1], _SPELLINGS | _PLAINEST if certain else _SPELLINGS)
     elif reason.startswith("oneOf"):
         yield from _one_of(schema)
     elif "regex" in reason:
+        if certain:
+            yield from _anchors(schema)
         yield from _patterns(schema, reason)
     elif "min/maxProperties" in reason:
         yield from _counted(schema)
@@ -183,6 +201,22 @@ def _edits(schema: Mapping[str, Any], reason: str) -> Iterator[_Edit]:
         yield from _siblings(schema)
     elif not reason.startswith("Unsatisfiable"):  # what nothing can satisfy is not made to fit by asking for less
         yield from _anything(schema)
+
+
+def _formats(schema: Mapping[str, Any], name: str, spellings: Mapping[str, str]) -> Iterator[_Edit]:
+    for pointer, sub in subschemas(schema):
+        if "format" in sub and str(sub["format"]).startswith(name):
+            if sub["format"] in spellings:
+                spelled = partial(_spelled, spellings[sub["format"]])
+                yield _Edit(pointer, spelled, "format spelled as a pattern", harmless=True)
+            yield _Edit((*pointer, "format"), None, "dropped", harmless=sub["format"] not in _KNOWN_FORMATS)
+
+
+def _spelled(pattern: str, sub: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {key: value for key, value in sub.items() if key != "format"}
+    if "pattern" in rest:
+        return {**rest, "allOf": [*rest.get("allOf", ()), {"pattern": pattern}]}
+    return {**rest, "pattern": pattern}
 
 
 def _drop(schema: Mapping[str, Any], keywords: frozenset[str]) -> Iterator[_Edit]:
@@ -195,32 +229,40 @@ def _drop(schema: Mapping[str, Any], keywords: frozenset[str]) -> Iterator[_Edit
 def _counted(schema: Mapping[str, Any]) -> Iterator[_Edit]:
     """A number of keys, spelled as which ones: narrower than the schema, so that nothing is lost."""
     for pointer, sub in subschemas(schema):
-        listed, required = sub.get("properties"), list(sub.get("required", ()))
-        if not isinstance(listed, Mapping) or not {"minProperties", "maxProperties"} & sub.keys():
-            continue
-        least, most = sub.get("minProperties", 0), sub.get("maxProperties", len(listed))
-        optional = [name for name in listed if name not in required]
-        required += optional[: max(0, least - len(required))]
-        kept = [*required, *(name for name in optional if name not in required)][:most]
-        if least <= len(required) <= most:
-            rest = {key: value for key, value in sub.items() if key not in ("minProperties", "maxProperties")}
-            rest["properties"] = {name: each for name, each in listed.items() if name in kept}
-            if "maxProperties" in sub:
-                rest["additionalProperties"] = False
-                rest.pop("patternProperties", None)
-            yield _Edit(pointer, {**rest, "required": required}, "counted keys named", harmless=True)
+        if _with_counted_keys(sub) is not sub:
+            yield _Edit(pointer, _with_counted_keys, "counted keys named", harmless=True)
+
+
+def _with_counted_keys(sub: Mapping[str, Any]) -> Mapping[str, Any]:
+    listed, required = sub.get("properties"), list(sub.get("required", ()))
+    if not isinstance(listed, Mapping) or not {"minProperties", "maxProperties"} & sub.keys():
+        return sub
+    least, most = sub.get("minProperties", 0), sub.get("maxProperties", len(listed))
+    optional = [name for name in listed if name not in required]
+    required += optional[: max(0, least - len(required))]
+    kept = [*required, *(name for name in optional if name not in required)][:most]
+    if not least <= len(required) <= most:
+        return sub
+    rest = {key: value for key, value in sub.items() if key not in ("minProperties", "maxProperties")}
+    rest["properties"] = {name: each for name, each in listed.items() if name in kept}
+    if "maxProperties" in sub:
+        rest["additionalProperties"] = False
+        rest.pop("patternProperties", None)
+    return {**rest, "required": required}
 
 
 def _one_of(schema: Mapping[str, Any]) -> Iterator[_Edit]:
     for pointer, sub in subschemas(schema):
         if "oneOf" in sub:
-            rest = {key: value for key, value in sub.items() if key != "oneOf"}
-            either = {"anyOf": sub["oneOf"]}
-            if "anyOf" in rest:
-                rest["allOf"] = [*rest.get("allOf", ()), either]
-            else:
-                rest |= either
-            yield _Edit(pointer, rest, "oneOf taken for anyOf")
+            yield _Edit(pointer, _any_for_one, "oneOf taken for anyOf")
+
+
+def _any_for_one(sub: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {key: value for key, value in sub.items() if key != "oneOf"}
+    either = {"anyOf": sub["oneOf"]}
+    if "anyOf" in rest:
+        return {**rest, "allOf": [*rest.get("allOf", ()), either]}
+    return rest | either
 
 
 def _patterns(schema: Mapping[str, Any], reason: str) -> Iterator[_Edit]:
@@ -239,12 +281,22 @@ def _patterns(schema: Mapping[str, Any], reason: str) -> Iterator[_Edit]:
                     yield from _named_pattern(pointer, sub["patternProperties"], name)
 
 
+def _anchors(schema: Mapping[str, Any]) -> Iterator[_Edit]:
+    for pointer, sub in subschemas(schema):
+        if isinstance(sub.get("pattern"), str) and (narrower := without_inner_anchors(sub["pattern"])):
+            yield _Edit((*pointer, "pattern"), narrower, "anchors inside dropped", harmless=True)
+
+
 def _named_pattern(pointer: Pointer, named: Mapping[str, Any], name: str) -> Iterator[_Edit]:
     looser = without_look_around(name)
     if looser is not None and looser not in named:
-        renamed = {looser if key == name else key: value for key, value in named.items()}
+        renamed = partial(_renamed, name, looser)
         yield _Edit((*pointer, "patternProperties"), renamed, f"look-around dropped in {name}")
     yield _Edit((*pointer, "patternProperties", name), None, "dropped")
+
+
+def _renamed(name: str, new: str, named: Mapping[str, Any]) -> dict[str, Any]:
+    return {new if key == name else key: value for key, value in named.items()}
 
 
 def _siblings(schema: Mapping[str, Any]) -> Iterator[_Edit]:
