@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slipform.codecs.openai_chat.serve import OpenAIChatServing
 from slipform.codecs.openai_chat.stream import ChatMachine
-from slipform.codecs.plan import Plan
+from slipform.codecs.plan_types import Plan
 from slipform.codecs.serving import ServedRequest, Stamp
 from slipform.codecs.sse import SseDecoder
 from slipform.codecs.stream import Reader
