@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from slipform.ir import (
     ModelWarning,
     Reasoning,
     Text,
+    Tool,
     ToolCall,
     Usage,
 )
@@ -80,3 +83,9 @@ def test_a_loss_is_a_warning_with_a_place_and_an_action() -> None:
 
 def test_an_empty_table_has_no_calls() -> None:
     assert CallTable().calls == []
+
+
+def test_lists_do_for_messages_parts_and_tools() -> None:
+    said: list[Any] = [Message("user", [Text("hi")])]  # type: ignore[arg-type]
+    request = ModelRequest("m", said, tools=[Tool("t", {})])  # type: ignore[arg-type]
+    assert request == ModelRequest("m", (Message.user("hi"),), tools=(Tool("t", {}),))

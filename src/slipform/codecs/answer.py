@@ -133,16 +133,17 @@ def build_answer(
     parts: Sequence[Part],
     *,
     finish: FinishReason,
-    raw_finish: str | None,
-    refusal: str | None = None,
+    raw_finish: object,
+    refusal: object = None,
     usage: Usage | None = None,
-    model: str | None = None,
-    id_: str | None = None,
+    model: object = None,
+    id_: object = None,
     extra: Mapping[str, Any] | None = None,
     warnings: Sequence[ModelWarning] = (),
     others: tuple[ModelResponse, ...] = (),
 ) -> ModelResponse:
     """One answer from its parts: the reserved tool turned into text, the finish reason settled, the shape lifted."""
+    refused = word(refusal)
     noted = [*plan.warnings, *warnings]
     text = "".join([part.text for part in parts if isinstance(part, Text)])
     thought = "".join([part.text for part in parts if isinstance(part, Reasoning)])
@@ -153,12 +154,12 @@ def build_answer(
         text,
         calls,
         thought,
-        refusal,
-        settle_finish(finish, bool(calls), refusal),
-        raw_finish,
+        refused,
+        settle_finish(finish, bool(calls), refused),
+        None if raw_finish is None else str(raw_finish),
         usage if usage is not None else NO_USAGE,
-        model,
-        id_,
+        word(model),
+        word(id_),
         tuple(noted),
         extra if extra is not None else {},
         tuple(parts),

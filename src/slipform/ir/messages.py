@@ -108,6 +108,10 @@ class Message:
     name: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if type(self.parts) is not tuple:  # a list will do
+            object.__setattr__(self, "parts", tuple(self.parts))
+
     @classmethod
     def system(cls, text: str) -> Message:
         """A system message of plain text."""

@@ -86,6 +86,11 @@ class ModelRequest:
     extra_for: str | None = None
     timeout: float | None = None
 
+    def __post_init__(self) -> None:
+        if type(self.messages) is not tuple or type(self.tools) is not tuple:  # lists will do
+            object.__setattr__(self, "messages", tuple(self.messages))
+            object.__setattr__(self, "tools", tuple(self.tools))
+
     def replace(self, **changes: Any) -> ModelRequest:
         """A copy with these fields changed.
 

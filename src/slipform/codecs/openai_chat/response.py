@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of, word
+from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
 from slipform.codecs.faults import fault_error
 from slipform.codecs.openai_chat.request import NAME
 from slipform.codecs.plan_types import Plan
@@ -60,11 +60,11 @@ def _choice(
         plan,
         message_parts(message, str(data.get("id") or "")),
         finish=FINISH.get(ended or "", "unknown"),
-        raw_finish=None if ended is None else str(ended),
-        refusal=word(message.get("refusal")),
+        raw_finish=ended,
+        refusal=message.get("refusal"),
         usage=read_usage(usage),
-        model=word(data.get("model")),
-        id_=word(data.get("id")),
+        model=data.get("model"),
+        id_=data.get("id"),
         extra=extra,
         warnings=() if ended else (MISSING,),
         others=others,
