@@ -51,8 +51,6 @@ COMPILED = [
     "src/slipform/providers/calls.py",
     "src/slipform/codecs/stream.py",
     "src/slipform/codecs/openai_chat/stream.py",
-    "src/slipform/ir/merge.py",
-    "src/slipform/ir/reducer.py",
     "src/slipform/enforce/live_scan.py",
     "src/slipform/enforce/live_walk.py",
     "src/slipform/enforce/live.py",

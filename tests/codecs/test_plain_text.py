@@ -81,6 +81,14 @@ def test_fields_that_a_server_repeats_are_told_once() -> None:
     assert dict(changed[-1].extra) == {"system_fingerprint": "g"}
 
 
+@pytest.mark.parametrize("name", [7, ["c"], None, ""])
+def test_a_server_may_name_its_answers_as_it_likes(name: Any) -> None:
+    events = [event({"content": text}, id=name, model=name) for text in "abc"]
+    chunks = read(*events)
+    assert [chunk.text for chunk in chunks] == list("abc")
+    assert [(chunk.id, chunk.model) for chunk in chunks] == [(name or None, name or None)] * 3
+
+
 def test_events_that_are_padded_differently_are_read_all_the_same() -> None:
     events = [event({"content": text}, obfuscation="x" * len(text)) for text in ("a", "bb", "c", "dd", "e", "ff", "g")]
     assert [chunk.text for chunk in read(*events)] == ["a", "bb", "c", "dd", "e", "ff", "g"]

@@ -256,7 +256,8 @@ class CohereMachine:
         if kind in ("tool-call-start", "tool-call-delta"):
             call = message.get("tool_calls") or {}
             function = call.get("function") or {}
-            delta = ToolDelta(data.get("index"), call.get("id"), function.get("name"), function.get("arguments") or "")
+            index = data.get("index") if isinstance(data.get("index"), int) else None
+            delta = ToolDelta(index, call.get("id"), function.get("name"), function.get("arguments") or "")
             return [CompletionChunk(tool_calls=(delta,))]
         if kind == "message-start":
             return [CompletionChunk(id=data.get("id"))]

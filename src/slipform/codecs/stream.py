@@ -50,11 +50,11 @@ class Mould:
 
     __slots__ = ("_after", "_before", "_id", "_model")
 
-    def __init__(self, before: bytes, after: bytes, chunk: CompletionChunk) -> None:
+    def __init__(self, before: bytes, after: bytes, model: Any, id_: Any) -> None:
         self._before = before
         self._after = after
-        self._model = chunk.model
-        self._id = chunk.id
+        self._model = model  # whatever a vendor takes for a name; compiled code would insist on a string
+        self._id = id_
 
     def filled(self, data: bytes) -> CompletionChunk | None:
         """The chunk of an event that differs in nothing but its text; None if it does."""
@@ -69,7 +69,7 @@ class Mould:
         return CompletionChunk(text, "", "", (), None, None, None, 0, self._model, self._id)
 
 
-def mould_of(data: bytes, chunk: CompletionChunk, key: bytes) -> Mould | None:
+def mould_of(data: bytes, chunk: Any, key: bytes) -> Mould | None:
     """What is around the text of an event that gave no more than this chunk; None where that is not plain to see."""
     field = b'"%b":' % key
     before, _, rest = data.partition(field)
@@ -78,7 +78,7 @@ def mould_of(data: bytes, chunk: CompletionChunk, key: bytes) -> Mould | None:
     if not chunk.text or data.count(field) != 1 or not after.startswith(spelled):
         return None
     blank = rest[: len(rest) - len(after)]
-    return Mould(before + field + blank, after[len(spelled) :], chunk)
+    return Mould(before + field + blank, after[len(spelled) :], chunk.model, chunk.id)
 
 
 class Reader:

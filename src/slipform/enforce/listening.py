@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from slipform.enforce.live import Live
 from slipform.enforce.loop import Outcome, Plan
@@ -32,8 +32,8 @@ class Listening:
         self._following: Live | None = None
         self._first = True
         self._watched: WatchedAnswer | None = None
-        self._id: str | None = None
-        self._model: str | None = None
+        self._id: Any = None
+        self._model: Any = None
         self.stopped = False
 
     @property
@@ -72,7 +72,9 @@ class Listening:
                 break
         return certain
 
-    def _followed(self, chunk: CompletionChunk, live: Live) -> str:
+    # Compiled code holds values to their types; what comes from a vendor is read as it is.
+
+    def _followed(self, chunk: Any, live: Live) -> str:
         if chunk.id is not None:
             self._id = chunk.id
         if chunk.model is not None:
@@ -105,7 +107,7 @@ class Listening:
         rest, whole = found
         return rest, outcome if whole == outcome.text else dataclasses.replace(outcome, text=whole)
 
-    def _text(self, chunk: CompletionChunk, live: Live) -> str:
+    def _text(self, chunk: Any, live: Live) -> str:
         """What the chunk adds to the text that holds the answer."""
         if chunk.lift is not None:
             live.give_up()  # the text is in the vendor's shape, not in the caller's
@@ -114,8 +116,9 @@ class Listening:
         if not self._call:
             if chunk.tool_calls:
                 live.give_up()
-            return chunk.text
-        pieces = []
+            text: str = chunk.text
+            return text
+        pieces: list[str] = []
         for delta in chunk.tool_calls:
             if delta.name == RESERVED_TOOL and not self._called:
                 self._called, self._call_index = True, delta.index

@@ -79,7 +79,9 @@ class ChatMachine:
     def _choice(
         self, choice: Mapping[str, Any], data: Mapping[str, Any], usage: Any, extra: dict[str, Any]
     ) -> CompletionChunk:
-        index = choice.get("index") or 0
+        index = choice.get("index")
+        if type(index) is not int:
+            index = 0
         delta = choice.get("delta") or choice.get("message") or _NO_EXTRA
         word = choice.get("finish_reason")
         if word:

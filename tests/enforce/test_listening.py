@@ -1,0 +1,84 @@
+"""Hearing answers: what may leave, what the sink takes, when to stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slipform.enforce import Guard, Plan
+from slipform.enforce.listening import Listening
+from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, ToolDelta
+from slipform.schema import OutputStrategy, Schema
+
+SCHEMA: Schema[Any] = Schema.of(
+    {"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}, "required": ["a"]}
+)
+ASKED = ModelRequest("m", (Message.user("?"),))
+
+
+def listening(sink: Any = None, **plan: Any) -> Listening:
+    made = Listening(Plan(SCHEMA, **plan), follows=True, sink=sink)
+    made.begin(ASKED)
+    return made
+
+
+def texts(chunks: list[CompletionChunk] | None) -> list[str] | None:
+    return None if chunks is None else [chunk.text for chunk in chunks]
+
+
+@pytest.mark.covers("S2-73")
+def test_what_is_certain_is_given_and_what_is_not_is_nothing_to_be_done() -> None:
+    heard = listening()
+    assert texts(heard.hear([CompletionChunk('{"a"'), CompletionChunk(': "x')])) == ['{"a":"x']
+    assert heard.hear([CompletionChunk('", "n": 1')]) is not None
+    assert heard.hear([CompletionChunk("2")]) is None
+    assert heard.hear([CompletionChunk(" }", finish="stop")]) is None, "the end leaves when the whole has been judged"
+    assert heard.complete
+    assert heard.response().text == '{"a": "x", "n": 12 }'
+
+
+def test_what_the_sink_takes_is_not_given_again() -> None:
+    taken: list[str] = []
+    open_ = [True]
+
+    def sink(chunks: list[CompletionChunk]) -> bool:
+        if open_[0]:
+            taken.extend(chunk.text for chunk in chunks)
+        return open_[0]
+
+    heard = listening(sink)
+    assert heard.hear([CompletionChunk('{"a":"x')]) is None
+    open_[0] = False
+    assert texts(heard.hear([CompletionChunk("y"), CompletionChunk("z")])) == ["y", "z"]
+    open_[0] = True
+    assert heard.hear([CompletionChunk("!")]) is None
+    assert taken == ['{"a":"x', "!"]
+
+
+def test_an_answer_that_can_no_longer_become_valid_stops_in_the_middle_of_a_batch() -> None:
+    heard = listening(lambda _: True)
+    batch = [CompletionChunk('{"a":"x","n":'), CompletionChunk("[1"), CompletionChunk('],"more":1}')]
+    left = heard.hear(batch)
+    assert left is not None, "whoever listens has to look at it"
+    assert heard.stopped
+    assert heard.response().finish == "stop"
+
+
+def test_a_guarded_answer_is_read_and_given_whole() -> None:
+    heard = Listening(Plan(SCHEMA, guard=Guard(stop_after_json=True)), follows=False)
+    heard.begin(ASKED)
+    assert heard.hear([CompletionChunk('{"a":')]) is None
+    assert heard.hear([CompletionChunk('"x"} and'), CompletionChunk(" more")]) == []
+    assert heard.stopped
+    assert heard.response().text == '{"a":"x"} and'
+
+
+@pytest.mark.parametrize("name", [7, None, "c1"])
+def test_names_and_arguments_are_taken_as_a_vendor_gives_them(name: Any) -> None:
+    heard = listening(strategy=OutputStrategy.TOOL)
+    odd: Any = {"a": "x"}
+    assert heard.hear([CompletionChunk(tool_calls=(ToolDelta(0, "t", RESERVED_TOOL),), id=name, model=name)]) is None
+    (chunk,) = heard.hear([CompletionChunk(tool_calls=(ToolDelta(0, arguments='{"a":"x'),))]) or [CompletionChunk()]
+    assert (chunk.text, chunk.id, chunk.model) == ('{"a":"x', name, name)
+    assert heard.hear([CompletionChunk(tool_calls=(ToolDelta(0, arguments=odd),))]) is None
