@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
+from typing import Any
 from urllib.parse import parse_qs
 
 from slipform import tracing
@@ -117,11 +119,13 @@ class App:
         else:
             self._waiting_for = None
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _http(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         method, path = scope["method"], scope["path"]
         if method == "POST" and (api := api_at(path)) is not None:
-            await self._serve(api, scope, receive, send)
-            return
+            return self._serve(api, scope, receive, send)
+        return self._other(method, path, scope, send)
+
+    async def _other(self, method: str, path: str, scope: Scope, send: Send) -> None:
         headers = dict(scope["headers"])
         try:
             await self._page(method, path, scope, headers, send)
