@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
@@ -24,8 +25,9 @@ from slipform.server.spent import Tail, usage_in
 _NAME = b'"model"'
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _GEMINI_MODEL = re.compile(r"models/([^:]+):")
-_ASKED_HEADERS = (b"anthropic-beta", b"anthropic-version", b"openai-beta")
+_ASKED_HEADERS = frozenset({b"anthropic-beta", b"anthropic-version", b"openai-beta"})
 """What a caller may say to the vendor besides the body. Their credentials are for slipform, not for the vendor."""
+_NOTHING_SAID: Mapping[str, str] = MappingProxyType({})
 _KEPT_HEADERS = frozenset(
     {"retry-after", "retry-after-ms", "x-should-retry", "request-id", "openai-version", "openai-processing-ms"}
 )
@@ -114,7 +116,8 @@ def _named(model: str, streamed: bool) -> ServedRequest:
 
 
 def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
-    return {name.decode(): headers[name].decode("latin-1") for name in _ASKED_HEADERS if name in headers}
+    found = _ASKED_HEADERS & headers.keys()
+    return {name.decode(): headers[name].decode("latin-1") for name in sorted(found)} if found else _NOTHING_SAID
 
 
 def _chat_shape(data: Mapping[str, Any]) -> bool:
