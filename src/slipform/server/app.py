@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -118,6 +119,8 @@ class App:
             _log.warning("%s", error)
         else:
             self._waiting_for = None
+        # What the first call with a schema needs is loaded while nobody waits for it.
+        await asyncio.to_thread(import_module, "slipform.schema.lowering")
 
     def _http(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         method, path = scope["method"], scope["path"]
