@@ -37,6 +37,8 @@ from bench._proxy_upstream import SCHEMA
 HERE = Path(__file__).parent.parent
 KEY = "bench-key-0000"
 _PEERS = ("SLIPFORM_LITELLM", "SLIPFORM_PORTKEY")
+_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+"""Left out, since installed packages have their byte code, whatever the shell says that runs this."""
 FORMAT = {"type": "json_schema", "json_schema": {"name": "stock", "schema": SCHEMA, "strict": True}}
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is in stock? " * 12}]
 
@@ -146,7 +148,7 @@ def running(command: list[str], env: dict[str, str] | None = None) -> Iterator[s
     """A process that is gone afterwards, its children with it."""
     with tempfile.TemporaryFile() as log:
         # What tells where the others are would be refused as settings of slipform's that there are not.
-        here = {name: value for name, value in os.environ.items() if name not in _PEERS}
+        here = {name: value for name, value in os.environ.items() if name not in (*_PEERS, _BYTECODE)}
         process = subprocess.Popen(
             command, cwd=HERE, env={**here, **(env or {})}, stdout=log, stderr=log, start_new_session=True
         )
@@ -322,6 +324,8 @@ def _measured(target: Target, cases: list[Case], seconds: float, notes: list[str
     if not target.command:
         return {case.name: measure(target, case, None, seconds / 2) for case in cases if not case.stream}
     command = started(target)
+    with running(command, target.env) as process:  # the first start compiles, and reads from the disk
+        until_ready(target.port, target.ready, process)
     begun = time.monotonic()
     with running(command, target.env) as process:
         if not until_ready(target.port, target.ready, process):

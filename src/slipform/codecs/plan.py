@@ -40,6 +40,7 @@ from slipform.ir import (
 )
 from slipform.ir.request import USUAL
 from slipform.schema import OutputStrategy, ResponseFormat
+from slipform.schema.lower.late import PENDING, lower
 from slipform.schema.lower.source import to_text
 from slipform.schema.strict import strict_preflight
 
@@ -224,8 +225,6 @@ def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rul
 
 
 def _lowered(schema: Mapping[str, Any], dialect: str, strict: bool, rule: StrictRule) -> Shape:
-    from slipform.schema.lowering import PENDING, lower  # much code, which calls without a schema do not need
-
     lowered = lower(schema, dialect, open_objects="closed")
     losses: Losses = []
     for loss in lowered.report:

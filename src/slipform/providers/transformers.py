@@ -7,25 +7,22 @@ is several times faster on a CPU; this one runs what has no GGUF file, and on wh
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.guard import Guard
+from slipform.providers.local.call import HookFactory
 from slipform.providers.local.engine import Cancel, Engine, Event, Settings
 from slipform.providers.local.llama import Job, Slots
 from slipform.providers.local.provider import LocalProvider
-
-if TYPE_CHECKING:
-    from slipform.providers.local.call import HookFactory
+from slipform.providers.transformers_model import TransformersModel
 
 
 class TransformersEngine:
     """A model of transformers in this process; loads when it is made, and answers one request at a time, in turn."""
 
     def __init__(self, name: str, settings: Settings | None = None) -> None:
-        from slipform.providers.transformers_model import TransformersModel
-
         self._slots = Slots(TransformersModel(name, settings.context if settings else None), 1)
 
     def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:

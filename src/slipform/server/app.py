@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
+from importlib import import_module
+from typing import Any
 from urllib.parse import parse_qs
 
 from slipform import tracing
@@ -116,12 +119,16 @@ class App:
             _log.warning("%s", error)
         else:
             self._waiting_for = None
+        # What the first call with a schema needs is loaded while nobody waits for it.
+        await asyncio.to_thread(import_module, "slipform.schema.lowering")
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _http(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         method, path = scope["method"], scope["path"]
         if method == "POST" and (api := api_at(path)) is not None:
-            await self._serve(api, scope, receive, send)
-            return
+            return self._serve(api, scope, receive, send)
+        return self._other(method, path, scope, send)
+
+    async def _other(self, method: str, path: str, scope: Scope, send: Send) -> None:
         headers = dict(scope["headers"])
         try:
             await self._page(method, path, scope, headers, send)

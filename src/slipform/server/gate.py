@@ -58,7 +58,8 @@ class Gate:
         if admission.headers:
             send = with_headers(send, admission.headers)
         asked, router = asked_models(call.served), self._client.router
-        admission.caller.check(asked, router)
+        if admission.caller.models is not None:
+            admission.caller.check(asked, router)
         try:
             if call.forwarding is not None:  # to one model, and not kept
                 await answer(call, self._client, self._settings, send)

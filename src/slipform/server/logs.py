@@ -14,7 +14,7 @@ from typing import IO, Any, Literal
 import orjson
 
 from slipform.providers.secrets import MASK
-from slipform.server.record import CallRecord, Names, named
+from slipform.server.record import CallRecord, Ending, Names, concluded, named
 
 requests = logging.getLogger("slipform.requests")
 """One line per request."""
@@ -93,7 +93,8 @@ class Lines(logging.Formatter):
         names, identity = self._named(record.names()), record.request_id
         if self._json or names is None or not _OUR_ID.fullmatch(identity):
             return self.format(as_record(record))
-        line = f"{_time(time.time())} info {_REQUEST} id={identity} {names} {_pairs(record.figures())}"
+        figures, ending = _pairs(record.figures()), _ending(record.ending())
+        line = f"{_time(time.time())} info {_REQUEST} id={identity} {names} {figures} {ending}"
         for secret in self._secrets:
             if secret in line:
                 return redact(line, self._secrets)
@@ -122,6 +123,11 @@ def _time(at: float) -> str:
 
 def _pairs(fields: Mapping[str, Any]) -> str:
     return " ".join([f"{name}={value}" for name, value in fields.items()])
+
+
+@lru_cache(maxsize=512)
+def _ending(ending: Ending) -> str:
+    return _pairs(concluded(ending))
 
 
 def _plain_names(names: Names) -> str | None:

@@ -148,14 +148,15 @@ class Metrics:
             self._count("valid", "first_try")
 
     def _spent(self, taken: int | None, written: int | None, purpose: str) -> None:
+        pending = self._pending
         if taken:
-            self._count("tokens", "input", purpose, by=taken)
+            pending["tokens", "input", purpose] = pending.get(("tokens", "input", purpose), 0) + taken
         if written:
-            self._count("tokens", "output", purpose, by=written)
+            pending["tokens", "output", purpose] = pending.get(("tokens", "output", purpose), 0) + written
 
-    def _count(self, metric: str, *labels: str, by: float = 1) -> None:
+    def _count(self, metric: str, *labels: str) -> None:
         key = (metric, *labels)
-        self._pending[key] = self._pending.get(key, 0) + by
+        self._pending[key] = self._pending.get(key, 0) + 1
         if len(self._pending) > _MAX_KEPT:
             self._settle()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
@@ -19,17 +20,20 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.server.http import Send
 from slipform.server.record import Header
-from slipform.server.spent import Tail
+from slipform.server.spent import Tail, usage_in
 
 _NAME = b'"model"'
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _GEMINI_MODEL = re.compile(r"models/([^:]+):")
-_ASKED_HEADERS = (b"anthropic-beta", b"anthropic-version", b"openai-beta")
+_ASKED_HEADERS = frozenset({b"anthropic-beta", b"anthropic-version", b"openai-beta"})
 """What a caller may say to the vendor besides the body. Their credentials are for slipform, not for the vendor."""
+_NOTHING_SAID: Mapping[str, str] = MappingProxyType({})
 _KEPT_HEADERS = frozenset(
     {"retry-after", "retry-after-ms", "x-should-retry", "request-id", "openai-version", "openai-processing-ms"}
 )
 _KEPT_BEGINNINGS = ("x-ratelimit-", "anthropic-ratelimit-")
+_UNKEPT = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+"""Said of streams: nobody on the way is to keep them back."""
 _ERROR_BODY = 1 << 20
 _MOST_KNOWN = 256
 
@@ -112,7 +116,8 @@ def _named(model: str, streamed: bool) -> ServedRequest:
 
 
 def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
-    return {name.decode(): headers[name].decode("latin-1") for name in _ASKED_HEADERS if name in headers}
+    found = _ASKED_HEADERS & headers.keys()
+    return {name.decode(): headers[name].decode("latin-1") for name in sorted(found)} if found else _NOTHING_SAID
 
 
 def _chat_shape(data: Mapping[str, Any]) -> bool:
@@ -180,26 +185,41 @@ async def pass_through(
     """
     answer = await call.provider.forward_async(call.route, call.body, call.headers)
     try:
-        head = [*_kept(answer), *headers]
-        if answer.status >= 400:
-            await _refused(answer, send, head)
-            return Passed(answer.status, "upstream_error")
-        tail = Tail()
-        outcome = await _passed(answer, send, head, fail, tail)
-        return Passed(answer.status, outcome, tail.usage(call.api))
+        status, said = answer.status, answer.headers
+        head = [*_kept(said), *headers]
+        if status >= 400:
+            await _refused(answer, status, send, head)
+            return Passed(status, "upstream_error")
+        length = said.get("content-length", "")
+        known = int(length) if length.isdigit() and "content-encoding" not in said else None
+        if known is not None:
+            head.append((b"content-length", length.encode()))
+        else:
+            head += _UNKEPT
+        data = await answer.read()
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        if len(data) == known:
+            await send({"type": "http.response.body", "body": data})
+            outcome, usage = await _ended(answer), usage_in(call.api, data)
+        else:
+            tail = Tail()
+            events = "text/event-stream" in said.get("content-type", "")
+            outcome = await _passed(answer, data, known, send, tail, fail if events else None)
+            usage = tail.usage(call.api)
+        return Passed(status, outcome, usage)
     finally:
         await answer.close()
 
 
-def _kept(answer: Forwarded) -> list[Header]:
-    kept = [(b"content-type", answer.headers.get("content-type", "application/json").encode("latin-1"))]
-    for name, value in answer.headers.items():
+def _kept(said: Mapping[str, str]) -> list[Header]:
+    kept = [(b"content-type", said.get("content-type", "application/json").encode("latin-1"))]
+    for name, value in said.items():
         if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS):
             kept.append((name.encode("latin-1"), value.encode("latin-1")))
     return kept
 
 
-async def _refused(answer: Forwarded, send: Send, head: list[Header]) -> None:
+async def _refused(answer: Forwarded, status: int, send: Send, head: list[Header]) -> None:
     body = bytearray()
     try:
         while len(body) < _ERROR_BODY and (data := await answer.read()):
@@ -208,21 +228,28 @@ async def _refused(answer: Forwarded, send: Send, head: list[Header]) -> None:
         pass  # the status says enough
     sent = answer.scrubbed(bytes(body))
     head.append((b"content-length", str(len(sent)).encode()))
-    await send({"type": "http.response.start", "status": answer.status, "headers": head})
+    await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": sent})
 
 
+async def _ended(answer: Forwarded) -> str:
+    """Read the end of an answer that is here as a whole, after which its connection can be used again."""
+    try:
+        await answer.read()
+    except UpstreamError as error:
+        return error.code
+    return "ok"
+
+
 async def _passed(
-    answer: Forwarded, send: Send, head: list[Header], fail: Callable[[SlipformError], bytes], tail: Tail
+    answer: Forwarded,
+    data: bytes,
+    known: int | None,
+    send: Send,
+    tail: Tail,
+    fail: Callable[[SlipformError], bytes] | None,
 ) -> str:
-    length = answer.headers.get("content-length", "")
-    known = int(length) if length.isdigit() and "content-encoding" not in answer.headers else None
-    if known is not None:
-        head.append((b"content-length", length.encode()))
-    else:
-        head += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-    data = await answer.read()
-    await send({"type": "http.response.start", "status": answer.status, "headers": head})
+    """Send what comes as it comes, beginning with `data`; `fail` is for answers that are events."""
     sent, between_events = 0, True
     try:
         while data:
@@ -232,7 +259,7 @@ async def _passed(
             await send({"type": "http.response.body", "body": data, "more_body": sent != known})
             data = await answer.read()
     except UpstreamError as error:
-        if "text/event-stream" in answer.headers.get("content-type", "") and between_events:
+        if fail is not None and between_events:
             await send({"type": "http.response.body", "body": fail(error)})
         # Elsewhere what broke off stays unfinished for the caller too: the server closes the connection.
         return error.code

@@ -15,7 +15,8 @@ from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelResponse, Usage
 
 Header = tuple[bytes, bytes]
-Names = tuple[str, str, str, str, str, str, bool, str, bool, float | None]
+Names = tuple[str, str, str, str, str, str, bool, str, bool, float | None, int]
+Ending = tuple[int, str, int | None, int]
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
 _NOTHING = Usage()
@@ -133,18 +134,18 @@ class CallRecord:
 
     def fields(self) -> dict[str, Any]:
         """The call in figures and names, for its log line: no prompt, no answer, no key."""
-        return {"id": self.request_id, **named(self.names()), **self.figures()}
+        return {"id": self.request_id, **named(self.names()), **self.figures(), **concluded(self.ending())}
 
     def names(self) -> Names:
-        """What it has in common with other calls. Others have chosen these words."""
+        """What it was, as other calls are. Others have chosen these words."""
+        attempts = 0 if self.report is None else len(self.report.attempts)
         return (self.api, self.caller, self.model[:_LONGEST], self.provider, self.upstream_model, self.strategy,
-                self.enforced, self.schema[:64], self.stream, self.timeout)  # fmt: skip
+                self.enforced, self.schema[:64], self.stream, self.timeout, attempts)  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
-        """What is its own, but for its id. All words are ours."""
+        """What is its own, but for its id."""
         usage = self.tokens
-        attempts = 0 if self.report is None else len(self.report.attempts)
-        said: dict[str, Any] = {"attempts": attempts, "repair_attempted": "yes" if attempts > 1 else "no"}
+        said: dict[str, Any] = {}
         if usage.input is not None:
             said["input_tokens"] = usage.input
         if usage.output is not None:
@@ -158,18 +159,17 @@ class CallRecord:
             said["first_byte_ms"] = round((self.first_byte - self.started) * 1000, 2)
         if (overhead := self.overhead) is not None:
             said["overhead_ms"] = round(overhead * 1000, 2)
-        said["status"] = self.status
-        said["outcome"] = self.outcome
-        if self.upstream_status:
-            said["upstream_status"] = self.upstream_status
-        said["config"] = self.generation
         return said
+
+    def ending(self) -> Ending:
+        """What became of it, as of other calls. All words are ours."""
+        return self.status, self.outcome, self.upstream_status, self.generation
 
 
 @lru_cache(maxsize=512)
 def named(names: Names) -> Mapping[str, Any]:
     """The names with what they are names of; those that are empty are left out."""
-    api, caller, model, provider, upstream_model, strategy, enforced, schema, stream, timeout = names
+    api, caller, model, provider, upstream_model, strategy, enforced, schema, stream, timeout, attempts = names
     known = {
         "api": api,
         "caller": caller or None,
@@ -182,7 +182,17 @@ def named(names: Names) -> Mapping[str, Any]:
         "schema": schema or None,
         "streaming": stream,
         "timeout": timeout,
+        "attempts": attempts,
+        "repair_attempted": "yes" if attempts > 1 else "no",
     }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+@lru_cache(maxsize=512)
+def concluded(ending: Ending) -> Mapping[str, Any]:
+    """The same for what became of a call."""
+    status, outcome, upstream_status, generation = ending
+    known = {"status": status, "outcome": outcome, "upstream_status": upstream_status or None, "config": generation}
     return {name: value for name, value in known.items() if value is not None}
 
 
