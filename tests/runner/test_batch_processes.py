@@ -144,7 +144,7 @@ def test_a_helper_that_dies_ends_the_run_which_goes_on_later(tmp_path: Path) -> 
         with pytest.raises(SlipformError, match=r"was ended by SIGKILL.*same command again"):
             ask_all(tmp_path, vendor)
         assert ask_all(tmp_path, vendor).failed == 0
-        assert len(vendor.requests) <= 60 + 6
+        assert len(vendor.requests) <= 60 + 2 * 6  # under way, or done and not yet told
     assert rows_of(tmp_path / "out.jsonl") == list(range(1, 61))
 
 

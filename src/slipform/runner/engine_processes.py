@@ -32,11 +32,9 @@ _LAST_SECONDS = 5.0
 
 
 def check_processes(job: Job, router: Router, processes: int) -> None:
-    """Raise a `ConfigError` when this job cannot be shared among so many processes."""
+    """Raise a `ConfigError` when a job cannot be shared among processes."""
     if processes < 1:
         raise ConfigError("A batch needs at least one process", where="processes")
-    if processes == 1:
-        return
     if not isinstance(router.resolve(job.model)[0], HttpProvider):
         raise ConfigError(
             f"{job.model} runs on this machine, and several processes would each load it",
@@ -144,20 +142,19 @@ async def _started(sent: Sent) -> AsyncIterator[_Helper]:
     with there:
         # In a session of its own it does not get the terminal's Ctrl-C: this process decides what to stop.
         process = subprocess.Popen(  # noqa: ASYNC220 — a moment
-            [sys.executable, "-m", "slipform.runner.helper"],
+            [sys.executable, "-P", "-m", "slipform.runner.helper"],
             stdin=there.fileno(),
             stdout=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,
         )
-    reader, writer = await asyncio.open_connection(sock=here, limit=READ_AHEAD)
-    helper = _Helper(process, reader, writer, owed=_AHEAD * sent.concurrency)
     try:
-        writer.write(pack(sent))
-        yield helper
-        await asyncio.to_thread(_wait, process)
+        reader, writer = await asyncio.open_connection(sock=here, limit=READ_AHEAD)
+        with contextlib.closing(writer):
+            writer.write(pack(sent))
+            yield _Helper(process, reader, writer, owed=_AHEAD * sent.concurrency)
+            await asyncio.to_thread(_wait, process)
     finally:
-        writer.close()
         process.kill()
         process.wait()
 
