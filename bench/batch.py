@@ -344,7 +344,7 @@ def main() -> None:
         return
     if given.rows:
         for latency in (0.0, 0.02, 0.1):
-            speed(given.rows, given.concurrency, latency, given.passes, given.processes)
+            speed(given.rows, given.concurrency, latency, given.passes, 1 if latency else given.processes)
         parts(given.rows, given.concurrency, given.passes)
     if given.memory:
         memory(given.memory, given.concurrency)
