@@ -144,11 +144,11 @@ def bodies(path: Path, url: str) -> list[HttpRequest]:
     return recording.sent
 
 
-def whole(path: Path, url: str, concurrency: int, processes: int = 1) -> tuple[float, float]:
+def whole(path: Path, url: str, concurrency: int) -> tuple[float, float]:
     """Seconds, and seconds of CPU, that a batch needs for a row: reading, asking, checking, journal and results."""
     settings = read_settings(f"providers: {{bench: {{kind: openai, base_url: '{url}', api_key_env: BENCH_KEY}}}}")
     os.environ["BENCH_KEY"] = "x"
-    return timed(path, concurrency, model=f"bench/{MODEL}", settings=settings, processes=processes)
+    return timed(path, concurrency, model=f"bench/{MODEL}", settings=settings)
 
 
 def timed(
@@ -158,7 +158,6 @@ def timed(
     model: str,
     settings: Settings | None = None,
     router: Router | None = None,
-    processes: int = 1,
 ) -> tuple[float, float]:
     """The same of any batch of this input; the CPU of helpers counts, and the time until they are there."""
     out = path.with_name("out.jsonl")
@@ -172,7 +171,6 @@ def timed(
         concurrency=concurrency,
         settings=settings,
         router=router,
-        processes=processes,
     )
     taken = time.perf_counter() - wall, cpu_seconds() - cpu
     if summary.done != summary.rows or summary.failed:
@@ -188,15 +186,13 @@ def cpu_seconds() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def speed(rows: int, concurrency: int, latency: float, passes: int, processes: int) -> None:
+def speed(rows: int, concurrency: int, latency: float, passes: int) -> None:
     """Print how many rows a second a batch does, and how many requests each of the clients."""
     with tempfile.TemporaryDirectory() as folder, provider(latency) as url:
         path = Path(folder) / "in.jsonl"
         write_rows(path, rows)
         requests = bodies(path, url)
         measures: dict[str, Callable[[], tuple[float, float]]] = {"batch": lambda: whole(path, url, concurrency)}
-        if processes > 1:
-            measures[f"batch, {processes} processes"] = lambda: whole(path, url, concurrency, processes)
         for name, (opened, dearer) in clients().items():
             some = requests[: max(concurrency, rows // dearer)]
             measures[name] = lambda opened=opened, some=some: alone(opened, some, concurrency)  # type: ignore[misc]
@@ -335,7 +331,6 @@ def main() -> None:
     options.add_argument("--serve", type=float)
     options.add_argument("--rows", type=int, default=5_000)
     options.add_argument("--concurrency", type=int, default=32)
-    options.add_argument("--processes", type=int, default=2)
     options.add_argument("--passes", type=int, default=3)
     options.add_argument("--memory", type=int, default=100_000)
     given = options.parse_args()
@@ -344,7 +339,7 @@ def main() -> None:
         return
     if given.rows:
         for latency in (0.0, 0.02, 0.1):
-            speed(given.rows, given.concurrency, latency, given.passes, given.processes)
+            speed(given.rows, given.concurrency, latency, given.passes)
         parts(given.rows, given.concurrency, given.passes)
     if given.memory:
         memory(given.memory, given.concurrency)

@@ -102,9 +102,6 @@ def batch(
     retry_failures: Annotated[bool, typer.Option("--retry-failures", help="Try the rows that failed again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Guess tokens and cost; call nothing.")] = False,
     engine: Annotated[Engine, typer.Option(help="This machine, or a Ray cluster.")] = Engine.LOCAL,
-    processes: Annotated[
-        int, typer.Option(min=1, help="Processes that share the calls, for a vendor faster than one can check.")
-    ] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many rows, from the first.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer, at most.")] = None,
     config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
@@ -132,9 +129,7 @@ def batch(
         if dry_run:
             typer.echo(_told(job, plan(job), settings))
             return
-        summary = start(
-            job, router, retry_failures=retry_failures, engine=engine.value, processes=processes, quiet=False
-        )
+        summary = start(job, router, retry_failures=retry_failures, engine=engine.value, quiet=False)
     except KeyboardInterrupt:
         typer.secho("slipform: stopped; what is done is kept, and the same command goes on from there.", err=True)
         raise typer.Exit(INTERRUPTED) from None

@@ -18,7 +18,7 @@ from slipform.named_schemas import schema_named
 from slipform.prices import price_of
 from slipform.providers.router import Router
 from slipform.runner.asking import Answered, asker_of, resolved, runner_router
-from slipform.runner.engine_local import answer_rows, run_loop, taking, until_one_ends
+from slipform.runner.engine_local import answer_rows, run_loop, until_one_ends
 from slipform.runner.jobs import Estimate, Job, Pending, Survey, Task, estimate, survey
 from slipform.runner.journal import Entry, Journal, settled
 from slipform.runner.outputs import Ledger, Lines, results_for
@@ -105,7 +105,6 @@ def batch(
     failures: str | Path | None = None,
     retry_failures: bool = False,
     engine: Engine = "local",
-    processes: int = 1,
     limit: int | None = None,
     max_tokens: int | None = None,
     settings: Settings | None = None,
@@ -118,7 +117,6 @@ def batch(
     Results go to `out` in the order of the rows, as `{"row": …, "key": …, "value": …}`; rows that fail go to
     `failures` with the reason. Call it again after a stop, and it goes on; call it with `retry_failures` to try those
     that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`, an entry of the registry.
-    `processes` share the calls, for a vendor that answers faster than one process can check.
 
     ::
 
@@ -140,10 +138,10 @@ def batch(
         options=options,
         router=router,
     )
-    if router is not None and (engine == "ray" or processes > 1):
-        raise ConfigError("Other processes make their own router", hint="Give `settings` instead of `router`.")
+    if router is not None and engine == "ray":
+        raise ConfigError("Ray's workers make their own router", hint="Give `settings` instead of `router`.")
     try:
-        return start(job, routes, retry_failures=retry_failures, engine=engine, processes=processes, quiet=quiet)
+        return start(job, routes, retry_failures=retry_failures, engine=engine, quiet=quiet)
     finally:
         if router is None:
             routes.close()
@@ -165,11 +163,9 @@ def start(
     *,
     retry_failures: bool = False,
     engine: Engine = "local",
-    processes: int = 1,
     quiet: bool = True,
 ) -> Summary:
-    """Do what is left of a job, or try again what failed of it. Other processes make their own router."""
-    _check_processes(job, router, engine, processes)
+    """Do what is left of a job, or try again what failed of it. Ray's workers make their own router."""
     results = results_for(job.out, job.format, job.schema.document)
     _spare_files(job)
     journal = Journal.open(job.journal_path, job.identity)
@@ -180,7 +176,7 @@ def start(
         found = survey(job, settled(journal.path, journal.segments), retry=retry_failures)
         _mention_missing(job, found)
         tally = Tally(found.left, before=found.rows - found.left)
-        run = _Run(job, router, engine, processes, tally, quiet)
+        run = _Run(job, router, engine, tally, quiet)
         (_retry if retry_failures else _go_on)(run, journal, ledger, found)
     finally:
         if journal.is_empty and not job.out.exists():  # a mistake was found before anything was done
@@ -198,7 +194,6 @@ class _Run:
     job: Job
     router: Router
     engine: Engine
-    processes: int
     tally: Tally
     quiet: bool
 
@@ -224,23 +219,8 @@ class _Run:
 
     async def _answer(self, tasks: Iterator[Task], finished: Callable[[Answered], None]) -> None:
         job = self.job
-        if self.processes > 1:
-            from slipform.runner.engine_processes import answer_on_processes
-
-            await answer_on_processes(job, tasks, finished, processes=self.processes)
-        else:
-            asker = asker_of(job, self.router)
-            await answer_rows(taking(tasks), asker, finished, concurrency=job.concurrency, window=job.window)
-
-
-def _check_processes(job: Job, router: Router, engine: Engine, processes: int) -> None:
-    if processes == 1:
-        return
-    if engine == "ray":
-        raise ConfigError("On Ray, the cluster says how many processes there are", hint="Leave --processes out.")
-    from slipform.runner.engine_processes import check_processes
-
-    check_processes(job, router, processes)
+        asker = asker_of(job, self.router)
+        await answer_rows(tasks, asker, finished, concurrency=job.concurrency, window=job.window)
 
 
 def _go_on(run: _Run, journal: Journal, ledger: Ledger, found: Survey) -> None:

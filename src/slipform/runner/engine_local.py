@@ -51,7 +51,7 @@ class Patience:
 
 
 async def answer_rows(
-    take: Callable[[], Awaitable[Task | None]],
+    tasks: Iterator[Task],
     asker: Asks,
     finished: Callable[[Answered], None],
     *,
@@ -62,9 +62,8 @@ async def answer_rows(
 ) -> None:
     """Answer every row; `finished` is told of each as soon as it is done, in whatever order that happens.
 
-    `take` gives the next row, and None when there are no more. At most `window` rows are begun beyond the oldest one
-    that is not done. A wrong key, an address that does not answer, a spent quota: what no row could get past ends the
-    run with that error, and leaves the rest undone.
+    At most `window` rows are begun beyond the oldest one that is not done. A wrong key, an address that does not
+    answer, a spent quota: what no row could get past ends the run with that error, and leaves the rest undone.
     """
     door = pace or Pace(concurrency)
     bears = patience or Patience()
@@ -75,7 +74,7 @@ async def answer_rows(
             await door.enter()
             try:
                 await line.room()
-                task = await take()
+                task = next(tasks, None)
                 if task is None:
                     return
                 place = line.begin()
@@ -90,15 +89,6 @@ async def answer_rows(
                 group.create_task(work())
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
-
-
-def taking(tasks: Iterator[Task]) -> Callable[[], Awaitable[Task | None]]:
-    """Takes rows from what is at hand."""
-
-    async def take() -> Task | None:
-        return next(tasks, None)
-
-    return take
 
 
 async def _patiently(task: Task, asker: Asks, door: Pace, bears: Patience) -> Answered:
@@ -169,11 +159,6 @@ class Window:
         self._oldest = 0
         self._done: set[int] = set()
         self._moved: asyncio.Event | None = None
-
-    @property
-    def room_for(self) -> int:
-        """How many may begin now."""
-        return self._size - self._begun + self._oldest
 
     @property
     def full(self) -> bool:

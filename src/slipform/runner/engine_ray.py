@@ -17,7 +17,7 @@ from typing import Any
 
 from slipform.errors import ConfigError, SlipformError
 from slipform.runner.asking import Answered, asker_of
-from slipform.runner.engine_local import answer_rows, taking
+from slipform.runner.engine_local import answer_rows
 from slipform.runner.jobs import Job, Pending, Task
 from slipform.runner.pace import Pace, Refusal
 from slipform.runner.progress import EVERY_FRAME, EVERY_SYNC, Display
@@ -138,7 +138,7 @@ class _Worker:
         listening = asyncio.create_task(self._listen())
         try:
             await answer_rows(
-                taking(iter(tasks)),
+                iter(tasks),
                 self._asker,
                 answers.append,
                 concurrency=job.concurrency,

@@ -1,52 +1,18 @@
-"""What travels between a batch and processes that ask for it: the job, rows, finished rows, and how each is sent."""
+"""A job that travels to processes elsewhere, which ask for its rows."""
 
 from __future__ import annotations
 
-import asyncio
-import pickle
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from slipform.config import Price, Settings
 from slipform.engine import Options
-from slipform.errors import SlipformError
 from slipform.named_schemas import schema_named
-from slipform.runner.asking import Answered
-from slipform.runner.jobs import Job, Task
-from slipform.runner.pace import Refusal
+from slipform.runner.jobs import Job
 from slipform.runner.template import Template
 from slipform.schema import Schema
-
-READ_AHEAD = 1 << 20
-"""Bytes that may wait to be read, on either side."""
-_LENGTH = 4
-
-Orders: TypeAlias = list[Task] | Refusal | None
-"""What a helper is sent after its job: rows, a refusal that another helper met, or None when there are no more rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """What a helper sends: rows it has finished, refusals it met, and at its end that it is done, or why it stopped."""
-
-    finished: tuple[Answered, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-    over: bool = False
-    error: SlipformError | None = None
-
-
-def pack(message: Any) -> bytes:
-    """A message for the other side, with its length before it."""
-    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return len(body).to_bytes(_LENGTH) + body
-
-
-async def unpack(reader: asyncio.StreamReader) -> Any:
-    """The next message; `IncompleteReadError` or `OSError` when the other side is gone."""
-    length = int.from_bytes(await reader.readexactly(_LENGTH))
-    return pickle.loads(await reader.readexactly(length))  # noqa: S301 — the batch and its own helpers wrote it
 
 
 @dataclass(frozen=True, slots=True)
