@@ -15,6 +15,7 @@ from typing import Any
 from slipform.ir import ModelWarning
 from slipform.providers.local.bounds import limits_for, narrow
 from slipform.providers.local.fit import fit
+from slipform.providers.local.formats import with_whole_formats
 from slipform.providers.local.grammar import grammar_problem
 from slipform.providers.local.hold import Held, holdings
 from slipform.providers.local.patterns import with_twins, without_escapes
@@ -104,9 +105,10 @@ def _narrowed(held: Held, max_tokens: int, wrapped: bool) -> Constraint | None:
     """The first of several narrowings that compiles."""
     for narrowed, left_out in _narrowings(held.schema, max_tokens):
         bounds = Bounds(narrowed, held.schema, left_out, max_tokens)
-        constraint = Constraint(_spell(narrowed), _warnings(held), wrapped, bounds)
-        if grammar_problem(constraint.grammar) is None:
-            return constraint
+        for rule in dict.fromkeys((_spell(with_whole_formats(narrowed)), _spell(narrowed))):
+            constraint = Constraint(rule, _warnings(held), wrapped, bounds)
+            if grammar_problem(constraint.grammar) is None:
+                return constraint
     return None
 
 

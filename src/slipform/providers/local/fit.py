@@ -76,7 +76,7 @@ def fit(schema: Mapping[str, Any], max_tokens: int, *, patterns: bool = True) ->
 def _fit(schema: Mapping[str, Any], tokens: float, spare: float, patterns: bool) -> Fitted:
     texts = sum("string" in types(sub) and "enum" not in sub for _, sub in subschemas(schema))
     longest = max(_SHORTEST, int(tokens * spare / (_STUCK * min(2, max(1, texts)))))
-    fitting = _Fitting(schema, Costs(schema), longest, patterns)
+    fitting = _Fitting(schema, Costs(schema), longest, patterns, tokens)
     result = fitting.into(schema, (), tokens * (1 - spare))
     if "$schema" in schema:
         result["$schema"] = schema["$schema"]
@@ -95,6 +95,8 @@ class _Fitting:
     longest: int
     """Of any one text, in characters."""
     patterns: bool
+    most: float
+    """Of all tokens."""
     shared: dict[str, Any] = field(default_factory=dict)
     """What references lead to, each within a number of tokens."""
     names: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -103,6 +105,9 @@ class _Fitting:
 
     def into(self, sub: Json, at: Pointer, tokens: float) -> dict[str, Any]:
         """The subschema, narrowed to answers of so many tokens."""
+        tokens = min(tokens, self.most)  # what has no end wants more than there are
+        if sub is False:
+            return {"enum": []}
         if not isinstance(sub, Mapping) or sub.keys() <= ANNOTATIONS:
             return self._anything(tokens)
         if "enum" in sub or "const" in sub:
@@ -239,6 +244,9 @@ class _Fitting:
         listed: dict[str, Json] = dict(changed.get("properties") or {})
         required = list(changed.get("required", ()))
         more = changed.get("additionalProperties", True)
+        if changed.get("maxProperties", math.inf) < len(set(required)):
+            changed["enum"] = []  # no value fits
+            return
         if not listed and not required and not asked:
             self._map(changed, at, tokens)
             return

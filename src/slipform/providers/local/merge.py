@@ -109,9 +109,17 @@ def both_plain(one: Schema, other: Schema) -> Schema:
         result["enum"] = _common_kinds(result["enum"], types(result))
     if any(key in each for each in (one, other) for key in _OF_OBJECTS):
         _properties(result, one, other)
-    if any(said_of(result, name) is False for name in result.get("required", ())):
+    if any(said_of(result, name) is False for name in result.get("required", ())) or _is_void(result):
         raise Contradiction
     return result
+
+
+def _is_void(sub: Schema) -> bool:
+    """Whether the bounds of a value's only type leave nothing between them."""
+    kinds = types(sub)
+    pairs = [pair for kind, pair in _BOUNDS.items() if kinds and kinds <= kind]
+    least = {"minProperties": len(set(sub.get("required", ())))}
+    return any(max(sub.get(low, 0), least.get(low, 0)) > sub[high] for low, high in pairs if high in sub)
 
 
 def said_of(sub: Mapping[str, Any], name: str) -> Json:
@@ -207,6 +215,11 @@ def kind_of(value: Json) -> str:
 
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+_BOUNDS = {
+    frozenset({"string"}): ("minLength", "maxLength"),
+    frozenset({"array"}): ("minItems", "maxItems"),
+    frozenset({"object"}): ("minProperties", "maxProperties"),
+}
 _TOGETHER: dict[str, Callable[[Any, Any], Any]] = {
     "required": lambda one, other: list(dict.fromkeys([*one, *other])),
     "enum": _common,

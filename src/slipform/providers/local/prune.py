@@ -14,7 +14,6 @@ from slipform.errors import SchemaError
 from slipform.providers.local.walk import LISTS, MAPS, Json, Pointer, changed_at, found_at, lookup
 from slipform.schema import Schema
 
-_CHOICES = ("anyOf", "oneOf")
 _SINGLES = ("items", "additionalProperties", "additionalItems")
 _ROUNDS = 60
 
@@ -131,12 +130,12 @@ def _closed(sub: Json, root: Json) -> Json:
 
 
 def _close_choices(changed: dict[str, Any]) -> bool:
-    for key in _CHOICES:
-        if key in changed:
-            changed[key] = [each for each in changed[key] if each is not False]
-            if not changed[key]:
-                return False
-    return False not in changed.get("allOf", ())
+    if False in changed.get("anyOf", ()):
+        changed["anyOf"] = [each for each in changed["anyOf"] if each is not False]
+        if not changed["anyOf"]:
+            return False
+    # What one branch of a `oneOf` takes must not be in the others: without it, they would take too much.
+    return False not in (*changed.get("oneOf", ()), *changed.get("allOf", ()))
 
 
 def _close_object(changed: dict[str, Any]) -> bool:

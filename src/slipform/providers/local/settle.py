@@ -13,6 +13,7 @@ from typing import Any, Literal
 from slipform.errors import SchemaError
 from slipform.providers.local.forms import CONDITIONS, Forms, choice
 from slipform.providers.local.merge import ANNOTATIONS, DEFINITIONS
+from slipform.providers.local.prune import closed_up
 from slipform.providers.local.walk import LISTS, MAPS, Json, Pointer, lookup, subschemas
 from slipform.providers.local.weaken import problem
 from slipform.schema.validator import compile_schema
@@ -56,8 +57,12 @@ def settle(schema: Mapping[str, Any], *, certain: bool = False) -> Settled:
         schema = _references_alone(schema)
     settling = _Settling(schema, certain)
     result = settling.into(schema, ())
-    if settling.made:
+    if result and settling.made:
         result["$defs"] = {**result.get("$defs", {}), **settling.made}
+    if certain:
+        result = closed_up(result)
+        if result is False:
+            return settle(schema)
     return Settled(result, settling.origins, tuple(settling.narrowed), settling.whole)
 
 
@@ -100,29 +105,36 @@ class _Settling:
     seen: list[object] = field(default_factory=list)
     """What the two above tell apart by identity, kept so that no identity is used twice."""
 
-    def into(self, sub: Json, at: Pointer, *, inside: bool = False) -> Json:
-        """The subschema, spelled anew where need be, and all that is under it; `inside` what was, `at` its place."""
+    def into(self, sub: Json, at: Pointer, inside: int = 0) -> Json:
+        """The subschema, spelled anew where need be, and all that is under it.
+
+        `inside` counts the parts around it that were spelled anew; `at` is then where the first of them was.
+        """
         if not isinstance(sub, Mapping):
             return sub
         if id(sub) in self.names:
             return {"$ref": f"#/$defs/{self.names[id(sub)]}"}
-        if not self._needs(sub) or (plain := self._plain(sub, at)) is None:
-            return self._under(sub, at, inside=inside)
-        if plain is False:
+        if not self._needs(sub):
+            return self._under(sub, at, inside)
+        plain = self._plain(sub, at) if inside < _DEEPEST else None
+        if plain is None and not (self.certain and self._is_open(sub.get("oneOf"))):
+            return self._under(sub, at, inside)
+        if plain is None or plain is False:
+            # Branches of a `oneOf` may not be narrowed one by one: what only one of them took, two might have.
             return False
         if sub is self.root:
             self.whole = True
-            return self._under(plain, at, inside=True)
+            return self._under(plain, at, inside + 1)
         self.seen.append(sub)
         name = self.names[id(sub)] = f"settled-{len(self.names)}"
         self.origins[name] = at
-        self.made[name] = self._under(plain, at, inside=True)
+        self.made[name] = self._under(plain, at, inside + 1)
         return {"$ref": f"#/$defs/{name}", **{key: sub[key] for key in DEFINITIONS if key in sub}}
 
-    def _under(self, sub: Mapping[str, Any], at: Pointer, *, inside: bool) -> dict[str, Any]:
+    def _under(self, sub: Mapping[str, Any], at: Pointer, inside: int) -> dict[str, Any]:
         def part(each: Json, *steps: str) -> Json:
-            still = inside and steps[0] not in DEFINITIONS
-            return self.into(each, at if still else (*at, *steps), inside=still)
+            still = 0 if steps[0] in DEFINITIONS else inside
+            return self.into(each, at if still else (*at, *steps), still)
 
         changed = dict(sub)
         for key, held in sub.items():
@@ -141,7 +153,7 @@ class _Settling:
         """
         if not isinstance(sub, Mapping) or depth > _DEEPEST:
             return False
-        if not _TRIGGERS.isdisjoint(sub) or ("oneOf" in sub and self._is_open(sub["oneOf"])):
+        if not _TRIGGERS.isdisjoint(sub) or self._is_open(sub.get("oneOf")):
             return True
         if not shared and "allOf" not in sub and len(sub.keys() - ANNOTATIONS - DEFINITIONS) < 2:
             return False
@@ -150,8 +162,10 @@ class _Settling:
             parts.append(lookup(self.root, sub["$ref"]))
         return any(self._needs(each, depth + 1, shared=True) for each in parts)
 
-    def _is_open(self, branches: list[Json]) -> bool:
+    def _is_open(self, branches: list[Json] | None) -> bool:
         """Whether the compiler cannot tell the branches of a `oneOf` apart."""
+        if branches is None:
+            return False
         if id(branches) not in self.open_choices and len(self.open_choices) < _MOST:
             definitions = {key: self.root[key] for key in DEFINITIONS if key in self.root}
             self.seen.append(branches)

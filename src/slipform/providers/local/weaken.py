@@ -9,53 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from slipform.providers.local.formats import KNOWN, PLAINEST, SPELLINGS, spelled
 from slipform.providers.local.grammar import grammar_problem
+from slipform.providers.local.merge import Unmergeable, said_of
 from slipform.providers.local.patterns import without_inner_anchors
 from slipform.providers.local.walk import Json, Pointer, changed_at, found_at, subschemas
-
-# Tells validators nothing, so that leaving it out weakens nothing.
-_KNOWN_FORMATS = frozenset(
-    [
-        "date",
-        "date-time",
-        "duration",
-        "email",
-        "hostname",
-        "idn-email",
-        "idn-hostname",
-        "ipv4",
-        "ipv6",
-        "iri",
-        "iri-reference",
-        "json-pointer",
-        "regex",
-        "relative-json-pointer",
-        "time",
-        "uri",
-        "uri-reference",
-        "uri-template",
-        "uuid",
-    ]
-)
-_NAME = "[a-zA-Z0-9]{1,20}(-[a-zA-Z0-9]{1,10}){0,3}"
-_PATH = "([a-zA-Z0-9._~!$&'()*+,;=:@/-]|%[0-9A-F]{2})*"
-_TAIL = r"(\?[a-zA-Z0-9._~!$&'()*+,;=:@/?-]*)?(#[a-zA-Z0-9._~!$&'()*+,;=:@/?-]*)?"
-_URI = rf"^[a-zA-Z][a-zA-Z0-9+.-]*:(//{_NAME}(\.{_NAME})*(:[0-9]{{1,4}})?(/{_PATH})?|[a-zA-Z0-9]{_PATH}){_TAIL}$"
-_REFERENCE = rf"^/?[a-zA-Z0-9._~-]+(/[a-zA-Z0-9._~-]+)*/?{_TAIL}$"
-_SPELLINGS = {
-    "uri": _URI,
-    "iri": _URI,
-    "uri-reference": _REFERENCE,
-    "iri-reference": _REFERENCE,
-    "idn-email": rf"^[a-zA-Z0-9]{{1,12}}([._+-][a-zA-Z0-9]{{1,12}}){{0,3}}@{_NAME}(\.{_NAME}){{1,3}}$",
-    "idn-hostname": rf"^{_NAME}(\.{_NAME}){{0,3}}$",
-    "json-pointer": r"^(/[a-zA-Z0-9_.-]*)*$",
-    "relative-json-pointer": r"^(0|[1-9][0-9]{0,3})(/[a-zA-Z0-9_.-]*)*$",
-}
-"""Formats that the engine does not know: their usual texts, in letters that every validator takes."""
-
-_PLAINEST = {"regex": r"^\^?[a-zA-Z0-9 _-]*\$?$", "uri-template": _REFERENCE}
-"""Texts that are sure to be of the format, but are only the least of them."""
 
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
 _UNKNOWN_FORMAT = re.compile(r"Unknown format: (\S*)")
@@ -166,8 +124,11 @@ def _restored(
     needed = list(done)
     for one in done:
         fewer = [other for other in needed if other is not one]
-        if problem(_applied(schema, fewer)) is None:
-            needed = fewer
+        try:
+            if problem(_applied(schema, fewer)) is None:
+                needed = fewer
+        except (KeyError, IndexError, TypeError):  # a later edit is of what this one made
+            continue
     return _applied(schema, needed), needed
 
 
@@ -187,7 +148,7 @@ def _edits(schema: Mapping[str, Any], reason: str, certain: bool) -> Iterator[_E
     if found := _UNIMPLEMENTED.search(reason):
         yield from _drop(schema, frozenset(json.loads(found[1])))
     elif found := _UNKNOWN_FORMAT.search(reason):
-        yield from _formats(schema, found[1], _SPELLINGS | _PLAINEST if certain else _SPELLINGS)
+        yield from _formats(schema, found[1], SPELLINGS | PLAINEST if certain else SPELLINGS)
     elif reason.startswith("oneOf"):
         yield from _one_of(schema)
     elif "regex" in reason:
@@ -207,16 +168,9 @@ def _formats(schema: Mapping[str, Any], name: str, spellings: Mapping[str, str])
     for pointer, sub in subschemas(schema):
         if "format" in sub and str(sub["format"]).startswith(name):
             if sub["format"] in spellings:
-                spelled = partial(_spelled, spellings[sub["format"]])
-                yield _Edit(pointer, spelled, "format spelled as a pattern", harmless=True)
-            yield _Edit((*pointer, "format"), None, "dropped", harmless=sub["format"] not in _KNOWN_FORMATS)
-
-
-def _spelled(pattern: str, sub: Mapping[str, Any]) -> dict[str, Any]:
-    rest = {key: value for key, value in sub.items() if key != "format"}
-    if "pattern" in rest:
-        return {**rest, "allOf": [*rest.get("allOf", ()), {"pattern": pattern}]}
-    return {**rest, "pattern": pattern}
+                plain = partial(spelled, spellings[sub["format"]])
+                yield _Edit(pointer, plain, "format spelled as a pattern", harmless=True)
+            yield _Edit((*pointer, "format"), None, "dropped", harmless=sub["format"] not in KNOWN)
 
 
 def _drop(schema: Mapping[str, Any], keywords: frozenset[str]) -> Iterator[_Edit]:
@@ -229,8 +183,15 @@ def _drop(schema: Mapping[str, Any], keywords: frozenset[str]) -> Iterator[_Edit
 def _counted(schema: Mapping[str, Any]) -> Iterator[_Edit]:
     """A number of keys, spelled as which ones: narrower than the schema, so that nothing is lost."""
     for pointer, sub in subschemas(schema):
-        if _with_counted_keys(sub) is not sub:
+        if _has_counted_keys(sub):
             yield _Edit(pointer, _with_counted_keys, "counted keys named", harmless=True)
+
+
+def _has_counted_keys(sub: Mapping[str, Any]) -> bool:
+    try:
+        return _with_counted_keys(sub) is not sub
+    except Unmergeable:  # a pattern of names that cannot be read here
+        return False
 
 
 def _with_counted_keys(sub: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -244,7 +205,7 @@ def _with_counted_keys(sub: Mapping[str, Any]) -> Mapping[str, Any]:
     if not least <= len(required) <= most:
         return sub
     rest = {key: value for key, value in sub.items() if key not in ("minProperties", "maxProperties")}
-    rest["properties"] = {name: each for name, each in listed.items() if name in kept}
+    rest["properties"] = {name: said_of(sub, name) for name in listed if name in kept}
     if "maxProperties" in sub:
         rest["additionalProperties"] = False
         rest.pop("patternProperties", None)
