@@ -142,7 +142,7 @@ def named_in(said: str) -> Iterator[str]:
 
 
 def dropped_from(schema: Any, keywords: set[str]) -> Any:
-    """The schema without these keywords, wherever they stand with a value that such a keyword has."""
+    """The schema without these keywords, and without properties of such names, on which no verdict here depends."""
     if isinstance(schema, list):
         return [dropped_from(each, keywords) for each in schema]
     if not isinstance(schema, dict):

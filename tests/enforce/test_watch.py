@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform import AsyncClient, Client
@@ -197,6 +197,7 @@ def test_the_tool_channel_is_not_watched() -> None:
 VALUES = st.fixed_dictionaries({"a": st.integers()}, optional={"b": st.lists(st.text(max_size=8), max_size=3)})
 
 
+@settings(deadline=None)
 @given(value=VALUES, size=st.integers(1, 9), indent=st.sampled_from([None, 2]))
 def test_a_valid_answer_is_never_stopped_before_its_end(value: Any, size: int, indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
