@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 # The compiled modules are rebuilt when their sources change.
-INPUTS := pyproject.toml constraints.txt Makefile setup.py $(wildcard src/slipform/text/*.py src/slipform/enforce/live*.py) \
-	src/slipform/codecs/sse.py src/slipform/providers/http1.py
+INPUTS := pyproject.toml constraints.txt Makefile setup.py $(wildcard src/slipform/text/*.py src/slipform/enforce/li*.py) \
+	$(addprefix src/slipform/,$(addprefix codecs/,sse.py answer.py plan.py stream.py $(addprefix openai_chat/,codec.py \
+	response.py stream.py)) providers/calls.py providers/http1.py)
 
 # The libraries slipform is tried with and compared with want other versions than it does: they have homes of their own.
 PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet
@@ -86,6 +87,8 @@ $(VENV)/.installed-litellm: | $(BIN)/python
 	touch $@
 
 $(VENV)/.installed-portkey: Makefile | $(BIN)/python
+	mkdir -p $(VENV)/portkey
+	echo '{"private": true, "overrides": {"@hono/node-server": "1.13.5"}}' > $(VENV)/portkey/package.json
 	if command -v npm > /dev/null; then npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/portkey \
 		@portkey-ai/gateway@1.15.2 hono@4.9.7 @hono/node-server@1.13.5; fi
 	touch $@
