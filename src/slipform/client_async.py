@@ -23,14 +23,13 @@ from slipform.client_request import (
 )
 from slipform.enforce import Outcome, Plan, Watch, WatchedAnswer, enforce
 from slipform.enforce.listening import Sink
-from slipform.enforce.loop import advance
-from slipform.engine import Options, logged, plan_for, routed
+from slipform.engine import Options, advance_async, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.base import Made, Through, batches_of
 from slipform.providers.router import Router
 from slipform.respond_stream import Mode, respond_batches
-from slipform.schema import Schema, is_large
+from slipform.schema import Schema
 from slipform.streaming import AsyncStream, Result
 from slipform.streaming_session import Session, result_of
 
@@ -108,8 +107,7 @@ class AsyncClient:
             except UpstreamError as error:
                 asked = steps.throw(error)
                 continue
-            large = is_large(len(response.text))  # then it is judged off the event loop
-            further = await asyncio.to_thread(advance, steps, response) if large else advance(steps, response)
+            further = await advance_async(steps, response)
             if isinstance(further, Outcome):
                 return further
             asked = further

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import os
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from slipform.codecs.base import Capabilities
 from slipform.enforce import Budget, Formatter, Guard, Outcome, Plan, Report, Steps, Switches, Wording
 from slipform.enforce.judge import Validator
+from slipform.enforce.loop import advance
 from slipform.errors import ConfigError, SlipformError
-from slipform.ir import ModelRequest, NamedTool, Usage
+from slipform.ir import ModelRequest, ModelResponse, NamedTool, Usage
 from slipform.prices import Price, cost_of, price_of
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
@@ -24,7 +26,7 @@ from slipform.providers.router import Router
 from slipform.providers.sockets import SocketTransport
 from slipform.providers.throttle import throttled
 from slipform.providers.transport import Timeouts
-from slipform.schema import OutputStrategy, ResponseFormat, Schema
+from slipform.schema import OutputStrategy, ResponseFormat, Schema, is_large
 from slipform.schema.kept import is_kept, schema_of
 from slipform.tracing import is_tracing, traced
 
@@ -319,6 +321,13 @@ def logged(
     if limit is not None:
         plan = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, seconds=limit))
     return _watched(steps, request, plan, streaming)
+
+
+async def advance_async(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
+    """`advance`, with a large answer judged off the event loop."""
+    if is_large(len(response.text)):
+        return await asyncio.to_thread(advance, steps, response)
+    return advance(steps, response)
 
 
 def _timed(steps: Steps, plan: Plan, seconds: float) -> Steps:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Literal, TypeAlias
 
-from slipform.enforce import Outcome, Plan, Steps, enforce
+from slipform.enforce import Outcome, Plan, enforce
 from slipform.enforce.listening import Listening, Sink
 from slipform.enforce.stream import closing_chunks
-from slipform.engine import logged
+from slipform.engine import advance_async, logged
 from slipform.errors import SlipformError, TruncatedError, UpstreamError
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir import CompletionChunk, ModelRequest
 from slipform.providers.base import Through
-from slipform.schema import OutputStrategy, is_large
+from slipform.schema import OutputStrategy
 
 Mode: TypeAlias = Literal["auto", "live", "buffer"]
 """`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: live where the channel is held to the
@@ -55,9 +54,9 @@ async def respond_batches(
             # An answer that was left off early ends with its connection.
             with contextlib.suppress(SlipformError):
                 await heard.aclose()
-        further, outcome = await advanced(steps, listening.response())
-        if outcome is not None:
-            rest, outcome = listening.settled(outcome)
+        further = await advance_async(steps, listening.response())
+        if isinstance(further, Outcome):
+            rest, outcome = listening.settled(further)
             yield outcome
             yield closing_chunks(outcome.answer, rest)
             return
@@ -69,18 +68,3 @@ def _follows(request: ModelRequest, plan: Plan, mode: Mode) -> bool:
     if plan.schema is None or request.tools or plan.on_failure == "raw" or mode == "buffer":
         return False
     return mode == "live" or plan.strategy is OutputStrategy.NATIVE
-
-
-async def advanced(steps: Steps, response: ModelResponse) -> tuple[ModelRequest, Outcome | None]:
-    """Send a response into the steps: what to ask next, or the outcome. A large one is judged off the event loop."""
-    if is_large(len(response.text)):
-        return await asyncio.to_thread(_advance, steps, response)
-    return _advance(steps, response)
-
-
-def _advance(steps: Steps, response: ModelResponse) -> tuple[ModelRequest, Outcome | None]:
-    try:
-        return steps.send(response), None
-    except StopIteration as done:
-        outcome: Outcome = done.value
-        return ModelRequest("", ()), outcome

@@ -12,6 +12,7 @@ import orjson
 from slipform.codecs.answer import lifted
 from slipform.codecs.serving import ServedRequest
 from slipform.enforce import Budget, Outcome, Plan, Steps, enforce
+from slipform.enforce.loop import advance
 from slipform.engine import Options, logged, must_call
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import Lift, ModelRequest, ModelResponse
@@ -107,7 +108,7 @@ def _enforced(post: Callable[..., Any], options: Options) -> Callable[..., Any]:
         asked: ModelRequest | Outcome = next(steps)
         while True:
             response = post(path, **task.again(cast("ModelRequest", asked)))
-            asked = _send(steps, task.read(response))
+            asked = advance(steps, task.read(response))
             if isinstance(asked, Outcome):
                 return Replay(task.told(asked)) if task.streamed else task.given_back(response, asked)
 
@@ -123,7 +124,7 @@ def _enforced_async(post: Callable[..., Awaitable[Any]], options: Options) -> Ca
         asked: ModelRequest | Outcome = next(steps)
         while True:
             response = await post(path, **task.again(cast("ModelRequest", asked)))
-            asked = _send(steps, task.read(response))
+            asked = advance(steps, task.read(response))
             if isinstance(asked, Outcome):
                 return AsyncReplay(task.told(asked)) if task.streamed else task.given_back(response, asked)
 
@@ -188,14 +189,6 @@ def _steps(task: _Task, options: Options) -> Steps:
         keep_text=options.keep_text,
     )
     return logged(enforce(request, plan), request, plan)
-
-
-def _send(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
-    try:
-        return steps.send(response)
-    except StopIteration as done:
-        outcome: Outcome = done.value
-        return outcome
 
 
 def _is_untouched(task: _Task, response: Any, outcome: Outcome) -> bool:

@@ -50,6 +50,12 @@ def test_the_version_is_told(folder: Path) -> None:
     assert done.stdout.strip() == f"slipform {__version__}"
 
 
+def test_the_package_can_be_run(folder: Path) -> None:
+    command = [sys.executable, "-m", "slipform", "--version"]
+    done = subprocess.run(command, env=environment(), cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"slipform {__version__}"
+
+
 def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
     code = "import sys; import slipform.cli; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)

