@@ -139,13 +139,13 @@ def _planned(
     strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
     chosen, stronger, wording = _channel(capabilities, strategy, options)
     return Plan(
-        schema=schema or _schema(request),
+        schema=schema or wanted_schema(request),
         strategy=chosen,
         stronger=stronger,
         wording=wording,
         budget=options.budget,
-        tools={tool.name: Schema(tool.name, tool.parameters) for tool in request.tools if options.tools == "enforce"},
-        must_call=must_call(request) if options.tools == "enforce" else (),
+        tools=held_tools(request, options),
+        must_call=must_call(request, options),
         calls=bool(request.tools),
         formatter=_formatter(router, request, options),
         reask_scope=options.reask_scope,
@@ -177,7 +177,8 @@ def routed(router: Router, request: ModelRequest) -> tuple[Provider, ModelReques
     return provider, request.replace(model=upstream)
 
 
-def _schema(request: ModelRequest) -> Schema[Any] | None:
+def wanted_schema(request: ModelRequest) -> Schema[Any] | None:
+    """What the text of the answer is held to: the schema that was asked for, any object in JSON mode, or nothing."""
     if request.response_format is not None:
         return schema_of(request.response_format.json_schema)
     return _any_object() if request.json_mode else None
@@ -188,8 +189,15 @@ def _any_object() -> Schema[Any]:
     return Schema("object", {"type": "object"})
 
 
-def must_call(request: ModelRequest) -> tuple[str, ...]:
-    """The tools of which the model has to call one; none when it is free to."""
+def held_tools(request: ModelRequest, options: Options) -> dict[str, Schema[Any]]:
+    """What the arguments of each tool are held to."""
+    return {tool.name: Schema(tool.name, tool.parameters) for tool in request.tools if options.tools == "enforce"}
+
+
+def must_call(request: ModelRequest, options: Options) -> tuple[str, ...]:
+    """The tools of which the model has to call one; none when it is free to, or when tools are not held."""
+    if options.tools != "enforce":
+        return ()
     names = tuple(tool.name for tool in request.tools)
     if isinstance(request.tool_choice, NamedTool):
         return tuple(name for name in names if name == request.tool_choice.name)

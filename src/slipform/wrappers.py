@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
 import orjson
@@ -13,7 +13,7 @@ from slipform.codecs.answer import lifted
 from slipform.codecs.serving import ServedRequest
 from slipform.enforce import Budget, Outcome, Plan, Steps, enforce
 from slipform.enforce.loop import advance
-from slipform.engine import Options, logged, must_call
+from slipform.engine import Options, held_tools, logged, must_call, wanted_schema
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import Lift, ModelRequest, ModelResponse
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
@@ -158,8 +158,8 @@ def _wanted(path: str, given: Mapping[str, Any], options: Options) -> _Task | No
     typed = None if parser is None else typed_call(api, body, parser)
     if typed is None:
         return task
-    wanted = ResponseFormat.strict(typed.schema.spec)
-    return _Task(api, typed.body, task.given, request.replace(response_format=wanted), typed.schema, typed.lift, parser)
+    shaped = request.replace(response_format=ResponseFormat.strict(typed.schema.spec))
+    return replace(task, body=typed.body, request=shaped, schema=typed.schema, lift=typed.lift)
 
 
 def _names_a_shape(request: ModelRequest, options: Options) -> bool:
@@ -169,19 +169,12 @@ def _names_a_shape(request: ModelRequest, options: Options) -> bool:
 
 def _steps(task: _Task, options: Options) -> Steps:
     request = task.request
-    wanted = request.response_format
-    schema = task.schema
-    if schema is None and wanted is not None:
-        schema = Schema.of(wanted.json_schema)
-    if schema is None and request.json_mode:
-        schema = Schema("object", {"type": "object"})
-    holds = options.tools == "enforce"
     plan = Plan(
-        schema=schema,
+        schema=task.schema or wanted_schema(request),
         strategy=OutputStrategy.NATIVE,
         budget=options.budget,
-        tools={tool.name: Schema(tool.name, tool.parameters) for tool in request.tools} if holds else {},
-        must_call=must_call(request) if holds else (),
+        tools=held_tools(request, options),
+        must_call=must_call(request, options),
         reask_scope="full",
         switches=options.switches,
         repair=options.repair,

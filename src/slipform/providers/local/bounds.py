@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipform.providers.local.cost import implied, types
-from slipform.providers.local.walk import Json, lookup, subschemas
+from slipform.providers.local.walk import CONTENTS, Json, lookup, subschemas
 
 _CHARS_PER_TOKEN = 3.5
 _SHARE = 0.8
@@ -27,7 +27,6 @@ _FINEST = 1e-9
 
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
-_SINGLES = ("items", "additionalProperties", "additionalItems")
 _COMBINES = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$dynamicRef", "not")
 _OPENS = ("patternProperties", "unevaluatedProperties", "propertyNames", "minProperties")
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "deprecated", "$id", "id"})
@@ -124,7 +123,7 @@ def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: Limits, *, 
         if isinstance(held := sub.get(key), list):
             inside = key == "allOf" or (shared and key in ("anyOf", "oneOf"))
             changed[key] = [narrow(each, limits, branch=inside) for each in held]
-    for key in _SINGLES:
+    for key in CONTENTS:
         held = sub.get(key)
         if isinstance(held, Mapping) and changed.get(key) is held:
             changed[key] = narrow(held, limits)

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from slipform.errors import SchemaError
-from slipform.providers.local.walk import LISTS, MAPS, Json, Pointer, changed_at, found_at, lookup
+from slipform.providers.local.walk import CONTENTS, LISTS, MAPS, Json, Pointer, changed_at, found_at, lookup
 from slipform.schema import Schema
 
-_SINGLES = ("items", "additionalProperties", "additionalItems")
 _ROUNDS = 60
 
 
@@ -62,7 +61,7 @@ def _found(schema: Json, pointer: Pointer) -> Json:
 def _holder(current: Json, place: Pointer) -> Pointer:
     """The subschema that a place is, or is a keyword of."""
     listed = bool(place[-2:-1]) and (place[-2] in MAPS or (place[-1].isdigit() and place[-2] in LISTS))
-    if not place or ((listed or place[-1] in _SINGLES) and isinstance(_found(current, place), Mapping)):
+    if not place or ((listed or place[-1] in CONTENTS) and isinstance(_found(current, place), Mapping)):
         return place
     return place[:-2] if listed else place[:-1]
 
@@ -121,7 +120,7 @@ def _closed(sub: Json, root: Json) -> Json:
             changed[key] = {name: _closed(each, root) for name, each in held.items()}
         elif key in LISTS and isinstance(held, list):
             changed[key] = [_closed(each, root) for each in held]
-        elif key in _SINGLES:
+        elif key in CONTENTS:
             changed[key] = _closed(held, root)
     for close in (_close_choices, _close_object, _close_array):
         if not close(changed):

@@ -14,7 +14,7 @@ from slipform.errors import SchemaError
 from slipform.providers.local.forms import CONDITIONS, Forms, choice
 from slipform.providers.local.merge import ANNOTATIONS, DEFINITIONS
 from slipform.providers.local.prune import closed_up
-from slipform.providers.local.walk import LISTS, MAPS, Json, Pointer, lookup, subschemas
+from slipform.providers.local.walk import CONTENTS, LISTS, MAPS, Json, Pointer, lookup, subschemas
 from slipform.providers.local.weaken import problem
 from slipform.schema.validator import compile_schema
 
@@ -22,7 +22,6 @@ _MOST = 400
 """How many places are looked at."""
 
 _DEEPEST = 8
-_SINGLES = ("items", "additionalProperties", "additionalItems")
 _TRIGGERS = CONDITIONS - {"then", "else"}
 
 
@@ -86,7 +85,7 @@ def _references_alone(sub: Json) -> Json:
     for key, held in changed.items():
         if key in MAPS and isinstance(held, Mapping):
             changed[key] = {name: _references_alone(each) for name, each in held.items()}
-        elif key in LISTS or key in _SINGLES:
+        elif key in LISTS or key in CONTENTS:
             changed[key] = _references_alone(held)
     return changed
 
@@ -142,7 +141,7 @@ class _Settling:
                 changed[key] = {name: part(each, key, name) for name, each in held.items()}
             elif key in LISTS and isinstance(held, list):
                 changed[key] = [part(each, key, str(number)) for number, each in enumerate(held)]
-            elif key in _SINGLES:
+            elif key in CONTENTS:
                 changed[key] = part(held, key)
         return changed
 

@@ -11,6 +11,8 @@ Pointer: TypeAlias = tuple[str, ...]
 
 MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+CONTENTS = ("items", "additionalProperties", "additionalItems")
+"""The single subschemas that speak of what a value holds, not of the value itself."""
 SINGLES = (
     "items",
     "additionalProperties",
