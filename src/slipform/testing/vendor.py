@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -105,7 +105,7 @@ class FakeVendor:
             loop.run_forever()
         finally:
             server.close()
-            loop.run_until_complete(_finish(list(self._open)))
+            loop.run_until_complete(_finish(self._open))
             loop.close()
 
     def _next(self, received: Received) -> Raw:
@@ -117,12 +117,16 @@ class FakeVendor:
         return _spell(step, received, self._shape)
 
 
-async def _finish(peers: Sequence[_Peer]) -> None:
-    for peer in peers:
-        peer.abort()
-    tasks = [peer.task for peer in peers if peer.task is not None]
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.sleep(0)
+async def _finish(peers: Set[_Peer]) -> None:
+    """End what goes on, a connection too that was accepted at the last moment and is not among the peers yet."""
+    this = asyncio.current_task()
+    while peers or len(asyncio.all_tasks()) > 1:
+        for peer in list(peers):
+            peer.abort()
+        await asyncio.sleep(0)
+        tasks = [task for task in asyncio.all_tasks() if task is not this]
+        if tasks:
+            await asyncio.wait(tasks, timeout=0.1)
 
 
 def _spell(step: Step, received: Received, shape: Shape) -> Raw:
