@@ -13,7 +13,8 @@ import pytest
 
 from slipform.ir import CompletionChunk, ModelRequest
 from slipform.providers.base import batches_of
-from slipform.providers.sockets import AsyncSocketStream, SocketTransport
+from slipform.providers.exchange import AsyncSocketStream
+from slipform.providers.sockets import SocketTransport
 from slipform.providers.throttle import ThrottledTransport
 from slipform.providers.transport import HttpRequest, Timeouts, TransportFault, each
 from tests.providers.test_sockets import certificate

@@ -1,155 +1,118 @@
-"""Sending and receiving on one socket from an event loop, cheaply for answers that come in many pieces.
+"""One socket on one event loop, which watches it for as long as both live.
 
-The event loop is asked to watch the socket once, not for every piece, and one timer serves all waits. While nobody
-waits nothing is read, so that a slow reader slows the server down.
+To ask the loop to watch and to stop for every exchange costs as much as the rest of what the network needs. And who
+watches a connection at rest hears at once that its server hung up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol
 
-_RECEIVE = 1 << 16
-_LATE_ENOUGH = 0.005
-"""How much too late a timer may be, in seconds: event loops round the time, and that must not cost a timer per wait."""
-Take: TypeAlias = Callable[[bytes], bool]
-Left: TypeAlias = Callable[[float], float | None]
+RECEIVE = 1 << 16
+
+
+class Listener(Protocol):
+    """Who is told of what arrives."""
+
+    def arrived(self, data: bytes) -> bool:
+        """Bytes, or none at the connection's end; tells whether more of them are expected."""
+        ...
+
+    def failed(self, error: OSError) -> None:
+        """The connection broke."""
+        ...
 
 
 class Ear:
-    """One socket, for as long as one exchange lasts; `stop` it before the socket is closed or given away."""
+    """Hears what arrives at a socket; `close` closes both."""
 
-    __slots__ = ("_broken", "_ends", "_heard", "_left", "_listening", "_loop", "_socket", "_take", "_timer", "_waiter")
+    __slots__ = ("_listener", "_number", "_receive", "_send", "_socket", "_watched", "loop")
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self._socket = sock
-        self._waiter: asyncio.Future[bytes] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._ends = 0.0
-        self._listening = False
-        self._broken: OSError | None = None
-        self._take: Take | None = None
-        self._left: Left | None = None
-        self._heard = 0.0
+        # The number, not the socket: uvloop keeps a socket open that it watches, also after the loop is closed.
+        self._number = sock.fileno()
+        self._receive = sock.recv
+        self._send = sock.send
+        self._watched = False
+        self._listener: Listener | None = None
 
-    async def send(self, data: bytes, seconds: float | None) -> None:
-        """Send it all; `TimeoutError` when that takes too long."""
+    def listen(self, listener: Listener | None) -> None:
+        """From now on this one is told; None puts the connection at rest, and what arrives then ends it."""
+        self._listener = listener
+        if not self._watched:
+            self._watched = True
+            self.loop.add_reader(self._number, self._readable)
+
+    def pause(self) -> None:
+        """Read nothing until `listen` is called again, so that the server has to wait."""
+        if self._watched:
+            self._watched = False
+            if not self.loop.is_closed():
+                self.loop.remove_reader(self._number)
+
+    def send(self, data: bytes) -> int:
+        """Send what can be sent without waiting, and tell how much that was."""
         try:
-            sent = self._socket.send(data)
+            return self._send(data)
         except (BlockingIOError, InterruptedError):
-            sent = 0
-        if sent < len(data):
-            self.stop()  # a socket is watched for one thing at a time
-            async with asyncio.timeout(seconds):
-                await self._loop.sock_sendall(self._socket, data[sent:])
+            return 0
 
-    async def receive(self, seconds: float | None) -> bytes:
-        """What arrives next, nothing at the end; `TimeoutError` when that takes too long."""
-        data = self._at_hand()
-        return await self._arrival(seconds) if data is None else data
-
-    async def follow(self, take: Take, left: Left) -> None:
-        """Hand what arrives to `take`, until that answers False; `left` tells how much longer a wait may last.
-
-        `take` is called where the event loop says that there is something to read. To wake whoever waits for every
-        piece of an answer that comes in many costs more than most of what is done with it.
-        """
-        while (data := self._at_hand()) is not None:
-            if not take(data):
-                return
-        self._take, self._left, self._heard = take, left, self._loop.time()
-        try:
-            await self._arrival(left(0.0))
-        finally:
-            self._take = self._left = None
-
-    def _at_hand(self) -> bytes | None:
-        """What can be read without waiting; None when there is nothing, and from then on the socket is watched."""
-        if self._broken is not None:
-            raise self._broken
-        if not self._listening:
+    async def send_all(self, data: bytes) -> None:
+        """Send it all, waiting for the server to take it."""
+        while data := data[self.send(data) :]:
+            writable: asyncio.Future[None] = self.loop.create_future()
+            self.loop.add_writer(self._number, _tell, writable)
             try:
-                return self._socket.recv(_RECEIVE)
-            except (BlockingIOError, InterruptedError):
-                self._loop.add_reader(self._socket, self._readable)
-                self._listening = True
-        return None
+                await writable
+            finally:
+                self.loop.remove_writer(self._number)
 
-    async def _arrival(self, seconds: float | None) -> bytes:
-        if seconds is not None:
-            self._ends = self._loop.time() + seconds
-            if self._timer is None or self._timer.when() > self._ends + _LATE_ENOUGH:
-                self._set_timer(seconds)
-        self._waiter = waiter = self._loop.create_future()
-        try:
-            data: bytes = await waiter
-            return data
-        finally:
-            self._waiter = None
+    def close(self) -> None:
+        """Watch no more, and close; from any thread."""
+        if self._watched and self.loop.is_running() and not _is_running_here(self.loop):
+            with contextlib.suppress(RuntimeError):  # it was closed just now
+                self.loop.call_soon_threadsafe(self._close)
+                return
+        self._close()
 
-    def stop(self) -> None:
-        """Watch no more."""
-        if self._listening:
-            self._listening = False
-            self._loop.remove_reader(self._socket)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _set_timer(self, seconds: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, self._late)
+    def _close(self) -> None:
+        self.pause()
+        self._socket.close()
 
     def _readable(self) -> None:
-        waiter = self._waiter
-        if waiter is None or waiter.done():
-            self._listening = False
-            self._loop.remove_reader(self._socket)
+        listener = self._listener
+        if listener is None:
+            self._close()
             return
         try:
-            data = self._socket.recv(_RECEIVE)
+            data = self._receive(RECEIVE)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            waiter.set_exception(error)
-        else:
-            # uvloop tells of a broken connection once and then watches no more, while there was still data to read.
-            if number := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                self._broken = OSError(number, os.strerror(number))
-            self._arrived(data, waiter)
+            self.pause()
+            listener.failed(error)
+            return
+        if not data:
+            self.pause()
+        # uvloop tells of a broken connection once and then watches no more, while there was still data to read.
+        if listener.arrived(data) and (number := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+            self.pause()
+            listener.failed(OSError(number, os.strerror(number)))
 
-    def _arrived(self, data: bytes, waiter: asyncio.Future[bytes]) -> None:
-        if self._take is None:
-            waiter.set_result(data)
-            return
-        self._heard = self._loop.time()
-        try:
-            further = self._take(data)
-        except Exception as error:  # noqa: BLE001 — whoever waits is told of it
-            waiter.set_exception(error)
-            return
-        if not further:
-            waiter.set_result(b"")
-        elif self._broken is not None:
-            waiter.set_exception(self._broken)
 
-    def _late(self) -> None:
-        self._timer = None
-        waiter = self._waiter
-        if waiter is None or waiter.done():
-            return
-        try:
-            left = self._ends - self._loop.time() if self._left is None else self._left(self._loop.time() - self._heard)
-        except TimeoutError:
-            left = 0.0
-        if left is None:
-            return
-        if left <= 0:
-            waiter.set_exception(TimeoutError())
-        else:
-            self._set_timer(left)
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+def _tell(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

@@ -68,6 +68,11 @@ class AnswerReader:
         return self._state != "head"
 
     @property
+    def done(self) -> bool:
+        """Whether the answer has been read to its end."""
+        return self._state == "done"
+
+    @property
     def reusable(self) -> bool:
         """Whether the connection can carry another request: the answer is complete and its end was announced."""
         return self._state == "done" and not self._ended and not self._buffer and self._keeps()

@@ -84,11 +84,6 @@ class Link:
         if place.secure and context is not None:
             self._tls = context.wrap_bio(self._in, self._out, server_hostname=place.host)
 
-    @property
-    def secure(self) -> bool:
-        """Whether what is received has to be deciphered."""
-        return self._tls is not None
-
     def greet(self) -> Talk[None]:
         """What comes before the first request: the proxy's tunnel and the TLS handshake."""
         if self.place.proxy is not None and self.place.secure:
@@ -99,29 +94,32 @@ class Link:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
-                yield from self.flush()
+                yield from self._flush()
                 data = yield None
                 if data:
                     self._in.write(data)
                 else:
                     self._in.write_eof()
             else:
-                yield from self.flush()
+                yield from self._flush()
                 return
+
+    def ask(self, request: HttpRequest, target: str) -> bytes:
+        """What to send for a request; whoever sends it says so with `asked`."""
+        self.reader = AnswerReader()
+        self.asked = False
+        place, headers = self.place, request.headers
+        if place.proxy is not None and not place.secure:
+            headers = {**headers, **self._proxy_headers()}
+        data = spell_request(request.method, target, place.authority, headers, request.body)
+        if self._tls is None:
+            return data
+        self._tls.write(data)
+        return self._out.read()
 
     def exchange(self, request: HttpRequest, target: str) -> Talk[None]:
         """Send the request, and receive until status and headers of its answer are known."""
-        self.reader = AnswerReader()
-        self.asked = False
-        headers = request.headers
-        if self.place.proxy is not None and not self.place.secure:
-            headers = {**headers, **self._proxy_headers()}
-        data = spell_request(request.method, target, self.place.authority, headers, request.body)
-        if self._tls is None:
-            yield data
-        else:
-            self._tls.write(data)
-            yield from self.flush()
+        yield self.ask(request, target)
         self.asked = True
         while not self.reader.has_head:
             yield from self._receive()
@@ -159,12 +157,15 @@ class Link:
         """Whether TLS has something to send before more is received."""
         return self._out.pending > 0
 
+    def owed(self) -> bytes:
+        """What TLS has to send by itself."""
+        return self._out.read()
+
     def _receive(self) -> Talk[None]:
         if self.take_in((yield None)):
-            yield from self.flush()
+            yield from self._flush()
 
-    def flush(self) -> Talk[None]:
-        """Send what TLS has to send by itself."""
+    def _flush(self) -> Talk[None]:
         if self._out.pending:
             yield self._out.read()
 

@@ -1,4 +1,4 @@
-"""Connections kept open between calls, shared by threads and event loops."""
+"""Connections kept open between calls: those of one event loop, or those that all threads share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,26 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from slipform.providers.link import Link, Place
+
+
+class Kept(Protocol):
+    """What a pool keeps."""
+
+    @property
+    def link(self) -> Link:
+        """What is spoken over it."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether it is still good after a rest."""
+        ...
+
+    def close(self) -> None:
+        """Close it; harmless when repeated."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +53,21 @@ class Connection:
         return False
 
 
-class Pool:
+KeptT = TypeVar("KeptT", bound=Kept)
+
+
+class Pool(Generic[KeptT]):
     """Idle connections by place; the one used last is used next, so that the surplus grows old and goes."""
 
     def __init__(self, per_place: int, idle: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_place = per_place
         self._idle = idle
         self._clock = clock
-        self._kept: dict[Place, deque[tuple[float, Connection]]] = {}
+        self._kept: dict[Place, deque[tuple[float, KeptT]]] = {}
         self._lock = threading.Lock()
         self._closed = False
 
-    def take(self, place: Place) -> Connection | None:
+    def take(self, place: Place) -> KeptT | None:
         """A good idle connection to this place, if there is one."""
         while True:
             with self._lock:
@@ -58,7 +79,7 @@ class Pool:
                 return connection
             connection.close()
 
-    def give(self, connection: Connection) -> None:
+    def give(self, connection: KeptT) -> None:
         """Keep a connection for the next call; the oldest goes when there are too many."""
         now = self._clock()
         gone = []
@@ -73,15 +94,18 @@ class Pool:
         for old in gone:
             old.close()
 
+    def empty(self) -> list[KeptT]:
+        """Give away all that are kept."""
+        with self._lock:
+            kept, self._kept = self._kept, {}
+        return [connection for queue in kept.values() for _, connection in queue]
+
     def close(self) -> None:
         """Close all idle connections, and those given back from now on."""
-        with self._lock:
-            self._closed = True
-            kept, self._kept = self._kept, {}
-        for queue in kept.values():
-            for _, connection in queue:
-                with contextlib.suppress(OSError):
-                    connection.close()
+        self._closed = True
+        for connection in self.empty():
+            with contextlib.suppress(OSError):
+                connection.close()
 
     def __del__(self) -> None:
         # A provider that nobody closed is no leak worth a warning: its idle sockets go with it.

@@ -1,4 +1,4 @@
-"""The default transport: HTTP/1.1 over plain sockets, blocking or on any event loop, over one pool.
+"""The default transport: HTTP/1.1 over plain sockets, blocking or on any event loop.
 
 Why not a ready-made client: the ones that are quick enough do not close the connection when a call is cancelled before
 the answer has begun, or have no time limit between chunks for blocking callers. See `pyreqwest_transport` for HTTP/2.
@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.request import getproxies, proxy_bypass
 
-from slipform.providers.ear import Ear, Take
+from slipform.providers.exchange import AsyncSocketStream
 from slipform.providers.http1 import ProtocolError
 from slipform.providers.limits import Limits
 from slipform.providers.link import Link, Place, Talk, find_place
+from slipform.providers.looped import Loops
 from slipform.providers.pool import Connection, Pool
 from slipform.providers.transport import HttpRequest, Limit, TransportFault
 
@@ -46,7 +47,8 @@ class SocketTransport:
         per_host: int = 512,
         use_proxies: bool = True,
     ) -> None:
-        self._pool = Pool(per_host, idle)
+        self._pool: Pool[Connection] = Pool(per_host, idle)
+        self._loops = Loops(self._pool, lambda: Pool(per_host, idle))
         self._given_tls = tls
         self._use_proxies = use_proxies
         self._routes: dict[Place, Mapping[str, str]] = {}
@@ -56,7 +58,7 @@ class SocketTransport:
         """Send, and wait for the answer's head."""
         limits = Limits(request.timeouts)
         place, target = self._find(request)
-        connection = self._pool.take(place) or self._dial(place, limits)
+        connection = self._pool.take(place) or self._left_over(place) or self._dial(place, limits)
         link = connection.link
         limits.sending()
         try:
@@ -71,22 +73,18 @@ class SocketTransport:
         """Send, and wait for the answer's head; cancelling closes the connection."""
         limits = Limits(request.timeouts)
         place, target = self._find(request)
-        connection = self._pool.take(place) or await self._dial_async(place, limits)
-        link = connection.link
-        ear = Ear(connection.socket)
-        limits.sending()
-        try:
-            await _talk_async(ear, link.exchange(request, target), limits.left("first_byte"))
-        except BaseException as error:
-            ear.stop()
-            connection.close()
-            limits.translate(error, "head" if link.asked else "send", "first_byte")
-            raise
-        return AsyncSocketStream(connection, self._pool, limits, ear)
+        looped = self._loops.here()
+        heard = looped.pool.take(place)
+        if heard is None:
+            heard = looped.hold(self._pool.take(place) or await self._dial_async(place, limits))
+        stream = AsyncSocketStream(heard, looped, limits)
+        await stream.ask(request, target)
+        return stream
 
     def close(self) -> None:
         """Close idle connections; those in use close when their answer ends."""
         self._pool.close()
+        self._loops.close()
 
     def _find(self, request: HttpRequest) -> tuple[Place, str]:
         known = self._found.get(request.url)
@@ -112,6 +110,10 @@ class SocketTransport:
             self._routes[place] = found
         return found
 
+    def _left_over(self, place: Place) -> Connection | None:
+        self._loops.gather()
+        return self._pool.take(place)
+
     def _link(self, place: Place) -> Link:
         return Link(place, (self._given_tls or _default_tls()) if place.secure else None)
 
@@ -134,15 +136,12 @@ class SocketTransport:
         try:
             async with asyncio.timeout(limits.left("connect")):
                 sock = await _connect(place.dialled)
-            ear = Ear(sock)
-            try:
-                link = self._link(place)
-                await _talk_async(ear, link.greet(), limits.left("connect"))
-            except BaseException:
-                ear.stop()
-                sock.close()
-                raise
-            ear.stop()
+                try:
+                    link = self._link(place)
+                    await _talk_async(sock, link.greet())
+                except BaseException:
+                    sock.close()
+                    raise
         except (OSError, ProtocolError) as error:
             limits.translate(error, "connect", "connect")
             raise
@@ -154,7 +153,7 @@ class SocketStream:
     """An answer being read, blocking."""
 
     _connection: Connection
-    _pool: Pool
+    _pool: Pool[Connection]
     _limits: Limits
     _limit: Limit = "first_byte"
     _open: bool = True
@@ -196,106 +195,7 @@ class SocketStream:
             self._connection.close()
 
 
-@dataclass(slots=True)
-class AsyncSocketStream:
-    """An answer being read, on an event loop."""
-
-    _connection: Connection
-    _pool: Pool
-    _limits: Limits
-    _ear: Ear
-    _limit: Limit = "first_byte"
-    _open: bool = True
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self._connection.link.reader.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The headers, names in lower case."""
-        return self._connection.link.reader.headers
-
-    async def read(self) -> bytes:
-        """The next bytes of the body; empty at its end."""
-        if not self._open:
-            return b""
-        link = self._connection.link
-        try:
-            data = link.reader.take()
-            if data is None:
-                data = await self._more(link)
-        except BaseException as error:
-            self._stop()
-            self._limits.translate(error, "body", self._limit)
-            raise
-        self._noted(data)
-        return data
-
-    async def each(self, take: Take) -> None:
-        """Hand what arrives of the body to `take` at once, nothing at its end, until that answers False."""
-        link, further = self._connection.link, True
-
-        def arrived(received: bytes) -> bool:
-            nonlocal further
-            limit, alive = self._limit, link.take_in(received)
-            further = self._hand_on(take)
-            # Another time limit counts from the first bytes on.
-            return further and self._limit == limit and not (alive and link.owes)
-
-        try:
-            further = self._hand_on(take)
-            while further:
-                await self._ear.follow(arrived, self._time_left)
-                if further:
-                    await _talk_async(self._ear, link.flush(), self._time_left())
-        except BaseException as error:
-            self._stop()
-            self._limits.translate(error, "body", self._limit)
-            raise
-
-    def _hand_on(self, take: Take) -> bool:
-        """Let `take` have what is at hand; whether there may be more to take."""
-        reader = self._connection.link.reader
-        while (data := reader.take() if self._open else b"") is not None:
-            self._noted(data)
-            if not take(data) or not data:
-                return False
-        return True
-
-    def _noted(self, data: bytes) -> None:
-        if data:
-            self._limit = "between_chunks"
-        elif self._open:
-            self._open = False
-            self._ear.stop()
-            _settle(self._connection, self._pool)
-
-    def _time_left(self, waited: float = 0.0) -> float | None:
-        return self._limits.left(self._limit, waited)
-
-    async def _more(self, link: Link) -> bytes:
-        if link.secure:
-            return await _talk_async(self._ear, link.more(), self._limits.left(self._limit))
-        reader, data = link.reader, None
-        while data is None:
-            reader.feed(await self._ear.receive(self._limits.left(self._limit)))
-            data = reader.take()
-        return data
-
-    async def close(self) -> None:
-        """Stop; the connection is closed if the body was not read to its end."""
-        self._stop()
-
-    def _stop(self) -> None:
-        if self._open:
-            self._open = False
-            self._ear.stop()
-            self._connection.close()
-
-
-def _settle(connection: Connection, pool: Pool) -> None:
+def _settle(connection: Connection, pool: Pool[Connection]) -> None:
     if connection.link.reader.reusable:
         pool.give(connection)
     else:
@@ -354,22 +254,17 @@ def _wait(sock: socket.socket, end: float | None, *, writing: bool = False) -> N
         raise TimeoutError
 
 
-async def _talk_async(ear: Ear, talk: Talk[Result], seconds: float | None) -> Result:
+async def _talk_async(sock: socket.socket, talk: Talk[Result]) -> Result:
     """`_talk`, on the running event loop."""
-    end = None if seconds is None else time.monotonic() + seconds
-    left = seconds
+    loop = asyncio.get_running_loop()
     try:
         wish = next(talk)
         while True:
             if wish is None:
-                wish = talk.send(await ear.receive(left))
+                wish = talk.send(await loop.sock_recv(sock, _RECEIVE))
             else:
-                await ear.send(wish, left)
+                await loop.sock_sendall(sock, wish)
                 wish = talk.send(b"")
-            if end is not None:
-                left = end - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError
     except StopIteration as stop:
         result: Result = stop.value
         return result

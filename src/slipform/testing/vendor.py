@@ -8,7 +8,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -117,7 +118,7 @@ class FakeVendor:
         return _spell(step, received, self._shape)
 
 
-async def _finish(peers: Set[_Peer]) -> None:
+async def _finish(peers: AbstractSet[_Peer]) -> None:
     """End what goes on, a connection too that was accepted at the last moment and is not among the peers yet."""
     this = asyncio.current_task()
     while peers or len(asyncio.all_tasks()) > 1:
