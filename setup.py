@@ -57,6 +57,13 @@ COMPILED = [
     "src/slipform/enforce/live.py",
     "src/slipform/enforce/listening.py",
     "src/slipform/providers/http1.py",
+    "src/slipform/providers/ear.py",
+    "src/slipform/providers/exchange.py",
+    "src/slipform/providers/limits.py",
+    "src/slipform/providers/link.py",
+    "src/slipform/providers/looped.py",
+    "src/slipform/providers/pool.py",
+    "src/slipform/providers/watch.py",
 ]
 BUILDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 

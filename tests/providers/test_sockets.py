@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slipform.providers.link import find_place
+from slipform.providers.place import find_place
 from slipform.providers.pool import Pool
 from slipform.providers.sockets import SocketTransport
 from slipform.providers.transport import HttpRequest, Timeouts, TransportFault

@@ -28,7 +28,7 @@ class AsyncSocketStream:
 
     def __init__(self, heard: Heard, looped: Looped, limits: Limits) -> None:
         self._connection = heard
-        self._link = heard.connection.link
+        self._link = heard.link
         self._ear = heard.ear
         self._looped = looped
         self._limits = limits

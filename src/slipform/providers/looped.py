@@ -8,25 +8,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from slipform.providers.ear import Ear
-from slipform.providers.link import Link
 from slipform.providers.pool import Connection, Pool
 from slipform.providers.watch import Watch
 
 
-@dataclass(frozen=True, slots=True)
 class Heard:
     """A connection, and who hears it on an event loop."""
 
-    connection: Connection
-    ear: Ear
+    __slots__ = ("connection", "ear", "link")
 
-    @property
-    def link(self) -> Link:
-        """What is spoken over it."""
-        return self.connection.link
+    def __init__(self, connection: Connection, ear: Ear) -> None:
+        self.connection = connection
+        self.link = connection.link
+        self.ear = ear
 
     def alive(self) -> bool:
         """Whether it is still good after a rest. The loop may not have had the time to say that it is not."""
@@ -37,13 +33,15 @@ class Heard:
         self.ear.close()
 
 
-@dataclass(frozen=True, slots=True)
 class Looped:
     """One event loop's share."""
 
-    loop: asyncio.AbstractEventLoop
-    pool: Pool[Heard]
-    watch: Watch
+    __slots__ = ("loop", "pool", "watch")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool[Heard]) -> None:
+        self.loop = loop
+        self.pool = pool
+        self.watch = Watch(loop)
 
     def hold(self, connection: Connection) -> Heard:
         """The connection, watched by this loop."""
@@ -82,5 +80,5 @@ class Loops:
     def _add(self, loop: asyncio.AbstractEventLoop) -> Looped:
         self.gather()
         with self._lock:
-            added = self._known[loop] = Looped(loop, self._make_pool(), Watch(loop))
+            added = self._known[loop] = Looped(loop, self._make_pool())
         return added

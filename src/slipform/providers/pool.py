@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from slipform.providers.link import Link, Place
+from slipform.providers.link import Link
+from slipform.providers.place import Place
+
+_HAS_POLL = hasattr(select, "poll")
 
 
 class Kept(Protocol):
     """What a pool keeps."""
 
-    @property
-    def link(self) -> Link:
-        """What is spoken over it."""
-        ...
+    link: Link
+    """What is spoken over it."""
 
     def alive(self) -> bool:
         """Whether it is still good after a rest."""
@@ -31,12 +32,18 @@ class Kept(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class Connection:
     """An open socket, which never blocks, and what is spoken over it."""
 
-    socket: socket.socket
-    link: Link
+    __slots__ = ("_poller", "link", "socket")
+
+    def __init__(self, sock: socket.socket, link: Link) -> None:
+        self.socket = sock
+        self.link = link
+        self._poller: Any = None
+        if _HAS_POLL:
+            self._poller = select.poll()
+            self._poller.register(sock, select.POLLIN)
 
     def close(self) -> None:
         """Close it; harmless when repeated."""
@@ -44,13 +51,11 @@ class Connection:
 
     def alive(self) -> bool:
         """Whether an idle connection is still good: a server that hung up, or that speaks unasked, is not."""
-        try:
-            self.socket.recv(1, socket.MSG_PEEK)
-        except (BlockingIOError, InterruptedError):
-            return True
-        except OSError:
+        if self.socket.fileno() < 0:
             return False
-        return False
+        if self._poller is not None:
+            return not self._poller.poll(0)
+        return not select.select([self.socket], [], [], 0)[0]  # Windows
 
 
 KeptT = TypeVar("KeptT", bound=Kept)

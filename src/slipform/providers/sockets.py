@@ -20,8 +20,9 @@ from urllib.request import getproxies, proxy_bypass
 from slipform.providers.exchange import AsyncSocketStream
 from slipform.providers.http1 import ProtocolError
 from slipform.providers.limits import Limits
-from slipform.providers.link import Link, Place, Talk, find_place
+from slipform.providers.link import Link, Talk
 from slipform.providers.looped import Loops
+from slipform.providers.place import Place, find_place
 from slipform.providers.pool import Connection, Pool
 from slipform.providers.transport import HttpRequest, Limit, TransportFault
 
