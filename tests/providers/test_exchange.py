@@ -1,0 +1,220 @@
+"""Connections on event loops: watched at rest, kept by loop, held back when nobody reads, closed from anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from slipform.providers.looped import Heard
+from slipform.providers.sockets import SocketTransport
+from slipform.providers.transport import HttpRequest, Timeouts, TransportFault
+from slipform.testing import FakeVendor
+from tests.providers.test_each import HEAD, framed
+
+WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(serve: Serve) -> AsyncIterator[str]:
+    """A server that does this with every connection: its address."""
+    tasks: list[asyncio.Task[None] | None] = []
+
+    async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.current_task())
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await serve(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(guarded, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    finally:
+        server.close()
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+        await asyncio.sleep(0.01)
+
+
+def request(url: str, body: bytes = b"{}", timeouts: Timeouts | None = None) -> HttpRequest:
+    return HttpRequest(url, {}, body, timeouts or Timeouts(total=10))
+
+
+async def body_of(transport: SocketTransport, asked: HttpRequest) -> bytes:
+    stream = await transport.open_async(asked)
+    body = b""
+    while data := await stream.read():
+        body += data
+    return body
+
+
+def at_rest(transport: SocketTransport) -> list[Heard]:
+    kept = transport._loops.here().pool._kept
+    return [connection for queue in kept.values() for _, connection in queue]
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 408 Request Timeout\r\n\r\n"], ids=["hangs up", "speaks unasked"])
+async def test_a_connection_at_rest_is_closed_as_soon_as_its_server(said: bytes) -> None:
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"{}")
+        writer.write(WHOLE)
+        await asyncio.sleep(0.02)
+        writer.write(said)
+
+    async with listening(serve) as url:
+        transport = SocketTransport(use_proxies=False)
+        assert await body_of(transport, request(url)) == b"hi"
+        (resting,) = at_rest(transport)
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            if resting.connection.socket.fileno() < 0:
+                break
+        assert resting.connection.socket.fileno() < 0
+        assert await body_of(transport, request(url)) == b"hi"
+        assert connections == 2
+        transport.close()
+
+
+async def test_a_server_that_hung_up_while_the_loop_was_busy_is_noticed_before_anything_is_sent() -> None:
+    hung_up = threading.Event()
+
+    with FakeVendor(["x"]) as vendor:
+        transport = SocketTransport(use_proxies=False)
+        await body_of(transport, request(vendor.base_url))
+        loop, (peer,) = vendor._loop, vendor._open
+        loop.call_soon_threadsafe(peer.abort)
+        loop.call_soon_threadsafe(hung_up.set)
+        hung_up.wait(5)  # this loop stands still, and so hears nothing
+        assert vendor.wait_until(lambda v: v.open_connections == 0)
+        await body_of(transport, request(vendor.base_url))
+        assert vendor.connections_made == 2
+        transport.close()
+
+
+async def test_while_nobody_reads_the_server_has_to_wait() -> None:
+    written = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        await reader.readuntil(b"{}")
+        writer.write(HEAD)
+        while written < 64 << 20:
+            writer.write(framed(b"x" * 65536))
+            await writer.drain()
+            written += 65536
+        writer.write(b"0\r\n\r\n")
+
+    async with listening(serve) as url:
+        transport = SocketTransport(use_proxies=False)
+        stream = await transport.open_async(request(url))
+        assert await stream.read()
+        await asyncio.sleep(0.3)
+        held = written
+        assert held < 48 << 20, "only what the kernel buffers"
+        await asyncio.sleep(0.1)
+        assert written == held
+        rest = 0
+        while data := await stream.read():
+            rest += len(data)
+        assert written == 64 << 20
+        assert len(at_rest(transport)) == 1
+        transport.close()
+
+
+async def test_a_large_request_arrives_whole_at_a_server_that_reads_slowly() -> None:
+    body = bytes(range(256)) * (32 << 10)
+    got = bytearray()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        while len(got) < len(body):
+            got.extend(await reader.read(1 << 20))
+            await asyncio.sleep(0.001)
+        writer.write(WHOLE)
+
+    async with listening(serve) as url:
+        transport = SocketTransport(use_proxies=False)
+        assert await body_of(transport, request(url, body)) == b"hi"
+        assert got == body
+        transport.close()
+
+
+async def test_a_server_that_takes_nothing_runs_out_of_time_while_the_request_is_sent() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        del reader, writer
+        await asyncio.sleep(30)
+
+    async with listening(serve) as url:
+        transport = SocketTransport(use_proxies=False)
+        with pytest.raises(TransportFault) as caught:
+            await body_of(transport, request(url, b"x" * (64 << 20), Timeouts(first_byte=0.1)))
+        assert (caught.value.phase, caught.value.limit, caught.value.unsent) == ("send", "first_byte", True)
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "limit"),
+    [
+        (Timeouts(between_chunks=0.1), "between_chunks"),
+        (Timeouts(total=0.1), "total"),
+        (Timeouts(first_byte=0.1), None),
+    ],
+)
+async def test_each_wait_has_its_own_limit_though_one_timer_serves_all(timeouts: Timeouts, limit: str | None) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(HEAD + framed(b"first"))
+        await asyncio.sleep(0.3)
+        writer.write(framed(b"second") + b"0\r\n\r\n")
+
+    async with listening(serve) as url:
+        transport = SocketTransport(use_proxies=False)
+        patient = asyncio.create_task(body_of(transport, request(url)))
+        if limit is None:
+            assert await body_of(transport, request(url, timeouts=timeouts)) == b"firstsecond"
+        else:
+            with pytest.raises(TransportFault) as caught:
+                await body_of(transport, request(url, timeouts=timeouts))
+            assert (caught.value.phase, caught.value.limit) == ("body", limit)
+        assert await patient == b"firstsecond"
+        transport.close()
+
+
+def test_a_transport_is_closed_from_another_thread_than_its_loop() -> None:
+    with FakeVendor(["x"]) as vendor:
+        transport = SocketTransport(use_proxies=False)
+
+        async def run() -> None:
+            await body_of(transport, request(vendor.base_url))
+            assert vendor.open_connections == 1
+            await asyncio.to_thread(transport.close)
+            assert await asyncio.to_thread(vendor.wait_until, lambda v: v.open_connections == 0)
+
+        uvloop.run(run())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+def test_loops_that_come_and_go_leave_no_descriptor(run: Callable[[Awaitable[bytes]], bytes]) -> None:
+    with FakeVendor(["x"]) as vendor:
+        transport = SocketTransport(use_proxies=False)
+        run(body_of(transport, request(vendor.base_url)))
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            run(body_of(transport, request(vendor.base_url)))
+        assert vendor.connections_made == 1
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        del transport
+        gc.collect()
+        assert vendor.wait_until(lambda v: v.open_connections == 0)
