@@ -117,9 +117,7 @@ def test_a_connection_that_the_server_dropped_while_idle_is_not_used() -> None:
     with FakeVendor(["x"]) as vendor:
         provider = provider_for(vendor)
         provider.complete(ask())
-        for peer in list(vendor._open):
-            vendor._loop.call_soon_threadsafe(peer.abort)
-        assert vendor.wait_until(all_gone)
+        vendor.hang_up()
         assert provider.complete(ask()).text == "x"
         assert vendor.connections_made == 2
         provider.close()

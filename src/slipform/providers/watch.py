@@ -24,7 +24,9 @@ class Waiting(Protocol):
 class Watch:
     """Looks after those who entered; each says itself how long it may take.
 
-    >>> Watch(asyncio.new_event_loop()).within(None)
+    >>> loop = asyncio.new_event_loop()
+    >>> Watch(loop).within(None)
+    >>> loop.close()
     """
 
     __slots__ = ("_entered", "_loop", "_rings_at", "_timer")

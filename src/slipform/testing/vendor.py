@@ -61,7 +61,7 @@ class FakeVendor:
         self.connections_made = 0
         """How many connections were opened in all."""
         self._open: set[_Peer] = set()
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._port = 0
 
@@ -84,20 +84,27 @@ class FakeVendor:
             time.sleep(0.002)
         return True
 
+    def hang_up(self) -> None:
+        """Drop all connections that are open now, and wait until they are gone."""
+        if self._loop is not None:
+            for peer in list(self._open):
+                self._loop.call_soon_threadsafe(peer.abort)
+            self.wait_until(lambda vendor: vendor.open_connections == 0)
+
     def __enter__(self) -> Self:
         started = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="fake-vendor", daemon=True)
+        self._loop = loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(loop, started), name="fake-vendor", daemon=True)
         self._thread.start()
         started.wait()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._thread is not None:
+        if self._thread is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
-    def _run(self, started: threading.Event) -> None:
-        loop = self._loop
+    def _run(self, loop: asyncio.AbstractEventLoop, started: threading.Event) -> None:
         asyncio.set_event_loop(loop)
         server = loop.run_until_complete(loop.create_server(lambda: _Peer(self, loop), "127.0.0.1", 0, backlog=1024))
         self._port = server.sockets[0].getsockname()[1]
