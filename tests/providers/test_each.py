@@ -13,7 +13,7 @@ import pytest
 
 from slipform.ir import CompletionChunk, ModelRequest
 from slipform.providers.base import batches_of
-from slipform.providers.exchange import AsyncSocketStream
+from slipform.providers.socket_stream import AsyncSocketStream
 from slipform.providers.sockets import SocketTransport
 from slipform.providers.throttle import ThrottledTransport
 from slipform.providers.transport import HttpRequest, Timeouts, TransportFault, each

@@ -63,15 +63,15 @@ class Ear:
         except (BlockingIOError, InterruptedError):
             return 0
 
-    async def send_all(self, data: bytes) -> None:
-        """Send it all, waiting for the server to take it."""
-        while data := data[self.send(data) :]:
-            writable: asyncio.Future[None] = self.loop.create_future()
-            self.loop.add_writer(self._number, _tell, writable)
-            try:
-                await writable
-            finally:
-                self.loop.remove_writer(self._number)
+    def writable(self) -> asyncio.Future[None]:
+        """To be awaited: done when more can be sent, then `written` is to be called."""
+        waiting: asyncio.Future[None] = self.loop.create_future()
+        self.loop.add_writer(self._number, _tell, waiting)
+        return waiting
+
+    def written(self) -> None:
+        """Nobody waits to send any longer."""
+        self.loop.remove_writer(self._number)
 
     def close(self) -> None:
         """Watch no more, and close; from any thread."""

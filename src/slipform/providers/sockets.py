@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.request import getproxies, proxy_bypass
 
-from slipform.providers.exchange import AsyncSocketStream
+from slipform.providers.exchange import Exchange
 from slipform.providers.http1 import ProtocolError
 from slipform.providers.limits import Limits
 from slipform.providers.link import Link, Talk
 from slipform.providers.looped import Loops
 from slipform.providers.place import Place, find_place
 from slipform.providers.pool import Connection, Pool
+from slipform.providers.socket_stream import AsyncSocketStream
 from slipform.providers.transport import HttpRequest, Limit, TransportFault
 
 Result = TypeVar("Result")
@@ -78,7 +79,7 @@ class SocketTransport:
         heard = looped.pool.take(place)
         if heard is None:
             heard = looped.hold(self._pool.take(place) or await self._dial_async(place, limits))
-        stream = AsyncSocketStream(heard, looped, limits)
+        stream = AsyncSocketStream(Exchange(heard, looped, limits))
         await stream.ask(request, target)
         return stream
 
