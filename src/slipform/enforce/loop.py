@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
 
-from slipform.enforce.fixes import Switches
-from slipform.enforce.judge import NOT_TYPED, Standard, Validator, Verdict, judge, judge_value, spoken
+from slipform.enforce.judge import judge, judge_value, spoken
 from slipform.enforce.parts import SMALL, Parts, parts_of, parts_request
+from slipform.enforce.plan import Budget, Formatter, Outcome, Plan, Steps, Turn
 from slipform.enforce.prompts import (
-    Wording,
     ask_plainly,
     call_again_request,
     first_request,
@@ -22,142 +17,13 @@ from slipform.enforce.prompts import (
 )
 from slipform.enforce.report import Attempt, Report
 from slipform.enforce.small import copied, wrong_keys
-from slipform.enforce.watch import Watch
+from slipform.enforce.verdict import Standard, Verdict
 from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, TruncatedError, UpstreamError
-from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir import ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.guard import Guard
-from slipform.ir.quick import quick
 from slipform.schema import OutputStrategy, Schema
 
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What one answer may cost in all; whichever ends first ends the loop."""
-
-    attempts: int = 1
-    seconds: float | None = None
-    tokens: int | None = None
-    money: float | None = None
-
-    def spent_by(self, report: Report, seconds: float) -> str | None:
-        """Which limit is reached, if any."""
-        usage = report.usage
-        limits = (
-            ("attempts", self.attempts, len(report.attempts)),
-            ("seconds", self.seconds, seconds),
-            ("tokens", self.tokens, usage.total if usage.total is not None else usage.output or 0),
-            ("money", self.money, report.cost or 0),
-        )
-        return next((name for name, limit, used in limits if limit is not None and used >= limit), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Formatter:
-    """A second model that only re-shapes what the first one said, on the last attempt."""
-
-    model: str
-    strategy: OutputStrategy = OutputStrategy.NATIVE
-    wording: Wording = field(default_factory=Wording)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How one answer is to be enforced; without a schema only tool calls are looked at."""
-
-    schema: Schema[Any] | None
-    strategy: OutputStrategy = OutputStrategy.PROMPTED
-    budget: Budget = field(default_factory=Budget)
-    wording: Wording = field(default_factory=Wording)
-    tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
-    must_call: tuple[str, ...] = ()
-    """One of these tools has to be called; none has to when empty."""
-    calls: bool = True
-    """Whether the caller takes tool calls for an answer; not where no tools were offered."""
-    stronger: tuple[OutputStrategy, ...] = ()
-    """Strategies to go on with when the first has failed twice."""
-    formatter: Formatter | None = None
-    reask_scope: Literal["auto", "full", "parts"] = "auto"
-    switches: Switches = field(default_factory=Switches)
-    repair: bool = True
-    validators: tuple[Validator, ...] = ()
-    on_failure: Literal["raise", "raw"] = "raise"
-    """What becomes of an answer that cannot be made to fit: an error, or its text as it is with a warning."""
-    guard: Guard = field(default_factory=Guard)
-    guarded_decoding: bool = False
-    """Whether the provider knows the guard's options, and is told them."""
-    keep_text: bool = False
-    """Whether the report keeps what the model wrote."""
-    price: Callable[[str, Usage], float | None] | None = None
-    """What a call to a model cost, where that is known."""
-    backoff_seconds: float = 0
-    """How long whoever drives the loop waits before each further call."""
-    clock: Callable[[], float] = time.monotonic
-    standard: Standard = field(init=False, repr=False, compare=False)
-    """What answers are held to."""
-
-    def __post_init__(self) -> None:
-        standard = Standard(
-            self.schema, self.tools, self.switches, self.repair, self.validators, self.must_call, self.calls
-        )
-        object.__setattr__(self, "standard", standard)
-
-    def watch(self, asked: ModelRequest) -> Watch | None:
-        """What looks at the answer to this request while it is written, if anything does."""
-        if not self.guard.watches or self.schema is None or asked.tools:
-            return None
-        wanted = asked.response_format
-        strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
-        if (self.strategy if strategy is OutputStrategy.AUTO else strategy) is OutputStrategy.TOOL:
-            return None  # the answer is the call's arguments, which end by themselves
-        schema = self.schema if wanted is None else Schema.of(wanted.json_schema)
-        return Watch(self.guard, schema, self.switches)
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A valid value, its compact JSON, and the way there; `response` is the last answer, its tool calls mended."""
-
-    value: Any
-    text: str
-    response: ModelResponse
-    report: Report
-    typed: Any = NOT_TYPED
-    """The value as an object of the schema's Python type; `NOT_TYPED` where the answer was given back as it is."""
-
-    @property
-    def answer(self) -> ModelResponse:
-        """The last answer with its text in the caller's shape, and with the usage of all attempts."""
-        said = self.response
-        calls = tuple([call for call in said.tool_calls if call.name != RESERVED_TOOL]) if said.tool_calls else ()
-        return ModelResponse(
-            self.text,
-            calls,
-            said.reasoning,
-            said.refusal,
-            "tool_calls" if calls else "stop",
-            said.raw_finish,
-            self.report.usage,
-            said.model,
-            said.id,
-            said.warnings,
-            said.extra,
-            content_resolved=said.content_resolved,
-            stopped=said.stopped,
-        )
-
-
-Steps: TypeAlias = Generator[ModelRequest, ModelResponse, Outcome]
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """What is asked next, and how its answer is to be read."""
-
-    request: ModelRequest
-    strategy: OutputStrategy
-    parts: Parts | None = None
+__all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "advance", "enforce"]
 
 
 def enforce(request: ModelRequest, plan: Plan) -> Steps:
@@ -174,7 +40,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     started = plan.clock()
     request, warnings = _guarded(request, plan)
     first = first_request(request, plan.strategy, plan.wording)
-    turn = _Turn(first.request, plan.strategy)
+    turn = Turn(first.request, plan.strategy)
     standard = _standard(plan, request)
     said = (*warnings, *first.warnings)
     report = Report((), said) if said else _UNTRIED
@@ -249,7 +115,7 @@ def _standard(plan: Plan, request: ModelRequest) -> Standard:
     )
 
 
-def _judged(response: ModelResponse, turn: _Turn, standard: Standard) -> Verdict:
+def _judged(response: ModelResponse, turn: Turn, standard: Standard) -> Verdict:
     if turn.parts is None:
         return judge(response, standard)
     answered = judge(response, Standard(Schema("parts", turn.parts.schema), switches=standard.switches))
@@ -259,7 +125,7 @@ def _judged(response: ModelResponse, turn: _Turn, standard: Standard) -> Verdict
     return dataclasses.replace(merged, repairs=answered.repairs)
 
 
-def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, attempts: int, plan: Plan) -> _Turn:
+def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, attempts: int, plan: Plan) -> Turn:
     """What to ask after a bad answer: the same way again, then a stronger way, and a formatter at the last."""
     if (
         plan.formatter
@@ -269,7 +135,7 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
     ):
         formatter = plan.formatter
         asked = formatter_request(request, formatter.model, verdict.candidate)
-        return _Turn(first_request(asked, formatter.strategy, formatter.wording).request, formatter.strategy)
+        return Turn(first_request(asked, formatter.strategy, formatter.wording).request, formatter.strategy)
     strategy = plan.strategy
     if attempts > 1 and plan.stronger:
         strategy = plan.stronger[min(attempts - 2, len(plan.stronger) - 1)]
@@ -277,24 +143,24 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
         request = request.replace(response_format=request.response_format.with_strategy(strategy))
     base = first_request(request, strategy, plan.wording).request
     if verdict.wrong_calls:
-        return _Turn(call_again_request(base, response, verdict.wrong_calls), strategy)
+        return Turn(call_again_request(base, response, verdict.wrong_calls), strategy)
     if plan.wording.list_keys and strategy is OutputStrategy.PROMPTED:
         return _next_for_a_small_model(request, verdict, plan)
     if isinstance(verdict.error, TruncatedError):
-        return _Turn(shorter_request(base), strategy)
+        return Turn(shorter_request(base), strategy)
     if parts := _parts(verdict, plan):
-        return _Turn(parts_request(base, verdict.candidate, parts, verdict.violations), strategy, parts)
-    return _Turn(reask_request(base, verdict.candidate, verdict.violations), strategy)
+        return Turn(parts_request(base, verdict.candidate, parts, verdict.violations), strategy, parts)
+    return Turn(reask_request(base, verdict.candidate, verdict.violations), strategy)
 
 
-def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan) -> _Turn:
+def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan) -> Turn:
     """A small model repeats the bad answer that it is shown: it gets the question anew, for less where that will do."""
     parts = None
     if plan.schema is not None and plan.reask_scope != "full" and verdict.violations:
         parts = wrong_keys(verdict.value, verdict.violations, plan.schema.document)
     if parts is not None and request.response_format is not None:
         request = request.replace(response_format=parts.format(request.response_format))
-    return _Turn(ask_plainly(request, plan.wording), OutputStrategy.PROMPTED, parts)
+    return Turn(ask_plainly(request, plan.wording), OutputStrategy.PROMPTED, parts)
 
 
 def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
@@ -305,7 +171,7 @@ def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
 
 
 def _recorded(
-    report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
+    report: Report, response: ModelResponse, verdict: Verdict, turn: Turn, plan: Plan, seconds: float
 ) -> Report:
     attempt = Attempt(
         "ok" if verdict.error is None else verdict.error.code,

@@ -78,7 +78,8 @@ def copier(cls: type[T]) -> Callable[[T, Mapping[str, Any]], T]:
 def _unfrozen(cls: type[T]) -> type[T]:
     """A class whose objects are laid out the same, and can be changed."""
     free = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-    return type(cls)(f"_{cls.__name__}", (cls,), free)
+    twin: type[T] = type(f"_{cls.__name__}", (cls,), free)
+    return twin
 
 
 def _function(head: str, lines: list[str], known: dict[str, Any]) -> Any:
