@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from slipform.enforce.hints import SchemaHint, lifted
-from slipform.enforce.patch import patch
+from slipform.enforce.patch import Patched, patch
 from slipform.enforce.verdict import NOT_TYPED, Standard, Validator, Verdict
 from slipform.enforce.whole import is_whole
 from slipform.errors import (
@@ -96,22 +96,29 @@ def _is_cut(text: str, loaded: Loaded) -> bool:
 
 
 def _held_to(value: Any, loaded: Loaded, standard: Standard, schema: Schema[Any]) -> Verdict:
-    patched = patch(value, schema, standard.switches)
-    candidate, text = _written(patched.value)
-    found, typed = patched.violations, NOT_TYPED
-    notes = loaded.warnings_given(text if patched.value is loaded.value else None)
+    patched: Patched | None = None
+    found: Sequence[Violation] = ()
+    if not schema.fits(value):
+        patched = patch(value, schema, standard.switches)
+        value, found = patched.value, patched.violations
+    candidate, text = _written(value)
+    if candidate == loaded.source:  # what reads the same when it is written again holds no key twice
+        notes = loaded.notes
+    else:
+        notes = loaded.warnings_given(text if value is loaded.value else None)
+    typed = NOT_TYPED
     if not found:
-        typed, said = schema.read(patched.value, text)
-        found = tuple(said or _own_validators(patched.value, standard)) if said or standard.validators else ()
+        typed, said = schema.read(value, text)
+        found = said or _own_validators(value, standard)
     return Verdict(
-        patched.value,
+        value,
         candidate,
         loaded.edits,
-        patched if patched.edits else None,
-        violations=found,
-        warnings=tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
-        error=violation_error(found) if found else None,
-        typed=NOT_TYPED if found else typed,
+        patched if patched is not None and patched.edits else None,
+        tuple(found),
+        tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
+        violation_error(found) if found else None,
+        NOT_TYPED if found else typed,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 from slipform.enforce.judge import judge, judge_value, spoken
 from slipform.enforce.parts import SMALL, Parts, parts_of, parts_request
-from slipform.enforce.plan import Budget, Formatter, Outcome, Plan, Steps, Turn
+from slipform.enforce.plan import Budget, Formatter, Outcome, Plan, Steps
 from slipform.enforce.prompts import (
     ask_plainly,
     call_again_request,
@@ -26,6 +27,17 @@ from slipform.schema import OutputStrategy, Schema
 __all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "advance", "enforce"]
 
 
+class _Turn:
+    """What is asked next, and how its answer is to be read."""
+
+    __slots__ = ("parts", "request", "strategy")
+
+    def __init__(self, request: ModelRequest, strategy: OutputStrategy, parts: Parts | None = None) -> None:
+        self.request: Final = request
+        self.strategy: Final = strategy
+        self.parts: Final = parts
+
+
 def enforce(request: ModelRequest, plan: Plan) -> Steps:
     """Yield each request to be sent, take its response, and return the outcome or raise.
 
@@ -40,7 +52,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     started = plan.clock()
     request, warnings = _guarded(request, plan)
     first = first_request(request, plan.strategy, plan.wording)
-    turn = Turn(first.request, plan.strategy)
+    turn = _Turn(first.request, plan.strategy)
     standard = _standard(plan, request)
     said = (*warnings, *first.warnings)
     report = Report((), said) if said else _UNTRIED
@@ -115,7 +127,7 @@ def _standard(plan: Plan, request: ModelRequest) -> Standard:
     )
 
 
-def _judged(response: ModelResponse, turn: Turn, standard: Standard) -> Verdict:
+def _judged(response: ModelResponse, turn: _Turn, standard: Standard) -> Verdict:
     if turn.parts is None:
         return judge(response, standard)
     answered = judge(response, Standard(Schema("parts", turn.parts.schema), switches=standard.switches))
@@ -125,7 +137,7 @@ def _judged(response: ModelResponse, turn: Turn, standard: Standard) -> Verdict:
     return dataclasses.replace(merged, repairs=answered.repairs)
 
 
-def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, attempts: int, plan: Plan) -> Turn:
+def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, attempts: int, plan: Plan) -> _Turn:
     """What to ask after a bad answer: the same way again, then a stronger way, and a formatter at the last."""
     if (
         plan.formatter
@@ -135,7 +147,7 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
     ):
         formatter = plan.formatter
         asked = formatter_request(request, formatter.model, verdict.candidate)
-        return Turn(first_request(asked, formatter.strategy, formatter.wording).request, formatter.strategy)
+        return _Turn(first_request(asked, formatter.strategy, formatter.wording).request, formatter.strategy)
     strategy = plan.strategy
     if attempts > 1 and plan.stronger:
         strategy = plan.stronger[min(attempts - 2, len(plan.stronger) - 1)]
@@ -143,24 +155,24 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
         request = request.replace(response_format=request.response_format.with_strategy(strategy))
     base = first_request(request, strategy, plan.wording).request
     if verdict.wrong_calls:
-        return Turn(call_again_request(base, response, verdict.wrong_calls), strategy)
+        return _Turn(call_again_request(base, response, verdict.wrong_calls), strategy)
     if plan.wording.list_keys and strategy is OutputStrategy.PROMPTED:
         return _next_for_a_small_model(request, verdict, plan)
     if isinstance(verdict.error, TruncatedError):
-        return Turn(shorter_request(base), strategy)
+        return _Turn(shorter_request(base), strategy)
     if parts := _parts(verdict, plan):
-        return Turn(parts_request(base, verdict.candidate, parts, verdict.violations), strategy, parts)
-    return Turn(reask_request(base, verdict.candidate, verdict.violations), strategy)
+        return _Turn(parts_request(base, verdict.candidate, parts, verdict.violations), strategy, parts)
+    return _Turn(reask_request(base, verdict.candidate, verdict.violations), strategy)
 
 
-def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan) -> Turn:
+def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan) -> _Turn:
     """A small model repeats the bad answer that it is shown: it gets the question anew, for less where that will do."""
     parts = None
     if plan.schema is not None and plan.reask_scope != "full" and verdict.violations:
         parts = wrong_keys(verdict.value, verdict.violations, plan.schema.document)
     if parts is not None and request.response_format is not None:
         request = request.replace(response_format=parts.format(request.response_format))
-    return Turn(ask_plainly(request, plan.wording), OutputStrategy.PROMPTED, parts)
+    return _Turn(ask_plainly(request, plan.wording), OutputStrategy.PROMPTED, parts)
 
 
 def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
@@ -171,7 +183,7 @@ def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
 
 
 def _recorded(
-    report: Report, response: ModelResponse, verdict: Verdict, turn: Turn, plan: Plan, seconds: float
+    report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
     attempt = Attempt(
         "ok" if verdict.error is None else verdict.error.code,

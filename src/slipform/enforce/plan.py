@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from slipform.enforce.fixes import Switches
-from slipform.enforce.parts import Parts
 from slipform.enforce.prompts import Wording
 from slipform.enforce.report import Report
 from slipform.enforce.verdict import NOT_TYPED, Standard, Validator
@@ -137,13 +136,3 @@ class Outcome:
 
 
 Steps: TypeAlias = Generator[ModelRequest, ModelResponse, Outcome]
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What is asked next, and how its answer is to be read."""
-
-    request: ModelRequest
-    strategy: OutputStrategy
-    parts: Parts | None = None

@@ -50,14 +50,14 @@ class Verdict:
     violations: tuple[Violation, ...] = ()
     warnings: tuple[ModelWarning, ...] = ()
     error: EnforcementError | None = None
+    typed: Any = NOT_TYPED
+    """The value as an object of the schema's Python type, where there is a valid one."""
     hopeless: bool = False
     """Whether asking again is pointless: it was refused."""
     tool_calls: tuple[ToolCall, ...] = ()
     """The model's calls of the caller's tools, with their arguments mended."""
     wrong_calls: Mapping[str, tuple[Violation, ...]] = field(default_factory=dict)
     """What is wrong with the arguments of which call."""
-    typed: Any = NOT_TYPED
-    """The value as an object of the schema's Python type, where there is a valid one."""
 
     @property
     def ok(self) -> bool:

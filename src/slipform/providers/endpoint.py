@@ -31,6 +31,12 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
+def _address(vendor: Vendor, base_url: str | None) -> str | None:
+    """The base URL, where nothing can change it any more."""
+    template = base_url or ("" if vendor.base_url_env else vendor.base_url)
+    return vendor.url(template) if template and "{" not in template else None
+
+
 class Endpoint:
     """Everything about a vendor's address but the network."""
 
@@ -69,6 +75,7 @@ class Endpoint:
         self._codecs: dict[Capabilities, Codec] = {}
         self._known: dict[tuple[str, frozenset[str]], tuple[Capabilities, Codec]] = {}
         """By the model and what was learned of it."""
+        self._address = _address(vendor, base_url)
         self._dressed: dict[tuple[Any, ...], Authorised] = {}
         """By all that it depends on: address, key, and further headers."""
 
@@ -134,7 +141,7 @@ class Endpoint:
 
     def url(self) -> str:
         """The base URL, read anew for each call since parts of it may come from the environment."""
-        return self.vendor.url(self._base_url, self.settings)
+        return self._address or self.vendor.url(self._base_url, self.settings)
 
     def learn(self, error: UpstreamError, request: ModelRequest, prepared: Prepared) -> bool:
         """Remember what a refusal of the request teaches; True when repeating it is worthwhile."""

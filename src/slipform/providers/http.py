@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Self
+from typing import Any, Self
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -20,7 +20,7 @@ from slipform.providers.retry import Retries
 from slipform.providers.secrets import Secret
 from slipform.providers.sockets import SocketTransport
 from slipform.providers.transport import Timeouts, Transport
-from slipform.providers.wires import AsyncWire, Wire
+from slipform.providers.wires import AsyncWire, Wire, answered, answered_async
 
 
 class HttpProvider:
@@ -119,15 +119,7 @@ class HttpProvider:
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer, blocking."""
-        steps = calls.answer(self._endpoint, request)
-        wire = Wire(self._transport)
-        try:
-            effect = next(steps)
-            while not isinstance(effect, Finish):
-                effect = wire.step(steps, effect)
-            return effect.response
-        finally:
-            wire.close()
+        return answered(calls.answer(self._endpoint, request), self._transport)
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
         """Answer piece by piece, blocking; closing the iterator closes the connection."""
@@ -143,17 +135,9 @@ class HttpProvider:
         finally:
             wire.close()
 
-    async def complete_async(self, request: ModelRequest) -> ModelResponse:
+    def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
         """Answer; cancelling closes the connection."""
-        steps = calls.answer(self._endpoint, request)
-        wire = AsyncWire(self._transport)
-        try:
-            effect = next(steps)
-            while not isinstance(effect, Finish):
-                effect = await wire.step(steps, effect)
-            return effect.response
-        finally:
-            await wire.close()
+        return answered_async(calls.answer(self._endpoint, request), self._transport)
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""

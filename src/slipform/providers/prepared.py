@@ -1,36 +1,51 @@
-"""One attempt at a call, ready to be sent: a plain class, because `endpoint` and `calls` are compiled."""
+"""One attempt at a call, ready to be sent."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Final
 
 from slipform.codecs.base import Capabilities, Codec, EncodedRequest
 from slipform.errors import SlipformError
 from slipform.ir import ModelWarning
-from slipform.ir.quick import quick
 from slipform.providers.auth import Authorised
 from slipform.providers.secrets import scrub_error
 from slipform.providers.transport import HttpRequest, Timeouts
 
-_USUAL = Timeouts()
-_REQUEST_ID = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray")
+_USUAL: Final = Timeouts()
+_REQUEST_ID: Final = (
+    "x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray",
+)  # fmt: skip
 
 
-@quick
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """One attempt at a request: the codec that spelled it, and what it takes to read the answer."""
 
-    model: str
-    provider: str
-    codec: Codec
-    encoded: EncodedRequest
-    capabilities: Capabilities
-    authorised: Authorised
-    streamed: bool
-    warnings: tuple[ModelWarning, ...] = ()
-    timeouts: Timeouts = _USUAL
+    __slots__ = (
+        "authorised", "capabilities", "codec", "encoded", "model", "provider", "streamed", "timeouts", "warnings",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        model: str,
+        provider: str,
+        codec: Codec,
+        encoded: EncodedRequest,
+        capabilities: Capabilities,
+        authorised: Authorised,
+        streamed: bool,
+        warnings: tuple[ModelWarning, ...] = (),
+        timeouts: Timeouts = _USUAL,
+    ) -> None:
+        self.model: Final = model
+        self.provider: Final = provider
+        self.codec: Final = codec
+        self.encoded: Final = encoded
+        self.capabilities: Final = capabilities
+        self.authorised: Final = authorised
+        self.streamed: Final = streamed
+        self.warnings: Final = warnings
+        self.timeouts: Final = timeouts
 
     def http(self, timeouts: Timeouts) -> HttpRequest:
         """The request for the transport."""

@@ -6,9 +6,34 @@ import asyncio
 import time
 from typing import Generic
 
+from slipform.ir import ModelResponse
 from slipform.providers.base import Made, Through
-from slipform.providers.calls_types import Effect, Fetch, Open, Read, Sleep, Steps
+from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.transport import AsyncByteStream, ByteStream, Transport, TransportFault, each
+
+
+def answered(steps: Steps, transport: Transport) -> ModelResponse:
+    """Do what the steps of a whole answer ask for, and give the answer; blocking."""
+    wire = Wire(transport)
+    try:
+        effect = next(steps)
+        while not isinstance(effect, Finish):
+            effect = wire.step(steps, effect)
+        return effect.response
+    finally:
+        wire.close()
+
+
+async def answered_async(steps: Steps, transport: Transport) -> ModelResponse:
+    """`answered`, on the event loop; cancelling closes the connection."""
+    wire = AsyncWire(transport)
+    try:
+        effect = next(steps)
+        while not isinstance(effect, Finish):
+            effect = await wire.step(steps, effect)
+        return effect.response
+    finally:
+        await wire.close()
 
 
 class Wire:

@@ -17,6 +17,7 @@ from slipform.enforce.loop import advance
 from slipform.engine import advance_async, logged, plan_for, router_of
 from slipform.errors import EnforcementError, SlipformError, UpstreamError, UpstreamTimeout
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
+from slipform.ir.quick import quick
 from slipform.prices import cost_of
 from slipform.providers.retry import Retries
 from slipform.providers.router import Router
@@ -29,6 +30,7 @@ _NOTHING = Usage()
 _GRACE = 0.5
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Answered:
     """A row that is finished, well or not, and what it took."""
@@ -96,7 +98,7 @@ async def drive(steps: Steps, client: AsyncClient, backoff: float = 0, seconds: 
     asked = next(steps)
     while True:
         try:
-            response = await _complete(client, asked, seconds)
+            response = await (client.complete(asked) if seconds is None else _limited(client, asked, seconds))
         except UpstreamError as error:
             asked = steps.throw(error)
             continue
@@ -111,9 +113,7 @@ async def drive(steps: Steps, client: AsyncClient, backoff: float = 0, seconds: 
         asked = further
 
 
-async def _complete(client: AsyncClient, asked: ModelRequest, seconds: float | None) -> ModelResponse:
-    if seconds is None:
-        return await client.complete(asked)
+async def _limited(client: AsyncClient, asked: ModelRequest, seconds: float) -> ModelResponse:
     async with time_limit(seconds):
         return await client.complete(asked)
 
