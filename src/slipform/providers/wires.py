@@ -33,7 +33,8 @@ async def answered_async(steps: Steps, transport: Transport) -> ModelResponse:
             effect = await wire.step(steps, effect)
         return effect.response
     finally:
-        await wire.close()
+        if wire.stream is not None:
+            await wire.stream.close()
 
 
 class Wire:
@@ -53,7 +54,8 @@ class Wire:
                 self.close()
                 head = self._stream = self._transport.open(effect.request)
                 parts: list[bytes] = []
-                while 200 <= head.status < 300 and (data := head.read()):
+                good = 200 <= head.status < 300
+                while good and (data := head.read()):
                     parts.append(data)
                 reply = (head, b"".join(parts))
             elif isinstance(effect, Read):
@@ -76,29 +78,30 @@ class Wire:
 class AsyncWire:
     """Does what the steps of one call ask for, on the event loop."""
 
-    __slots__ = ("_stream", "_transport")
+    __slots__ = ("_transport", "stream")
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._stream: AsyncByteStream | None = None
+        self.stream: AsyncByteStream | None = None
 
     async def step(self, steps: Steps, effect: Effect) -> Effect:
         """Do this, and come back with what is to be done next."""
         reply: object = None
         try:
             if isinstance(effect, Fetch):
-                if self._stream is not None:  # a repeat
-                    await self._stream.close()
-                head = self._stream = await self._transport.open_async(effect.request)
+                if self.stream is not None:  # a repeat
+                    await self.stream.close()
+                head = self.stream = await self._transport.open_async(effect.request)
                 parts: list[bytes] = []
-                while 200 <= head.status < 300 and (data := await head.read()):
+                good = 200 <= head.status < 300
+                while good and (data := await head.read()):
                     parts.append(data)
                 reply = (head, b"".join(parts))
             elif isinstance(effect, Read):
-                reply = await self._stream.read() if self._stream is not None else b""
+                reply = await self.stream.read() if self.stream is not None else b""
             elif isinstance(effect, Open):
                 await self.close()
-                reply = self._stream = await self._transport.open_async(effect.request)
+                reply = self.stream = await self._transport.open_async(effect.request)
             elif isinstance(effect, Sleep):
                 await asyncio.sleep(effect.seconds)
         except TransportFault as fault:
@@ -109,16 +112,16 @@ class AsyncWire:
         """Read until the steps want something else or something was made of their chunks; gives both."""
         following = _Following(steps, through)
         try:
-            if self._stream is not None:
-                await each(self._stream, following)
+            if self.stream is not None:
+                await each(self.stream, following)
         except TransportFault as fault:
             following.effect = steps.throw(fault)
         return following.effect, following.made
 
     async def close(self) -> None:
         """Let go of the connection, closing it when the answer was not read to its end."""
-        if self._stream is not None:
-            await self._stream.close()
+        if self.stream is not None:
+            await self.stream.close()
 
 
 class _Following(Generic[Made]):

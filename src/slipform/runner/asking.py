@@ -24,7 +24,7 @@ from slipform.providers.router import Router
 from slipform.runner.jobs import Job, Task
 from slipform.runner.journal import Entry
 from slipform.runner.template import Template, as_json
-from slipform.schema import ResponseFormat
+from slipform.schema.kept import format_of
 
 _NOTHING = Usage()
 _GRACE = 0.5
@@ -79,8 +79,8 @@ def failure_entry(task: Task, error: SlipformError) -> Entry:
 def asker_of(job: Job, router: Router | None) -> Asker:
     """What asks for the rows of a job: the plan is made once. Without a router, one is made of the job's settings."""
     routes = router or runner_router(job.settings)
-    response_format = ResponseFormat.strict(job.schema.spec)
-    request = ModelRequest(job.model, (), response_format=response_format, max_tokens=job.max_tokens)
+    wanted = format_of(job.schema.name, job.schema.document, strict=True)
+    request = ModelRequest(job.model, (), response_format=wanted, max_tokens=job.max_tokens)
     plan = plan_for(routes, request, job.options, job.schema)
     return Asker(AsyncClient(job.model, router=routes, options=job.options), request, plan, job.template, job.price)
 
