@@ -69,6 +69,7 @@ COMPILED = [
     "src/slipform/codecs/openai_responses/codec.py",
     "src/slipform/codecs/openai_responses/serve_request.py",
     "src/slipform/codecs/openai_responses/serve.py",
+    "src/slipform/enforce/hints.py",
     "src/slipform/enforce/prompts.py",
     "src/slipform/enforce/judge.py",
     "src/slipform/enforce/loop.py",
