@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
-from slipform.ir.quick import quick
+from slipform.ir.quick import copier, quick
 
 
 @quick
@@ -59,3 +59,53 @@ def test_records_of_the_ir_copy_pickle_and_compare_as_before(record: object) -> 
     assert dataclasses.replace(record) == record  # type: ignore[type-var]
     names = [each.name for each in dataclasses.fields(record) if each.init]  # type: ignore[arg-type]
     assert list(inspect.signature(type(record)).parameters) == names
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class _Large:
+    a: int
+    b: int = 2
+    c: list[int] = field(default_factory=list)
+    d: int = 4
+
+
+class _Larger(_Large):
+    """Laid out in another way than its base."""
+
+
+def test_a_larger_record_is_of_its_own_class_and_frozen() -> None:
+    made = _Large(1, d=5)
+    assert (made.a, made.b, made.c, made.d) == (1, 2, [], 5)
+    assert type(made) is _Large
+    assert made == _Large(1, 2, [], 5)
+    for change in (lambda: setattr(made, "a", 2), lambda: delattr(made, "a")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            change()
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_a_class_can_be_derived_from_a_quick_one() -> None:
+    made = _Larger(1, c=[3])
+    assert type(made) is _Larger
+    assert (made.a, made.b, made.c, made.d) == (1, 2, [3], 4)
+
+
+def test_a_copy_shares_what_is_not_changed_and_is_frozen_too() -> None:
+    old = _Large(1, c=[1])
+    new = copier(_Large)(old, {"a": 9})
+    assert (new.a, new.b, old.a) == (9, 2, 1)
+    assert new.c is old.c
+    assert type(new) is _Large
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        new.a = 2  # type: ignore[misc]
+
+
+def test_a_copy_settles_what_hangs_on_the_changes() -> None:
+    assert copier(_Quick)(_Quick("a"), {"size": 5}).double == 10
+    assert ModelRequest("m", ()).replace(messages=[Message.user("hi")]).messages == (Message.user("hi"),)
+
+
+def test_a_copy_with_a_field_that_there_is_not_is_refused() -> None:
+    with pytest.raises(TypeError, match="A ModelRequest has no colour"):
+        ModelRequest("m", ()).replace(colour="red")

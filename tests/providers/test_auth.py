@@ -161,3 +161,22 @@ def test_scrubbing_reaches_every_string() -> None:
     error: SlipformError = UpstreamError("abcdef", where="abcdef", hint="abcdef", details={"a": "abcdef"})
     scrub_error(error, secrets)
     assert "abcdef" not in str(error.to_dict())
+
+
+def test_a_key_that_was_changed_is_sent_with_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeVendor(["x", "y", "z"]) as vendor:
+        provider = HttpProvider("openai", base_url=vendor.base_url, codec=ChatCodec)
+        for key in ("first-key", "second-key", "first-key"):
+            monkeypatch.setenv("OPENAI_API_KEY", key)
+            provider.complete(ask())
+    sent = [request.headers["authorization"] for request in vendor.requests]
+    assert sent == ["Bearer first-key", "Bearer second-key", "Bearer first-key"]
+
+
+def test_an_address_in_the_environment_that_was_changed_is_called_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeVendor(["x"]) as first, FakeVendor(["y"]) as second:
+        provider = HttpProvider("openai", codec=ChatCodec, api_key=KEY)
+        for vendor in (first, second):
+            monkeypatch.setenv("OPENAI_BASE_URL", vendor.base_url)
+            provider.complete(ask())
+    assert (len(first.requests), len(second.requests)) == (1, 1)

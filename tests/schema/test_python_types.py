@@ -317,3 +317,9 @@ def test_names_fit_what_vendors_accept(shape: Any) -> None:
     assert 1 <= len(name) <= 64
     assert name.isascii()
     assert name.replace("_", "").replace("-", "").isalnum()
+
+
+def test_a_value_fits_exactly_when_nothing_is_wrong_with_it() -> None:
+    schema = Schema.of({"type": "object", "properties": {"n": {"type": "integer"}}})
+    for value in ({"n": 1}, {"n": "1"}, 3, {"n": float("nan")}, {1: 2}, object()):
+        assert schema.fits(value) is not bool(schema.validate(value))

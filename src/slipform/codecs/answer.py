@@ -125,7 +125,7 @@ def usage_of(
     """Usage with the total worked out where the vendor leaves it to us."""
     if total is None and input_ is not None and output is not None:
         total = input_ + output
-    return Usage(input=input_, output=output, cached=cached, reasoning=reasoning, total=total)
+    return Usage(input_, output, cached, reasoning, total)
 
 
 def build_answer(
@@ -204,6 +204,6 @@ def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
 
 def rest_of(data: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
     """The fields of `data` that the IR has no name for and that say something."""
-    if data.keys() <= known:
+    if known.issuperset(data):
         return {}
     return {key: value for key, value in data.items() if key not in known and value is not None}

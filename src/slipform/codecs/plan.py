@@ -39,7 +39,8 @@ from slipform.ir import (
     ToolChoice,
 )
 from slipform.ir.request import USUAL
-from slipform.schema import OutputStrategy, ResponseFormat
+from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
+from slipform.schema.kept import is_kept
 from slipform.schema.lower.late import PENDING, lower
 from slipform.schema.lower.source import to_text
 from slipform.schema.strict import strict_preflight
@@ -203,20 +204,35 @@ def _prompted(
 
 _SHAPES: dict[tuple[bytes, str, bool, StrictRule], Shape] = {}
 """By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
+_KEPT: dict[tuple[int, str, bool, StrictRule], tuple[JsonSchemaSpec, Shape]] = {}
+"""By the identity of a spec that nobody can change, which is held here: no other can come to be at its address."""
 _MAX_SHAPES = 256
 _MAX_TEXT = 65_536
 
 
 def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rule: StrictRule) -> Shape:
-    schema = wanted.json_schema.schema
+    spec, strict = wanted.json_schema, wanted.strict and "no_strict" not in capabilities.quirks
+    place = (id(spec), dialect, strict, rule)
+    kept = _KEPT.get(place)
+    if kept is not None and kept[0] is spec:
+        return kept[1]
+    shape = _shaped(spec.schema, dialect, strict, rule)
+    if is_kept(spec):
+        if len(_KEPT) >= _MAX_SHAPES:
+            _KEPT.clear()
+        _KEPT[place] = (spec, shape)
+    return shape
+
+
+def _shaped(schema: Any, dialect: str, strict: bool, rule: StrictRule) -> Shape:
     if type(schema) is not dict and not isinstance(schema, Mapping):
         raise RequestError(
             "The schema must be a JSON object at the top level", where="response_format.json_schema.schema"
         )
-    key = (to_text(schema), dialect, wanted.strict and "no_strict" not in capabilities.quirks, rule)
+    key = (to_text(schema), dialect, strict, rule)
     shape = _SHAPES.get(key)
     if shape is None:
-        shape = _lowered(schema, dialect, key[2], rule)
+        shape = _lowered(schema, dialect, strict, rule)
         if shape.schema is not schema and len(key[0]) <= _MAX_TEXT:
             if len(_SHAPES) >= _MAX_SHAPES:
                 _SHAPES.clear()

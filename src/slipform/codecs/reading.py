@@ -17,10 +17,12 @@ from slipform.schema.kept import format_of
 _LARGEST = 2**63
 
 
-def read_body(body: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
+def read_body(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
     """The request's body as a JSON object."""
-    if isinstance(body, (dict, Mapping)):
+    if isinstance(body, dict):
         return body
+    if isinstance(body, Mapping):
+        return dict(body)
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -56,13 +58,15 @@ def items(value: Any, where: str) -> list[Any]:
     return value
 
 
-def mapping(value: Any, where: str) -> Mapping[str, Any]:
+def mapping(value: Any, where: str) -> dict[str, Any]:
     """An object; nothing counts as an empty one."""
     if value is None:
         return {}
-    if not isinstance(value, (dict, Mapping)):  # the first is the quick one
+    if isinstance(value, dict):  # the quick one
+        return value
+    if not isinstance(value, Mapping):
         raise wrong(where, "an object", value)
-    return value
+    return dict(value)
 
 
 def number(value: Any, where: str) -> float | None:

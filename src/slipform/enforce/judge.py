@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
-from slipform.enforce.fixes import Switches
 from slipform.enforce.hints import SchemaHint, lifted
 from slipform.enforce.patch import Patched, patch
+from slipform.enforce.verdict import NOT_TYPED, Standard, Validator, Verdict
 from slipform.enforce.whole import is_whole
 from slipform.errors import (
     EmptyAnswerError,
@@ -23,60 +22,21 @@ from slipform.errors import (
     TruncatedError,
 )
 from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, ToolCall
-from slipform.ir.quick import quick
 from slipform.schema import Schema, Violation
 from slipform.text.loads import Loaded, load
 from slipform.text.repair_edits import Edit
 
-Validator: TypeAlias = Callable[[Any], str | None]
-"""A check of the caller's own: what is wrong with a valid value, or None."""
-
-
-NOT_TYPED: Final = object()
-"""There is no object of the schema's Python type (which may well be None)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standard:
-    """What answers are held to: a schema for the content (or None for any text), and one for each tool's arguments."""
-
-    schema: Schema[Any] | None
-    tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
-    switches: Switches = field(default_factory=Switches)
-    repair: bool = True
-    validators: tuple[Validator, ...] = ()
-    must_call: tuple[str, ...] = ()
-    """One of these tools has to be called; none has to when empty."""
-    calls: bool = True
-    """Whether tools were offered; where none were, the arguments of a call that came all the same are read as text."""
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of one answer: a valid value, or the error that says why there is none."""
-
-    value: Any = None
-    candidate: str = ""
-    """The text that was judged: the value's JSON when there is one, else what the model wrote."""
-    repairs: tuple[Edit, ...] = ()
-    patched: Patched | None = None
-    violations: tuple[Violation, ...] = ()
-    warnings: tuple[ModelWarning, ...] = ()
-    error: EnforcementError | None = None
-    hopeless: bool = False
-    """Whether asking again is pointless: it was refused."""
-    tool_calls: tuple[ToolCall, ...] = ()
-    """The model's calls of the caller's tools, with their arguments mended."""
-    wrong_calls: Mapping[str, tuple[Violation, ...]] = field(default_factory=dict)
-    """What is wrong with the arguments of which call."""
-    typed: Any = NOT_TYPED
-    """The value as an object of the schema's Python type, where there is a valid one."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is a valid value."""
-        return self.error is None
+__all__ = [
+    "NOT_TYPED",
+    "Standard",
+    "Validator",
+    "Verdict",
+    "dumps",
+    "judge",
+    "judge_value",
+    "spoken",
+    "violation_error",
+]
 
 
 def judge(response: ModelResponse, standard: Standard) -> Verdict:
@@ -136,22 +96,29 @@ def _is_cut(text: str, loaded: Loaded) -> bool:
 
 
 def _held_to(value: Any, loaded: Loaded, standard: Standard, schema: Schema[Any]) -> Verdict:
-    patched = patch(value, schema, standard.switches)
-    candidate, text = _written(patched.value)
-    found, typed = patched.violations, NOT_TYPED
-    notes = loaded.warnings_given(text if patched.value is loaded.value else None)
+    patched: Patched | None = None
+    found: Sequence[Violation] = ()
+    if not schema.fits(value):
+        patched = patch(value, schema, standard.switches)
+        value, found = patched.value, patched.violations
+    candidate, text = _written(value)
+    if candidate == loaded.source:  # what reads the same when it is written again holds no key twice
+        notes = loaded.notes
+    else:
+        notes = loaded.warnings_given(text if value is loaded.value else None)
+    typed = NOT_TYPED
     if not found:
-        typed, said = schema.read(patched.value, text)
-        found = tuple(said or _own_validators(patched.value, standard)) if said or standard.validators else ()
+        typed, said = schema.read(value, text)
+        found = said or _own_validators(value, standard)
     return Verdict(
-        patched.value,
+        value,
         candidate,
         loaded.edits,
-        patched if patched.edits else None,
-        violations=found,
-        warnings=tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
-        error=violation_error(found) if found else None,
-        typed=NOT_TYPED if found else typed,
+        patched if patched is not None and patched.edits else None,
+        tuple(found),
+        tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
+        violation_error(found) if found else None,
+        NOT_TYPED if found else typed,
     )
 
 

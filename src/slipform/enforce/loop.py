@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Final
 
-from slipform.enforce.fixes import Switches
-from slipform.enforce.judge import NOT_TYPED, Standard, Validator, Verdict, judge, judge_value, spoken
+from slipform.enforce.judge import judge, judge_value, spoken
 from slipform.enforce.parts import SMALL, Parts, parts_of, parts_request
+from slipform.enforce.plan import Budget, Formatter, Outcome, Plan, Steps
 from slipform.enforce.prompts import (
-    Wording,
     ask_plainly,
     call_again_request,
     first_request,
@@ -22,142 +18,24 @@ from slipform.enforce.prompts import (
 )
 from slipform.enforce.report import Attempt, Report
 from slipform.enforce.small import copied, wrong_keys
-from slipform.enforce.watch import Watch
+from slipform.enforce.verdict import Standard, Verdict
 from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, TruncatedError, UpstreamError
-from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir import ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.guard import Guard
-from slipform.ir.quick import quick
 from slipform.schema import OutputStrategy, Schema
 
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What one answer may cost in all; whichever ends first ends the loop."""
-
-    attempts: int = 1
-    seconds: float | None = None
-    tokens: int | None = None
-    money: float | None = None
-
-    def spent_by(self, report: Report, seconds: float) -> str | None:
-        """Which limit is reached, if any."""
-        usage = report.usage
-        limits = (
-            ("attempts", self.attempts, len(report.attempts)),
-            ("seconds", self.seconds, seconds),
-            ("tokens", self.tokens, usage.total if usage.total is not None else usage.output or 0),
-            ("money", self.money, report.cost or 0),
-        )
-        return next((name for name, limit, used in limits if limit is not None and used >= limit), None)
+__all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "advance", "enforce"]
 
 
-@dataclass(frozen=True, slots=True)
-class Formatter:
-    """A second model that only re-shapes what the first one said, on the last attempt."""
-
-    model: str
-    strategy: OutputStrategy = OutputStrategy.NATIVE
-    wording: Wording = field(default_factory=Wording)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How one answer is to be enforced; without a schema only tool calls are looked at."""
-
-    schema: Schema[Any] | None
-    strategy: OutputStrategy = OutputStrategy.PROMPTED
-    budget: Budget = field(default_factory=Budget)
-    wording: Wording = field(default_factory=Wording)
-    tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
-    must_call: tuple[str, ...] = ()
-    """One of these tools has to be called; none has to when empty."""
-    calls: bool = True
-    """Whether the caller takes tool calls for an answer; not where no tools were offered."""
-    stronger: tuple[OutputStrategy, ...] = ()
-    """Strategies to go on with when the first has failed twice."""
-    formatter: Formatter | None = None
-    reask_scope: Literal["auto", "full", "parts"] = "auto"
-    switches: Switches = field(default_factory=Switches)
-    repair: bool = True
-    validators: tuple[Validator, ...] = ()
-    on_failure: Literal["raise", "raw"] = "raise"
-    """What becomes of an answer that cannot be made to fit: an error, or its text as it is with a warning."""
-    guard: Guard = field(default_factory=Guard)
-    guarded_decoding: bool = False
-    """Whether the provider knows the guard's options, and is told them."""
-    keep_text: bool = False
-    """Whether the report keeps what the model wrote."""
-    price: Callable[[str, Usage], float | None] | None = None
-    """What a call to a model cost, where that is known."""
-    backoff_seconds: float = 0
-    """How long whoever drives the loop waits before each further call."""
-    clock: Callable[[], float] = time.monotonic
-    standard: Standard = field(init=False, repr=False, compare=False)
-    """What answers are held to."""
-
-    def __post_init__(self) -> None:
-        standard = Standard(
-            self.schema, self.tools, self.switches, self.repair, self.validators, self.must_call, self.calls
-        )
-        object.__setattr__(self, "standard", standard)
-
-    def watch(self, asked: ModelRequest) -> Watch | None:
-        """What looks at the answer to this request while it is written, if anything does."""
-        if not self.guard.watches or self.schema is None or asked.tools:
-            return None
-        wanted = asked.response_format
-        strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
-        if (self.strategy if strategy is OutputStrategy.AUTO else strategy) is OutputStrategy.TOOL:
-            return None  # the answer is the call's arguments, which end by themselves
-        schema = self.schema if wanted is None else Schema.of(wanted.json_schema)
-        return Watch(self.guard, schema, self.switches)
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A valid value, its compact JSON, and the way there; `response` is the last answer, its tool calls mended."""
-
-    value: Any
-    text: str
-    response: ModelResponse
-    report: Report
-    typed: Any = NOT_TYPED
-    """The value as an object of the schema's Python type; `NOT_TYPED` where the answer was given back as it is."""
-
-    @property
-    def answer(self) -> ModelResponse:
-        """The last answer with its text in the caller's shape, and with the usage of all attempts."""
-        said = self.response
-        calls = tuple([call for call in said.tool_calls if call.name != RESERVED_TOOL]) if said.tool_calls else ()
-        return ModelResponse(
-            self.text,
-            calls,
-            said.reasoning,
-            said.refusal,
-            "tool_calls" if calls else "stop",
-            said.raw_finish,
-            self.report.usage,
-            said.model,
-            said.id,
-            said.warnings,
-            said.extra,
-            content_resolved=said.content_resolved,
-            stopped=said.stopped,
-        )
-
-
-Steps: TypeAlias = Generator[ModelRequest, ModelResponse, Outcome]
-
-
-@quick
-@dataclass(frozen=True, slots=True)
 class _Turn:
     """What is asked next, and how its answer is to be read."""
 
-    request: ModelRequest
-    strategy: OutputStrategy
-    parts: Parts | None = None
+    __slots__ = ("parts", "request", "strategy")
+
+    def __init__(self, request: ModelRequest, strategy: OutputStrategy, parts: Parts | None = None) -> None:
+        self.request: Final = request
+        self.strategy: Final = strategy
+        self.parts: Final = parts
 
 
 def enforce(request: ModelRequest, plan: Plan) -> Steps:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from slipform.enforce.small import asked_for, worked_examples
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Text, ToolResult
-from slipform.ir.quick import quick
 from slipform.schema import OutputStrategy, Violation
 from slipform.schema.summary import summarize
 
@@ -35,13 +34,14 @@ class Wording:
     """Whether a schema in the prompt keeps its descriptions."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
 class Worded:
     """A request with what the model must be told, and what the caller should know of that."""
 
-    request: ModelRequest
-    warnings: tuple[ModelWarning, ...] = ()
+    __slots__ = ("request", "warnings")
+
+    def __init__(self, request: ModelRequest, warnings: tuple[ModelWarning, ...] = ()) -> None:
+        self.request: Final = request
+        self.warnings: Final = warnings
 
 
 def first_request(request: ModelRequest, strategy: OutputStrategy, wording: Wording) -> Worded:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
 from slipform.ir.messages import Message
-from slipform.ir.quick import quick
+from slipform.ir.quick import copier, quick
 from slipform.schema.spec import ResponseFormat
 
 RESERVED_TOOL = "output"
@@ -97,13 +95,7 @@ class ModelRequest:
         >>> ModelRequest("a", ()).replace(model="b").model
         'b'
         """
-        values = list(_VALUES(self))  # every call makes such copies, and `dataclasses.replace` takes far longer
-        for name, value in changes.items():
-            if name not in _PLACES:
-                raise TypeError(f"A request has no {name}")
-            values[_PLACES[name]] = value
-        return ModelRequest(*values)
+        return _copied(self, changes)  # every call makes such copies, and `dataclasses.replace` takes far longer
 
 
-_PLACES: Final = {each.name: at for at, each in enumerate(dataclasses.fields(ModelRequest))}
-_VALUES: Final = attrgetter(*_PLACES)
+_copied: Final = copier(ModelRequest)

@@ -16,7 +16,8 @@ from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarni
 from slipform.providers import retry
 from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.chunking import as_chunks
-from slipform.providers.endpoint import Endpoint, Prepared, logger
+from slipform.providers.endpoint import Endpoint, logger
+from slipform.providers.prepared import Prepared
 from slipform.providers.transport import ByteStream, Limit, Timeouts, TransportFault
 
 _ERROR_BODY = 1 << 20

@@ -1,29 +1,30 @@
-"""What the steps of a call ask for: plain classes, because `calls` is compiled."""
+"""What the steps of a call ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from slipform.ir import CompletionChunk, ModelResponse
-from slipform.ir.quick import quick
 from slipform.providers.transport import HttpRequest
 
 
-@dataclass(frozen=True, slots=True)
 class Open:
     """Send this, and come back with the answer's head."""
 
-    request: HttpRequest
+    __slots__ = ("request",)
+
+    def __init__(self, request: HttpRequest) -> None:
+        self.request: Final = request
 
 
-@quick
-@dataclass(frozen=True, slots=True)
 class Fetch:
     """Send this, and come back with the answer's head and, where its status is a success, with its whole body."""
 
-    request: HttpRequest
+    __slots__ = ("request",)
+
+    def __init__(self, request: HttpRequest) -> None:
+        self.request: Final = request
 
 
 class Read(NamedTuple):
@@ -32,20 +33,23 @@ class Read(NamedTuple):
     chunks: Sequence[CompletionChunk] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Sleep:
     """Come back after so many seconds."""
 
-    seconds: float
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds: Final = seconds
 
 
-@quick
-@dataclass(frozen=True, slots=True)
 class Finish:
     """The call is over: hand this answer, or the last chunks of a streamed one, to the caller."""
 
-    response: ModelResponse
-    chunks: Sequence[CompletionChunk] = ()
+    __slots__ = ("chunks", "response")
+
+    def __init__(self, response: ModelResponse, chunks: Sequence[CompletionChunk] = ()) -> None:
+        self.response: Final = response
+        self.chunks: Final = chunks
 
 
 Effect: TypeAlias = Open | Fetch | Read | Sleep | Finish

@@ -5,98 +5,79 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from typing import Any
 
-from slipform.codecs.base import Capabilities, Codec, EncodedRequest
-from slipform.errors import SlipformError, UpstreamError
-from slipform.ir import ModelRequest, ModelWarning
-from slipform.ir.quick import quick
+from slipform.codecs.base import Capabilities, Codec
+from slipform.errors import UpstreamError
+from slipform.ir import ModelRequest
 from slipform.providers import lessons
 from slipform.providers.auth import Authorised, authorise, secrets_in
 from slipform.providers.catalog import Vendor
 from slipform.providers.codecs_by_name import CodecFactory
 from slipform.providers.lessons import LessonStore
+from slipform.providers.prepared import Prepared
 from slipform.providers.retry import Retries
-from slipform.providers.secrets import Secret, scrub_error
-from slipform.providers.transport import HttpRequest, Timeouts
+from slipform.providers.secrets import Secret, from_environment
+from slipform.providers.transport import Timeouts
 
 logger = logging.getLogger("slipform.providers")
 
 _KEPT = 256
-_USUAL = Timeouts()
 _BY_SCHEMA = "by_schema"
 """Kept with a model's lessons: some of its schemas have lessons of their own. Their keys are dear to make."""
-_REQUEST_ID = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray")
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """One attempt at a request: the codec that spelled it, and what it takes to read the answer."""
-
-    model: str
-    provider: str
-    codec: Codec
-    encoded: EncodedRequest
-    capabilities: Capabilities
-    authorised: Authorised
-    streamed: bool
-    warnings: tuple[ModelWarning, ...] = ()
-    timeouts: Timeouts = _USUAL
-
-    def http(self, timeouts: Timeouts) -> HttpRequest:
-        """The request for the transport."""
-        sent = self.authorised
-        return HttpRequest(sent.url, sent.headers, self.encoded.body, timeouts, self.streamed)
-
-    def annotate(self, error: SlipformError, headers: Mapping[str, str] | None = None) -> SlipformError:
-        """The error with the call it belongs to, and without any key in it."""
-        error.details.setdefault("provider", self.provider)
-        error.details.setdefault("model", self.model)
-        for name in _REQUEST_ID:
-            if headers is not None and headers.get(name):
-                error.details.setdefault("request_id", headers[name])
-                break
-        if error.where is None:
-            error.where = f"{self.provider}/{self.model}"
-        scrub_error(error, self.authorised.secrets)
-        return error
+def _address(vendor: Vendor, base_url: str | None) -> str | None:
+    """The base URL, where nothing can change it any more."""
+    template = base_url or ("" if vendor.base_url_env else vendor.base_url)
+    return vendor.url(template) if template and "{" not in template else None
 
 
-@dataclass(frozen=True, slots=True)
 class Endpoint:
     """Everything about a vendor's address but the network."""
 
-    vendor: Vendor
-    make_codec: CodecFactory
-    store: LessonStore
-    name: str
-    base_url: str | None = None
-    api_key: Secret | None = None
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    settings: Mapping[str, str] = field(default_factory=dict)
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    retries: Retries = field(default_factory=Retries)
-    clock: Callable[[], float] = time.monotonic
-    codecs: dict[Capabilities, Codec] = field(default_factory=dict, repr=False)
-    known: dict[tuple[str, frozenset[str]], tuple[Capabilities, Codec]] = field(default_factory=dict, repr=False)
-    """By the model and what was learned of it."""
-    own: Mapping[str, str] = field(init=False, repr=False)
-    """`headers`, with their names in lower case: they win over all others."""
-    fixed: Mapping[str, str] = field(init=False, repr=False)
-    """Headers that are the same for every call."""
-    kept: tuple[Secret, ...] = field(init=False, repr=False)
-    """The secrets among them."""
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        vendor: Vendor,
+        make_codec: CodecFactory,
+        store: LessonStore,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: Secret | None = None,
+        headers: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.vendor = vendor
+        self.store = store
+        self.name = name
+        self.settings = dict(settings or {})
+        self.timeouts = timeouts or Timeouts()
+        self.retries = retries or Retries()
+        self.clock = clock
+        self._make_codec = make_codec
+        self._base_url = base_url
+        self._api_key = api_key
         usual = {"content-type": "application/json", "accept": "*/*", "user-agent": "slipform"}
-        object.__setattr__(self, "own", _lower(self.headers))
-        object.__setattr__(self, "fixed", {**usual, **_lower(self.vendor.headers), **self.own})
-        object.__setattr__(self, "kept", secrets_in(self.fixed))
+        self._own = _lower(headers or {})
+        """`headers`, with their names in lower case: they win over all others."""
+        self.fixed = {**usual, **_lower(vendor.headers), **self._own}
+        """Headers that are the same for every call."""
+        self.secrets = secrets_in(self.fixed)
+        """The secrets among them."""
+        self._codecs: dict[Capabilities, Codec] = {}
+        self._known: dict[tuple[str, frozenset[str]], tuple[Capabilities, Codec]] = {}
+        """By the model and what was learned of it."""
+        self._address = _address(vendor, base_url)
+        self._dressed: dict[tuple[Any, ...], Authorised] = {}
+        """By all that it depends on: address, key, and further headers."""
 
     def capabilities(self, model: str) -> Capabilities:
         """What the model can do here, less what it was learned not to do."""
@@ -104,11 +85,11 @@ class Endpoint:
 
     def codec(self, model: str, capabilities: Capabilities) -> Codec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
-        made = self.codecs.get(capabilities)
+        made = self._codecs.get(capabilities)
         if made is None:
-            if len(self.codecs) >= _KEPT:
-                self.codecs.clear()
-            made = self.codecs[capabilities] = self.make_codec(capabilities)
+            if len(self._codecs) >= _KEPT:
+                self._codecs.clear()
+            made = self._codecs[capabilities] = self._make_codec(capabilities)
             logger.debug("%s/%s: codec %s, auto means %s", self.name, model, made.name, made.strategy.value)
         return made
 
@@ -118,22 +99,38 @@ class Endpoint:
         learned = self._lessons(url, request)
         capabilities, codec = self._spoken(request.model, learned)
         encoded = codec.encode_request(request, stream=streamed)
-        headers = {**self.fixed, **_lower(encoded.headers), **self.own} if encoded.headers else self.fixed
-        authorised = authorise(
-            self.vendor,
-            url=url + encoded.path,
-            headers=headers,
-            body=encoded.body,
-            key=self.api_key,
-            settings=self.settings,
-            kept=self.kept,
-        )
+        authorised = self.dressed(url + encoded.path, encoded.headers, encoded.body)
         warnings = encoded.warnings
         if learned:
             said = (lesson for lesson in sorted(learned) if "use_" not in lesson and lesson != _BY_SCHEMA)
             warnings = (*warnings, *(lessons.lesson_warning(lesson, request.model) for lesson in said))
         limits = self.timeouts_for(request)
         return Prepared(request.model, self.name, codec, encoded, capabilities, authorised, streamed, warnings, limits)
+
+    def key(self) -> Secret | None:
+        """The key given in code, else the one in the environment, read anew for each call so that it can be rotated."""
+        return self._api_key or from_environment(self.vendor.api_key_env)
+
+    def dressed(self, url: str, headers: Mapping[str, str], body: bytes) -> Authorised:
+        """Address and headers of a call, with the key; made once for those that are the same."""
+        key = self.key()
+        mark = (url, "" if key is None else key.reveal(), *headers.items())
+        made = self._dressed.get(mark)
+        if made is None:
+            made = authorise(
+                self.vendor,
+                url=url,
+                headers={**self.fixed, **_lower(headers), **self._own},
+                body=body,
+                key=key,
+                settings=self.settings,
+                kept=self.secrets,
+            )
+            if self.vendor.auth != "sigv4":  # a signature is of one body
+                if len(self._dressed) >= _KEPT:
+                    self._dressed.clear()
+                self._dressed[mark] = made
+        return made
 
     def timeouts_for(self, request: ModelRequest) -> Timeouts:
         """The time limits of this call: the endpoint's, or less when the request has less."""
@@ -144,7 +141,7 @@ class Endpoint:
 
     def url(self) -> str:
         """The base URL, read anew for each call since parts of it may come from the environment."""
-        return self.vendor.url(self.base_url, self.settings)
+        return self._address or self.vendor.url(self._base_url, self.settings)
 
     def learn(self, error: UpstreamError, request: ModelRequest, prepared: Prepared) -> bool:
         """Remember what a refusal of the request teaches; True when repeating it is worthwhile."""
@@ -169,12 +166,12 @@ class Endpoint:
 
     def _spoken(self, model: str, learned: frozenset[str]) -> tuple[Capabilities, Codec]:
         """What the model can do after these lessons, and the codec for that."""
-        known = self.known.get((model, learned))
+        known = self._known.get((model, learned))
         if known is None:
-            if len(self.known) >= _KEPT:
-                self.known.clear()
+            if len(self._known) >= _KEPT:
+                self._known.clear()
             capabilities = lessons.downgrade(self.vendor.capabilities(model), learned)
-            known = self.known[model, learned] = (capabilities, self.codec(model, capabilities))
+            known = self._known[model, learned] = (capabilities, self.codec(model, capabilities))
         return known
 
     def _lessons(self, url: str, request: ModelRequest) -> frozenset[str]:

@@ -14,8 +14,9 @@ from slipform.ir import Message, ModelRequest
 from slipform.providers import retry
 from slipform.providers.auth import authorise
 from slipform.providers.calls import broken, time_left
-from slipform.providers.endpoint import Endpoint, Prepared
-from slipform.providers.secrets import MASK, from_environment
+from slipform.providers.endpoint import Endpoint
+from slipform.providers.prepared import Prepared
+from slipform.providers.secrets import MASK
 from slipform.providers.transport import AsyncByteStream, HttpRequest, Timeouts, Transport, TransportFault
 
 _KEPT = 256
@@ -128,7 +129,7 @@ def _request(prepared: Prepared, body: bytes, timeouts: Timeouts) -> HttpRequest
 
 def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[str, str]) -> Prepared:
     """All but the body, made once for each address and key, which are read anew for every call."""
-    url, key = endpoint.url(), endpoint.api_key or from_environment(endpoint.vendor.api_key_env)
+    url, key = endpoint.url(), endpoint.key()
     mark = (url, "" if key is None else key.reveal(), *headers, *headers.values())
     made = route.dressed.get(mark)
     if made is not None:
@@ -147,7 +148,7 @@ def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[st
             body=body,
             key=key,
             settings=endpoint.settings,
-            kept=endpoint.kept,
+            kept=endpoint.secrets,
         ),
         streamed=route.streamed,
         timeouts=endpoint.timeouts,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Generic, Self
+from typing import Any, Self
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers import calls
 from slipform.providers.base import Made, Through
-from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
+from slipform.providers.calls_types import Finish, Read
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.codecs_by_name import CodecFactory, codec_factory
 from slipform.providers.endpoint import Endpoint
@@ -21,7 +19,8 @@ from slipform.providers.lessons import LessonStore, MemoryLessons
 from slipform.providers.retry import Retries
 from slipform.providers.secrets import Secret
 from slipform.providers.sockets import SocketTransport
-from slipform.providers.transport import AsyncByteStream, ByteStream, Timeouts, Transport, TransportFault, each
+from slipform.providers.transport import Timeouts, Transport
+from slipform.providers.wires import AsyncWire, Wire, answered, answered_async
 
 
 class HttpProvider:
@@ -60,10 +59,10 @@ class HttpProvider:
             name=self.name,
             base_url=base_url,
             api_key=Secret(api_key) if isinstance(api_key, str) else api_key,
-            headers=dict(headers or {}),
-            settings=dict(settings or {}),
-            timeouts=timeouts or Timeouts(),
-            retries=retries or Retries(),
+            headers=headers,
+            settings=settings,
+            timeouts=timeouts,
+            retries=retries,
         )
         self._transport: Transport = transport or SocketTransport()
         self._routes: dict[tuple[str, bool], Route | None] = {}
@@ -120,20 +119,12 @@ class HttpProvider:
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer, blocking."""
-        steps = calls.answer(self._endpoint, request)
-        wire = _Wire(self._transport)
-        try:
-            effect = next(steps)
-            while not isinstance(effect, Finish):
-                effect = wire.step(steps, effect)
-            return effect.response
-        finally:
-            wire.close()
+        return answered(calls.answer(self._endpoint, request), self._transport)
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
         """Answer piece by piece, blocking; closing the iterator closes the connection."""
         steps = calls.stream(self._endpoint, request)
-        wire = _Wire(self._transport)
+        wire = Wire(self._transport)
         try:
             effect = next(steps)
             while not isinstance(effect, Finish):
@@ -144,17 +135,9 @@ class HttpProvider:
         finally:
             wire.close()
 
-    async def complete_async(self, request: ModelRequest) -> ModelResponse:
+    def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
         """Answer; cancelling closes the connection."""
-        steps = calls.answer(self._endpoint, request)
-        wire = _AsyncWire(self._transport)
-        try:
-            effect = next(steps)
-            while not isinstance(effect, Finish):
-                effect = await wire.step(steps, effect)
-            return effect.response
-        finally:
-            await wire.close()
+        return answered_async(calls.answer(self._endpoint, request), self._transport)
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""
@@ -166,7 +149,7 @@ class HttpProvider:
     async def batches_async(self, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
         """`stream_async`, through a function that is given the chunks that arrived together as soon as they have."""
         steps = calls.stream(self._endpoint, request)
-        wire = _AsyncWire(self._transport)
+        wire = AsyncWire(self._transport)
         try:
             effect = next(steps)
             while not isinstance(effect, Finish):
@@ -187,109 +170,6 @@ class HttpProvider:
     def close(self) -> None:
         """Let go of pooled connections."""
         self._transport.close()
-
-
-class _Wire:
-    """Does what the steps of one call ask for, blocking."""
-
-    __slots__ = ("_stream", "_transport")
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self._stream: ByteStream | None = None
-
-    def step(self, steps: Steps, effect: Effect) -> Effect:
-        """Do this, and come back with what is to be done next."""
-        reply: object = None
-        try:
-            if isinstance(effect, Fetch):
-                self.close()
-                head = self._stream = self._transport.open(effect.request)
-                parts: list[bytes] = []
-                while 200 <= head.status < 300 and (data := head.read()):
-                    parts.append(data)
-                reply = (head, b"".join(parts))
-            elif isinstance(effect, Read):
-                reply = self._stream.read() if self._stream is not None else b""
-            elif isinstance(effect, Open):
-                self.close()
-                reply = self._stream = self._transport.open(effect.request)
-            elif isinstance(effect, Sleep):
-                time.sleep(effect.seconds)
-        except TransportFault as fault:
-            return steps.throw(fault)
-        return steps.send(reply)
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-
-
-class _AsyncWire:
-    """Does what the steps of one call ask for, on the event loop."""
-
-    __slots__ = ("_stream", "_transport")
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self._stream: AsyncByteStream | None = None
-
-    async def step(self, steps: Steps, effect: Effect) -> Effect:
-        """Do this, and come back with what is to be done next."""
-        reply: object = None
-        try:
-            if isinstance(effect, Fetch):
-                if self._stream is not None:  # a repeat
-                    await self._stream.close()
-                head = self._stream = await self._transport.open_async(effect.request)
-                parts: list[bytes] = []
-                while 200 <= head.status < 300 and (data := await head.read()):
-                    parts.append(data)
-                reply = (head, b"".join(parts))
-            elif isinstance(effect, Read):
-                reply = await self._stream.read() if self._stream is not None else b""
-            elif isinstance(effect, Open):
-                await self.close()
-                reply = self._stream = await self._transport.open_async(effect.request)
-            elif isinstance(effect, Sleep):
-                await asyncio.sleep(effect.seconds)
-        except TransportFault as fault:
-            return steps.throw(fault)
-        return steps.send(reply)
-
-    async def follow(self, steps: Steps, through: Through[Made]) -> tuple[Effect, Made | None]:
-        """Read until the steps want something else or something was made of their chunks; gives both."""
-        following = _Following(steps, through)
-        try:
-            if self._stream is not None:
-                await each(self._stream, following)
-        except TransportFault as fault:
-            following.effect = steps.throw(fault)
-        return following.effect, following.made
-
-    async def close(self) -> None:
-        if self._stream is not None:
-            await self._stream.close()
-
-
-class _Following(Generic[Made]):
-    """Gives the steps what arrives, and `through` the chunks they make of it."""
-
-    __slots__ = ("_steps", "_through", "effect", "made")
-
-    def __init__(self, steps: Steps, through: Through[Made]) -> None:
-        self._steps = steps
-        self._through = through
-        self.effect: Effect = Read()
-        self.made: Made | None = None
-
-    def __call__(self, data: bytes) -> bool:
-        self.effect = effect = self._steps.send(data)
-        if not isinstance(effect, Read):
-            return False
-        if effect.chunks:
-            self.made = self._through(effect.chunks)
-        return self.made is None
 
 
 def _as_they_are(chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk]:

@@ -17,18 +17,20 @@ from slipform.enforce.loop import advance
 from slipform.engine import advance_async, logged, plan_for, router_of
 from slipform.errors import EnforcementError, SlipformError, UpstreamError, UpstreamTimeout
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
+from slipform.ir.quick import quick
 from slipform.prices import cost_of
 from slipform.providers.retry import Retries
 from slipform.providers.router import Router
 from slipform.runner.jobs import Job, Task
 from slipform.runner.journal import Entry
 from slipform.runner.template import Template, as_json
-from slipform.schema import ResponseFormat
+from slipform.schema.kept import format_of
 
 _NOTHING = Usage()
 _GRACE = 0.5
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Answered:
     """A row that is finished, well or not, and what it took."""
@@ -77,8 +79,8 @@ def failure_entry(task: Task, error: SlipformError) -> Entry:
 def asker_of(job: Job, router: Router | None) -> Asker:
     """What asks for the rows of a job: the plan is made once. Without a router, one is made of the job's settings."""
     routes = router or runner_router(job.settings)
-    response_format = ResponseFormat.strict(job.schema.spec)
-    request = ModelRequest(job.model, (), response_format=response_format, max_tokens=job.max_tokens)
+    wanted = format_of(job.schema.name, job.schema.document, strict=True)
+    request = ModelRequest(job.model, (), response_format=wanted, max_tokens=job.max_tokens)
     plan = plan_for(routes, request, job.options, job.schema)
     return Asker(AsyncClient(job.model, router=routes, options=job.options), request, plan, job.template, job.price)
 
@@ -96,7 +98,7 @@ async def drive(steps: Steps, client: AsyncClient, backoff: float = 0, seconds: 
     asked = next(steps)
     while True:
         try:
-            response = await _complete(client, asked, seconds)
+            response = await (client.complete(asked) if seconds is None else _limited(client, asked, seconds))
         except UpstreamError as error:
             asked = steps.throw(error)
             continue
@@ -111,9 +113,7 @@ async def drive(steps: Steps, client: AsyncClient, backoff: float = 0, seconds: 
         asked = further
 
 
-async def _complete(client: AsyncClient, asked: ModelRequest, seconds: float | None) -> ModelResponse:
-    if seconds is None:
-        return await client.complete(asked)
+async def _limited(client: AsyncClient, asked: ModelRequest, seconds: float) -> ModelResponse:
     async with time_limit(seconds):
         return await client.complete(asked)
 

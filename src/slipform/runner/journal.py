@@ -21,6 +21,7 @@ from typing import Any, Self
 import orjson
 
 from slipform.errors import ConfigError
+from slipform.ir.quick import quick
 from slipform.runner.atomic import unwritable, writing
 from slipform.text.strict import parse
 
@@ -30,6 +31,7 @@ _BODY = 19
 """Where the name of what a line holds begins."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A finished row: its number, counted from 1, its key, whether it went well, and the line for the results."""

@@ -102,17 +102,19 @@ class Schema(Generic[T]):
         """Name and document, as the IR carries them."""
         return JsonSchemaSpec(self.name, self.document)
 
+    def fits(self, value: Any) -> bool:
+        """Whether a JSON value fits; `validate` says in which ways it does not."""
+        try:
+            return self._is_valid(value)
+        except ValueError:  # no JSON
+            return False
+
     def validate(self, value: Any) -> list[Violation]:
         """Every way in which a JSON value does not fit; none when it fits.
 
         What the schema does not speak about is not looked at; `check` looks at everything.
         """
-        try:
-            if self._is_valid(value):
-                return []
-        except ValueError:  # no JSON; `find_violations` says where
-            pass
-        return find_violations(self._compiled, value)
+        return [] if self.fits(value) else find_violations(self._compiled, value)
 
     def check(self, value: Any) -> list[Violation]:
         """`validate`, and also whether all of it is JSON and whether the type's own validators accept it."""

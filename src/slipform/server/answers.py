@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -19,24 +19,24 @@ from slipform.respond_stream import Mode
 from slipform.server.http import Send, send_bytes
 from slipform.server.inbound import Inbound
 from slipform.server.live import StreamWriter
-from slipform.server.passthrough import pass_through
+from slipform.server.passthrough import Forwarding, pass_through
 from slipform.server.record import CallRecord
 from slipform.server.switches import FIELD, Asked, StreamMode
 
 _log = logging.getLogger("slipform.server")
 
 
-async def answer(call: Inbound, client: AsyncClient, settings: Settings, send: Send) -> None:
+def answer(call: Inbound, client: AsyncClient, settings: Settings, send: Send) -> Coroutine[Any, Any, None]:
     """Write the whole response; an error before the first byte is raised, one after it is told in the stream."""
-    record = call.record
     if call.forwarding is not None:
-        fail = call.api.encode_stream(call.served).fail if call.served.stream else _unspelled
-        passed = await pass_through(call.forwarding, send, record.headers(), fail)
-        record.status, record.outcome, record.usage = passed
-    elif call.served.stream:
-        await _stream(call, client, settings, send)
-    else:
-        await _whole(call, client, send)
+        return _passed(call, call.forwarding, send)
+    return _stream(call, client, settings, send) if call.served.stream else _whole(call, client, send)
+
+
+async def _passed(call: Inbound, forwarding: Forwarding, send: Send) -> None:
+    record = call.record
+    fail = call.api.encode_stream(call.served).fail if call.served.stream else _unspelled
+    record.status, record.outcome, record.usage = await pass_through(forwarding, send, record.headers(), fail)
 
 
 def _unspelled(error: SlipformError) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from slipform.client import AsyncClient
@@ -24,13 +24,18 @@ from slipform.server.inbound import Inbound
 _log = logging.getLogger("slipform.server")
 
 
-async def answer_first(
+def answer_first(
     call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: Send
-) -> None:
+) -> Coroutine[Any, Any, None]:
     """Write the answer of the first of these models that can give one; each is asked only while nothing was sent."""
     if len(models) == 1:
-        await answer(_aimed(call, models[0]), client, settings, send)
-        return
+        return answer(_aimed(call, models[0]), client, settings, send)
+    return _one_by_one(call, models, client, settings, send)
+
+
+async def _one_by_one(
+    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: Send
+) -> None:
     record = call.record
     failed: list[dict[str, Any]] = []
     before = Report()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -15,7 +15,7 @@ from slipform.codecs.openai_chat.response import read_usage as _chat
 from slipform.codecs.openai_responses.response import read_usage as _responses
 from slipform.ir import Usage
 
-_READERS: dict[str, tuple[bytes, Callable[[Mapping[str, Any]], Usage | None]]] = {
+_READERS: dict[str, tuple[bytes, Callable[[dict[str, Any]], Usage | None]]] = {
     "openai-chat": (b'"usage"', _chat),
     "openai-responses": (b'"usage"', _responses),
     "anthropic": (b'"usage"', _anthropic),

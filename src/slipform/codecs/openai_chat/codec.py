@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from slipform.codecs.answer import plan_of, read_answer
 from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
@@ -15,6 +16,8 @@ from slipform.codecs.sse import MAX_EVENT_BYTES
 from slipform.codecs.stream import Reader, SniffingDecoder
 from slipform.errors import UpstreamError
 from slipform.ir import ModelRequest, ModelResponse
+
+_NO_HEADERS: Final[dict[str, str]] = {}
 
 
 class OpenAIChatCodec:
@@ -41,7 +44,7 @@ class OpenAIChatCodec:
         plan = make_plan(request, self.capabilities, self.strategy, losses, native_rule="openai", tool_rule="openai")
         body = encode_body(request, plan, self.capabilities, losses, stream=stream)
         plan = settle(plan, losses)
-        return EncodedRequest("/chat/completions", dumps(body), warnings=plan.warnings, context=plan)
+        return EncodedRequest("/chat/completions", dumps(body), _NO_HEADERS, plan.warnings, plan)
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
         """Read a whole answer."""

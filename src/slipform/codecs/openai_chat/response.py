@@ -33,7 +33,7 @@ _MESSAGE = frozenset(
 )
 
 
-def decode_body(data: Mapping[str, Any], plan: Plan) -> ModelResponse:
+def decode_body(data: dict[str, Any], plan: Plan) -> ModelResponse:
     """A whole answer."""
     choices = [choice for choice in data.get("choices") or () if isinstance(choice, dict)]
     if not choices:
@@ -46,7 +46,7 @@ def decode_body(data: Mapping[str, Any], plan: Plan) -> ModelResponse:
 
 
 def _choice(
-    choice: Mapping[str, Any], data: Mapping[str, Any], plan: Plan, others: tuple[ModelResponse, ...] = ()
+    choice: dict[str, Any], data: dict[str, Any], plan: Plan, others: tuple[ModelResponse, ...] = ()
 ) -> ModelResponse:
     message = choice.get("message") or {}
     ended = choice.get("finish_reason")
@@ -71,7 +71,7 @@ def _choice(
     )
 
 
-def message_parts(message: Mapping[str, Any], answer_id: str) -> list[Part]:
+def message_parts(message: dict[str, Any], answer_id: str) -> list[Part]:
     """What the message is made of, in order: thinking, text, calls."""
     thought, said = split_content(message.get("content"))
     parts: list[Part] = []
@@ -129,7 +129,7 @@ def split_content(content: Any) -> tuple[str, str]:
     return "".join(thought), "".join(said)
 
 
-def read_reasoning(message: Mapping[str, Any]) -> str:
+def read_reasoning(message: dict[str, Any]) -> str:
     """The thinking of a message or a delta, by whichever name the server gives it."""
     for name in ("reasoning_content", "reasoning", "thinking"):
         text = message.get(name)
@@ -145,13 +145,13 @@ def replayable(message: Mapping[str, Any]) -> dict[str, Any]:
     return {NAME: fields} if fields else {}
 
 
-def find_usage(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def find_usage(data: dict[str, Any]) -> dict[str, Any] | None:
     """The usage object, where the server puts it (Groq hides it in streams)."""
     usage = data.get("usage") or (data.get("x_groq") or {}).get("usage")
     return usage if isinstance(usage, dict) else None
 
 
-def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
+def read_usage(usage: dict[str, Any] | None) -> Usage | None:
     """Tokens, from any of the spellings of OpenAI's kin.
 
     >>> read_usage({"prompt_tokens": 3, "completion_tokens": 2, "prompt_cache_hit_tokens": 1}).cached

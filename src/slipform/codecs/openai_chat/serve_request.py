@@ -84,22 +84,19 @@ def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
         messages,
         wanted,
         json_mode,
-        tools=tools,
-        tool_choice=choice,
-        parallel_tool_calls=flag(data.get("parallel_tool_calls"), "parallel_tool_calls"),
-        sampling=USUAL if _SAMPLED.isdisjoint(data) else _sampling(data),
-        max_tokens=whole(limit if limit is not None else data.get("max_tokens"), "max_tokens"),
-        reasoning={"effort": effort} if effort is not None else None,
-        metadata=mapping(data.get("metadata"), "metadata"),
-        extra={} if data.keys() <= _KNOWN else {key: value for key, value in data.items() if key not in _KNOWN},
-        extra_for=NAME,
+        tools,
+        choice,
+        flag(data.get("parallel_tool_calls"), "parallel_tool_calls"),
+        USUAL if _SAMPLED.isdisjoint(data) else _sampling(data),
+        whole(limit if limit is not None else data.get("max_tokens"), "max_tokens"),
+        {"effort": effort} if effort is not None else None,
+        mapping(data.get("metadata"), "metadata"),
+        {} if _KNOWN.issuperset(data) else {key: value for key, value in data.items() if key not in _KNOWN},
+        NAME,
     )
     options = mapping(data.get("stream_options"), "stream_options")
-    return ServedRequest(
-        request,
-        stream=flag(data.get("stream"), "stream") is True,
-        options={"include_usage": options.get("include_usage") is True},
-    )
+    streamed = flag(data.get("stream"), "stream") is True
+    return ServedRequest(request, streamed, {"include_usage": options.get("include_usage") is True})
 
 
 def _sampling(data: Mapping[str, Any]) -> Sampling:

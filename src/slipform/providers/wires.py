@@ -1,0 +1,144 @@
+"""What does the work that the steps of a call ask for (`calls.py`): one wire that blocks, and one for event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Generic
+
+from slipform.ir import ModelResponse
+from slipform.providers.base import Made, Through
+from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
+from slipform.providers.transport import AsyncByteStream, ByteStream, Transport, TransportFault, each
+
+
+def answered(steps: Steps, transport: Transport) -> ModelResponse:
+    """Do what the steps of a whole answer ask for, and give the answer; blocking."""
+    wire = Wire(transport)
+    try:
+        effect = next(steps)
+        while not isinstance(effect, Finish):
+            effect = wire.step(steps, effect)
+        return effect.response
+    finally:
+        wire.close()
+
+
+async def answered_async(steps: Steps, transport: Transport) -> ModelResponse:
+    """`answered`, on the event loop; cancelling closes the connection."""
+    wire = AsyncWire(transport)
+    try:
+        effect = next(steps)
+        while not isinstance(effect, Finish):
+            effect = await wire.step(steps, effect)
+        return effect.response
+    finally:
+        if wire.stream is not None:
+            await wire.stream.close()
+
+
+class Wire:
+    """Does what the steps of one call ask for, blocking."""
+
+    __slots__ = ("_stream", "_transport")
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._stream: ByteStream | None = None
+
+    def step(self, steps: Steps, effect: Effect) -> Effect:
+        """Do this, and come back with what is to be done next."""
+        reply: object = None
+        try:
+            if isinstance(effect, Fetch):
+                self.close()
+                head = self._stream = self._transport.open(effect.request)
+                parts: list[bytes] = []
+                good = 200 <= head.status < 300
+                while good and (data := head.read()):
+                    parts.append(data)
+                reply = (head, b"".join(parts))
+            elif isinstance(effect, Read):
+                reply = self._stream.read() if self._stream is not None else b""
+            elif isinstance(effect, Open):
+                self.close()
+                reply = self._stream = self._transport.open(effect.request)
+            elif isinstance(effect, Sleep):
+                time.sleep(effect.seconds)
+        except TransportFault as fault:
+            return steps.throw(fault)
+        return steps.send(reply)
+
+    def close(self) -> None:
+        """Let go of the connection, closing it when the answer was not read to its end."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+class AsyncWire:
+    """Does what the steps of one call ask for, on the event loop."""
+
+    __slots__ = ("_transport", "stream")
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.stream: AsyncByteStream | None = None
+
+    async def step(self, steps: Steps, effect: Effect) -> Effect:
+        """Do this, and come back with what is to be done next."""
+        reply: object = None
+        try:
+            if isinstance(effect, Fetch):
+                if self.stream is not None:  # a repeat
+                    await self.stream.close()
+                head = self.stream = await self._transport.open_async(effect.request)
+                parts: list[bytes] = []
+                good = 200 <= head.status < 300
+                while good and (data := await head.read()):
+                    parts.append(data)
+                reply = (head, b"".join(parts))
+            elif isinstance(effect, Read):
+                reply = await self.stream.read() if self.stream is not None else b""
+            elif isinstance(effect, Open):
+                await self.close()
+                reply = self.stream = await self._transport.open_async(effect.request)
+            elif isinstance(effect, Sleep):
+                await asyncio.sleep(effect.seconds)
+        except TransportFault as fault:
+            return steps.throw(fault)
+        return steps.send(reply)
+
+    async def follow(self, steps: Steps, through: Through[Made]) -> tuple[Effect, Made | None]:
+        """Read until the steps want something else or something was made of their chunks; gives both."""
+        following = _Following(steps, through)
+        try:
+            if self.stream is not None:
+                await each(self.stream, following)
+        except TransportFault as fault:
+            following.effect = steps.throw(fault)
+        return following.effect, following.made
+
+    async def close(self) -> None:
+        """Let go of the connection, closing it when the answer was not read to its end."""
+        if self.stream is not None:
+            await self.stream.close()
+
+
+class _Following(Generic[Made]):
+    """Gives the steps what arrives, and `through` the chunks they make of it."""
+
+    __slots__ = ("_steps", "_through", "effect", "made")
+
+    def __init__(self, steps: Steps, through: Through[Made]) -> None:
+        self._steps = steps
+        self._through = through
+        self.effect: Effect = Read()
+        self.made: Made | None = None
+
+    def __call__(self, data: bytes) -> bool:
+        self.effect = effect = self._steps.send(data)
+        if not isinstance(effect, Read):
+            return False
+        if effect.chunks:
+            self.made = self._through(effect.chunks)
+        return self.made is None
