@@ -57,6 +57,7 @@ COMPILED = [
     "src/slipform/enforce/live.py",
     "src/slipform/enforce/listening.py",
     "src/slipform/providers/http1.py",
+    "src/slipform/providers/following.py",
 ]
 BUILDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 

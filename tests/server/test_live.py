@@ -168,3 +168,37 @@ async def test_what_is_pushed_leaves_at_once_and_in_order_also_when_the_client_i
     assert writer.push([CompletionChunk("f")])
     await writer.finish()
     assert texts() == ["a", "b", "c", "d", "e", "f", ""]
+
+
+async def test_text_is_pushed_as_a_chunk_of_it_is_and_sent_where_it_cannot_be() -> None:
+    sent: list[bytes] = []
+
+    class Pushing:
+        """The server's `send`, which also writes at once while the client keeps up."""
+
+        full = False
+
+        async def __call__(self, message: Any) -> None:
+            sent.append(b"sent " + message.get("body", b""))
+
+        def push(self, data: bytes) -> bool:
+            if not self.full:
+                sent.append(b"pushed " + data)
+            return not self.full
+
+    def how() -> list[tuple[str, str]]:
+        pairs = [data.decode().split(" ", 2) for data in sent if b"data: {" in data]
+        return [(way, json.loads(event)["choices"][0]["delta"].get("content", "")) for way, _, event in pairs]
+
+    send = Pushing()
+    served = ServedRequest(ModelRequest("m", ()), stream=True)
+    writer = StreamWriter(OpenAIChatServing(), served, CallRecord("r"), send)
+    assert not writer.text("a"), "the head has to leave first, and that is waited for"
+    await writer.write([CompletionChunk("a")])
+    assert writer.text("b")
+    assert writer([CompletionChunk("c")])
+    assert writer.text("")
+    send.full = True
+    assert writer.text("d")
+    writer.close()
+    assert how() == [("sent", "a"), ("pushed", "b"), ("pushed", "c"), ("sent", "d")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,9 +27,14 @@ class Fetch:
 
 
 class Read(NamedTuple):
-    """Hand these chunks to the caller, then come back with the next bytes of the answer's body; none at its end."""
+    """Hand these chunks to the caller, then come back with the next bytes of the answer's body; none at its end.
+
+    Where `text` finds a text in the bytes, they hold a chunk of that text which says nothing else that is new: it may
+    be handed on instead, without coming back.
+    """
 
     chunks: Sequence[CompletionChunk] = ()
+    text: Callable[[bytes], str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Generic, Self
+from typing import Self
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -16,6 +16,7 @@ from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sl
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.codecs_by_name import CodecFactory, codec_factory
 from slipform.providers.endpoint import Endpoint
+from slipform.providers.following import Following
 from slipform.providers.forward import Forwarded, Route, open_forward, route_of
 from slipform.providers.lessons import LessonStore, MemoryLessons
 from slipform.providers.retry import Retries
@@ -173,7 +174,7 @@ class HttpProvider:
                 if not isinstance(effect, Read):
                     effect = await wire.step(steps, effect)
                     continue
-                effect, made = await wire.follow(steps, through)
+                effect, made = await wire.follow(steps, effect, through)
                 if made is not None:
                     yield made
             if effect.chunks and (made := through(effect.chunks)) is not None:
@@ -257,9 +258,9 @@ class _AsyncWire:
             return steps.throw(fault)
         return steps.send(reply)
 
-    async def follow(self, steps: Steps, through: Through[Made]) -> tuple[Effect, Made | None]:
+    async def follow(self, steps: Steps, read: Read, through: Through[Made]) -> tuple[Effect, Made | None]:
         """Read until the steps want something else or something was made of their chunks; gives both."""
-        following = _Following(steps, through)
+        following = Following(steps, read, through)
         try:
             if self._stream is not None:
                 await each(self._stream, following)
@@ -270,26 +271,6 @@ class _AsyncWire:
     async def close(self) -> None:
         if self._stream is not None:
             await self._stream.close()
-
-
-class _Following(Generic[Made]):
-    """Gives the steps what arrives, and `through` the chunks they make of it."""
-
-    __slots__ = ("_steps", "_through", "effect", "made")
-
-    def __init__(self, steps: Steps, through: Through[Made]) -> None:
-        self._steps = steps
-        self._through = through
-        self.effect: Effect = Read()
-        self.made: Made | None = None
-
-    def __call__(self, data: bytes) -> bool:
-        self.effect = effect = self._steps.send(data)
-        if not isinstance(effect, Read):
-            return False
-        if effect.chunks:
-            self.made = self._through(effect.chunks)
-        return self.made is None
 
 
 def _as_they_are(chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk]:

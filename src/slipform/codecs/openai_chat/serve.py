@@ -132,8 +132,7 @@ class ChatStreamEncoder:
     def feed(self, chunk: CompletionChunk) -> bytes:
         """The bytes for one chunk."""
         if chunk.only_text and 0 in self._roles:
-            before, after = self._around or self._text_event()
-            return before + dumps(chunk.text) + after if chunk.text else b""
+            return self.feed_text(chunk.text)
         if not self._roles and chunk.id:
             self._id = chunk.id
         if not self._roles and chunk.model:
@@ -152,6 +151,13 @@ class ChatStreamEncoder:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": word}
         extra = self.extra if word is not None and not self._usage_wanted else None
         return self._event([choice], extra=extra)
+
+    def feed_text(self, text: str) -> bytes:
+        """The bytes for one piece of text."""
+        if 0 not in self._roles:
+            return self.feed(CompletionChunk(text))
+        before, after = self._around or self._text_event()
+        return before + dumps(text) + after if text else b""
 
     def finish(self) -> bytes:
         """The last events and `[DONE]`."""
