@@ -52,6 +52,8 @@ COMPILED = [
     "src/slipform/providers/calls.py",
     "src/slipform/codecs/stream.py",
     "src/slipform/codecs/openai_chat/stream.py",
+    "src/slipform/enforce/live_number.py",
+    "src/slipform/enforce/live_shape.py",
     "src/slipform/enforce/live_scan.py",
     "src/slipform/enforce/live_walk.py",
     "src/slipform/enforce/live.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal, cast
 
 from slipform.enforce.fixes import Switches
 from slipform.enforce.live_match import TextMatcher, matcher_for
@@ -51,9 +51,14 @@ class _Open:
     def keep(self, threads: list[_Thread], shape: Shape) -> None:
         """Go on with these threads."""
         self.threads = threads
-        self.opaque = any(shape.opaque(thread.alternative) for thread in threads)
+        self.opaque = False
+        for thread in threads:
+            self.opaque = self.opaque or shape.opaque(thread.alternative)
         decided = len(threads) == 1 or len({thread.alternative.shape for thread in threads}) == 1
         self.certain = decided and not self.opaque
+
+
+_ROOT: Final[list[_Thread | None]] = [None]
 
 
 class Walk:
@@ -92,19 +97,15 @@ class Walk:
     def opened(self, kind: str, offset: int) -> bool:
         """A container has opened."""
         word = "object" if kind == "{" else "array"
-        parents: list[_Thread | None] = list(self._stack[-1].threads) if self._stack else [None]
         threads: list[_Thread] = []
-        seen: list[Alternative] = []
-        for parent in parents:
+        for parent in self._parents():
             node = self._node(parent)
-            for alternative in node.alternatives if node else ():
-                seen.append(alternative)
-                if alternative.admits(word):
-                    threads.append(_Thread(alternative, parent))
+            if node is not None:
+                threads += [_Thread(each, parent) for each in node.alternatives if each.admits(word)]
         if not threads:
-            root = not self._stack
+            seen, root = self._alternatives(), not self._stack
             return self._wrong(_kind_message(word, seen), container_may_be_patched(seen, self._switches, root=root))
-        self._prune({id(thread.parent) for thread in threads})
+        self._prune(threads, len(self._stack))
         self._stack.append(_Open({} if kind == "{" else [], offset, threads, self._shape))
         return True
 
@@ -123,7 +124,7 @@ class Walk:
             return self._wrong(problem, self._switches.fill_defaults)
         if closing.opaque and self._frozen is None:
             self._frozen = closing.start
-        self._prune({id(thread.parent) for thread in fitting})
+        self._prune(fitting, len(self._stack))
         return self._ended(closing.value)
 
     def key(self, key: str) -> bool:
@@ -146,45 +147,27 @@ class Walk:
         """A string, number or literal has ended."""
         self._text, self._free, self._checked = "", False, False
         kind = kind_of(value)
-        kept: list[_Thread | None] = []
-        seen: list[Alternative] = []
-        parents: list[_Thread] | list[None] = self._stack[-1].threads if self._stack else [None]
-        for parent in parents:
-            node = self._node(parent)
-            if node is None:
-                continue
-            seen += node.alternatives
-            if node.free or any(self._fits(value, kind, each) for each in node.alternatives):
-                kept.append(parent)
+        parents = self._parents()
+        kept = [parent for parent in parents if self._takes(value, kind, self._node(parent))]
         if not kept:
+            seen = self._alternatives()
             optional = bool(self._stack) and not self._is_required()
             patchable = scalar_may_be_patched(value, seen, self._switches, optional=optional)
             return self._wrong(_scalar_message(value, kind, seen), patchable)
-        if self._shape.has_unknown and any(self._shape.unknown(each) for each in seen):
+        if self._shape.has_unknown and any(self._shape.unknown(each) for each in self._alternatives()):
             return self._wrong("can only be judged with the whole answer", True)
         if len(kept) < len(parents):
             self._narrow(self._stack[-1], [each for each in kept if each is not None])
         return self._ended(value)
 
-    def text(self, piece: str) -> bool:
-        """A string has begun, or grown."""
-        if not piece:
-            return self._text_begins()
-        if not self._checked:
-            return True
-        self._text += piece
-        if "\\" in self._text:
-            self._checked = False  # an escape: the whole string will tell
-            return True
-        return self._text_grows(piece)
-
-    # How it is kept.
-
-    def _text_begins(self) -> bool:
+    def text_begins(self) -> bool:
+        """A string that is a value has begun."""
         alternatives = self._alternatives()
         admitting = [each for each in alternatives if each.admits("string")]
         self._text, self._matchers = "", []
-        self._free = any(self._shape.free_text(each) for each in admitting)
+        self._free = False
+        for each in admitting:
+            self._free = self._free or self._shape.free_text(each)
         self._checked = not self._free
         if not admitting:
             patchable = text_may_be_patched("", alternatives, self._switches)
@@ -195,7 +178,19 @@ class Walk:
                 self._matchers.append([matcher for matcher in found if matcher is not None])
         return True
 
-    def _text_grows(self, piece: str) -> bool:
+    def text_grows(self, piece: str) -> bool:
+        """That string has grown by this much, as it is written."""
+        if not self._checked:
+            return True
+        self._text += piece
+        if "\\" in self._text:
+            self._checked = False  # an escape: the whole string will tell
+            return True
+        return self._still_fits(piece)
+
+    # How it is kept.
+
+    def _still_fits(self, piece: str) -> bool:
         alternatives = self._alternatives()
         admitting = [each for each in alternatives if each.admits("string")]
         if not admitting:
@@ -215,10 +210,26 @@ class Walk:
     def _fits(self, value: Any, kind: str, alternative: Alternative) -> bool:
         return scalar_fault(value, kind, alternative) is None and self._shape.accepts(value, alternative)
 
+    def _takes(self, value: Any, kind: str, node: Node | None) -> bool:
+        if node is None or node.free:
+            return node is not None
+        for each in node.alternatives:  # noqa: SIM110 — compiled, a generator costs more than all of this
+            if self._fits(value, kind, each):
+                return True
+        return False
+
+    def _parents(self) -> list[_Thread | None]:
+        """What the place that is being written may be part of; it is only looked at."""
+        return cast("list[_Thread | None]", self._stack[-1].threads) if self._stack else _ROOT
+
     def _alternatives(self) -> list[Alternative]:
-        parents: list[_Thread | None] = list(self._stack[-1].threads) if self._stack else [None]
-        nodes = (self._node(parent) for parent in parents)
-        return [each for node in nodes if node is not None for each in node.alternatives]
+        """All that may stand at the place that is being written."""
+        found: list[Alternative] = []
+        for parent in self._parents():
+            node = self._node(parent)
+            if node is not None:
+                found += node.alternatives
+        return found
 
     def _node(self, parent: _Thread | None) -> Node | None:
         if parent is None:
@@ -244,23 +255,24 @@ class Walk:
 
     def _narrow(self, top: _Open, kept: list[_Thread]) -> None:
         top.keep(kept, self._shape)
-        self._prune({id(thread.parent) for thread in kept}, len(self._stack) - 1)
+        self._prune(kept, len(self._stack) - 1)
 
-    def _prune(self, continued: set[int], depth: int | None = None) -> None:
-        """Let go of the threads of outer containers that no inner one continues."""
-        for at in range((len(self._stack) if depth is None else depth) - 1, -1, -1):
+    def _prune(self, inner: list[_Thread], depth: int) -> None:
+        """Let go of the threads of the outer containers, so many, that none of these inner ones continues."""
+        for at in range(depth - 1, -1, -1):
             outer = self._stack[at]
             if len(outer.threads) == 1:
                 return  # it is the one that goes on
-            kept = [thread for thread in outer.threads if id(thread) in continued]
-            if len(kept) == len(outer.threads):
+            continued = {id(thread.parent) for thread in inner}
+            inner = [thread for thread in outer.threads if id(thread) in continued]
+            if len(inner) == len(outer.threads):
                 return
-            outer.keep(kept, self._shape)
-            continued = {id(thread.parent) for thread in kept}
+            outer.keep(inner, self._shape)
 
     def _may_be_renamed(self, top: _Open, key: str) -> bool:
-        if any(key in thread.alternative.declared for thread in top.threads):
-            return False
+        for thread in top.threads:
+            if key in thread.alternative.declared:
+                return False
         declared = frozenset().union(*(thread.alternative.declared for thread in top.threads))
         if not declared:
             return False
