@@ -60,6 +60,7 @@ COMPILED = [
     "src/slipform/enforce/listening.py",
     "src/slipform/providers/http1.py",
     "src/slipform/providers/following.py",
+    "src/slipform/server/live.py",
 ]
 BUILDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 

@@ -110,8 +110,11 @@ def read_as_text(pieces: list[bytes], one: Reader) -> list[CompletionChunk]:
     """What is given where all that can be is read as text alone, as a chunk by who spoke last."""
     found: list[CompletionChunk] = []
     for data in pieces:
-        text = one.text(data)
-        found += one.feed(data) if text is None else [CompletionChunk(text, model=found[-1].model, id=found[-1].id)]
+        texts = one.texts(data)
+        if texts is None:
+            found += one.feed(data)
+        else:
+            found += [CompletionChunk(text, model=found[-1].model, id=found[-1].id) for text in texts]
     return found
 
 
@@ -148,11 +151,13 @@ def test_bytes_read_as_text_alone_give_what_they_would_give_as_chunks(
 def test_one_more_piece_of_text_needs_no_chunk_and_anything_else_does() -> None:
     one = reader()
     pieces = [b"data: " + event({"content": text}) + b"\n\n" for text in ("a", "b", 'c"\u00e9', "d")]
-    assert [one.text(data) for data in pieces] == [None] * 4, "nothing is known of the first events"
+    assert [one.texts(data) for data in pieces] == [None] * 4, "nothing is known of the first events"
     assert [chunk.text for data in pieces[:2] for chunk in one.feed(data)] == ["a", "b"]
-    assert one.text(pieces[2]) == 'c"\u00e9'
+    assert one.texts(pieces[2]) == ['c"\u00e9']
+    assert one.texts(pieces[0] + pieces[1] + pieces[3]) == ["a", "b", "d"]
     for other in (
-        pieces[0] + pieces[1],
+        pieces[0] + pieces[1] + pieces[0][:40],
+        pieces[0] + pieces[1].replace(b"c1", b"c2"),
         pieces[0][:-1],
         pieces[0][:40],
         pieces[0].replace(b'"a"', b'"a"\n'),
@@ -162,14 +167,14 @@ def test_one_more_piece_of_text_needs_no_chunk_and_anything_else_does() -> None:
         b"data: [DONE]\n\n",
         b"",
     ):
-        assert one.text(other) is None, other
-    assert one.text(pieces[3]) == "d"
+        assert one.texts(other) is None, other
+    assert one.texts(pieces[3]) == ["d"]
     one.feed(pieces[0][:40])
-    assert one.text(pieces[3]) is None, "an event is open"
+    assert one.texts(pieces[3]) is None, "an event is open"
     one.feed(pieces[0][40:])
-    assert one.text(pieces[3]) == "d"
+    assert one.texts(pieces[3]) == ["d"]
     one.feed(b"data: " + event({"content": "x"}, id="c2") + b"\n\n")
-    assert one.text(pieces[3]) is None, "somebody else has spoken"
+    assert one.texts(pieces[3]) is None, "somebody else has spoken"
 
 
 @pytest.mark.parametrize("api", [OpenAIChatServing, OpenAIResponsesServing, AnthropicServing, GeminiServing])

@@ -75,12 +75,12 @@ class Taking:
         self._times = 0
 
     def __call__(self, chunks: list[CompletionChunk]) -> bool:
-        return self.text("".join(chunk.text for chunk in chunks))
+        return self.texts([chunk.text for chunk in chunks])
 
-    def text(self, text: str) -> bool:
+    def texts(self, texts: list[str]) -> bool:
         self._times += 1
         if self._times % 2:
-            self.taken.append(text)
+            self.taken += texts
         return self._times % 2 == 1
 
 
@@ -101,11 +101,11 @@ def test_text_alone_is_heard_as_a_chunk_of_it_is(
     as_chunks, as_text = (listening(sink, **plan) for sink in sinks)
     at = 0
     for turn, size in enumerate(sizes):
-        piece, at = answer[at : at + size], at + size
-        heard = as_chunks.hear([CompletionChunk(piece, id="i")])
-        assert heard == (
-            as_text.text(piece) if turn and alone[turn % len(alone)] else as_text([CompletionChunk(piece, id="i")])
-        )
+        pieces = [answer[at : at + size], answer[at + size : at + size + size // 3]]
+        at += size + size // 3
+        batch = [CompletionChunk(piece, id="i") for piece in pieces]
+        heard = as_chunks.hear(batch)
+        assert heard == (as_text.texts(pieces) if turn and alone[turn % len(alone)] else as_text(batch))
         assert as_text.stopped == as_chunks.stopped
         if as_text.stopped:
             break
@@ -117,14 +117,14 @@ def test_a_sink_that_knows_only_chunks_is_given_chunks() -> None:
     taken: list[CompletionChunk] = []
     heard = listening(lambda chunks: not taken.extend(chunks))  # type: ignore[func-returns-value]
     heard.hear([CompletionChunk('{"a":"x', id="i", model="m")])
-    assert heard.text("y") is None
+    assert heard.texts(["y"]) is None
     assert taken[-1] == CompletionChunk("y", id="i", model="m")
 
 
 def test_a_guarded_answer_is_read_and_given_whole() -> None:
     heard = Listening(Plan(SCHEMA, guard=Guard(stop_after_json=True)), follows=False)
     heard.begin(ASKED)
-    assert heard.text('{"a":') is None
+    assert heard.texts(['{"a":']) is None
     assert heard.hear([CompletionChunk('"x"} and'), CompletionChunk(" more")]) == []
     assert heard.stopped
     assert heard.response().text == '{"a":"x"} and'

@@ -15,7 +15,7 @@ def steps(seen: list[bytes]) -> Steps:
     effect: Effect = Read()
     while data := (yield effect):
         seen.append(data)
-        effect = Read([CompletionChunk(data.decode())], lambda data: data.decode() if data.isupper() else None)
+        effect = Read([CompletionChunk(data.decode())], lambda data: [data.decode()] if data.isupper() else None)
     yield Finish(ModelResponse())
 
 
@@ -24,11 +24,11 @@ class Through:
         self.heard: list[str] = []
 
     def __call__(self, chunks: Sequence[CompletionChunk]) -> str | None:
-        return self.text(f"<{chunks[0].text}>")
+        return self.texts([f"<{chunk.text}>" for chunk in chunks])
 
-    def text(self, text: str) -> str | None:
-        self.heard.append(text)
-        return "made" if text == "STOP" else None
+    def texts(self, texts: list[str]) -> str | None:
+        self.heard += texts
+        return "made" if texts == ["STOP"] else None
 
 
 def following(through: Any, seen: list[bytes]) -> Following[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import openai
@@ -186,19 +187,20 @@ async def test_text_is_pushed_as_a_chunk_of_it_is_and_sent_where_it_cannot_be() 
                 sent.append(b"pushed " + data)
             return not self.full
 
-    def how() -> list[tuple[str, str]]:
-        pairs = [data.decode().split(" ", 2) for data in sent if b"data: {" in data]
-        return [(way, json.loads(event)["choices"][0]["delta"].get("content", "")) for way, _, event in pairs]
+    def how() -> list[tuple[str, list[str]]]:
+        events = [data.decode().partition(" ")[::2] for data in sent if b"data: {" in data]
+        return [(way, re.findall(r'"content":"(\w*)"\}', written)) for way, written in events]
 
     send = Pushing()
     served = ServedRequest(ModelRequest("m", ()), stream=True)
     writer = StreamWriter(OpenAIChatServing(), served, CallRecord("r"), send)
-    assert not writer.text("a"), "the head has to leave first, and that is waited for"
+    assert not writer.texts(["a"]), "the head has to leave first, and that is waited for"
     await writer.write([CompletionChunk("a")])
-    assert writer.text("b")
+    assert writer.texts(["b"])
     assert writer([CompletionChunk("c")])
-    assert writer.text("")
+    assert writer.texts([""])
+    assert writer.texts(["x", "y"])
     send.full = True
-    assert writer.text("d")
+    assert writer.texts(["d"])
     writer.close()
-    assert how() == [("sent", "a"), ("pushed", "b"), ("pushed", "c"), ("sent", "d")]
+    assert how() == [("sent", ["a"]), ("pushed", ["b"]), ("pushed", ["c"]), ("pushed", ["x", "y"]), ("sent", ["d"])]

@@ -49,30 +49,33 @@ class Mould:
     Most servers send hundreds of events that are the same but for that: they need not be taken apart one by one.
     """
 
-    __slots__ = ("_after", "_before", "_id", "_model")
+    __slots__ = ("_after", "_before", "_between", "_id", "_model")
 
     def __init__(self, before: bytes, after: bytes, model: Any, id_: Any) -> None:
         self._before = before
         self._after = after
+        self._between = after + before
         self._model = model  # whatever a vendor takes for a name; compiled code would insist on a string
         self._id = id_
 
-    def text(self, data: bytes) -> str | None:
-        """The text in bytes that differ in nothing else; None if they do."""
+    def texts(self, data: bytes) -> list[str] | None:
+        """The texts in bytes that fill it once, or several times; None if they do not."""
         if not data.startswith(self._before) or not data.endswith(self._after):
             return None
-        spelled = data[len(self._before) : len(data) - len(self._after)]
-        if not spelled.endswith(b'"'):  # a line break, say, that would end the event
-            return None
-        try:
-            text = _loads(spelled)
-        except ValueError:  # not one string but several fields, say
-            return None
-        return text if isinstance(text, str) and spelled.startswith(b'"') else None
+        inside = data[len(self._before) : len(data) - len(self._after)]
+        texts: list[str] = []
+        for spelled in inside.split(self._between):
+            text = _string(spelled)
+            if text is None:
+                return None
+            texts.append(text)
+        return texts
 
     def filled(self, data: bytes) -> CompletionChunk | None:
         """The chunk of an event that differs in nothing but its text; None if it does."""
-        text = self.text(data)
+        if not data.startswith(self._before) or not data.endswith(self._after):
+            return None
+        text = _string(data[len(self._before) : len(data) - len(self._after)])
         return None if text is None else CompletionChunk(text, "", "", (), None, None, None, 0, self._model, self._id)
 
     def widened(self, event: bytes, data: bytes) -> Mould | None:
@@ -81,6 +84,17 @@ class Mould:
         if not found or event in after:
             return None
         return Mould(before + self._before, self._after + after, self._model, self._id)
+
+
+def _string(spelled: bytes) -> str | None:
+    """The string that this is and nothing else, no blank around it either: a line break would end an event."""
+    if not spelled.endswith(b'"') or not spelled.startswith(b'"'):
+        return None
+    try:
+        text = _loads(spelled)
+    except ValueError:  # several fields, say
+        return None
+    return text if isinstance(text, str) else None
 
 
 def mould_of(data: bytes, chunk: Any, key: bytes) -> Mould | None:
@@ -132,12 +146,12 @@ class Reader:
                 self._wide = self._mould.widened(events[0].data, data)
         return chunks
 
-    def text(self, data: bytes) -> str | None:
-        """The text of a chunk that `feed` would give for these bytes, if it is only that, by who spoke last.
+    def texts(self, data: bytes) -> list[str] | None:
+        """The texts of the chunks that `feed` would give for these bytes, if they are only that, by who spoke last.
 
         None: these bytes have to be fed.
         """
-        return self._wide.text(data) if self._alike and self._wide is not None else None
+        return self._wide.texts(data) if self._alike and self._wide is not None else None
 
     def finish(self) -> list[CompletionChunk]:
         """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""

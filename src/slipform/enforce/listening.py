@@ -17,7 +17,7 @@ from slipform.schema import OutputStrategy
 Sink: TypeAlias = Callable[[list[CompletionChunk]], bool]
 """Takes what may leave, now or not at all: it answers whether it has.
 
-One that has a `text` of its own, which takes a string, is given so a piece of text by who spoke last.
+One that has a method `texts`, which takes strings, is given so more text by who spoke last.
 """
 
 
@@ -27,7 +27,7 @@ class Listening:
     def __init__(self, plan: Plan, *, follows: bool, sink: Sink | None = None) -> None:
         self._plan = plan
         self._sink = sink
-        self._sink_text: Callable[[str], bool] | None = getattr(sink, "text", None)
+        self._sink_texts: Callable[[list[str]], bool] | None = getattr(sink, "texts", None)
         self._reducer = Reducer()
         self._unfolded: list[str] = []
         """Pieces of text that the reducer has still to be told of: it wants to know them at the end."""
@@ -70,21 +70,27 @@ class Listening:
             return None
         return certain
 
-    def text(self, text: str) -> list[CompletionChunk] | None:
-        """`hear`, for a chunk that is no more than text of the first choice, by who spoke last."""
+    def texts(self, texts: list[str]) -> list[CompletionChunk] | None:
+        """`hear`, for chunks that are no more than text of the first choice, by who spoke last."""
         live = self._following
         if live is None or self._call:
-            return self.hear([CompletionChunk(text)])
-        self._unfolded.append(text)
-        piece = self._grown(text, live)
-        if not self.stopped and (not piece or self._sunk(piece)):
+            return self.hear([CompletionChunk(text) for text in texts])
+        pieces: list[str] = []
+        for text in texts:
+            self._unfolded.append(text)
+            piece = self._grown(text, live)
+            if piece:
+                pieces.append(piece)
+            if self.stopped:
+                break
+        if not self.stopped and (not pieces or self._sunk(pieces)):
             return None
-        return [self._certain(piece)] if piece else []
+        return [self._certain(piece) for piece in pieces]
 
-    def _sunk(self, piece: str) -> bool:
-        if self._sink_text is not None:
-            return self._sink_text(piece)
-        return self._sink is not None and self._sink([self._certain(piece)])
+    def _sunk(self, pieces: list[str]) -> bool:
+        if self._sink_texts is not None:
+            return self._sink_texts(pieces)
+        return self._sink is not None and self._sink([self._certain(piece) for piece in pieces])
 
     def _take(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk]:
         certain: list[CompletionChunk] = []

@@ -54,8 +54,8 @@ Made = TypeVar("Made")
 Through: TypeAlias = Callable[[Sequence[CompletionChunk]], Made | None]
 """What becomes of the chunks that arrived together: it is given them at once, and None when nothing is left to do.
 
-One that has a `text` of its own, which takes a string, may be given so the text of a chunk that says nothing else that
-is new: no more than text of the first choice, by who spoke last.
+One that has a method `texts`, which takes strings, may be given so the texts of chunks that say nothing else that is
+new: no more than text of the first choice, by who spoke last.
 """
 
 

@@ -29,12 +29,12 @@ class Fetch:
 class Read(NamedTuple):
     """Hand these chunks to the caller, then come back with the next bytes of the answer's body; none at its end.
 
-    Where `text` finds a text in the bytes, they hold a chunk of that text which says nothing else that is new: it may
+    Where `texts` finds texts in the bytes, they hold a chunk of each which says nothing else that is new: the texts may
     be handed on instead, without coming back.
     """
 
     chunks: Sequence[CompletionChunk] = ()
-    text: Callable[[bytes], str | None] | None = None
+    texts: Callable[[bytes], list[str] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,11 +59,12 @@ class StreamWriter:
         self._pushed(b"".join(map(self._encoder.feed, chunks)))
         return True
 
-    def text(self, text: str) -> bool:
-        """`push`, for a chunk that is no more than text of the first choice."""
+    def texts(self, texts: list[str]) -> bool:
+        """`push`, for chunks that are no more than text of the first choice."""
         if not self.started or self._sending is not None:
             return False
-        self._pushed(self._encoder.feed_text(text))
+        feed = self._encoder.feed_text
+        self._pushed(feed(texts[0]) if len(texts) == 1 else b"".join([feed(text) for text in texts]))
         return True
 
     def _pushed(self, data: bytes) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+import orjson
 
 from slipform.codecs.openai_chat.request import NAME
 from slipform.codecs.openai_chat.serve_request import decode_request
@@ -22,6 +24,7 @@ _WORDS: dict[FinishReason, str] = {
     "content_filter": "content_filter",
 }
 _PASSED = ("service_tier", "system_fingerprint")
+_dumps: Final = orjson.dumps
 
 
 class OpenAIChatServing:
@@ -154,10 +157,14 @@ class ChatStreamEncoder:
 
     def feed_text(self, text: str) -> bytes:
         """The bytes for one piece of text."""
-        if 0 not in self._roles:
-            return self.feed(CompletionChunk(text))
-        before, after = self._around or self._text_event()
-        return before + dumps(text) + after if text else b""
+        if not text:
+            return b""
+        if self._around is None:
+            if 0 not in self._roles:
+                return self.feed(CompletionChunk(text))
+            self._around = self._text_event()
+        before, after = self._around
+        return before + _dumps(text) + after
 
     def finish(self) -> bytes:
         """The last events and `[DONE]`."""
@@ -178,8 +185,7 @@ class ChatStreamEncoder:
         """An event with nothing but text, without the text: all of them are the same around it."""
         choice = {"index": 0, "delta": {"content": None}, "logprobs": None, "finish_reason": None}
         before, found, after = self._event([choice]).partition(b'"delta":{"content":')
-        self._around = before + found, after.removeprefix(b"null")
-        return self._around
+        return before + found, after.removeprefix(b"null")
 
     def _event(
         self,
