@@ -30,6 +30,9 @@ _STRING: Final = 1
 _NAME: Final = 2
 _WORD: Final = 3
 # Characters; a compiled module knows only plain numbers beforehand.
+_TAB: Final = 9
+_LINE_FEED: Final = 10
+_RETURN: Final = 13
 _SPACE: Final = 32
 _QUOTE: Final = 34
 _PLUS: Final = 43
@@ -65,13 +68,14 @@ class Scanner:
     """
 
     __slots__ = (
-        "_escape", "_escaped", "_expects", "_kind", "_shift", "_stack", "_token", "_walk",
+        "_escape", "_escaped", "_expects", "_kind", "_objects", "_shift", "_token", "_walk",
         "complete", "length", "member", "rest", "stopped",
     )  # fmt: skip
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
-        self._stack: list[str] = []
+        self._objects: list[bool] = []
+        """Of every container that is open, whether it is an object."""
         self._expects = _VALUE
         self._kind = _NONE
         self._token: list[str] = []
@@ -115,7 +119,7 @@ class Scanner:
         """What would close the text now: the open string, a key without a value, the brackets."""
         string = '"' if self._kind in (_STRING, _NAME) else ""
         lonely = ":null" if self._kind == _NAME or self._expects == _COLON else ""
-        return string + lonely + "".join("}" if kind == "{" else "]" for kind in reversed(self._stack))
+        return string + lonely + "".join("}" if is_object else "]" for is_object in reversed(self._objects))
 
     def feed(self, chunk: str) -> str:
         """Read on."""
@@ -127,7 +131,7 @@ class Scanner:
                 at = self._read_word(chunk, at)
             elif self._kind != _NONE:
                 at = self._read_string(chunk, at)
-            elif chunk[at] in " \t\r\n":
+            elif ord(chunk[at]) in (_SPACE, _LINE_FEED, _RETURN, _TAB):
                 kept = kept or []
                 kept.append(chunk[start:at])
                 at += 1
@@ -145,7 +149,7 @@ class Scanner:
 
     def finish(self) -> None:
         """The text has ended: a number at the root ends with it."""
-        if self._kind == _WORD and not self._stack:
+        if self._kind == _WORD and not self._objects:
             self._end_word("".join(self._token))
 
     def _go_on(self, further: bool) -> None:
@@ -156,13 +160,13 @@ class Scanner:
         sign, expects = ord(chunk[at]), self._expects
         if sign == _COMMA and expects == _END:
             self.member = self._shift + at
-            self._expects = _KEY if self._stack[-1] == "{" else _VALUE
+            self._expects = _KEY if self._objects[-1] else _VALUE
         elif sign == _QUOTE and expects in (_KEY, _FIRST_KEY):
             self._begin_string(_NAME)
         elif sign == _COLON_SIGN and expects == _COLON:
             self._expects = _VALUE
         elif sign in (_CLOSE_BRACE, _CLOSE_BRACKET):
-            self._close("{" if sign == _CLOSE_BRACE else "[")
+            self._close(sign == _CLOSE_BRACE)
         elif expects in (_VALUE, _FIRST_VALUE):
             self._begin_value(sign)
             if self._kind == _WORD:
@@ -176,36 +180,38 @@ class Scanner:
             self._begin_string(_STRING)
             self._go_on(self._walk.text_begins())
         elif sign in (_OPEN_BRACE, _OPEN_BRACKET):
-            kind = "{" if sign == _OPEN_BRACE else "["
-            self._go_on(len(self._stack) < _DEEPEST and self._walk.opened(kind, self.member))
-            self._stack.append(kind)
-            self._expects = _FIRST_KEY if sign == _OPEN_BRACE else _FIRST_VALUE
+            is_object = sign == _OPEN_BRACE
+            self._go_on(len(self._objects) < _DEEPEST and self._walk.opened(is_object, self.member))
+            self._objects.append(is_object)
+            self._expects = _FIRST_KEY if is_object else _FIRST_VALUE
         elif _is_in_word(sign):
             self._kind = _WORD
             self._token = []
         else:
             self.stopped = True
 
-    def _close(self, kind: str) -> None:
+    def _close(self, is_object: bool) -> None:
         expects = self._expects
-        if not self._stack or self._stack[-1] != kind or expects in (_VALUE, _KEY, _COLON):
+        if not self._objects or self._objects[-1] != is_object or expects in (_VALUE, _KEY, _COLON):
             self.stopped = True
             return
-        self._stack.pop()
+        self._objects.pop()
         self._go_on(self._walk.closed())
         self._ended()
 
     def _ended(self) -> None:
         """A value has ended."""
         self._expects = _END
-        self.complete = not self._stack
+        self.complete = not self._objects
 
     def _read_word(self, chunk: str, at: int) -> int:
         stop, end = at, len(chunk)
         while stop < end and _is_in_word(ord(chunk[stop])):
             stop += 1
-        self._token.append(chunk[at:stop])
-        word = "".join(self._token)
+        word = chunk[at:stop]
+        if self._token or stop == end:
+            self._token.append(word)
+            word = "".join(self._token)
         if stop < end:
             self._end_word(word)
         elif len(word) > _LONGEST_WORD or (number_so_far(word) == NO_NUMBER and not _begins_literal(word)):
