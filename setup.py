@@ -79,6 +79,8 @@ COMPILED = [
     "src/slipform/providers/calls.py",
     "src/slipform/codecs/stream.py",
     "src/slipform/codecs/openai_chat/stream.py",
+    "src/slipform/enforce/live_number.py",
+    "src/slipform/enforce/live_shape.py",
     "src/slipform/enforce/live_scan.py",
     "src/slipform/enforce/live_walk.py",
     "src/slipform/enforce/live.py",
@@ -91,6 +93,8 @@ COMPILED = [
     "src/slipform/providers/looped.py",
     "src/slipform/providers/pool.py",
     "src/slipform/providers/watch.py",
+    "src/slipform/providers/following.py",
+    "src/slipform/server/live.py",
 ]
 """No module with a coroutine: compiled ones hand an exception on in three pieces, which not every awaitable takes."""
 BUILDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}

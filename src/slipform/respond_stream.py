@@ -37,7 +37,7 @@ async def respond_batches(
     asked = next(steps)
     while True:
         listening.begin(asked)
-        heard = source(asked, listening.hear)
+        heard = source(asked, listening)
         try:
             async for certain in heard:
                 if certain:

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipform.codecs.anthropic.serve import AnthropicServing
+from slipform.codecs.gemini.serve import GeminiServing
 from slipform.codecs.openai_chat.serve import OpenAIChatServing
 from slipform.codecs.openai_chat.stream import ChatMachine
+from slipform.codecs.openai_responses.serve import OpenAIResponsesServing
 from slipform.codecs.plan_types import Plan
 from slipform.codecs.serving import ServedRequest, Stamp
 from slipform.codecs.sse import SseDecoder
@@ -101,6 +104,87 @@ def test_an_event_by_the_name_of_an_error_is_one_whatever_it_holds() -> None:
     one.feed(b"event: error\ndata: " + plain + b"\n\n")
     with pytest.raises(UpstreamError):
         one.feed(b"data: " + plain + b"\n\n")
+
+
+def read_as_text(pieces: list[bytes], one: Reader) -> list[CompletionChunk]:
+    """What is given where all that can be is read as text alone, as a chunk by who spoke last."""
+    found: list[CompletionChunk] = []
+    for data in pieces:
+        texts = one.texts(data)
+        if texts is None:
+            found += one.feed(data)
+        else:
+            found += [CompletionChunk(text, model=found[-1].model, id=found[-1].id) for text in texts]
+    return found
+
+
+EVENTS = st.one_of(
+    st.builds(lambda text: event({"content": text}), TEXT),
+    st.builds(lambda text: event({"content": text}, id="c2"), TEXT),
+    st.builds(lambda text: event({"content": text}, SPELLINGS[1]), TEXT),
+    st.builds(lambda text: event({"content": text}, system_fingerprint="f"), TEXT),
+    st.sampled_from([event({"reasoning_content": "t"}), event({"role": "assistant"}), event({"content": "x", "a": 1})]),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(EVENTS, min_size=1, max_size=12),
+    st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\n\n", b"\n: comment\n\n"]),
+    st.lists(st.integers(0, 3000), max_size=4),
+)
+def test_bytes_read_as_text_alone_give_what_they_would_give_as_chunks(
+    events: list[bytes], end: bytes, cuts: list[int]
+) -> None:
+    """However the events are spelled, cut or joined on the way: most pieces are one event, as servers send them."""
+    pieces = [b"data: " + data + end for data in events]
+    for cut in cuts:
+        at = cut % len(pieces)
+        if cut % 2:
+            pieces[at : at + 2] = [b"".join(pieces[at : at + 2])]
+        else:
+            pieces[at : at + 1] = [pieces[at][: cut % 97], pieces[at][cut % 97 :]]
+    one = reader()
+    assert read_as_text(pieces, reader()) == [chunk for data in pieces for chunk in one.feed(data)]
+
+
+def test_one_more_piece_of_text_needs_no_chunk_and_anything_else_does() -> None:
+    one = reader()
+    pieces = [b"data: " + event({"content": text}) + b"\n\n" for text in ("a", "b", 'c"\u00e9', "d")]
+    assert [one.texts(data) for data in pieces] == [None] * 4, "nothing is known of the first events"
+    assert [chunk.text for data in pieces[:2] for chunk in one.feed(data)] == ["a", "b"]
+    assert one.texts(pieces[2]) == ['c"\u00e9']
+    assert one.texts(pieces[0] + pieces[1] + pieces[3]) == ["a", "b", "d"]
+    for other in (
+        pieces[0] + pieces[1] + pieces[0][:40],
+        pieces[0] + pieces[1].replace(b"c1", b"c2"),
+        pieces[0][:-1],
+        pieces[0][:40],
+        pieces[0].replace(b'"a"', b'"a"\n'),
+        pieces[0].replace(b'"a"', b'\n"a"'),
+        pieces[0].replace(b'"a"', b"null"),
+        pieces[0].replace(b'"a"', b'"a", "refusal": "b"'),
+        b"data: [DONE]\n\n",
+        b"",
+    ):
+        assert one.texts(other) is None, other
+    assert one.texts(pieces[3]) == ["d"]
+    one.feed(pieces[0][:40])
+    assert one.texts(pieces[3]) is None, "an event is open"
+    one.feed(pieces[0][40:])
+    assert one.texts(pieces[3]) == ["d"]
+    one.feed(b"data: " + event({"content": "x"}, id="c2") + b"\n\n")
+    assert one.texts(pieces[3]) is None, "somebody else has spoken"
+
+
+@pytest.mark.parametrize("api", [OpenAIChatServing, OpenAIResponsesServing, AnthropicServing, GeminiServing])
+def test_text_alone_is_written_as_a_chunk_of_it_is(api: Any) -> None:
+    stamp = Stamp(now=lambda: 7.0, new_id=lambda: "i")
+    served = ServedRequest(ModelRequest("m", ()), stream=True)
+    as_chunks, as_text = api(stamp).encode_stream(served), api(stamp).encode_stream(served)
+    for text in ("a", "", 'b"\n\u00e9'):
+        assert as_text.feed_text(text) == as_chunks.feed(CompletionChunk(text))
+    assert as_text.finish() == as_chunks.finish()
 
 
 @settings(max_examples=60, deadline=None)

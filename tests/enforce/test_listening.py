@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from slipform.enforce import Guard, Plan
 from slipform.enforce.listening import Listening
@@ -65,10 +67,64 @@ def test_an_answer_that_can_no_longer_become_valid_stops_in_the_middle_of_a_batc
     assert heard.response().finish == "stop"
 
 
+class Taking:
+    """A sink that takes text as such, every other time."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self._times = 0
+
+    def __call__(self, chunks: list[CompletionChunk]) -> bool:
+        return self.texts([chunk.text for chunk in chunks])
+
+    def texts(self, texts: list[str]) -> bool:
+        self._times += 1
+        if self._times % 2:
+            self.taken += texts
+        return self._times % 2 == 1
+
+
+ANSWERS = ['{"a": "x \\u00e9\\n", "n": 12}', 'Sure: {"a":"x"} and so on' * 9, '{"a":"x","n":"no"}', '{"n":1,"a":[2]}']
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(ANSWERS),
+    st.lists(st.integers(1, 9), min_size=1, max_size=60),
+    st.lists(st.booleans(), min_size=1, max_size=9),
+    st.sampled_from([{}, {"strategy": OutputStrategy.TOOL}]),
+)
+def test_text_alone_is_heard_as_a_chunk_of_it_is(
+    answer: str, sizes: list[int], alone: list[bool], plan: dict[str, Any]
+) -> None:
+    sinks = Taking(), Taking()
+    as_chunks, as_text = (listening(sink, **plan) for sink in sinks)
+    at = 0
+    for turn, size in enumerate(sizes):
+        pieces = [answer[at : at + size], answer[at + size : at + size + size // 3]]
+        at += size + size // 3
+        batch = [CompletionChunk(piece, id="i") for piece in pieces]
+        heard = as_chunks.hear(batch)
+        assert heard == (as_text.texts(pieces) if turn and alone[turn % len(alone)] else as_text(batch))
+        assert as_text.stopped == as_chunks.stopped
+        if as_text.stopped:
+            break
+    assert sinks[0].taken == sinks[1].taken
+    assert as_text.response() == as_chunks.response()
+
+
+def test_a_sink_that_knows_only_chunks_is_given_chunks() -> None:
+    taken: list[CompletionChunk] = []
+    heard = listening(lambda chunks: not taken.extend(chunks))  # type: ignore[func-returns-value]
+    heard.hear([CompletionChunk('{"a":"x', id="i", model="m")])
+    assert heard.texts(["y"]) is None
+    assert taken[-1] == CompletionChunk("y", id="i", model="m")
+
+
 def test_a_guarded_answer_is_read_and_given_whole() -> None:
     heard = Listening(Plan(SCHEMA, guard=Guard(stop_after_json=True)), follows=False)
     heard.begin(ASKED)
-    assert heard.hear([CompletionChunk('{"a":')]) is None
+    assert heard.texts(['{"a":']) is None
     assert heard.hear([CompletionChunk('"x"} and'), CompletionChunk(" more")]) == []
     assert heard.stopped
     assert heard.response().text == '{"a":"x"} and'

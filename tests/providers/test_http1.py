@@ -122,3 +122,11 @@ def test_no_content() -> None:
 def test_a_header_cannot_smuggle_a_line(headers: dict[str, str]) -> None:
     with pytest.raises(ProtocolError):
         spell_request("POST", "/", "h", headers, b"")
+
+
+@pytest.mark.parametrize("size", [b"1b", b"1B", b"001b", b"1b;x=y", b"1b "])
+def test_the_size_of_a_chunk_has_many_spellings(size: bytes) -> None:
+    said = b"twenty-seven bytes in all.."
+    chunk = b"%b\r\n%b\r\n" % (size, said)
+    reader, body = read([b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", chunk, chunk + chunk, b"0\r\n\r\n"])
+    assert (body, reader.reusable) == (said * 3, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import openai
@@ -168,3 +169,38 @@ async def test_what_is_pushed_leaves_at_once_and_in_order_also_when_the_client_i
     assert writer.push([CompletionChunk("f")])
     await writer.finish()
     assert texts() == ["a", "b", "c", "d", "e", "f", ""]
+
+
+async def test_text_is_pushed_as_a_chunk_of_it_is_and_sent_where_it_cannot_be() -> None:
+    sent: list[bytes] = []
+
+    class Pushing:
+        """The server's `send`, which also writes at once while the client keeps up."""
+
+        full = False
+
+        async def __call__(self, message: Any) -> None:
+            sent.append(b"sent " + message.get("body", b""))
+
+        def push(self, data: bytes) -> bool:
+            if not self.full:
+                sent.append(b"pushed " + data)
+            return not self.full
+
+    def how() -> list[tuple[str, list[str]]]:
+        events = [data.decode().partition(" ")[::2] for data in sent if b"data: {" in data]
+        return [(way, re.findall(r'"content":"(\w*)"\}', written)) for way, written in events]
+
+    send = Pushing()
+    served = ServedRequest(ModelRequest("m", ()), stream=True)
+    writer = StreamWriter(OpenAIChatServing(), served, CallRecord("r"), send)
+    assert not writer.texts(["a"]), "the head has to leave first, and that is waited for"
+    await writer.write([CompletionChunk("a")])
+    assert writer.texts(["b"])
+    assert writer([CompletionChunk("c")])
+    assert writer.texts([""])
+    assert writer.texts(["x", "y"])
+    send.full = True
+    assert writer.texts(["d"])
+    writer.close()
+    assert how() == [("sent", ["a"]), ("pushed", ["b"]), ("pushed", ["c"]), ("pushed", ["x", "y"]), ("sent", ["d"])]

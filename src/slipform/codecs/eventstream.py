@@ -26,6 +26,9 @@ class EventStreamDecoder:
 
     __slots__ = ("_limit", "_pending")
 
+    between = False
+    """Not told: its events are not read by their likeness."""
+
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes
         self._pending = bytearray()

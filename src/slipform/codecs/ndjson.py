@@ -20,6 +20,9 @@ class NdjsonDecoder:
 
     __slots__ = ("_limit", "_pending")
 
+    between = False
+    """Not told: its events are not read by their likeness."""
+
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes
         self._pending = bytearray()
@@ -53,6 +56,9 @@ class JsonArrayDecoder:
     """
 
     __slots__ = ("_depth", "_escaped", "_floor", "_in_string", "_limit", "_pending")
+
+    between = False
+    """Not told: its events are not read by their likeness."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes

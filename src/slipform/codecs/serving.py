@@ -34,6 +34,10 @@ class StreamEncoder(Protocol):
         """The bytes for one chunk; may be empty."""
         ...
 
+    def feed_text(self, text: str) -> bytes:
+        """The bytes for a chunk that is no more than text of the first choice."""
+        ...
+
     def finish(self) -> bytes:
         """The bytes that end the stream, terminator and all."""
         ...

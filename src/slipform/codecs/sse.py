@@ -20,6 +20,11 @@ class Event(NamedTuple):
 class Framing(Protocol):
     """Cuts a stream of bytes into events."""
 
+    @property
+    def between(self) -> bool:
+        """Whether the next bytes begin an event, and what they say depends on them alone, string by string."""
+        ...
+
     def feed(self, data: bytes) -> list[Event]:
         """The events completed by these bytes."""
         ...
@@ -47,6 +52,11 @@ class SseDecoder:
         self._scanned = 0
         self._after_cr = False
         self._started = False
+
+    @property
+    def between(self) -> bool:
+        """Whether the next bytes begin an event."""
+        return self._started and not self._pending and not self._after_cr
 
     def feed(self, data: bytes) -> list[Event]:
         """The events completed by these bytes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -15,6 +15,7 @@ from slipform.codecs.sse import MAX_EVENT_BYTES, Event, Framing, SseDecoder
 from slipform.errors import TruncatedError, UpstreamError
 from slipform.ir import CompletionChunk
 
+_loads: Final = orjson.loads
 _MOST_MOULDS = 4
 """How often it is tried; some servers pad every event with something else, and then it is of no use."""
 
@@ -43,30 +44,57 @@ class Machine(Protocol):
 
 
 class Mould:
-    """An event that holds one piece of text, without the text, and who said it.
+    """Bytes that hold one piece of text, without the text, and who said it.
 
     Most servers send hundreds of events that are the same but for that: they need not be taken apart one by one.
     """
 
-    __slots__ = ("_after", "_before", "_id", "_model")
+    __slots__ = ("_after", "_before", "_between", "_id", "_model")
 
     def __init__(self, before: bytes, after: bytes, model: Any, id_: Any) -> None:
         self._before = before
         self._after = after
+        self._between = after + before
         self._model = model  # whatever a vendor takes for a name; compiled code would insist on a string
         self._id = id_
+
+    def texts(self, data: bytes) -> list[str] | None:
+        """The texts in bytes that fill it once, or several times; None if they do not."""
+        if not data.startswith(self._before) or not data.endswith(self._after):
+            return None
+        inside = data[len(self._before) : len(data) - len(self._after)]
+        texts: list[str] = []
+        for spelled in inside.split(self._between):
+            text = _string(spelled)
+            if text is None:
+                return None
+            texts.append(text)
+        return texts
 
     def filled(self, data: bytes) -> CompletionChunk | None:
         """The chunk of an event that differs in nothing but its text; None if it does."""
         if not data.startswith(self._before) or not data.endswith(self._after):
             return None
-        try:
-            text = orjson.loads(data[len(self._before) : len(data) - len(self._after)])
-        except orjson.JSONDecodeError:  # not one string but several fields, say
+        text = _string(data[len(self._before) : len(data) - len(self._after)])
+        return None if text is None else CompletionChunk(text, "", "", (), None, None, None, 0, self._model, self._id)
+
+    def widened(self, event: bytes, data: bytes) -> Mould | None:
+        """The mould of the bytes that this event's data came in."""
+        before, found, after = data.partition(event)
+        if not found or event in after:
             return None
-        if not isinstance(text, str):
-            return None
-        return CompletionChunk(text, "", "", (), None, None, None, 0, self._model, self._id)
+        return Mould(before + self._before, self._after + after, self._model, self._id)
+
+
+def _string(spelled: bytes) -> str | None:
+    """The string that this is and nothing else, no blank around it either: a line break would end an event."""
+    if not spelled.endswith(b'"') or not spelled.startswith(b'"'):
+        return None
+    try:
+        text = _loads(spelled)
+    except ValueError:  # several fields, say
+        return None
+    return text if isinstance(text, str) else None
 
 
 def mould_of(data: bytes, chunk: Any, key: bytes) -> Mould | None:
@@ -84,10 +112,14 @@ def mould_of(data: bytes, chunk: Any, key: bytes) -> Mould | None:
 class Reader:
     """A `StreamDecoder`: a framing below, a vendor's machine above."""
 
-    __slots__ = ("_fault", "_first", "_framing", "_machine", "_mould", "_moulds_left", "_plan")
+    __slots__ = ("_alike", "_fault", "_first", "_framing", "_machine", "_mould", "_moulds_left", "_plan", "_wide")
 
     def __init__(self, framing: Framing, machine: Machine, plan: Plan) -> None:
         self._mould: Mould | None = None
+        self._wide: Mould | None = None
+        """The mould of bytes that are one event and no more."""
+        self._alike = False
+        """Whether all that was fed last filled the mould, and what is fed next begins an event."""
         self._moulds_left = _MOST_MOULDS if machine.text_key else 0
         self._framing = framing
         self._machine = machine
@@ -102,8 +134,24 @@ class Reader:
         """
         if self._fault is not None:
             raise self._fault
+        alone = self._framing.between
+        self._alike = False
         events = self._framing.feed(data)
-        return self._chunks(events) if events else []
+        if not events:
+            return []
+        chunks = self._chunks(events)
+        if self._alike:
+            self._alike = self._framing.between
+            if self._wide is None and self._mould is not None and alone and len(events) == 1:
+                self._wide = self._mould.widened(events[0].data, data)
+        return chunks
+
+    def texts(self, data: bytes) -> list[str] | None:
+        """The texts of the chunks that `feed` would give for these bytes, if they are only that, by who spoke last.
+
+        None: these bytes have to be fed.
+        """
+        return self._wide.texts(data) if self._alike and self._wide is not None else None
 
     def finish(self) -> list[CompletionChunk]:
         """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""
@@ -124,10 +172,12 @@ class Reader:
     def _chunks(self, events: list[Event]) -> list[CompletionChunk]:
         chunks: list[CompletionChunk] = []
         machine = self._machine
+        self._alike = True
         for name, data in events:
             if self._mould is not None and name is None and (like := self._mould.filled(data)) is not None:
                 chunks.append(like)
                 continue
+            self._alike = False
             if data == b"[DONE]":
                 machine.done()
                 continue
@@ -147,7 +197,7 @@ class Reader:
                     chunks += said
                     if self._moulds_left and len(said) == 1 and said[0].only_text:
                         self._moulds_left -= 1
-                        self._mould = mould_of(data, said[0], machine.text_key)
+                        self._mould, self._wide = mould_of(data, said[0], machine.text_key), None
             elif name == "error" or isinstance(value, str):
                 machine.fault = fault_error(value, status=None, kind=name or "")
             if machine.fault is not None:
@@ -177,6 +227,11 @@ class SniffingDecoder:
         self._limit = max_event_bytes
         self._head = b""
         self._chosen: Framing | None = None
+
+    @property
+    def between(self) -> bool:
+        """Whether the next bytes begin an event."""
+        return self._chosen is not None and self._chosen.between
 
     def feed(self, data: bytes) -> list[Event]:
         """The events completed by these bytes."""

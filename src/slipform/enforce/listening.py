@@ -15,7 +15,10 @@ from slipform.ir.reducer import Reducer, Snapshot
 from slipform.schema import OutputStrategy
 
 Sink: TypeAlias = Callable[[list[CompletionChunk]], bool]
-"""Takes what may leave, now or not at all: it answers whether it has."""
+"""Takes what may leave, now or not at all: it answers whether it has.
+
+One that has a method `texts`, which takes strings, is given so more text by who spoke last.
+"""
 
 
 class Listening:
@@ -24,7 +27,10 @@ class Listening:
     def __init__(self, plan: Plan, *, follows: bool, sink: Sink | None = None) -> None:
         self._plan = plan
         self._sink = sink
+        self._sink_texts: Callable[[list[str]], bool] | None = getattr(sink, "texts", None)
         self._reducer = Reducer()
+        self._unfolded: list[str] = []
+        """Pieces of text that the reducer has still to be told of: it wants to know them at the end."""
         self._live = Live(plan.schema, plan.switches) if follows and plan.schema is not None else None
         self._call = plan.strategy is OutputStrategy.TOOL
         self._call_index: int | None = None
@@ -44,10 +50,15 @@ class Listening:
     def begin(self, asked: ModelRequest) -> None:
         """The answer to this request begins."""
         self._reducer.start(Snapshot(emulated=None))
+        self._unfolded.clear()
         self._following = self._live if self._first else None
         watch = self._plan.watch(asked) if self._following is None else None
         self._watched = None if watch is None else WatchedAnswer(watch)
         self._first = self.stopped = False
+
+    def __call__(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk] | None:
+        """`hear`."""
+        return self.hear(batch)
 
     def hear(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk] | None:
         """What may leave now and the sink has not taken; None when there is nothing to be done.
@@ -59,15 +70,38 @@ class Listening:
             return None
         return certain
 
+    def texts(self, texts: list[str]) -> list[CompletionChunk] | None:
+        """`hear`, for chunks that are no more than text of the first choice, by who spoke last."""
+        live = self._following
+        if live is None or self._call:
+            return self.hear([CompletionChunk(text) for text in texts])
+        pieces: list[str] = []
+        for text in texts:
+            self._unfolded.append(text)
+            piece = self._grown(text, live)
+            if piece:
+                pieces.append(piece)
+            if self.stopped:
+                break
+        if not self.stopped and (not pieces or self._sunk(pieces)):
+            return None
+        return [self._certain(piece) for piece in pieces]
+
+    def _sunk(self, pieces: list[str]) -> bool:
+        if self._sink_texts is not None:
+            return self._sink_texts(pieces)
+        return self._sink is not None and self._sink([self._certain(piece) for piece in pieces])
+
     def _take(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk]:
         certain: list[CompletionChunk] = []
         for chunk in batch:
             if self._watched is not None:
                 self.stopped = self._watched.push(chunk)
             else:
+                self._fold()
                 self._reducer.push(chunk)
                 if (live := self._following) is not None and (piece := self._followed(chunk, live)):
-                    certain.append(CompletionChunk(text=piece, id=self._id, model=self._model))
+                    certain.append(self._certain(piece))
             if self.stopped:
                 break
         return certain
@@ -79,15 +113,27 @@ class Listening:
             self._id = chunk.id
         if chunk.model is not None:
             self._model = chunk.model
-        piece = live.feed(self._text(chunk, live))
+        return self._grown(self._text(chunk, live), live)
+
+    def _grown(self, text: str, live: Live) -> str:
+        piece = live.feed(text)
         if live.fault is not None or live.over:
             self.stopped = live.over or live.confirmed(self._plan.standard)
         return piece
+
+    def _certain(self, piece: str) -> CompletionChunk:
+        return CompletionChunk(piece, "", "", (), None, None, None, 0, self._model, self._id)
+
+    def _fold(self) -> None:
+        if self._unfolded:
+            self._reducer.push(CompletionChunk("".join(self._unfolded)))
+            self._unfolded.clear()
 
     def response(self) -> ModelResponse:
         """The answer for the judge; one that was stopped is closed where it was open."""
         if self._watched is not None:
             return self._watched.response()
+        self._fold()
         response = self._reducer.finish(check=False)
         live = self._following
         if self.stopped and live is not None and live.fault is not None:

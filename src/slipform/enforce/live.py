@@ -85,15 +85,16 @@ class Live:
             if found is None:
                 return ""
             text = found
-        added = self._scanner.feed(text)
-        if added:
-            self._pieces.append(added)
-            self._held.append(added)
-        if self._scanner.stopped:
+        scanner = self._scanner
+        added = scanner.feed(text)
+        self._pieces.append(added)
+        if scanner.stopped:
             self._stopped()
             return ""
-        self._after = len(self._scanner.rest.strip())
-        return self._leave()
+        if scanner.complete:
+            self._after = len(scanner.rest.strip())
+            return ""  # the rest leaves when the whole has been judged
+        return self._leave(added)
 
     def confirmed(self, standard: Standard) -> bool:
         """Whether the judge, too, finds what is wrong at the fault's place; if not, the text is no longer followed."""
@@ -163,21 +164,25 @@ class Live:
         else:
             self.fault = fault
 
-    def _leave(self) -> str:
+    def _leave(self, added: str) -> str:
+        """What may leave of this and of what is held back."""
         certain = self._certain()
-        if certain <= self._left:
-            return ""
-        held = "".join(self._held)
         cut = certain - self._left
+        if cut <= 0:
+            self._held.append(added)
+            return ""
         self._left = certain
-        leaving, kept = held[:cut], held[cut:]
-        self._held = [kept] if kept else []
-        return leaving
+        if self._held:
+            self._held.append(added)
+            added = "".join(self._held)
+            self._held.clear()
+        if cut == len(added):
+            return added
+        self._held.append(added[cut:])
+        return added[:cut]
 
     def _certain(self) -> int:
         scanner = self._scanner
-        if scanner.complete:
-            return self._left  # the rest leaves when the whole has been judged
         undecided = self._walk.undecided
         if undecided is not None:
             return undecided

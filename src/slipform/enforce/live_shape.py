@@ -13,7 +13,7 @@ from typing import Any
 
 from slipform.errors import SlipformError
 from slipform.schema import Schema
-from slipform.text.resolve_plan import Alternative, Leaf, Plan
+from slipform.text.resolve_plan import Alternative, Leaf, Node, Plan
 
 _ONE = (
     "items", "additionalItems", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
@@ -30,6 +30,15 @@ _OPAQUE = frozenset(
 )  # fmt: skip
 """What can only be judged when all of a value is there."""
 _SAID = (*_SCALAR, *sorted(_OPAQUE), "then", "else")
+_OF_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_LIMITS: Mapping[str, frozenset[str]] = {
+    "string": frozenset({"minLength", "maxLength"}),
+    "integer": _OF_NUMBERS,
+    "number": _OF_NUMBERS,
+    "boolean": frozenset(),
+    "null": frozenset(),
+}
+"""The types of scalars, and the limits that each may be held to."""
 _ALL = ["object", "array", "string", "number", "boolean", "null"]
 _DEEPEST = 200
 
@@ -50,10 +59,24 @@ class Beyond:
 _NONE = Beyond()
 
 
+class Facts:
+    """What there is to know of a place before anything stands there."""
+
+    __slots__ = ("any_of", "free_text", "strings")
+
+    def __init__(self, strings: list[Alternative], free_text: bool, any_of: frozenset[str]) -> None:
+        self.strings = strings
+        """The alternatives that a string may follow."""
+        self.free_text = free_text
+        """Whether any string may stand there, so that what has been written of one stays."""
+        self.any_of = any_of
+        """The types of scalars of which any value may stand there."""
+
+
 class Shape:
     """A schema made ready. One serves any number of texts at a time."""
 
-    __slots__ = ("_by_leaf", "_checks", "_extras", "_free", "_known", "_opaque", "document", "has_unknown", "plan")
+    __slots__ = ("_by_leaf", "_checks", "_extras", "_facts", "_known", "_opaque", "document", "has_unknown", "plan")
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._extras: dict[int, Beyond] = {}
@@ -62,10 +85,9 @@ class Shape:
         self.has_unknown = any(each.unknown for each in self._extras.values())
         self._by_leaf: dict[int, Beyond] = {}
         self._known = 0
-        # By the identity of an alternative, all of which the plan keeps.
-        self._opaque: dict[int, bool] = {}
-        self._free: dict[int, bool] = {}
-        self._checks: dict[int, list[Schema[Any]]] = {}
+        self._opaque: dict[Alternative, bool] = {}
+        self._checks: dict[Alternative, list[Schema[Any]]] = {}
+        self._facts: dict[Node, Facts] = {}
 
     def beyond(self, leaf: Leaf) -> Beyond:
         """What the plan does not know of a leaf."""
@@ -76,30 +98,34 @@ class Shape:
 
     def opaque(self, alternative: Alternative) -> bool:
         """Whether only the whole of a value can be held to it."""
-        known = self._opaque.get(id(alternative))
+        known = self._opaque.get(alternative)
         if known is None:
-            known = self._opaque[id(alternative)] = any(self.beyond(leaf).opaque for leaf in alternative.leaves)
+            known = self._opaque[alternative] = any(self.beyond(leaf).opaque for leaf in alternative.leaves)
         return known
 
-    def free_text(self, alternative: Alternative) -> bool:
-        """Whether any string may stand there, so that what has been written of one stays."""
-        known = self._free.get(id(alternative))
+    def facts(self, node: Node) -> Facts:
+        """What there is to know of a place beforehand."""
+        known = self._facts.get(node)
         if known is None:
-            known = self._free[id(alternative)] = all(
-                leaf.values is None
-                and not leaf.limits.keys() & {"minLength", "maxLength"}
-                and self.beyond(leaf) is _NONE
-                for leaf in alternative.leaves
-            )
+            strings = [each for each in node.alternatives if each.admits("string")]
+            free = any(self._takes_any(each, "string") for each in strings)
+            any_of = [kind for kind in _LIMITS if any(self._takes_any(each, kind) for each in node.alternatives)]
+            known = self._facts[node] = Facts(strings, free, frozenset(_LIMITS if node.free else any_of))
         return known
 
     def accepts(self, value: Any, alternative: Alternative) -> bool:
         """Whether a whole scalar has what the plan does not look at."""
-        checks = self._checks.get(id(alternative))
+        checks = self._checks.get(alternative)
         if checks is None:
             found = (self.beyond(leaf).check for leaf in alternative.leaves)
-            checks = self._checks[id(alternative)] = [check for check in found if check is not None]
+            checks = self._checks[alternative] = [check for check in found if check is not None]
         return not checks or all(not check.validate(value) for check in checks)
+
+    def _takes_any(self, alternative: Alternative, kind: str) -> bool:
+        return alternative.admits(kind) and all(
+            leaf.values is None and not leaf.limits.keys() & _LIMITS[kind] and self.beyond(leaf) is _NONE
+            for leaf in alternative.leaves
+        )
 
     def unknown(self, alternative: Alternative) -> bool:
         """Whether even a scalar there can only be judged when the whole answer is there."""

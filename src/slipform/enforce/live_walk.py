@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal, cast
 
 from slipform.enforce.fixes import Switches
 from slipform.enforce.live_match import TextMatcher, matcher_for
@@ -40,20 +40,39 @@ class _Thread:
 class _Open:
     """A container that is open."""
 
-    __slots__ = ("certain", "name", "opaque", "start", "threads", "value")
+    __slots__ = ("certain", "is_object", "items", "key", "limited", "members", "opaque", "start", "threads")
 
-    def __init__(self, value: dict[str, Any] | list[Any], start: int, threads: list[_Thread], shape: Shape) -> None:
-        self.value = value
+    def __init__(self, is_object: bool, start: int, threads: list[_Thread], shape: Shape) -> None:
+        self.is_object = is_object
+        self.members: dict[str, Any] = {}
+        self.items: list[Any] = []
+        self.key = ""
         self.start = start
-        self.name: str | int = 0
         self.keep(threads, shape)
+
+    @property
+    def value(self) -> Any:
+        """What is in it so far."""
+        return self.members if self.is_object else self.items
+
+    @property
+    def name(self) -> str | int:
+        """The key or the index of what is being written."""
+        return self.key if self.is_object else len(self.items)
 
     def keep(self, threads: list[_Thread], shape: Shape) -> None:
         """Go on with these threads."""
         self.threads = threads
-        self.opaque = any(shape.opaque(thread.alternative) for thread in threads)
+        self.opaque = self.limited = False
+        for thread in threads:
+            self.opaque = self.opaque or shape.opaque(thread.alternative)
+            self.limited = self.limited or thread.alternative.most_items != _NO_LIMIT
         decided = len(threads) == 1 or len({thread.alternative.shape for thread in threads}) == 1
         self.certain = decided and not self.opaque
+
+
+_NO_LIMIT: Final = float("inf")
+_ROOT: Final[list[_Thread | None]] = [None]
 
 
 class Walk:
@@ -89,32 +108,28 @@ class Walk:
 
     # What the scanner tells.
 
-    def opened(self, kind: str, offset: int) -> bool:
-        """A container has opened."""
-        word = "object" if kind == "{" else "array"
-        parents: list[_Thread | None] = list(self._stack[-1].threads) if self._stack else [None]
+    def opened(self, is_object: bool, offset: int) -> bool:
+        """A container has opened; `offset` is where its member begins, the comma and the key before it included."""
+        word = "object" if is_object else "array"
         threads: list[_Thread] = []
-        seen: list[Alternative] = []
-        for parent in parents:
+        for parent in self._parents():
             node = self._node(parent)
-            for alternative in node.alternatives if node else ():
-                seen.append(alternative)
-                if alternative.admits(word):
-                    threads.append(_Thread(alternative, parent))
+            if node is not None:
+                threads += [_Thread(each, parent) for each in node.alternatives if each.admits(word)]
         if not threads:
-            root = not self._stack
+            seen, root = self._alternatives(), not self._stack
             return self._wrong(_kind_message(word, seen), container_may_be_patched(seen, self._switches, root=root))
-        self._prune({id(thread.parent) for thread in threads})
-        self._stack.append(_Open({} if kind == "{" else [], offset, threads, self._shape))
+        self._prune(threads, len(self._stack))
+        self._stack.append(_Open(is_object, offset, threads, self._shape))
         return True
 
     def closed(self) -> bool:
         """The innermost container has closed."""
         closing = self._stack[-1]
-        problem = ""
+        value, problem = closing.value, ""
         fitting: list[_Thread] = []
         for thread in closing.threads:
-            found = closing_fault(closing.value, thread.alternative)
+            found = closing_fault(value, thread.alternative)
             if found is None:
                 fitting.append(thread)
             problem = found or problem
@@ -123,15 +138,14 @@ class Walk:
             return self._wrong(problem, self._switches.fill_defaults)
         if closing.opaque and self._frozen is None:
             self._frozen = closing.start
-        self._prune({id(thread.parent) for thread in fitting})
-        return self._ended(closing.value)
+        self._prune(fitting, len(self._stack))
+        return self._ended(value)
 
     def key(self, key: str) -> bool:
         """A key has closed."""
         top = self._stack[-1]
-        value = top.value
-        top.name = key
-        if key in value:
+        top.key = key
+        if key in top.members:
             return self._wrong("is given twice", True)
         kept = [thread for thread in top.threads if thread.alternative.property(key) is not None]
         if not kept:
@@ -144,60 +158,55 @@ class Walk:
 
     def scalar(self, value: Any) -> bool:
         """A string, number or literal has ended."""
-        self._text, self._free, self._checked = "", False, False
+        self._free = self._checked = False
         kind = kind_of(value)
-        kept: list[_Thread | None] = []
-        seen: list[Alternative] = []
-        parents: list[_Thread] | list[None] = self._stack[-1].threads if self._stack else [None]
-        for parent in parents:
-            node = self._node(parent)
-            if node is None:
-                continue
-            seen += node.alternatives
-            if node.free or any(self._fits(value, kind, each) for each in node.alternatives):
-                kept.append(parent)
+        parents = self._parents()
+        kept = [parent for parent in parents if self._takes(value, kind, self._node(parent))]
         if not kept:
+            seen = self._alternatives()
             optional = bool(self._stack) and not self._is_required()
             patchable = scalar_may_be_patched(value, seen, self._switches, optional=optional)
             return self._wrong(_scalar_message(value, kind, seen), patchable)
-        if self._shape.has_unknown and any(self._shape.unknown(each) for each in seen):
+        if self._shape.has_unknown and any(self._shape.unknown(each) for each in self._alternatives()):
             return self._wrong("can only be judged with the whole answer", True)
         if len(kept) < len(parents):
             self._narrow(self._stack[-1], [each for each in kept if each is not None])
         return self._ended(value)
 
-    def text(self, piece: str) -> bool:
-        """A string has begun, or grown."""
-        if not piece:
-            return self._text_begins()
+    def text_begins(self) -> bool:
+        """A string that is a value has begun."""
+        self._free = False
+        for parent in self._parents():
+            node = self._node(parent)
+            self._free = self._free or (node is not None and self._shape.facts(node).free_text)
+        self._checked = not self._free
+        return self._free or self._text_is_checked()
+
+    def text_grows(self, piece: str) -> bool:
+        """That string has grown by this much, as it is written."""
         if not self._checked:
             return True
         self._text += piece
         if "\\" in self._text:
             self._checked = False  # an escape: the whole string will tell
             return True
-        return self._text_grows(piece)
+        return self._still_fits(piece)
 
     # How it is kept.
 
-    def _text_begins(self) -> bool:
-        alternatives = self._alternatives()
-        admitting = [each for each in alternatives if each.admits("string")]
-        self._text, self._matchers = "", []
-        self._free = any(self._shape.free_text(each) for each in admitting)
-        self._checked = not self._free
+    def _text_is_checked(self) -> bool:
+        """A string has begun that has to be looked at as it grows."""
+        self._text = ""
+        alternatives, admitting = self._alternatives(), self._strings()
         if not admitting:
             patchable = text_may_be_patched("", alternatives, self._switches)
             return patchable or self._wrong(_kind_message("string", alternatives), False)
-        if self._checked:
-            for each in admitting:
-                found = [matcher_for(pattern) for pattern in self._shape.patterns(each)]
-                self._matchers.append([matcher for matcher in found if matcher is not None])
+        found = [[matcher_for(pattern) for pattern in self._shape.patterns(each)] for each in admitting]
+        self._matchers = [[matcher for matcher in each if matcher is not None] for each in found]
         return True
 
-    def _text_grows(self, piece: str) -> bool:
-        alternatives = self._alternatives()
-        admitting = [each for each in alternatives if each.admits("string")]
+    def _still_fits(self, piece: str) -> bool:
+        alternatives, admitting = self._alternatives(), self._strings()
         if not admitting:
             if text_may_be_patched(self._text, alternatives, self._switches):
                 return True
@@ -215,27 +224,56 @@ class Walk:
     def _fits(self, value: Any, kind: str, alternative: Alternative) -> bool:
         return scalar_fault(value, kind, alternative) is None and self._shape.accepts(value, alternative)
 
+    def _takes(self, value: Any, kind: str, node: Node | None) -> bool:
+        if node is None:
+            return False
+        if kind in self._shape.facts(node).any_of:
+            return True
+        for each in node.alternatives:  # noqa: SIM110 — compiled, a generator costs more than all of this
+            if self._fits(value, kind, each):
+                return True
+        return False
+
+    def _parents(self) -> list[_Thread | None]:
+        """What the place that is being written may be part of; it is only looked at."""
+        return cast("list[_Thread | None]", self._stack[-1].threads) if self._stack else _ROOT
+
     def _alternatives(self) -> list[Alternative]:
-        parents: list[_Thread | None] = list(self._stack[-1].threads) if self._stack else [None]
-        nodes = (self._node(parent) for parent in parents)
-        return [each for node in nodes if node is not None for each in node.alternatives]
+        """All that may stand at the place that is being written."""
+        found: list[Alternative] = []
+        for parent in self._parents():
+            node = self._node(parent)
+            if node is not None:
+                found += node.alternatives
+        return found
+
+    def _strings(self) -> list[Alternative]:
+        """Those of them that a string may follow."""
+        found: list[Alternative] = []
+        for parent in self._parents():
+            node = self._node(parent)
+            if node is not None:
+                found += self._shape.facts(node).strings
+        return found
 
     def _node(self, parent: _Thread | None) -> Node | None:
         if parent is None:
             return self._shape.plan.root
-        return parent.alternative.child(self._stack[-1].name)
+        top = self._stack[-1]
+        return parent.alternative.property(top.key) if top.is_object else parent.alternative.item(len(top.items))
 
     def _ended(self, value: Any) -> bool:
         """A value has ended: put it where it belongs."""
         if not self._stack:
             return True
         top = self._stack[-1]
-        if isinstance(top.value, dict):
-            top.value[str(top.name)] = value
+        if top.is_object:
+            top.members[top.key] = value
             return True
-        top.value.append(value)
-        top.name = len(top.value)
-        kept = [thread for thread in top.threads if top.name <= thread.alternative.most_items]
+        top.items.append(value)
+        if not top.limited:
+            return True
+        kept = [thread for thread in top.threads if len(top.items) <= thread.alternative.most_items]
         if not kept:
             return self._wrong("has too many items", False, self._path()[:-1])
         if len(kept) < len(top.threads):
@@ -244,36 +282,37 @@ class Walk:
 
     def _narrow(self, top: _Open, kept: list[_Thread]) -> None:
         top.keep(kept, self._shape)
-        self._prune({id(thread.parent) for thread in kept}, len(self._stack) - 1)
+        self._prune(kept, len(self._stack) - 1)
 
-    def _prune(self, continued: set[int], depth: int | None = None) -> None:
-        """Let go of the threads of outer containers that no inner one continues."""
-        for at in range((len(self._stack) if depth is None else depth) - 1, -1, -1):
+    def _prune(self, inner: list[_Thread], depth: int) -> None:
+        """Let go of the threads of the outer containers, so many, that none of these inner ones continues."""
+        for at in range(depth - 1, -1, -1):
             outer = self._stack[at]
             if len(outer.threads) == 1:
                 return  # it is the one that goes on
-            kept = [thread for thread in outer.threads if id(thread) in continued]
-            if len(kept) == len(outer.threads):
+            continued = {id(thread.parent) for thread in inner}
+            inner = [thread for thread in outer.threads if id(thread) in continued]
+            if len(inner) == len(outer.threads):
                 return
-            outer.keep(kept, self._shape)
-            continued = {id(thread.parent) for thread in kept}
+            outer.keep(inner, self._shape)
 
     def _may_be_renamed(self, top: _Open, key: str) -> bool:
-        if any(key in thread.alternative.declared for thread in top.threads):
-            return False
+        for thread in top.threads:
+            if key in thread.alternative.declared:
+                return False
         declared = frozenset().union(*(thread.alternative.declared for thread in top.threads))
         if not declared:
             return False
-        if len(self._stack) == 1 and not top.value:
+        if len(self._stack) == 1 and not top.members:
             return True
         said = folded(key)
-        return self._switches.rename_keys and any(folded(name) == said for name in declared if name not in top.value)
+        return self._switches.rename_keys and any(folded(name) == said for name in declared if name not in top.members)
 
     def _is_required(self) -> bool:
         top = self._stack[-1]
-        if not isinstance(top.name, str):
+        if not top.is_object:
             return True
-        return all(any(top.name in leaf.required for leaf in thread.alternative.leaves) for thread in top.threads)
+        return all(any(top.key in leaf.required for leaf in thread.alternative.leaves) for thread in top.threads)
 
     def _path(self) -> tuple[str | int, ...]:
         return tuple(each.name for each in self._stack)

@@ -52,7 +52,11 @@ class Provider(Protocol):
 
 Made = TypeVar("Made")
 Through: TypeAlias = Callable[[Sequence[CompletionChunk]], Made | None]
-"""What becomes of the chunks that arrived together: it is given them at once, and None when nothing is left to do."""
+"""What becomes of the chunks that arrived together: it is given them at once, and None when nothing is left to do.
+
+One that has a method `texts`, which takes strings, may be given so the texts of chunks that say nothing else that is
+new: no more than text of the first choice, by who spoke last.
+"""
 
 
 def batches_of(provider: Provider, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:

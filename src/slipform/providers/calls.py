@@ -67,11 +67,12 @@ def _unstreamed(prepared: Prepared, body: bytes) -> Sequence[CompletionChunk]:
 def _pieces(prepared: Prepared) -> Generator[Effect, Any, Sequence[CompletionChunk]]:
     """Reads the stream to its end; gives the last chunks."""
     decoder = prepared.codec.decode_stream(prepared.encoded)
+    texts = getattr(decoder, "texts", None)
     warnings = prepared.warnings
     chunks: Sequence[CompletionChunk] = ()
     while True:
         try:
-            data = yield Read(chunks) if chunks else _READ
+            data = yield Read(chunks, texts)
         except TransportFault as fault:
             if fault.limit is not None:
                 raise broken(prepared, fault) from fault

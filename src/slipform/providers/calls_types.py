@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from slipform.ir import CompletionChunk, ModelResponse
@@ -28,9 +28,14 @@ class Fetch:
 
 
 class Read(NamedTuple):
-    """Hand these chunks to the caller, then come back with the next bytes of the answer's body; none at its end."""
+    """Hand these chunks to the caller, then come back with the next bytes of the answer's body; none at its end.
+
+    Where `texts` finds texts in the bytes, they hold a chunk of each which says nothing else that is new: the texts may
+    be handed on instead, without coming back.
+    """
 
     chunks: Sequence[CompletionChunk] = ()
+    texts: Callable[[bytes], list[str] | None] | None = None
 
 
 class Sleep:

@@ -156,7 +156,7 @@ class HttpProvider:
                 if not isinstance(effect, Read):
                     effect = await wire.step(steps, effect)
                     continue
-                effect, made = await wire.follow(steps, through)
+                effect, made = await wire.follow(steps, effect, through)
                 if made is not None:
                     yield made
             if effect.chunks and (made := through(effect.chunks)) is not None:

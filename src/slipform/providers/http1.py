@@ -90,6 +90,9 @@ class AnswerReader:
         self._buffer = self._buffer + data if self._buffer else data
         if self._state == "size":
             self._read_chunks()
+            if self._at == len(self._buffer):
+                self._buffer, self._at = b"", 0
+                return
         while self._step():
             pass
         self._buffer = self._buffer[self._at :]
@@ -138,14 +141,12 @@ class AnswerReader:
     def _read_chunks(self) -> None:
         """Whole chunks in their plain form; what is left is read step by step."""
         buffer, at = self._buffer, self._at
-        while (end := buffer.find(b"\r\n", at)) > at and buffer[at:end].isalnum():
-            try:
-                stop = end + 2 + int(buffer[at:end], 16)
-            except ValueError:
+        while (end := buffer.find(b"\r\n", at)) > at:
+            start = end + 2
+            stop = start + _plain_size(buffer, at, end)
+            if stop <= start or buffer[stop : stop + 2] != b"\r\n":
                 break
-            if stop == end + 2 or buffer[stop : stop + 2] != b"\r\n":
-                break
-            self._body.append(buffer[end + 2 : stop])
+            self._body.append(buffer[start:stop])
             at = stop + 2
         self._at = at
 
@@ -226,3 +227,17 @@ class AnswerReader:
     def _keeps(self) -> bool:
         framed = "transfer-encoding" in self.headers or "content-length" in self.headers or self.status in (204, 304)
         return framed and "close" not in self.headers.get("connection", "").lower()
+
+
+def _plain_size(data: bytes, at: int, end: int) -> int:
+    """The size of a chunk that is written as nothing but hexadecimal digits; 0 when it is not."""
+    size = 0
+    for place in range(at, end):
+        sign = data[place]
+        if 48 <= sign <= 57:  # 0 to 9
+            size = size * 16 + sign - 48
+        elif 97 <= sign | 32 <= 102:  # a to f, in either case
+            size = size * 16 + (sign | 32) - 87
+        else:
+            return 0
+    return size

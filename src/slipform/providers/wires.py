@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Generic
 
 from slipform.ir import ModelResponse
 from slipform.providers.base import Made, Through
 from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
+from slipform.providers.following import Following
 from slipform.providers.transport import AsyncByteStream, ByteStream, Transport, TransportFault, each
 
 
@@ -108,9 +108,9 @@ class AsyncWire:
             return steps.throw(fault)
         return steps.send(reply)
 
-    async def follow(self, steps: Steps, through: Through[Made]) -> tuple[Effect, Made | None]:
+    async def follow(self, steps: Steps, read: Read, through: Through[Made]) -> tuple[Effect, Made | None]:
         """Read until the steps want something else or something was made of their chunks; gives both."""
-        following = _Following(steps, through)
+        following = Following(steps, read, through)
         try:
             if self.stream is not None:
                 await each(self.stream, following)
@@ -122,23 +122,3 @@ class AsyncWire:
         """Let go of the connection, closing it when the answer was not read to its end."""
         if self.stream is not None:
             await self.stream.close()
-
-
-class _Following(Generic[Made]):
-    """Gives the steps what arrives, and `through` the chunks they make of it."""
-
-    __slots__ = ("_steps", "_through", "effect", "made")
-
-    def __init__(self, steps: Steps, through: Through[Made]) -> None:
-        self._steps = steps
-        self._through = through
-        self.effect: Effect = Read()
-        self.made: Made | None = None
-
-    def __call__(self, data: bytes) -> bool:
-        self.effect = effect = self._steps.send(data)
-        if not isinstance(effect, Read):
-            return False
-        if effect.chunks:
-            self.made = self._through(effect.chunks)
-        return self.made is None

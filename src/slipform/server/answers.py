@@ -98,7 +98,7 @@ def _pieces(
     request, record = call.served.request, call.record
     if record.enforced:
         allowed: Mode = "auto" if mode == "reject" else mode
-        return client.respond_batches(request, _options(client.options, call.asked), mode=allowed, sink=writer.push)
+        return client.respond_batches(request, _options(client.options, call.asked), mode=allowed, sink=writer)
 
     def pushed(batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
         for chunk in batch:

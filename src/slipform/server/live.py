@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from slipform.codecs.serving import ServedRequest, Serving
@@ -37,6 +37,8 @@ class StreamWriter:
         self._content_type = api.content_type_stream.encode()
         self._record = record
         self._send = send
+        self._push: Callable[[bytes], bool] | None = getattr(send, "push", None)
+        """Writes at once, or says that it did not: then it has to be sent, and waited for."""
         self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
@@ -46,14 +48,31 @@ class StreamWriter:
         if self._encoder.keep_alive():
             self._timer = self._loop.call_later(keep_alive, self._beat)
 
+    def __call__(self, chunks: Sequence[CompletionChunk]) -> bool:
+        """`push`."""
+        return self.push(chunks)
+
     def push(self, chunks: Sequence[CompletionChunk]) -> bool:
         """Write these chunks without being waited for, if that can be: once the head is out and the client keeps up."""
         if not self.started or self._sending is not None:
             return False
-        if data := b"".join(map(self._encoder.feed, chunks)):
-            self._last = self._loop.time()
-            self._sending = begun(self._send({"type": "http.response.body", "body": data, "more_body": True}))
+        self._pushed(b"".join(map(self._encoder.feed, chunks)))
         return True
+
+    def texts(self, texts: list[str]) -> bool:
+        """`push`, for chunks that are no more than text of the first choice."""
+        if not self.started or self._sending is not None:
+            return False
+        feed = self._encoder.feed_text
+        self._pushed(feed(texts[0]) if len(texts) == 1 else b"".join([feed(text) for text in texts]))
+        return True
+
+    def _pushed(self, data: bytes) -> None:
+        if not data:
+            return
+        self._last = self._loop.time()
+        if self._push is None or not self._push(data):
+            self._sending = begun(self._send({"type": "http.response.body", "body": data, "more_body": True}))
 
     async def write(self, chunks: Sequence[CompletionChunk]) -> None:
         """Write these chunks in one go."""

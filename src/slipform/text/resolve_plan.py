@@ -117,8 +117,9 @@ class Alternative:
 
     def property(self, key: str) -> Node | None:
         """What the property of that name must be; None when it is not allowed."""
-        if key in self.known_properties:
-            return self.known_properties[key]
+        known = self.known_properties.get(key)
+        if known is not None or key in self.known_properties:
+            return known
         declared = key in self.declared
         if not declared and self.knows_others:
             return self.others
@@ -136,8 +137,9 @@ class Alternative:
     def item(self, index: int) -> Node | None:
         """What the item at that index must be; None when there may be none."""
         index = min(index, self.max_prefix)
-        if index in self.known_items:
-            return self.known_items[index]
+        known = self.known_items.get(index)
+        if known is not None or index in self.known_items:
+            return known
         schemas: list[Any] = []
         node: Node | None = None
         if all(leaf.item_schemas(index, schemas) for leaf in self.leaves):

@@ -171,6 +171,10 @@ class AnthropicStreamEncoder:
             self._extra["stop_sequence"] = chunk.extra["stop_sequence"]
         return b"".join(out)
 
+    def feed_text(self, text: str) -> bytes:
+        """The bytes for one piece of text."""
+        return self.feed(CompletionChunk(text))
+
     def finish(self) -> bytes:
         """The last blocks, the stop reason, and `message_stop`."""
         out = [self._begin(CompletionChunk()), self._close()]

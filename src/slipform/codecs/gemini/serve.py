@@ -166,6 +166,10 @@ class GeminiStreamEncoder:
             said = {"content": {"parts": parts, "role": "model"}, "index": chunk.choice}
         return self._event([said]) if said else b""
 
+    def feed_text(self, text: str) -> bytes:
+        """The bytes for one piece of text."""
+        return self.feed(CompletionChunk(text))
+
     def finish(self) -> bytes:
         """The calls, the finish reason and the usage; there is no terminator."""
         choices = self._choices or {0: Choice()}

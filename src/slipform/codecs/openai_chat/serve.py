@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+import orjson
 
 from slipform.codecs.openai_chat.request import NAME
 from slipform.codecs.openai_chat.serve_request import decode_request
@@ -22,6 +24,7 @@ _WORDS: dict[FinishReason, str] = {
     "content_filter": "content_filter",
 }
 _PASSED = ("service_tier", "system_fingerprint")
+_dumps: Final = orjson.dumps
 
 
 class OpenAIChatServing:
@@ -132,8 +135,7 @@ class ChatStreamEncoder:
     def feed(self, chunk: CompletionChunk) -> bytes:
         """The bytes for one chunk."""
         if chunk.only_text and 0 in self._roles:
-            before, after = self._around or self._text_event()
-            return before + dumps(chunk.text) + after if chunk.text else b""
+            return self.feed_text(chunk.text)
         if not self._roles and chunk.id:
             self._id = chunk.id
         if not self._roles and chunk.model:
@@ -152,6 +154,17 @@ class ChatStreamEncoder:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": word}
         extra = self.extra if word is not None and not self._usage_wanted else None
         return self._event([choice], extra=extra)
+
+    def feed_text(self, text: str) -> bytes:
+        """The bytes for one piece of text."""
+        if not text:
+            return b""
+        if self._around is None:
+            if 0 not in self._roles:
+                return self.feed(CompletionChunk(text))
+            self._around = self._text_event()
+        before, after = self._around
+        return before + _dumps(text) + after
 
     def finish(self) -> bytes:
         """The last events and `[DONE]`."""
@@ -172,8 +185,7 @@ class ChatStreamEncoder:
         """An event with nothing but text, without the text: all of them are the same around it."""
         choice = {"index": 0, "delta": {"content": None}, "logprobs": None, "finish_reason": None}
         before, found, after = self._event([choice]).partition(b'"delta":{"content":')
-        self._around = before + found, after.removeprefix(b"null")
-        return self._around
+        return before + found, after.removeprefix(b"null")
 
     def _event(
         self,

@@ -65,6 +65,10 @@ class ResponsesStreamEncoder:
             self._finish = chunk.finish
         return b"".join(out)
 
+    def feed_text(self, text: str) -> bytes:
+        """The bytes for one piece of text."""
+        return self.feed(CompletionChunk(text))
+
     def finish(self) -> bytes:
         """The ends of all items and of the response."""
         out = [self._begin(CompletionChunk())]

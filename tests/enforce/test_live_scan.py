@@ -1,0 +1,102 @@
+"""The growing text, read strictly: what is left without blanks, where it closes, where it is no JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slipform.enforce.fixes import Switches
+from slipform.enforce.live_number import BEGUN, FRACTION, INTEGER, NO_NUMBER, number_so_far
+from slipform.enforce.live_scan import Scanner
+from slipform.enforce.live_shape import shape_of
+from slipform.enforce.live_walk import Walk
+from slipform.schema import Schema
+
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def scanner() -> Scanner:
+    return Scanner(Walk(shape_of(Schema.of({})), Switches()))
+
+
+def fed(text: str, sizes: list[int]) -> tuple[Scanner, str]:
+    """The text in pieces of these sizes, over and over."""
+    one, out, at, turn = scanner(), [], 0, 0
+    while at < len(text) and not one.stopped and not one.complete:
+        size = sizes[turn % len(sizes)]
+        out.append(one.feed(text[at : at + size]))
+        at, turn = at + size, turn + 1
+    return one, "".join(out)
+
+
+@settings(max_examples=100, deadline=None)
+@given(VALUES, st.booleans(), st.sampled_from([None, 1]), st.lists(st.integers(1, 7), min_size=1, max_size=4))
+def test_blanks_are_left_out_wherever_the_text_is_cut(
+    value: Any, ascii_only: bool, indent: int | None, sizes: list[int]
+) -> None:
+    text = json.dumps([value], ensure_ascii=ascii_only, indent=indent)
+    one, out = fed(text, sizes)
+    assert (one.stopped, one.complete, one.closers) == (False, True, "")
+    assert out == json.dumps([value], ensure_ascii=ascii_only, separators=(",", ":"))
+    assert one.length == len(out)
+
+
+@settings(max_examples=100, deadline=None)
+@given(VALUES, st.integers(0, 200), st.lists(st.integers(1, 7), min_size=1, max_size=4))
+def test_a_text_that_was_cut_is_json_with_its_closers(value: Any, cut: int, sizes: list[int]) -> None:
+    whole = json.dumps({"k": [value]}, separators=(",", ":"))
+    text = whole[: cut + 1]
+    one, out = fed(text, sizes)
+    assert (one.stopped, out, one.complete) == (False, text, text == whole)
+    closed = out[: len(out) - one.half_escape] + one.closers
+    if re.search(r'["}\]]$', closed[: -len(one.closers) or None]) or one.in_text:
+        assert json.loads(closed).keys() <= {"", "k"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1,]", "[,1]", "{,}", '{"a"}', '{"a":}', '{"a":1,}', "{1:2}", "[1 2]", "[01]", "[1.]", "[-]", "[+1]",
+        "[.5]", "[1e]", "[tru]", "[nulll]", "[NaN]", '["\\x"]', '["\\u12g4"]', '["a\nb"]', '["\\ud800"]', "[}", "{]",
+        "]", "[²]", "['a']", "[" + "1" * 401 + "]", "[" * 257,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_what_is_no_json_stops_it(text: str, size: int) -> None:
+    one, _ = fed(text, [size])
+    assert one.stopped
+
+
+def test_what_follows_the_value_is_left() -> None:
+    one = scanner()
+    assert one.feed(' {"a": 1} and') == '{"a":1}'
+    assert (one.complete, one.rest) == (True, " and")
+
+
+def test_a_number_at_the_root_ends_with_the_text() -> None:
+    one = scanner()
+    assert one.feed("12") == "12"
+    assert not one.complete
+    one.finish()
+    assert one.complete
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("-+.eE0123", max_size=7))
+def test_a_number_is_known_as_far_as_it_is_written(word: str) -> None:
+    found = NUMBER.fullmatch(word)
+    if found:
+        assert number_so_far(word) == (FRACTION if found[1] or found[2] else INTEGER)
+    else:
+        begins = any(NUMBER.fullmatch(word + rest) for rest in ("0", "1", "+1"))
+        assert number_so_far(word) == (BEGUN if begins else NO_NUMBER)
