@@ -20,13 +20,14 @@ from typing import Any
 import pytest
 
 from slipform.errors import ConfigError
-from slipform.server.protocol import MAX_HEAD_BYTES
+from slipform.server.door import Limits
 from slipform.server.run import address, listen, serve
 from slipform.testing import Answer, FakeVendor
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals and fork")
 
 ASK: dict[str, Any] = {"model": "fake/m", "messages": [{"role": "user", "content": "hi"}]}
+MAX_HEAD_BYTES = Limits().head_bytes
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 

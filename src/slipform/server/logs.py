@@ -180,13 +180,7 @@ def set_up(
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for name, level in levels.items():
         logging.getLogger(name).setLevel(logging.WARNING if style == "off" else level)
-    logging.getLogger("uvicorn.error").addFilter(_is_news)
     return handler
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """An answer left unfinished on purpose closes its connection; the line of the request tells of it."""
-    return record.msg != "ASGI callable returned without completing response."
 
 
 def log_request(record: CallRecord) -> None:
