@@ -7,8 +7,9 @@ import contextlib
 import logging
 import math
 import socket
-from collections.abc import Iterable, MutableMapping
-from typing import Any
+from collections.abc import Callable, Iterable, MutableMapping
+from functools import partial
+from typing import Any, cast
 
 from slipform.server.connection import Connection
 from slipform.server.door import Door, Limits
@@ -80,8 +81,9 @@ class Listening:
         if not await self._lifespan.begin():
             return False
         door = self._door = Door(self._app, self._limits, self._trusted)
+        made = cast("Callable[[], asyncio.Protocol]", partial(Connection, door))
         for each in sockets:
-            server = await door.loop.create_server(lambda: Connection(door), sock=each, backlog=_BACKLOG)
+            server = await door.loop.create_server(made, sock=each, backlog=_BACKLOG)
             self._servers.append(server)
             self._sockets.append(each)
         return True
