@@ -30,7 +30,7 @@ from slipform.server.http import (
     read_body,
     send_bytes,
     send_json,
-    send_start,
+    send_page,
     until_gone,
 )
 from slipform.server.inbound import Inbound, read_call
@@ -171,7 +171,7 @@ class App:
             )
             async with admission as caller:
                 record.caller = caller.name
-                body = await read_body(receive, deployment.settings.server.max_body_bytes)
+                body = await read_body(receive, deployment.settings.server.max_body_bytes, exchange)
                 admission.body_read()
                 call = await read_call(
                     api,
@@ -250,7 +250,7 @@ class App:
         elif path == "/openapi.json":
             await send_bytes(send, 200, openapi.document_bytes())
         elif path == "/docs":
-            await _send_page(send, openapi.page(), b"text/html; charset=utf-8")
+            await send_page(send, 200, openapi.page(), b"text/html; charset=utf-8")
         else:
             raise pages.NoSuchPageError(f"There is nothing at {method} {path}", hint=f"slipform serves {paths()}.")
 
@@ -275,7 +275,7 @@ class App:
         else:
             others = await self._worker.others()
             page, kind = self.metrics.render(accept, others, worker=str(self._worker.index))
-        await _send_page(send, page, kind.encode())
+        await send_page(send, 200, page, kind.encode())
 
 
 class ShuttingDownError(SlipformError):
@@ -292,11 +292,6 @@ async def _warm(deployment: Deployment) -> None:
     provider, _ = deployment.client.router.resolve(None)
     if isinstance(provider, LocalProvider):
         await asyncio.to_thread(provider.warm)
-
-
-async def _send_page(send: Send, body: bytes, content_type: bytes) -> None:
-    await send_start(send, 200, content_type, [(b"content-length", str(len(body)).encode())])
-    await send({"type": "http.response.body", "body": body})
 
 
 async def _failed(api: Serving, record: CallRecord, error: SlipformError, out: Outgoing) -> None:

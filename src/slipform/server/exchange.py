@@ -140,6 +140,15 @@ class Exchange:
         if call is not None and self.gone:
             call()
 
+    def take(self) -> bytes | None:
+        """The whole body, where it is here and nobody has received any of it; None: `receive` it."""
+        if not self.whole or self._said_whole or self.gone or self.complete:
+            return None
+        data, self._held = self._held, b""
+        self._said_whole = True
+        self._connection.read_on()
+        return bytes(data)
+
     async def receive(self) -> MutableMapping[str, Any]:
         """ASGI's: a piece of the body, or that the client has gone."""
         while not (self.gone or self.complete):

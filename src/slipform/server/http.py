@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 import orjson
 
 from slipform.errors import RequestError, TooLargeError
 from slipform.server.exchange import Exchange
+from slipform.server.outgoing import Outgoing
 from slipform.server.record import Header
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -24,8 +25,11 @@ def exchange_of(scope: Scope, send: Send) -> Exchange | None:
     return found if isinstance(found, Exchange) and send == found.send else None
 
 
-async def read_body(receive: Receive, max_bytes: int) -> bytes:
-    """The request's body, within the size limit."""
+async def read_body(receive: Receive, max_bytes: int, exchange: Exchange | None = None) -> bytes:
+    """The request's body, within the size limit; `exchange` may have it at hand."""
+    if exchange is not None and (body := exchange.take()) is not None:
+        _check_size(len(body), max_bytes)
+        return body
     parts: list[bytes] = []
     size, more = 0, True
     while more:
@@ -35,10 +39,14 @@ async def read_body(receive: Receive, max_bytes: int) -> bytes:
         part = message.get("body", b"")
         parts.append(part)
         size += len(part)
-        if size > max_bytes:
-            raise TooLargeError(f"The request is larger than {max_bytes:,} bytes", hint="Send less in one request.")
+        _check_size(size, max_bytes)
         more = message.get("more_body", False)
     return part if len(parts) == 1 else b"".join(parts)
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise TooLargeError(f"The request is larger than {most:,} bytes", hint="Send less in one request.")
 
 
 async def send_json(send: Send, status: int, content: Any) -> None:
@@ -48,15 +56,27 @@ async def send_json(send: Send, status: int, content: Any) -> None:
 
 async def send_bytes(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
     """A whole JSON response that is already bytes."""
-    length = (b"content-length", str(len(body)).encode())
-    await send_start(send, status, b"application/json", (length, *headers))
-    await send({"type": "http.response.body", "body": body})
+    await send_page(send, status, body, b"application/json", headers)
+
+
+async def send_page(send: Send, status: int, body: bytes, content_type: bytes, headers: Iterable[Header] = ()) -> None:
+    """A whole response of any kind."""
+    length = (b"content-length", b"%d" % len(body))
+    head = [(b"content-type", content_type), (b"cache-control", b"no-store"), length, *headers]
+    await send_whole(send, status, head, body)
 
 
 async def send_start(send: Send, status: int, content_type: bytes, headers: Iterable[Header] = ()) -> None:
     """The head of a response."""
     head = [(b"content-type", content_type), (b"cache-control", b"no-store"), *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})
+
+
+async def send_whole(send: Send, status: int, head: Sequence[Header], body: bytes) -> None:
+    """A head and the whole body after it: at once, where nobody has to be waited for."""
+    if not isinstance(send, Outgoing) or not send.answer(status, head, body):
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": body})
 
 
 async def send_stream_start(send: Send, content_type: bytes, headers: Iterable[Header] = ()) -> None:

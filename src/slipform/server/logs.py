@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import sys
@@ -22,6 +23,8 @@ traces = logging.getLogger("slipform.traces")
 """What was asked and answered, word for word; only with `server.debug_traces`."""
 
 _MAX_TRACE = 64 * 1024
+_GATHER_SECONDS = 0.02
+_MOST_GATHERED = 500
 _REQUEST = "request"
 _OUR_ID = re.compile(r"[0-9a-f]{32}")
 _HINTS = (
@@ -137,12 +140,19 @@ def _plain_names(names: Names) -> str | None:
 
 
 class Writer(logging.StreamHandler[IO[str]]):
-    """Writes our lines to a stream."""
+    """Writes our lines to a stream, in their order.
+
+    The lines of requests are gathered for a moment and written together: a write for each would cost more than all
+    else about them. Whatever else is told leaves at once, after what was gathered, as does all at the process' end.
+    """
 
     def __init__(self, stream: IO[str], lines: Lines) -> None:
         super().__init__(stream)
         self.setFormatter(lines)
         self.lines = lines
+        self._gathered: list[str] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Whose timer will write what is gathered."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record; what fails is told on standard error, as logging does it."""
@@ -153,12 +163,38 @@ class Writer(logging.StreamHandler[IO[str]]):
 
     def write(self, line: str) -> None:
         """Write a line."""
+        self._gathered.append(line)
+        self.flush()
+
+    def gather(self, line: str) -> None:
+        """Write a line soon, or now where no event loop runs that could."""
+        self._gathered.append(line)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.flush()
+            return
+        if len(self._gathered) >= _MOST_GATHERED:
+            self.flush()
+        elif self._loop is not loop:
+            self._loop = loop
+            loop.call_later(_GATHER_SECONDS, self._due)
+
+    def _due(self) -> None:
+        try:
+            self.flush()
+        except Exception:  # noqa: BLE001 — as in `emit`
+            self.handleError(logging.LogRecord(requests.name, logging.INFO, "", 0, "lines of requests", None, None))
+
+    def flush(self) -> None:
+        """Write all that was gathered."""
         if self.lock is None:
             return
         with self.lock:
-            self.stream.write(f"{line}\n")
-            if not getattr(self.stream, "line_buffering", False):
-                self.stream.flush()
+            lines, self._gathered, self._loop = self._gathered, [], None
+            if lines:
+                self.stream.write("\n".join(lines) + "\n")
+            self.stream.flush()
 
 
 def set_up(
@@ -192,7 +228,11 @@ def log_request(record: CallRecord) -> None:
         requests.handle(as_record(record))
         return
     try:
-        writer.write(writer.lines.request(record))
+        line = writer.lines.request(record)
+        if record.outcome == "ok":
+            writer.gather(line)
+        else:
+            writer.write(line)
     except Exception:  # noqa: BLE001 — as in `emit`
         writer.handleError(as_record(record))
 

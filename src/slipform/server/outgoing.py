@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, MutableMapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipform.server.exchange import Exchange
-from slipform.server.http import Send
 from slipform.server.record import CallRecord, Header
+
+if TYPE_CHECKING:
+    from slipform.server.http import Send
 
 _MAX_KEPT = 64 * 1024
 
@@ -48,6 +50,18 @@ class Outgoing:
                 message = {**message, "headers": [*message["headers"], *self.extra]}
             self._record.status = message["status"]
         return self._send(message)
+
+    def answer(self, status: int, headers: Sequence[Header], body: bytes) -> bool:
+        """Write a whole answer at once; False, and nothing was written, as with `push`."""
+        exchange = self._exchange
+        if exchange is None or not exchange.answer(status, [*headers, *self.extra] if self.extra else headers, body):
+            return False
+        record = self._record
+        self.begun = self.whole = True
+        record.status = status
+        record.first_byte = record.ended = time.monotonic()
+        self._keep(body)
+        return True
 
     def push(self, data: bytes) -> bool:
         """Write one more piece of a begun stream at once.

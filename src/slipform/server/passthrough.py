@@ -18,7 +18,7 @@ from slipform.ir import ModelRequest, Usage
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.server.http import Send
+from slipform.server.http import Send, send_whole
 from slipform.server.record import Header
 from slipform.server.spent import Tail, usage_in
 
@@ -116,7 +116,7 @@ def _named(model: str, streamed: bool) -> ServedRequest:
 
 
 def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
-    found = _ASKED_HEADERS & headers.keys()
+    found = _ASKED_HEADERS.intersection(headers)
     return {name.decode(): headers[name].decode("latin-1") for name in sorted(found)} if found else _NOTHING_SAID
 
 
@@ -197,11 +197,11 @@ async def pass_through(
         else:
             head += _UNKEPT
         data = await answer.read()
-        await send({"type": "http.response.start", "status": status, "headers": head})
         if len(data) == known:
-            await send({"type": "http.response.body", "body": data})
+            await send_whole(send, status, head, data)
             outcome, usage = await _ended(answer), usage_in(call.api, data)
         else:
+            await send({"type": "http.response.start", "status": status, "headers": head})
             tail = Tail()
             events = "text/event-stream" in said.get("content-type", "")
             outcome = await _passed(answer, data, known, send, tail, fail if events else None)
@@ -228,8 +228,7 @@ async def _refused(answer: Forwarded, status: int, send: Send, head: list[Header
         pass  # the status says enough
     sent = answer.scrubbed(bytes(body))
     head.append((b"content-length", str(len(sent)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": sent})
+    await send_whole(send, status, head, sent)
 
 
 async def _ended(answer: Forwarded) -> str:

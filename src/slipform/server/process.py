@@ -44,6 +44,8 @@ def serve_on(listening: socket.socket, settings_path: Path | None = None, worker
     finally:
         if last_spans is not None:
             last_spans()
+        for handler in logging.root.handlers:
+            handler.flush()
 
 
 async def _serve(app: App, settings: ServerSettings, listening: socket.socket, worker: Worker | None) -> None:
