@@ -91,13 +91,13 @@ class Lines(logging.Formatter):
         line = self._line(record.created, record.levelname.lower(), record.name, record.getMessage(), fields, trace)
         return redact(line, self._secrets)
 
-    def request(self, record: CallRecord) -> str:
+    def request(self, record: CallRecord, at: float) -> str:
         """The line of a call, as `format` writes that of its fields; calls that have the same names share the work."""
         names, identity = self._named(record.names()), record.request_id
         if self._json or names is None or not _OUR_ID.fullmatch(identity):
-            return self.format(as_record(record))
+            return self.format(as_record(record, at))
         figures, ending = _pairs(record.figures()), _ending(record.ending())
-        line = f"{_time(time.time())} info {_REQUEST} id={identity} {names} {figures} {ending}"
+        line = f"{_time(at)} info {_REQUEST} id={identity} {names} {figures} {ending}"
         for secret in self._secrets:
             if secret in line:
                 return redact(line, self._secrets)
@@ -142,58 +142,59 @@ def _plain_names(names: Names) -> str | None:
 class Writer(logging.StreamHandler[IO[str]]):
     """Writes our lines to a stream, in their order.
 
-    The lines of requests are gathered for a moment and written together: a write for each would cost more than all
-    else about them. Whatever else is told leaves at once, after what was gathered, as does all at the process' end.
+    The lines of requests are spelled and written some at a time: one by one, each would cost thrice as much. Whatever
+    else is told leaves at once, after what was gathered, as does all when the process ends.
     """
 
     def __init__(self, stream: IO[str], lines: Lines) -> None:
         super().__init__(stream)
         self.setFormatter(lines)
         self.lines = lines
-        self._gathered: list[str] = []
+        self._gathered: list[tuple[CallRecord, float]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         """Whose timer will write what is gathered."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record; what fails is told on standard error, as logging does it."""
+        self.flush()
         try:
-            self.write(self.format(record))
+            self._write([self.format(record)])
         except Exception:  # noqa: BLE001 — a log that cannot be written must not stop what it tells of
             self.handleError(record)
 
-    def write(self, line: str) -> None:
-        """Write a line."""
-        self._gathered.append(line)
-        self.flush()
-
-    def gather(self, line: str) -> None:
-        """Write a line soon, or now where no event loop runs that could."""
-        self._gathered.append(line)
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self.flush()
-            return
+    def gather(self, record: CallRecord) -> None:
+        """Write the line of a call soon, or now where no event loop runs that could."""
+        self._gathered.append((record, time.time()))
         if len(self._gathered) >= _MOST_GATHERED:
             self.flush()
-        elif self._loop is not loop:
-            self._loop = loop
-            loop.call_later(_GATHER_SECONDS, self._due)
-
-    def _due(self) -> None:
-        try:
-            self.flush()
-        except Exception:  # noqa: BLE001 — as in `emit`
-            self.handleError(logging.LogRecord(requests.name, logging.INFO, "", 0, "lines of requests", None, None))
+        elif self._loop is None or self._loop.is_closed():
+            try:
+                self._loop = asyncio.get_running_loop()
+            except RuntimeError:
+                self.flush()
+            else:
+                self._loop.call_later(_GATHER_SECONDS, self.flush)
 
     def flush(self) -> None:
         """Write all that was gathered."""
         if self.lock is None:
             return
         with self.lock:
-            lines, self._gathered, self._loop = self._gathered, [], None
-            if lines:
-                self.stream.write("\n".join(lines) + "\n")
+            gathered, self._gathered, self._loop = self._gathered, [], None
+            lines = []
+            for call, at in gathered:
+                try:
+                    lines.append(self.lines.request(call, at))
+                except Exception:  # noqa: BLE001 — as in `emit`
+                    self.handleError(as_record(call, at))
+            try:
+                self._write(lines)
+            except Exception:  # noqa: BLE001 — as in `emit`
+                self.handleError(as_record(*gathered[-1]))
+
+    def _write(self, lines: list[str]) -> None:
+        if lines:
+            self.stream.write("\n".join(lines) + "\n")
             self.stream.flush()
 
 
@@ -225,21 +226,17 @@ def log_request(record: CallRecord) -> None:
         return
     writer = _only_writer()
     if writer is None:
-        requests.handle(as_record(record))
+        requests.handle(as_record(record, time.time()))
         return
-    try:
-        line = writer.lines.request(record)
-        if record.outcome == "ok":
-            writer.gather(line)
-        else:
-            writer.write(line)
-    except Exception:  # noqa: BLE001 — as in `emit`
-        writer.handleError(as_record(record))
+    writer.gather(record)
+    if record.outcome != "ok":
+        writer.flush()
 
 
-def as_record(record: CallRecord) -> logging.LogRecord:
-    """A call as logging knows what is to be written."""
+def as_record(record: CallRecord, at: float) -> logging.LogRecord:
+    """A call as logging knows what is to be written; it was over at this time."""
     line = logging.LogRecord(requests.name, logging.INFO, "", 0, _REQUEST, None, None)
+    line.created = at
     line.__dict__["slipform"] = record.fields()
     return line
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.server.http import Send, send_whole
 from slipform.server.record import Header
-from slipform.server.spent import Tail, usage_in
+from slipform.server.spent import Tail, looked_up, usage_in
 
 _NAME = b'"model"'
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -49,11 +49,14 @@ class Forwarding(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """How it went: the status, "ok" or the code of the error, and the tokens that the answer tells of."""
+    """How it went: the status, "ok" or the code of the error, and the tokens that the answer tells of.
+
+    They are looked for when somebody asks: many at a time that is quicker, and nobody waits for it.
+    """
 
     status: int
     outcome: str
-    usage: Usage | None = None
+    usage: Usage | Callable[[], Usage | None] | None = None
 
 
 class Ways:
@@ -199,13 +202,13 @@ async def pass_through(
         data = await answer.read()
         if len(data) == known:
             await send_whole(send, status, head, data)
-            outcome, usage = await _ended(answer), usage_in(call.api, data)
+            outcome, usage = await _ended(answer), looked_up(partial(usage_in, call.api, data), len(data))
         else:
             await send({"type": "http.response.start", "status": status, "headers": head})
             tail = Tail()
             events = "text/event-stream" in said.get("content-type", "")
             outcome = await _passed(answer, data, known, send, tail, fail if events else None)
-            usage = tail.usage(call.api)
+            usage = looked_up(partial(tail.usage, call.api), tail.size)
         return Passed(status, outcome, usage)
     finally:
         await answer.close()
