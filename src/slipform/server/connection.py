@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
+import httptools
+
 from slipform.server.door import Door
 from slipform.server.exchange import Exchange
 from slipform.server.heads import refusal
-from slipform.server.llhttp import BadRequestError, UpgradeError, path_and_query, request_parser
 from slipform.server.record import Header
 
 _log = logging.getLogger("slipform.server")
@@ -30,8 +31,8 @@ _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
-class Connection:
-    """Reads requests, and starts them one after the other; an `asyncio.Protocol` that can be compiled.
+class Connection(asyncio.Protocol):
+    """Reads requests, and starts them one after the other.
 
     One request is answered at a time. Who sends more before that is not read from until the answers have caught up.
     """
@@ -64,7 +65,7 @@ class Connection:
         self._paused = False
         self._unsent = 0
         """What was still to be written when that was last looked at."""
-        self._parser: Any = request_parser(self)
+        self._parser: Any = self._new_parser()
         self._url = b""
         self._headers: list[Header] = []
         self._hosts = 0
@@ -75,6 +76,12 @@ class Connection:
         self._reading = 0
         """How much is being read now, and how much was read before it in which no request has come any further."""
         self._silent = 0
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        # What follows the last request is not answered; that is no reason not to answer the request.
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
 
     # What the event loop tells.
 
@@ -129,10 +136,10 @@ class Connection:
         self._moved = False
         try:
             self._parser.feed_data(data)
-        except UpgradeError as upgrade:
+        except httptools.HttpParserUpgrade as upgrade:
             self._not_upgraded(data[upgrade.args[0] :])
             return
-        except BadRequestError as error:
+        except httptools.HttpParserError as error:
             self._refuse(_said_of(error))
             return
         if self._moved:
@@ -258,7 +265,7 @@ class Connection:
         incoming.whole = False
         framing = [(name, value) for name, value in incoming.scope["headers"] if name in _FRAMING]
         lines = b"".join([b"%b: %b\r\n" % header for header in framing])
-        self._parser = request_parser(self)
+        self._parser = self._new_parser()
         self._resuming = True
         self._parser.feed_data(b"POST / HTTP/1.1\r\n" + lines + b"\r\n")
         if rest:
@@ -391,11 +398,11 @@ class _RefusedError(Exception):
         self.said = said
 
 
-def _said_of(error: Exception) -> bytes:
+def _said_of(error: httptools.HttpParserError) -> bytes:
     reason = error.__context__
     if isinstance(reason, _RefusedError):
         return reason.said
-    if reason is not None and not isinstance(reason, BadRequestError):
+    if reason is not None and not isinstance(reason, httptools.HttpParserError):
         _log.error("an unexpected error while a request was read", exc_info=reason)
         return _FAILED
     return _INVALID
@@ -404,7 +411,8 @@ def _said_of(error: Exception) -> bytes:
 def _split(url: bytes) -> tuple[str, bytes, bytes]:
     """A request's target → the path, the path as it was sent, the query."""
     if not url.startswith(b"/"):
-        raw, query = path_and_query(url)
+        parsed = httptools.parse_url(url)
+        raw, query = parsed.path or b"/", parsed.query or b""
     else:
         raw, _, query = url.partition(b"#")[0].partition(b"?")
     path = raw.decode("ascii")

@@ -7,9 +7,9 @@ import contextlib
 import logging
 import math
 import socket
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from slipform.server.connection import Connection
 from slipform.server.door import Door, Limits
@@ -81,7 +81,7 @@ class Listening:
         if not await self._lifespan.begin():
             return False
         door = self._door = Door(self._app, self._limits, self._trusted)
-        made = cast("Callable[[], asyncio.Protocol]", partial(Connection, door))
+        made = partial(Connection, door)
         for each in sockets:
             server = await door.loop.create_server(made, sock=each, backlog=_BACKLOG)
             self._servers.append(server)

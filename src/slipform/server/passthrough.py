@@ -162,10 +162,21 @@ def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) ->
     """The body with the upstream's name for the model, byte for byte the same otherwise where that can be had."""
     if model == upstream:
         return body
-    found = _MODEL.search(body) if body.count(_NAME) == 1 else _only(_MODEL.finditer(body))
+    if body.count(_NAME) == 1:
+        for asked, sent in _spellings(model, upstream):
+            if asked in body:
+                return body.replace(asked, sent, 1)
+    found = _only(_MODEL.finditer(body))
     if found is not None and (found[1] == _quoted(model) or orjson.loads(found[1]) == model):
         return b'%b"model":%b%b' % (body[: found.start()], _quoted(upstream), body[found.end() :])
     return dumps({**data, "model": upstream})
+
+
+@lru_cache(maxsize=512)
+def _spellings(model: str, upstream: str) -> tuple[tuple[bytes, bytes], ...]:
+    """How most clients write the model, and the same with the upstream's name for it."""
+    names = _quoted(model), _quoted(upstream)
+    return tuple([(_NAME + between + names[0], _NAME + between + names[1]) for between in (b":", b": ")])
 
 
 @lru_cache(maxsize=512)
