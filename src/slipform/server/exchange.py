@@ -227,7 +227,7 @@ class Exchange:
             self._connection.write(data)
         if not more:
             self.complete = True
-            self._head = b""
+            self._head = self._held = b""
             self.wake()
             self._connection.answered(self)
 

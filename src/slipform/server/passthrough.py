@@ -19,6 +19,7 @@ from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.server.http import Send, send_whole
+from slipform.server.outgoing import Outgoing
 from slipform.server.record import Header
 from slipform.server.spent import Tail, looked_up, usage_in
 
@@ -264,12 +265,14 @@ async def _passed(
 ) -> str:
     """Send what comes as it comes, beginning with `data`; `fail` is for answers that are events."""
     sent, between_events = 0, True
+    push = send.push if isinstance(send, Outgoing) else None
     try:
         while data:
             sent += len(data)
             tail.add(data)
             between_events = data.endswith((b"\n\n", b"\r\n\r\n"))
-            await send({"type": "http.response.body", "body": data, "more_body": sent != known})
+            if sent == known or push is None or not push(data):
+                await send({"type": "http.response.body", "body": data, "more_body": sent != known})
             data = await answer.read()
     except UpstreamError as error:
         if fail is not None and between_events:
