@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
-import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-import uvicorn
+import uvloop
 
 from slipform.client import AsyncClient
 from slipform.config import Settings
@@ -18,6 +19,7 @@ from slipform.providers import Provider
 from slipform.providers.local import LocalProvider
 from slipform.providers.router import Router
 from slipform.server import App
+from slipform.server.listening import Listening
 
 PERSON = {
     "type": "object",
@@ -51,21 +53,32 @@ def router_for(provider: Provider) -> Router:
 class serving:  # noqa: N801 — reads as a verb
     """Serves an application on a free port of loopback, in a thread."""
 
-    def __init__(self, app: App) -> None:
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=2)
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
+    def __init__(self, app: Any, loop: Any = uvloop.new_event_loop, **options: Any) -> None:
+        self._loop = loop
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._server = Listening(app, **options)
+        self._started = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        assert await self._server.start([self._socket])
+        self._started.set()
+        await asyncio.to_thread(self._stop.wait)
+        await self._server.stop(2)
 
     def __enter__(self) -> str:
+        host, port = self._socket.getsockname()
         self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
-        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._started.wait(60)
+        return f"http://{host}:{port}"
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
+        self._stop.set()
         self._thread.join()
         self._socket.close()
 

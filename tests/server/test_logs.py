@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -31,6 +32,15 @@ GOOD = ModelResponse(text='{"name": "Grace", "age": 36}', usage=Usage(input=7, o
 Start = Callable[[Literal["text", "json", "off"]], io.StringIO]
 
 
+class Written(io.StringIO):
+    """What was logged, with what is still gathered."""
+
+    def getvalue(self) -> str:
+        for handler in logging.getLogger().handlers:
+            handler.flush()
+        return super().getvalue()
+
+
 @pytest.fixture
 def logging_to() -> Iterator[Start]:
     """Sets the process's logging up, and puts it back as it was."""
@@ -39,7 +49,7 @@ def logging_to() -> Iterator[Start]:
     before = list(root.handlers), root.level, [logging.getLogger(name).level for name in names]
 
     def start(style: Literal["text", "json", "off"]) -> io.StringIO:
-        stream = io.StringIO()
+        stream = Written()
         set_up(style, secrets=["hunter2hunter2"], stream=stream)
         return stream
 
@@ -201,3 +211,37 @@ def test_keys_are_masked_wherever_they_stand(logging_to: Start) -> None:
 def test_a_key_is_masked_whatever_stands_before_it(before: str, key: str) -> None:
     assert key not in redact(f"{before} {key} after")
     assert redact("plain words, nothing hidden") == "plain words, nothing hidden"
+
+
+async def test_lines_of_requests_leave_together_and_others_at_once_after_them(logging_to: Start) -> None:
+    stream = logging_to("text")
+    writes: list[str] = []
+    stream.write = writes.append  # type: ignore[assignment,method-assign]
+    record = CallRecord("r1", api="openai-chat", status=200)
+    log_request(record)
+    log_request(record)
+    assert writes == []
+    await asyncio.sleep(0.1)
+    (both,) = writes
+    assert both.count("\n") == 2
+    log_request(record)
+    logging.getLogger("slipform.server").warning("attention")
+    assert ["id=r1" in writes[1], "attention" in writes[2]] == [True, True]
+    log_request(CallRecord("r2", outcome="timeout"))
+    assert "id=r2" in writes[3]
+    for _ in range(500):
+        log_request(record)
+    assert [len(each.splitlines()) for each in writes[4:]] == [500]
+
+
+def test_without_an_event_loop_or_after_its_end_no_line_is_lost(logging_to: Start) -> None:
+    stream = logging_to("text")
+
+    async def log() -> None:
+        log_request(CallRecord("r1"))
+
+    asyncio.run(log())
+    asyncio.run(log())
+    assert io.StringIO.getvalue(stream) == ""
+    log_request(CallRecord("r2"))
+    assert [line.split("id=")[1][:2] for line in io.StringIO.getvalue(stream).splitlines()] == ["r1", "r1", "r2"]

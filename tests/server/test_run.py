@@ -20,13 +20,14 @@ from typing import Any
 import pytest
 
 from slipform.errors import ConfigError
-from slipform.server.protocol import MAX_HEAD_BYTES
+from slipform.server.door import Limits
 from slipform.server.run import address, listen, serve
 from slipform.testing import Answer, FakeVendor
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals and fork")
 
 ASK: dict[str, Any] = {"model": "fake/m", "messages": [{"role": "user", "content": "hi"}]}
+MAX_HEAD_BYTES = Limits().head_bytes
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -162,7 +163,7 @@ def test_the_time_to_drain_ends_and_says_so_in_the_apis_shape(started: Callable[
 def test_balancers_have_time_to_notice(started: Callable[..., Served]) -> None:
     with FakeVendor(["hi"]) as vendor:
         served = started(vendor, notice_seconds=3)
-        served.process.send_signal(signal.SIGTERM)
+        served.process.send_signal(signal.SIGINT)
         served.wait_for(lambda: served.get("/readyz")[0] == 503)
         assert served.call("POST", "/v1/chat/completions", ASK)[0] == 200
         assert served.process.wait(20) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs
@@ -18,9 +18,21 @@ from slipform.errors import SlipformError, UnknownModelError
 from slipform.providers.local import LocalProvider
 from slipform.server import openapi, pages
 from slipform.server.apis import Listing, api_at, error_api, listing_at, named_model, paths, route_of
+from slipform.server.cors import with_headers
 from slipform.server.deployment import Deployment, Deployments, Load, deploy
+from slipform.server.exchange import Exchange
 from slipform.server.guard import Admission
-from slipform.server.http import Receive, Scope, Send, read_body, send_bytes, send_json, send_start, until_gone
+from slipform.server.http import (
+    Receive,
+    Scope,
+    Send,
+    exchange_of,
+    read_body,
+    send_bytes,
+    send_json,
+    send_page,
+    until_gone,
+)
 from slipform.server.inbound import Inbound, read_call
 from slipform.server.logs import log_request, log_trace
 from slipform.server.metrics import Metrics
@@ -64,7 +76,7 @@ class App:
             if cors is None:
                 await self._http(scope, receive, send)
             elif not await cors.preflight(scope, send):
-                await self._http(scope, receive, cors.wrap(scope, send))
+                await self._http(scope, receive, send, cors.marks(scope))
 
     def _names(self) -> list[str]:
         return self._deployments.current.client.router.names()
@@ -122,11 +134,13 @@ class App:
         # What the first call with a schema needs is loaded while nobody waits for it.
         await asyncio.to_thread(import_module, "slipform.schema.lowering")
 
-    def _http(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+    def _http(
+        self, scope: Scope, receive: Receive, send: Send, marks: Sequence[Header] = ()
+    ) -> Coroutine[Any, Any, None]:
         method, path = scope["method"], scope["path"]
         if method == "POST" and (api := api_at(path)) is not None:
-            return self._serve(api, scope, receive, send)
-        return self._other(method, path, scope, send)
+            return self._serve(api, scope, receive, send, marks)
+        return self._other(method, path, scope, with_headers(send, marks))
 
     async def _other(self, method: str, path: str, scope: Scope, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -139,13 +153,15 @@ class App:
                 more.append((b"allow", b"POST" if api_at(path) else b"GET, HEAD"))
             await send_bytes(send, status, body, [*more, *error_headers(error)])
 
-    async def _serve(self, api: Serving, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, api: Serving, scope: Scope, receive: Receive, send: Send, marks: Sequence[Header]) -> None:
         headers = dict(scope["headers"])
         record = CallRecord(request_id(headers), api=api.name)
         deployment = self._deployments.enter()
         record.generation = deployment.generation
         self.metrics.began()
-        out = Outgoing(send, record, keep=deployment.settings.server.debug_traces)
+        exchange = exchange_of(scope, send)
+        out = Outgoing(send, record, exchange=exchange, keep=deployment.settings.server.debug_traces)
+        out.extra = marks
         span = tracing.start_server_span("POST", route_of(scope["path"]), headers) if tracing.is_tracing() else None
         body = b""
         try:
@@ -155,7 +171,7 @@ class App:
             )
             async with admission as caller:
                 record.caller = caller.name
-                body = await read_body(receive, deployment.settings.server.max_body_bytes)
+                body = await read_body(receive, deployment.settings.server.max_body_bytes, exchange)
                 admission.body_read()
                 call = await read_call(
                     api,
@@ -166,7 +182,7 @@ class App:
                     ways=deployment.gate.ways,
                     settings=deployment.settings,
                 )
-                await self._answer(deployment, call, admission, receive, out)
+                await self._answer(deployment, call, admission, receive, out, exchange)
         except SlipformError as error:
             await _failed(api, record, error, out)
         except asyncio.CancelledError:
@@ -185,7 +201,13 @@ class App:
                 log_trace(record, body, bytes(out.kept))
 
     async def _answer(
-        self, deployment: Deployment, call: Inbound, admission: Admission, receive: Receive, out: Outgoing
+        self,
+        deployment: Deployment,
+        call: Inbound,
+        admission: Admission,
+        receive: Receive,
+        out: Outgoing,
+        exchange: Exchange | None,
     ) -> None:
         request, record = call.served.request, call.record
         record.schema = request.response_format.json_schema.name if request.response_format else ""
@@ -197,7 +219,7 @@ class App:
         if not record.enforced and tracing.is_tracing():
             span = tracing.start_call(request, record.provider, record.upstream_model)
         try:
-            await until_gone(deployment.gate.answer(call, admission, out), receive)
+            await until_gone(deployment.gate.answer(call, admission, out), receive, exchange)
         finally:
             if span is not None:
                 tracing.end_call(span, usage=record.tokens)
@@ -228,7 +250,7 @@ class App:
         elif path == "/openapi.json":
             await send_bytes(send, 200, openapi.document_bytes())
         elif path == "/docs":
-            await _send_page(send, openapi.page(), b"text/html; charset=utf-8")
+            await send_page(send, 200, openapi.page(), b"text/html; charset=utf-8")
         else:
             raise pages.NoSuchPageError(f"There is nothing at {method} {path}", hint=f"slipform serves {paths()}.")
 
@@ -253,7 +275,7 @@ class App:
         else:
             others = await self._worker.others()
             page, kind = self.metrics.render(accept, others, worker=str(self._worker.index))
-        await _send_page(send, page, kind.encode())
+        await send_page(send, 200, page, kind.encode())
 
 
 class ShuttingDownError(SlipformError):
@@ -270,11 +292,6 @@ async def _warm(deployment: Deployment) -> None:
     provider, _ = deployment.client.router.resolve(None)
     if isinstance(provider, LocalProvider):
         await asyncio.to_thread(provider.warm)
-
-
-async def _send_page(send: Send, body: bytes, content_type: bytes) -> None:
-    await send_start(send, 200, content_type, [(b"content-length", str(len(body)).encode())])
-    await send({"type": "http.response.body", "body": body})
 
 
 async def _failed(api: Serving, record: CallRecord, error: SlipformError, out: Outgoing) -> None:

@@ -24,10 +24,9 @@ class Cors:
         self._any = "*" in origins
         self._origins = frozenset(origin.rstrip("/").encode() for origin in origins)
 
-    def wrap(self, scope: Scope, send: Send) -> Send:
-        """The same `send`, with the headers that let the page read the answer, streams included."""
-        marks = self._marks(dict(scope["headers"]))
-        return with_headers(send, marks)
+    def marks(self, scope: Scope) -> list[Header]:
+        """The headers that let the page read the answer, streams included."""
+        return self._marks(dict(scope["headers"]))
 
     async def preflight(self, scope: Scope, send: Send) -> bool:
         """Answer a browser's question before the call; False when it is not one."""

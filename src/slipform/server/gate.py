@@ -12,12 +12,12 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.lessons import MemoryLessons
 from slipform.server.answers import answer
 from slipform.server.cache import AnswerCache
-from slipform.server.cors import Cors, with_headers
+from slipform.server.cors import Cors
 from slipform.server.fallback import answer_first
 from slipform.server.guard import Admission, Guard
-from slipform.server.http import Send
 from slipform.server.inbound import Inbound
 from slipform.server.lists import asked_models
+from slipform.server.outgoing import Outgoing
 from slipform.server.passthrough import Ways
 from slipform.server.shared import LessonExchange, Shared
 
@@ -51,12 +51,12 @@ class Gate:
         if self._shared is not None:
             await self._shared.close()
 
-    async def answer(self, call: Inbound, admission: Admission, send: Send) -> None:
+    async def answer(self, call: Inbound, admission: Admission, send: Outgoing) -> None:
         """Write the whole response, if the caller may use the models they name; see `answers.answer`."""
         if self._shared is not None:
             self.start()
         if admission.headers:
-            send = with_headers(send, admission.headers)
+            send.extra = [*send.extra, *admission.headers]
         asked, router = asked_models(call.served), self._client.router
         if admission.caller.models is not None:
             admission.caller.check(asked, router)

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 import orjson
 
 from slipform.errors import RequestError, TooLargeError
+from slipform.server.exchange import Exchange
+from slipform.server.outgoing import Outgoing
 from slipform.server.record import Header
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_NOTHING: Mapping[str, Any] = {}
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-async def read_body(receive: Receive, max_bytes: int) -> bytes:
-    """The request's body, within the size limit."""
+def exchange_of(scope: Scope, send: Send) -> Exchange | None:
+    """The request on our own server, if it is ours and nobody stands in between: some things go quicker there."""
+    found = scope.get("extensions", _NOTHING).get("slipform")
+    return found if isinstance(found, Exchange) and send == found.send else None
+
+
+async def read_body(receive: Receive, max_bytes: int, exchange: Exchange | None = None) -> bytes:
+    """The request's body, within the size limit; `exchange` may have it at hand."""
+    if exchange is not None and (body := exchange.take()) is not None:
+        _check_size(len(body), max_bytes)
+        return body
     parts: list[bytes] = []
     size, more = 0, True
     while more:
@@ -27,10 +39,14 @@ async def read_body(receive: Receive, max_bytes: int) -> bytes:
         part = message.get("body", b"")
         parts.append(part)
         size += len(part)
-        if size > max_bytes:
-            raise TooLargeError(f"The request is larger than {max_bytes:,} bytes", hint="Send less in one request.")
+        _check_size(size, max_bytes)
         more = message.get("more_body", False)
     return part if len(parts) == 1 else b"".join(parts)
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise TooLargeError(f"The request is larger than {most:,} bytes", hint="Send less in one request.")
 
 
 async def send_json(send: Send, status: int, content: Any) -> None:
@@ -40,15 +56,27 @@ async def send_json(send: Send, status: int, content: Any) -> None:
 
 async def send_bytes(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
     """A whole JSON response that is already bytes."""
-    length = (b"content-length", str(len(body)).encode())
-    await send_start(send, status, b"application/json", (length, *headers))
-    await send({"type": "http.response.body", "body": body})
+    await send_page(send, status, body, b"application/json", headers)
+
+
+async def send_page(send: Send, status: int, body: bytes, content_type: bytes, headers: Iterable[Header] = ()) -> None:
+    """A whole response of any kind."""
+    length = (b"content-length", b"%d" % len(body))
+    head = [(b"content-type", content_type), (b"cache-control", b"no-store"), length, *headers]
+    await send_whole(send, status, head, body)
 
 
 async def send_start(send: Send, status: int, content_type: bytes, headers: Iterable[Header] = ()) -> None:
     """The head of a response."""
     head = [(b"content-type", content_type), (b"cache-control", b"no-store"), *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})
+
+
+async def send_whole(send: Send, status: int, head: Sequence[Header], body: bytes) -> None:
+    """A head and the whole body after it: at once, where nobody has to be waited for."""
+    if not isinstance(send, Outgoing) or not send.answer(status, head, body):
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": body})
 
 
 async def send_stream_start(send: Send, content_type: bytes, headers: Iterable[Header] = ()) -> None:
@@ -62,13 +90,13 @@ async def send_stream_start(send: Send, content_type: bytes, headers: Iterable[H
     await send({"type": "http.response.start", "status": 200, "headers": head})
 
 
-async def until_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Run `work`, cancelling it when the client goes away."""
+async def until_gone(work: Coroutine[Any, Any, None], receive: Receive, exchange: Exchange | None = None) -> None:
+    """Run `work`, cancelling it when the client goes away. `exchange` tells of that where the server is ours."""
     task = asyncio.current_task()
     if task is None:  # an event loop that is not asyncio's
         await work
         return
-    watch = _Watch(receive, task)
+    watch = _Watch(receive, task) if exchange is None else _Told(exchange, task)
     try:
         await work
     except asyncio.CancelledError:
@@ -79,8 +107,28 @@ async def until_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
         watch.close()
 
 
+class _Told:
+    """Cancels a task when our server says that the client has gone."""
+
+    __slots__ = ("_exchange", "_task", "gone")
+
+    def __init__(self, exchange: Exchange, task: asyncio.Task[Any]) -> None:
+        self.gone = False
+        self._task = task
+        self._exchange = exchange
+        exchange.on_gone(self._cancel)
+
+    def _cancel(self) -> None:
+        self.gone = True
+        self._task.cancel()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._exchange.on_gone(None)
+
+
 class _Watch:
-    """Cancels a task when `receive` says that the client has gone.
+    """Cancels a task when another's `receive` says that the client has gone.
 
     `receive` is stepped by hand instead of in a task of its own: a task for every request costs more than all the rest
     of what is done here.

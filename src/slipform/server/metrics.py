@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MAX_MODELS = 200
 _MAX_KEPT = 2000
 _OTHER = "other"
+_COUNTED_AT_ONCE = 64
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _OVERHEAD = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
@@ -57,6 +58,8 @@ class Metrics:
         self.registry = registry = CollectorRegistry(auto_describe=False)
         self._known_models = known_models
         self._answered: set[str] = set()
+        self._over: list[tuple[CallRecord, bool]] = []
+        """Calls that are over and not counted yet."""
         self._kinds: dict[tuple[str, ...], _Kind] = {}
         self._pending: dict[tuple[str, ...], float] = {}
         """The same for everything else that is counted."""
@@ -108,8 +111,21 @@ class Metrics:
         self.inflight += 1
 
     def ended(self, record: CallRecord, *, caching: bool = False) -> None:
-        """A call is over. `caching` says whether the cache was looked into."""
+        """A call is over. `caching` says whether the cache was looked into.
+
+        It is counted some time later: many at a time, each costs a third.
+        """
         self.inflight -= 1
+        self._over.append((record, caching))
+        if len(self._over) >= _COUNTED_AT_ONCE:
+            self._count_up()
+
+    def _count_up(self) -> None:
+        over, self._over = self._over, []
+        for record, caching in over:
+            self._count_call(record, caching=caching)
+
+    def _count_call(self, record: CallRecord, *, caching: bool) -> None:
         kind = self._kind(record)
         kind.count += 1
         kind.seconds.add(record.seconds)
@@ -125,7 +141,8 @@ class Metrics:
             self._misses.inc()
         if record.report is not None:
             self._judged(record)
-        elif (usage := record.usage) is not None:
+        else:
+            usage = record.tokens
             self._spent(usage.input, usage.output, "answer")
 
     def _judged(self, record: CallRecord) -> None:
@@ -205,6 +222,7 @@ class Metrics:
     def render(self, accept: str = "", others: Iterable[tuple[str, str]] = (), worker: str = "") -> tuple[bytes, str]:
         """The page and its content type; with the pages of `others` (workers by name) every sample tells its worker."""
         encode, content_type = choose_encoder(accept)
+        self._count_up()
         self._settle()
         merged = _Merged()
         merged.add(self.registry.collect(), worker)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,9 +18,10 @@ from slipform.ir import ModelRequest, Usage
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.server.http import Send
+from slipform.server.http import Send, send_whole
+from slipform.server.outgoing import Outgoing
 from slipform.server.record import Header
-from slipform.server.spent import Tail, usage_in
+from slipform.server.spent import Tail, looked_up, usage_in
 
 _NAME = b'"model"'
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -49,11 +50,14 @@ class Forwarding(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """How it went: the status, "ok" or the code of the error, and the tokens that the answer tells of."""
+    """How it went: the status, "ok" or the code of the error, and the tokens that the answer tells of.
+
+    They are looked for when somebody asks: many at a time that is quicker, and nobody waits for it.
+    """
 
     status: int
     outcome: str
-    usage: Usage | None = None
+    usage: Usage | Callable[[], Usage | None] | None = None
 
 
 class Ways:
@@ -116,7 +120,7 @@ def _named(model: str, streamed: bool) -> ServedRequest:
 
 
 def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
-    found = _ASKED_HEADERS & headers.keys()
+    found = _ASKED_HEADERS.intersection(headers)
     return {name.decode(): headers[name].decode("latin-1") for name in sorted(found)} if found else _NOTHING_SAID
 
 
@@ -159,10 +163,21 @@ def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) ->
     """The body with the upstream's name for the model, byte for byte the same otherwise where that can be had."""
     if model == upstream:
         return body
-    found = _MODEL.search(body) if body.count(_NAME) == 1 else _only(_MODEL.finditer(body))
+    if body.count(_NAME) == 1:
+        for asked, sent in _spellings(model, upstream):
+            if asked in body:
+                return body.replace(asked, sent, 1)
+    found = _only(_MODEL.finditer(body))
     if found is not None and (found[1] == _quoted(model) or orjson.loads(found[1]) == model):
         return b'%b"model":%b%b' % (body[: found.start()], _quoted(upstream), body[found.end() :])
     return dumps({**data, "model": upstream})
+
+
+@lru_cache(maxsize=512)
+def _spellings(model: str, upstream: str) -> tuple[tuple[bytes, bytes], ...]:
+    """How most clients write the model, and the same with the upstream's name for it."""
+    names = _quoted(model), _quoted(upstream)
+    return tuple([(_NAME + between + names[0], _NAME + between + names[1]) for between in (b":", b": ")])
 
 
 @lru_cache(maxsize=512)
@@ -197,15 +212,15 @@ async def pass_through(
         else:
             head += _UNKEPT
         data = await answer.read()
-        await send({"type": "http.response.start", "status": status, "headers": head})
         if len(data) == known:
-            await send({"type": "http.response.body", "body": data})
-            outcome, usage = await _ended(answer), usage_in(call.api, data)
+            await send_whole(send, status, head, data)
+            outcome, usage = await _ended(answer), looked_up(partial(usage_in, call.api, data), len(data))
         else:
+            await send({"type": "http.response.start", "status": status, "headers": head})
             tail = Tail()
             events = "text/event-stream" in said.get("content-type", "")
             outcome = await _passed(answer, data, known, send, tail, fail if events else None)
-            usage = tail.usage(call.api)
+            usage = looked_up(partial(tail.usage, call.api), tail.size)
         return Passed(status, outcome, usage)
     finally:
         await answer.close()
@@ -228,8 +243,7 @@ async def _refused(answer: Forwarded, status: int, send: Send, head: list[Header
         pass  # the status says enough
     sent = answer.scrubbed(bytes(body))
     head.append((b"content-length", str(len(sent)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": sent})
+    await send_whole(send, status, head, sent)
 
 
 async def _ended(answer: Forwarded) -> str:
@@ -251,12 +265,14 @@ async def _passed(
 ) -> str:
     """Send what comes as it comes, beginning with `data`; `fail` is for answers that are events."""
     sent, between_events = 0, True
+    push = send.push if isinstance(send, Outgoing) else None
     try:
         while data:
             sent += len(data)
             tail.add(data)
             between_events = data.endswith((b"\n\n", b"\r\n\r\n"))
-            await send({"type": "http.response.body", "body": data, "more_body": sent != known})
+            if sent == known or push is None or not push(data):
+                await send({"type": "http.response.body", "body": data, "more_body": sent != known})
             data = await answer.read()
     except UpstreamError as error:
         if fail is not None and between_events:

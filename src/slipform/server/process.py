@@ -1,32 +1,30 @@
-"""One serving process: uvicorn as we want it, and what its signals mean."""
+"""One serving process: the server, and what its signals mean."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import logging
-import math
 import os
 import signal
 import socket
+import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
-
-import uvicorn
 
 from slipform import tracing
 from slipform.config import ServerSettings
 from slipform.server.app import App
 from slipform.server.deployment import load
+from slipform.server.forwarded import Trusted
+from slipform.server.listening import Listening
 from slipform.server.memory import give_back
-from slipform.server.protocol import LimitedProtocol
 from slipform.server.siblings import Worker
 
 _log = logging.getLogger("slipform.server")
-_BACKLOG = 2048
-_KEEP_ALIVE_SECONDS = 75
-"""Longer than balancers keep their idle connections, so that it is they who close them."""
+_NOT_STARTED = 3
+"""How the process ends when the application does not start."""
 _ORPHAN_CHECK_SECONDS = 1.0
 _COLLECT_AFTER = 20_000
 """How many more objects there must be before garbage is looked for: a call makes hundreds, and hardly any in cycles."""
@@ -37,20 +35,23 @@ def serve_on(listening: socket.socket, settings_path: Path | None = None, worker
     first = load(settings_path)
     app = App(first.client, first.settings, load=partial(load, settings_path), worker=worker)
     last_spans = tracing.export_from_environment()
-    server = Server(app, first.settings.server)
     gc.freeze()  # what is here now stays; there is no use in looking through it again and again
     gc.set_threshold(_COLLECT_AFTER, 20, 20)
     gc.enable()
     try:
-        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-            runner.run(_serve(server, app, listening, worker))
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(app, first.settings.server, listening, worker))
     finally:
         if last_spans is not None:
             last_spans()
+        for handler in logging.root.handlers:
+            handler.flush()
 
 
-async def _serve(server: Server, app: App, listening: socket.socket, worker: Worker | None) -> None:
+async def _serve(app: App, settings: ServerSettings, listening: socket.socket, worker: Worker | None) -> None:
     loop = asyncio.get_running_loop()
+    server = Listening(app, trusted=Trusted.from_environment(os.environ))
+    asked = _Asked(app, server, settings.notice_seconds)
     tasks: set[asyncio.Task[object]] = {loop.create_task(give_back())}
 
     def reload() -> None:
@@ -58,15 +59,55 @@ async def _serve(server: Server, app: App, listening: socket.socket, worker: Wor
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    if hasattr(signal, "SIGHUP"):
-        loop.add_signal_handler(signal.SIGHUP, reload)
+    _hear("SIGHUP", reload)
+    _hear("SIGINT", asked.to_stop)
+    _hear("SIGTERM", asked.to_stop)
     sockets = [listening]
     if worker is not None:
         sockets.append(_own_socket(worker))
-        tasks.add(loop.create_task(_stop_when_orphaned(server, os.getppid())))
-    await server.serve(sockets=sockets)
+        tasks.add(loop.create_task(_stop_when_orphaned(asked, os.getppid())))
+    if not await server.start(sockets):
+        sys.exit(_NOT_STARTED)
+    await asked.stopping.wait()
+    await server.stop(settings.drain_seconds)
     for task in tasks:
         task.cancel()
+
+
+class _Asked:
+    """What was asked of the server: the first wish to stop lets it drain, the second makes it give up."""
+
+    def __init__(self, app: App, server: Listening, notice_seconds: float) -> None:
+        self._app = app
+        self._server = server
+        self._notice = notice_seconds
+        self._before = False
+        self.stopping = asyncio.Event()
+
+    def to_stop(self) -> None:
+        """Balancers are given time to notice before nobody listens any longer."""
+        if self._before:
+            self._server.hurry()
+            self.stopping.set()
+            return
+        self._before = True
+        self._app.drain()
+        if self._notice:
+            asyncio.get_running_loop().call_later(self._notice, self.stopping.set)
+        else:
+            self.stopping.set()
+
+
+def _hear(name: str, call: Callable[[], None]) -> None:
+    """Call this on the event loop when the signal comes, where the system has that signal."""
+    number: int | None = getattr(signal, name, None)
+    if number is None:
+        return
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(number, call)
+    except NotImplementedError:  # an event loop on Windows
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(call))
 
 
 def _own_socket(worker: Worker) -> socket.socket:
@@ -79,60 +120,17 @@ def _own_socket(worker: Worker) -> socket.socket:
     return made
 
 
-async def _stop_when_orphaned(server: Server, parent: int) -> None:
+async def _stop_when_orphaned(asked: _Asked, parent: int) -> None:
     while os.getppid() == parent:  # noqa: ASYNC110 — nothing tells of it
         await asyncio.sleep(_ORPHAN_CHECK_SECONDS)
     _log.warning("the supervisor is gone: stopping")
-    server.should_exit = True
+    asked.stopping.set()
 
 
-class Server(uvicorn.Server):
-    """uvicorn's, told to drain by the first signal and to give up by the second, whichever they are."""
-
-    def __init__(self, app: App, settings: ServerSettings) -> None:
-        super().__init__(_config(app, settings))
-        self._app = app
-        self._notice = settings.notice_seconds
-        self._asked = False
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal to stop."""
-        del sig, frame
-        if self._asked:
-            self.should_exit = self.force_exit = True
-            return
-        self._asked = True
-        self._app.drain()
-        if self._notice:
-            loop = asyncio.get_running_loop()
-            loop.call_soon_threadsafe(loop.call_later, self._notice, self._stop)
-        else:
-            self._stop()
-
-    def _stop(self) -> None:
-        self.should_exit = True
-
-
-def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where there is one."""
     try:
-        import uvloop  # noqa: F401 — only whether it is there
+        import uvloop
     except ImportError:
-        loop = "asyncio"
-    else:
-        loop = "uvloop"
-    return uvicorn.Config(
-        app,
-        loop=loop,
-        http=LimitedProtocol,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=True,
-        # A caller may only say who it speaks for where the operator names the balancers to be believed.
-        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
-        backlog=_BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
-    )
+        return None
+    return uvloop.new_event_loop

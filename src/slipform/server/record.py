@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -62,8 +62,8 @@ class CallRecord:
     report: Report | None = None
     answer: ModelResponse | None = None
     """What was enforced, once it is known."""
-    usage: Usage | None = None
-    """Tokens of a call that was passed through; those of an enforced one are in its report."""
+    usage: Usage | Callable[[], Usage | None] | None = None
+    """Tokens of a call that was passed through, or what looks for them; those of an enforced one are in its report."""
     cached: bool = False
     fallbacks: int = 0
     """How many models could not answer before the one that did."""
@@ -93,6 +93,8 @@ class CallRecord:
         """Tokens over all attempts."""
         if self.report is not None:
             return self.report.usage
+        if callable(self.usage):
+            self.usage = self.usage()
         return self.usage or _NOTHING
 
     @property

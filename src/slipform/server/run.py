@@ -61,7 +61,7 @@ def _set_up_logs(settings: Settings) -> None:
 
 def _prepare(settings: Settings, workers: int) -> None:
     """What is better done, or refused, before anything listens."""
-    for module in ("uvicorn", "httptools", "prometheus_client"):
+    for module in ("httptools", "prometheus_client"):
         try:
             __import__(module)
         except ImportError:

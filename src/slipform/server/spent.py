@@ -26,6 +26,12 @@ _OBJECT = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
 _PIECES = 3
 """An event may be split between two pieces, and the one that only says that it is over comes after them."""
 _LOOKS = 4
+_MOST_KEPT = 64 * 1024
+
+
+def looked_up(look: Callable[[], Usage | None], size: int) -> Usage | Callable[[], Usage | None] | None:
+    """What looks for tokens, or what it finds where too much would have to be kept until then."""
+    return look if size <= _MOST_KEPT else look()
 
 
 class Tail:
@@ -42,6 +48,11 @@ class Tail:
         if not self._first:
             self._first = piece
         self._last.append(piece)
+
+    @property
+    def size(self) -> int:
+        """How much is kept."""
+        return len(self._first) + sum(map(len, self._last))
 
     def usage(self, api: str) -> Usage | None:
         """What the whole of them tells."""
