@@ -79,9 +79,10 @@ def test_a_larger_record_is_of_its_own_class_and_frozen() -> None:
     assert (made.a, made.b, made.c, made.d) == (1, 2, [], 5)
     assert type(made) is _Large
     assert made == _Large(1, 2, [], 5)
-    for change in (lambda: setattr(made, "a", 2), lambda: delattr(made, "a")):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            change()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.a = 2  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del made.a
     assert pickle.loads(pickle.dumps(made)) == made
 
 

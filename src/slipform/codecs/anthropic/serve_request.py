@@ -183,7 +183,8 @@ def _part(data: Mapping[str, Any], where: str) -> Part:
 
 def _media(kind: Literal["image", "file"], data: Mapping[str, Any], where: str) -> Part:
     source = mapping(data.get("source"), f"{where}.source")
-    mime, name = source.get("media_type"), data.get("title")
+    mime = optional_text(source.get("media_type"), f"{where}.source.media_type")
+    name = optional_text(data.get("title"), f"{where}.title")
     extra = {key: value for key, value in data.items() if key not in ("type", "source", "title") and value is not None}
     more = {NAME: extra} if extra else {}
     form = source.get("type")

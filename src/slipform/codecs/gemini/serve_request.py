@@ -216,7 +216,8 @@ def _part(data: Mapping[str, Any], where: str, ids: _Ids) -> list[Part]:
         inline = camel(mapping(data["inlineData"], f"{where}.inlineData"))
         mime = optional_text(inline.get("mimeType"), f"{where}.inlineData.mimeType")
         payload = base64_bytes(_padded(inline.get("data")), f"{where}.inlineData.data")
-        return [Media(_kind(mime), mime, payload, name=inline.get("displayName"))]
+        name = optional_text(inline.get("displayName"), f"{where}.inlineData.displayName")
+        return [Media(_kind(mime), mime, payload, name=name)]
     if data.get("fileData") is not None:
         file = camel(mapping(data["fileData"], f"{where}.fileData"))
         mime = optional_text(file.get("mimeType"), f"{where}.fileData.mimeType")

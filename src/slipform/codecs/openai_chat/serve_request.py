@@ -195,15 +195,15 @@ def read_message(turn: Any, where: str) -> Message:
     extra: dict[str, Any] = {key: value for key, value in data.items() if key not in _MESSAGE and value is not None}
     if word == "developer":
         extra["role"] = word
+    name = optional_text(data.get("name"), f"{where}.name")
     parts = _content(data.get("content"), f"{where}.content", assistant=role == "assistant")
     if role == "tool":
         said = tuple(part for part in parts if isinstance(part, (Text, Media)))
-        identity = data.get("tool_call_id") or data.get("name") or ""
-        parts = [ToolResult(text(identity, f"{where}.tool_call_id"), said, name=data.get("name"))]
+        identity = data.get("tool_call_id") or name or ""
+        parts = [ToolResult(text(identity, f"{where}.tool_call_id"), said, name=name)]
     elif role == "assistant":
         parts = [*_thought(data), *parts, *_calls(data, where)]
-    name = None if role == "tool" else optional_text(data.get("name"), f"{where}.name")
-    return Message(role, tuple(parts), name, {NAME: extra} if extra else {})
+    return Message(role, tuple(parts), None if role == "tool" else name, {NAME: extra} if extra else {})
 
 
 def _thought(data: Mapping[str, Any]) -> list[Part]:
@@ -268,7 +268,7 @@ def _part(item: Any, where: str) -> Part | None:
 
 
 def _file(file: Mapping[str, Any], where: str) -> Media:
-    name = file.get("filename")
+    name = optional_text(file.get("filename"), f"{where}.file.filename")
     if file.get("file_id") is not None:
         return Media("file", file_id=text(file["file_id"], f"{where}.file.file_id"), name=name)
     return media_from_url(text(file.get("file_data"), f"{where}.file.file_data"), "file", name)

@@ -201,7 +201,7 @@ def _part(data: Mapping[str, Any], where: str) -> Part:
 
 
 def _file(data: Mapping[str, Any], where: str) -> Media:
-    name = data.get("filename")
+    name = optional_text(data.get("filename"), f"{where}.filename")
     if data.get("file_id") is not None:
         return Media("file", file_id=text(data["file_id"], f"{where}.file_id"), name=name)
     if data.get("file_url") is not None:
