@@ -229,9 +229,15 @@ async def pass_through(
 def _kept(said: Mapping[str, str]) -> list[Header]:
     kept = [(b"content-type", said.get("content-type", "application/json").encode("latin-1"))]
     for name, value in said.items():
-        if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS):
-            kept.append((name.encode("latin-1"), value.encode("latin-1")))
+        if (spelled := _kept_name(name)) is not None:
+            kept.append((spelled, value.encode("latin-1")))
     return kept
+
+
+@lru_cache(maxsize=512)
+def _kept_name(name: str) -> bytes | None:
+    """A vendor's header as the caller gets to see it; None for those that are not theirs to see."""
+    return name.encode("latin-1") if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS) else None
 
 
 async def _refused(answer: Forwarded, status: int, send: Send, head: list[Header]) -> None:
