@@ -88,7 +88,6 @@ COMPILED = [
     "src/slipform/providers/pool.py",
     "src/slipform/providers/watch.py",
     "src/slipform/providers/following.py",
-    "src/slipform/server/live.py",
 ]
 """No module with a coroutine: compiled ones hand an exception on in three pieces, which not every awaitable takes."""
 BUILDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}

@@ -1,20 +1,24 @@
-"""The least a proxy can do on slipform's stack: `python -m bench._proxy_bare UPSTREAM PORT`. For `bench.proxy`.
+"""The least a proxy can do: `python -m bench._proxy_bare UPSTREAM (slipform|uvicorn) PORT`. For `bench.proxy`.
 
-uvicorn, bare ASGI, slipform's transport. The request, the answer, the JSON in it and every event are parsed and written
-again, and nothing else is done with them.
+Bare ASGI and slipform's transport, on slipform's server or on uvicorn. The request, the answer, the JSON in it and every
+event are parsed and written again, and nothing else is done with them.
 """
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import sys
 from typing import Any
 
 import orjson
 import uvicorn
+import uvloop
 
 from slipform.codecs.sse import SseDecoder
 from slipform.providers.sockets import SocketTransport
 from slipform.providers.transport import HttpRequest, Timeouts
+from slipform.server.listening import Listening
 
 _HEADERS = {"content-type": "application/json", "authorization": "Bearer bench-key-0000"}
 
@@ -28,6 +32,8 @@ class Bare:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
+            for _ in range(2):
+                await send({"type": f"{(await receive())['type']}.complete"})
             return
         body = b""
         while True:
@@ -74,5 +80,14 @@ class Bare:
         await send({"type": "http.response.body", "body": body})
 
 
+async def _serve(app: Bare, port: int) -> None:
+    await Listening(app).start([socket.create_server(("127.0.0.1", port), backlog=1024)])
+    await asyncio.get_running_loop().create_future()
+
+
 if __name__ == "__main__":
-    uvicorn.run(Bare(sys.argv[1]), port=int(sys.argv[2]), log_level="error", access_log=False, lifespan="off")
+    upstream, server, port = sys.argv[1:]
+    if server == "uvicorn":
+        uvicorn.run(Bare(upstream), port=int(port), log_level="error", access_log=False, lifespan="off")
+    else:
+        uvloop.run(_serve(Bare(upstream), int(port)))

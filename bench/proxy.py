@@ -1,7 +1,7 @@
 """What the proxy costs: CPU per request and per streamed event, added latency, throughput, memory, time to start.
 
 One fast fake model and one load generator, each in a process of its own; in between, in turn: nothing, a bare forwarder
-on slipform's own stack, slipform, and the gateways that are found. `make bench` installs those below `.venv`; elsewhere
+on slipform's own server and client, the same on uvicorn, slipform, and the gateways that are found. `make bench` installs those below `.venv`; elsewhere
 `$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, and `$SLIPFORM_PORTKEY` the folder of
 `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5. Run: `python -m bench.proxy`, with `--seconds` for
 longer runs and `--only` for some of them. CPU time is the column that other load on the machine disturbs least; the
@@ -91,7 +91,9 @@ def targets(upstream: int, folder: Path) -> Iterator[Target]:
     base = f"http://127.0.0.1:{upstream}"
     source = {"PYTHONPATH": os.pathsep.join([str(HERE / "src"), str(HERE)]), "BENCH_KEY": KEY}
     yield Target("direct", [], upstream, prefix=False, paced_path="/paced/v1/chat/completions")
-    yield Target("bare forwarder", [sys.executable, "-m", "bench._proxy_bare", base], 0, env=source)
+    bare = [sys.executable, "-m", "bench._proxy_bare", base]
+    yield Target("bare forwarder", [*bare, "slipform"], 0, env=source)
+    yield Target("bare, on uvicorn", [*bare, "uvicorn"], 0, env=source)
     config = folder / "slipform.yaml"
     config.write_text(json.dumps(_slipform(base)))
     serve = "from slipform.cli import main; main()"
@@ -265,10 +267,10 @@ def row(name: str, case: Case, seen: dict[str, Any], direct: dict[str, Any] | No
 
 
 def ratios(case: Case, found: dict[str, Any], seen: dict[str, dict[str, Any]]) -> str:
-    """The row's CPU time over that of the bare forwarder and of slipform, in the same run."""
+    """The row's CPU time over that of the bare forwarders and of slipform, in the same run."""
     key = "cpu_event" if case.stream else "cpu"
     told = ""
-    for name in ("bare forwarder", "slipform"):
+    for name in ("bare forwarder", "bare, on uvicorn", "slipform"):
         beside = seen.get(name, {}).get(key)
         if beside and found.get(key):
             told += f"  {found[key] / beside:.2f} of {name}"

@@ -105,7 +105,7 @@ class Link:
     @property
     def owes(self) -> bool:
         """Whether TLS has something to send before more is received."""
-        return self._out.pending > 0
+        return self._tls is not None and self._out.pending > 0
 
     def owed(self) -> bytes:
         """What TLS has to send by itself."""
