@@ -1,7 +1,7 @@
 """The least a proxy can do: `python -m bench._proxy_bare UPSTREAM (slipform|uvicorn) PORT`. For `bench.proxy`.
 
-Bare ASGI and slipform's transport, on slipform's server or on uvicorn. The request, the answer, the JSON in it and every
-event are parsed and written again, and nothing else is done with them.
+Bare ASGI and slipform's transport, on slipform's server or on uvicorn. The request, the answer, the JSON in it and
+every event are parsed and written again, and nothing else is done with them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """What the proxy costs: CPU per request and per streamed event, added latency, throughput, memory, time to start.
 
 One fast fake model and one load generator, each in a process of its own; in between, in turn: nothing, a bare forwarder
-on slipform's own server and client, the same on uvicorn, slipform, and the gateways that are found. `make bench` installs those below `.venv`; elsewhere
-`$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, and `$SLIPFORM_PORTKEY` the folder of
-`@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5. Run: `python -m bench.proxy`, with `--seconds` for
-longer runs and `--only` for some of them. CPU time is the column that other load on the machine disturbs least; the
-ratios are of CPU time within the run.
+on slipform's own server and client, the same on uvicorn, slipform, and the gateways that are found. `make bench`
+installs those below `.venv`; elsewhere `$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, and
+`$SLIPFORM_PORTKEY` the folder of `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5. Run: `python -m
+bench.proxy`, with `--seconds` for longer runs and `--only` for some of them. CPU time is the column that other load on
+the machine disturbs least; the ratios are of CPU time within the run.
 
 The events are those that the client gets. An enforced stream has about a seventh fewer of them than the model sends:
 what is not certain waits for what follows it, and so its first byte waits for the model's second event, 5 ms later.
