@@ -237,3 +237,41 @@ def test_ids_and_times_come_from_the_stamp() -> None:
     answer = json.loads(serving.encode_response(ModelResponse(text="x"), served))
     assert (answer["id"], answer["created"]) == ("chatcmpl-0123456789abcdef", 1_700_000_000)
     assert "usage" not in answer
+
+
+@pytest.mark.parametrize("seed", [2**53 + 1, -(2**63), 2**63 - 1, 7.0])
+def test_a_whole_number_keeps_all_its_digits(seed: float) -> None:
+    found = read("openai-chat", model="m", messages=[], seed=seed).sampling.seed
+    assert type(found) is int
+    assert found == seed
+
+
+@pytest.mark.parametrize("seed", [2**63, 0.5, True, "1"])
+def test_what_is_no_whole_number_of_64_bits_is_refused_by_name(seed: object) -> None:
+    with pytest.raises(RequestError) as caught:
+        read("openai-chat", model="m", messages=[], seed=seed)
+    assert caught.value.where == "seed"
+
+
+@pytest.mark.parametrize(
+    ("api", "part", "where"),
+    [
+        (
+            "openai-chat",
+            {"type": "file", "file": {"file_id": "f", "filename": 3}},
+            "messages[0].content[0].file.filename",
+        ),
+        ("anthropic", {"type": "document", "title": 3, "source": {}}, "messages[0].content[0].title"),
+        (
+            "anthropic",
+            {"type": "image", "source": {"type": "base64", "media_type": 3}},
+            "messages[0].content[0].source.media_type",
+        ),
+    ],
+)
+def test_a_name_or_kind_of_a_file_that_is_no_text_is_refused_by_its_place(
+    api: str, part: dict[str, Any], where: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        read(api, model="m", max_tokens=1, messages=[{"role": "user", "content": [part]}])
+    assert caught.value.where == where

@@ -80,14 +80,17 @@ def number(value: Any, where: str) -> float | None:
 
 def whole(value: Any, where: str) -> int | None:
     """A whole number of at most 64 bits, which is what JSON writers can write, or nothing."""
-    found = number(value, where)
-    if found is None:
+    if value is None:
         return None
-    if int(found) != found:
+    # Not through `number`: compiled, what is said to be a float is one, and loses the last digits of a large integer.
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise wrong(where, "a number", value)
+    if isinstance(value, float) and not value.is_integer():
         raise wrong(where, "a whole number", value)
+    found = int(value)
     if not -_LARGEST <= found < _LARGEST:
         raise RequestError("The number is too large", where=where)
-    return int(found)
+    return found
 
 
 def flag(value: Any, where: str) -> bool | None:
