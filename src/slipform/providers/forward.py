@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import orjson
@@ -17,7 +17,7 @@ from slipform.providers.calls import broken, time_left
 from slipform.providers.endpoint import Endpoint
 from slipform.providers.prepared import Prepared
 from slipform.providers.secrets import MASK
-from slipform.providers.transport import AsyncByteStream, HttpRequest, Timeouts, Transport, TransportFault
+from slipform.providers.transport import AsyncByteStream, HttpRequest, Timeouts, Transport, TransportFault, each
 
 _KEPT = 256
 _DRESSED = 16
@@ -59,6 +59,13 @@ class Forwarded:
         """The next bytes of the body; empty at its end. Raises an `UpstreamError` when it is cut."""
         try:
             return await self.stream.read()
+        except TransportFault as fault:
+            raise broken(self.prepared, fault) from fault
+
+    async def each(self, take: Callable[[bytes], bool]) -> None:
+        """Hand what arrives to `take` at once, nothing at the end, until that answers False."""
+        try:
+            await each(self.stream, take)
         except TransportFault as fault:
             raise broken(self.prepared, fault) from fault
 

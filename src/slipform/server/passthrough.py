@@ -19,9 +19,9 @@ from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.server.http import Send, send_whole
-from slipform.server.outgoing import Outgoing
 from slipform.server.record import Header
-from slipform.server.spent import Tail, looked_up, usage_in
+from slipform.server.relay import Relay
+from slipform.server.spent import looked_up, usage_in
 
 _NAME = b'"model"'
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -217,10 +217,10 @@ async def pass_through(
             outcome, usage = await _ended(answer), looked_up(partial(usage_in, call.api, data), len(data))
         else:
             await send({"type": "http.response.start", "status": status, "headers": head})
-            tail = Tail()
             events = "text/event-stream" in said.get("content-type", "")
-            outcome = await _passed(answer, data, known, send, tail, fail if events else None)
-            usage = looked_up(partial(tail.usage, call.api), tail.size)
+            relay = Relay(send, known)
+            outcome = await relay.run(answer, data, fail if events else None)
+            usage = looked_up(partial(relay.tail.usage, call.api), relay.tail.size)
         return Passed(status, outcome, usage)
     finally:
         await answer.close()
@@ -258,33 +258,4 @@ async def _ended(answer: Forwarded) -> str:
         await answer.read()
     except UpstreamError as error:
         return error.code
-    return "ok"
-
-
-async def _passed(
-    answer: Forwarded,
-    data: bytes,
-    known: int | None,
-    send: Send,
-    tail: Tail,
-    fail: Callable[[SlipformError], bytes] | None,
-) -> str:
-    """Send what comes as it comes, beginning with `data`; `fail` is for answers that are events."""
-    sent, between_events = 0, True
-    push = send.push if isinstance(send, Outgoing) else None
-    try:
-        while data:
-            sent += len(data)
-            tail.add(data)
-            between_events = data.endswith((b"\n\n", b"\r\n\r\n"))
-            if sent == known or push is None or not push(data):
-                await send({"type": "http.response.body", "body": data, "more_body": sent != known})
-            data = await answer.read()
-    except UpstreamError as error:
-        if fail is not None and between_events:
-            await send({"type": "http.response.body", "body": fail(error)})
-        # Elsewhere what broke off stays unfinished for the caller too: the server closes the connection.
-        return error.code
-    if sent != known:
-        await send({"type": "http.response.body", "body": b""})
     return "ok"
