@@ -3,10 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-# The compiled modules are rebuilt when their sources change.
-INPUTS := pyproject.toml constraints.txt Makefile setup.py $(wildcard src/slipform/text/*.py src/slipform/enforce/li*.py) \
-	$(addprefix src/slipform/,$(addprefix codecs/,sse.py answer.py plan.py stream.py $(addprefix openai_chat/,codec.py \
-	response.py stream.py)) providers/calls.py providers/http1.py)
+# The compiled modules are rebuilt when their sources change; setup.py lists them, a line each.
+INPUTS := pyproject.toml constraints.txt Makefile setup.py $(shell sed -n 's|^    "\(src/.*\.py\)",$$|\1|p' setup.py)
 
 # The libraries slipform is tried with and compared with want other versions than it does: they have homes of their own.
 PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -209,5 +210,21 @@ def test_loops_that_come_and_go_leave_no_descriptor(run: Callable[[Awaitable[byt
         assert vendor.connections_made == 1
         assert len(list(Path("/proc/self/fd").iterdir())) == before
         del transport
+        gc.collect()
+        assert vendor.wait_until(lambda v: v.open_connections == 0)
+
+
+def test_what_its_loop_could_not_close_any_more_is_closed_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(url: str) -> None:
+        transport = SocketTransport(use_proxies=False)
+        await body_of(transport, request(url))
+        with monkeypatch.context() as patched:  # word is left with the loop, which ends before it heeds it
+            patched.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", lambda *_: None)
+            closing = threading.Thread(target=transport.close)
+            closing.start()
+            closing.join()
+
+    with FakeVendor(["x"]) as vendor:
+        asyncio.run(run(vendor.base_url))
         gc.collect()
         assert vendor.wait_until(lambda v: v.open_connections == 0)
