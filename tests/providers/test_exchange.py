@@ -228,3 +228,20 @@ def test_what_its_loop_could_not_close_any_more_is_closed_without_a_warning(monk
         asyncio.run(run(vendor.base_url))
         gc.collect()
         assert vendor.wait_until(lambda v: v.open_connections == 0)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_transport_that_goes_in_a_cycle_with_its_loop_gives_no_warning(
+    run: Callable[[Awaitable[None]], None],
+) -> None:
+    async def use(url: str) -> None:
+        transport = SocketTransport(use_proxies=False)
+        await body_of(transport, request(url))
+        loop_and_all: list[object] = [asyncio.get_running_loop(), transport, *at_rest(transport)]
+        loop_and_all.append(loop_and_all)
+
+    with FakeVendor(["x"]) as vendor:
+        for _ in range(5):
+            run(use(vendor.base_url))
+        gc.collect()
+        assert vendor.wait_until(lambda v: v.open_connections == 0)

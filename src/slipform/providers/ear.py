@@ -30,7 +30,7 @@ class Listener(Protocol):
 class Ear:
     """Hears what arrives at a socket; `close` closes both."""
 
-    __slots__ = ("_listener", "_number", "_owns", "_receive", "_send", "_socket", "_watched", "loop")
+    __slots__ = ("_listener", "_number", "_receive", "_send", "_socket", "_watched", "loop")
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -40,7 +40,6 @@ class Ear:
         self._receive = sock.recv
         self._send = sock.send
         self._watched = False
-        self._owns = True
         self._listener: Listener | None = None
 
     def listen(self, listener: Listener | None) -> None:
@@ -82,20 +81,9 @@ class Ear:
                 return
         self._close()
 
-    def let_go(self) -> None:
-        """Leave the socket to somebody else."""
-        self.pause()
-        self._owns = False
-
     def _close(self) -> None:
         self.pause()
-        if self._owns:
-            self._socket.close()
-
-    def __del__(self) -> None:
-        # Its loop, which held it as long as it watched, ended before it could be told to close.
-        if self._owns:
-            self._socket.close()
+        self._socket.close()
 
     def _readable(self) -> None:
         listener = self._listener

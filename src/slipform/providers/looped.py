@@ -75,7 +75,6 @@ class Loops:
             left = [self._known.pop(loop) for loop in list(self._known) if loop.is_closed()]
         for share in left:
             for heard in share.pool.empty():
-                heard.ear.let_go()
                 self._shared.give(heard.connection)
 
     def _add(self, loop: asyncio.AbstractEventLoop) -> Looped:

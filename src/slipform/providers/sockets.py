@@ -24,6 +24,7 @@ from slipform.providers.link import Link, Talk
 from slipform.providers.looped import Loops
 from slipform.providers.place import Place, find_place
 from slipform.providers.pool import Connection, Pool
+from slipform.providers.quiet import QuietSocket
 from slipform.providers.socket_stream import AsyncSocketStream
 from slipform.providers.transport import HttpRequest, Limit, TransportFault
 
@@ -121,7 +122,8 @@ class SocketTransport:
 
     def _dial(self, place: Place, limits: Limits) -> Connection:
         try:
-            sock = socket.create_connection(place.dialled, timeout=limits.left("connect"))
+            plain = socket.create_connection(place.dialled, timeout=limits.left("connect"))
+            sock = QuietSocket(fileno=plain.detach())
             try:
                 _tune(sock)
                 link = self._link(place)
@@ -278,7 +280,7 @@ async def _connect(address: tuple[str, int]) -> socket.socket:
     failure: OSError | None = None
     for family, kind, protocol, _, place in await loop.getaddrinfo(*address, type=socket.SOCK_STREAM):
         try:
-            sock = socket.socket(family, kind, protocol)
+            sock = QuietSocket(family, kind, protocol)
         except OSError as error:  # an address family this machine does not have
             failure = error
             continue
