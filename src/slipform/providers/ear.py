@@ -83,6 +83,7 @@ class Ear:
 
     def _close(self) -> None:
         self.pause()
+        self._listener = None  # which holds this ear in turn
         self._socket.close()
 
     def _readable(self) -> None:

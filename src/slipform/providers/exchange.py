@@ -128,6 +128,7 @@ class Exchange:
 
     def stop(self) -> None:
         """Close the connection, unless the body was read to its end."""
+        self._broken = None  # whose traceback holds this exchange in turn
         if self.open:
             self.open = False
             self._looped.watch.leave(self)

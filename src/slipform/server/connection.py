@@ -109,6 +109,7 @@ class Connection(asyncio.Protocol):
         self.due = math.inf
         if self._now is not None:
             self._now.lose()
+        self._now = self._incoming = None  # which hold this connection in turn, as does the parser
         self._queue.clear()
         self._parser = None
         self.resume_writing()

@@ -85,8 +85,8 @@ class Exchange:
             else:
                 self._break_off()
         finally:
-            self.scope = {}  # which holds this exchange in turn
-            self._gone_call = None
+            self.scope = {}  # which holds this exchange in turn, as do the task and the call
+            self.task = self._gone_call = None
             self._connection.over(self)
 
     def _break_off(self, instead: bytes = b"") -> None:
