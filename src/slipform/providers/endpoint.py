@@ -117,20 +117,19 @@ class Endpoint:
         mark = (url, "" if key is None else key.reveal(), *headers.items())
         made = self._dressed.get(mark)
         if made is None:
-            made = authorise(
-                self.vendor,
-                url=url,
-                headers={**self.fixed, **_lower(headers), **self._own},
-                body=body,
-                key=key,
-                settings=self.settings,
-                kept=self.secrets,
-            )
+            made = self.authorised(url, {**_lower(headers), **self._own}, body, key)
             if self.vendor.auth != "sigv4":  # a signature is of one body
                 if len(self._dressed) >= _KEPT:
                     self._dressed.clear()
                 self._dressed[mark] = made
         return made
+
+    def authorised(self, url: str, headers: Mapping[str, str], body: bytes, key: Secret | None) -> Authorised:
+        """Address and headers with the key, in the way the vendor wants it."""
+        sent = {**self.fixed, **headers}
+        return authorise(
+            self.vendor, url=url, headers=sent, body=body, key=key, settings=self.settings, kept=self.secrets
+        )
 
     def timeouts_for(self, request: ModelRequest) -> Timeouts:
         """The time limits of this call: the endpoint's, or less when the request has less."""

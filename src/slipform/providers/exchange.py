@@ -54,7 +54,7 @@ class Exchange:
         return b"" if sent == len(data) else data[sent:]
 
     def wait(self) -> asyncio.Future[None]:
-        """To be awaited: done when something has arrived that nobody took, then `waited` is to be called."""
+        """To be awaited: done when something has arrived that nobody took."""
         if self._broken is not None:
             raise self._broken
         if self._unread >= RECEIVE:
@@ -65,10 +65,6 @@ class Exchange:
         looped.watch.within(self.limits.left(self.limit))
         self._waiter = waiter = looped.loop.create_future()
         return waiter
-
-    def waited(self) -> None:
-        """Nobody waits any longer."""
-        self._waiter = None
 
     def arrived(self, data: bytes) -> bool:
         """Bytes of the answer, none at the connection's end; tells whether more are expected."""
@@ -83,9 +79,8 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 — whoever waits is told of it
             self._fail(error)
             return False
-        if waiter is not None:
-            if not waiter.done():
-                waiter.set_result(None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
         else:
             self._unread += len(data)
             if self._unread >= RECEIVE:
@@ -128,7 +123,7 @@ class Exchange:
 
     def stop(self) -> None:
         """Close the connection, unless the body was read to its end."""
-        self._broken = None  # whose traceback holds this exchange in turn
+        self._broken = self._waiter = None  # with tracebacks that hold this exchange in turn
         if self.open:
             self.open = False
             self._looped.watch.leave(self)

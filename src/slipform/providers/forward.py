@@ -12,7 +12,6 @@ from slipform.codecs.base import EncodedRequest
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import Message, ModelRequest
 from slipform.providers import retry
-from slipform.providers.auth import authorise
 from slipform.providers.calls import broken, time_left
 from slipform.providers.endpoint import Endpoint
 from slipform.providers.prepared import Prepared
@@ -148,15 +147,7 @@ def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[st
         codec=endpoint.codec(route.model, capabilities),
         encoded=EncodedRequest(route.path, b""),
         capabilities=capabilities,
-        authorised=authorise(
-            endpoint.vendor,
-            url=url + route.path,
-            headers={**endpoint.fixed, **route.headers, **headers},
-            body=body,
-            key=key,
-            settings=endpoint.settings,
-            kept=endpoint.secrets,
-        ),
+        authorised=endpoint.authorised(url + route.path, {**route.headers, **headers}, body, key),
         streamed=route.streamed,
         timeouts=endpoint.timeouts,
     )

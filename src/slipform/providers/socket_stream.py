@@ -38,10 +38,7 @@ class AsyncSocketStream:
                     await self._send(rest)
             link.asked = True
             while not link.reader.has_head:
-                try:
-                    await exchange.wait()
-                finally:
-                    exchange.waited()
+                await exchange.wait()
         except BaseException as error:
             exchange.stop()
             exchange.limits.translate(error, "head" if link.asked else "send", "first_byte")
@@ -54,10 +51,7 @@ class AsyncSocketStream:
             return b""
         try:
             while (data := exchange.link.reader.take()) is None:
-                try:
-                    await exchange.wait()
-                finally:
-                    exchange.waited()
+                await exchange.wait()
         except BaseException as error:
             exchange.stop()
             exchange.limits.translate(error, "body", exchange.limit)
@@ -78,7 +72,6 @@ class AsyncSocketStream:
                 try:
                     await exchange.wait()
                 finally:
-                    exchange.waited()
                     exchange.take = None
         except BaseException as error:
             exchange.stop()

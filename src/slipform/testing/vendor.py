@@ -112,8 +112,10 @@ class FakeVendor:
         try:
             loop.run_forever()
         finally:
-            server.close()
+            for listening in server.sockets:  # a server that is closed loses whom it is just letting in
+                loop.remove_reader(listening.fileno())
             loop.run_until_complete(_finish(self._open))
+            server.close()
             loop.close()
 
     def _next(self, received: Received) -> Raw:
