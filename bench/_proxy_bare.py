@@ -1,7 +1,7 @@
-"""The least a proxy can do: `python -m bench._proxy_bare UPSTREAM (slipform|uvicorn) PORT`. For `bench.proxy`.
+"""The least a proxy can do: `python -m bench._proxy_bare UPSTREAM (slipform|uvicorn) (slipform|pyreqwest) PORT`.
 
-Bare ASGI and slipform's transport, on slipform's server or on uvicorn. The request, the answer, the JSON in it and
-every event are parsed and written again, and nothing else is done with them.
+For `bench.proxy`. Bare ASGI on slipform's server or on uvicorn, with slipform's client or with pyreqwest. The request,
+the answer, the JSON in it and every event are parsed and written again, and nothing else is done with them.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
 import uvicorn
 import uvloop
+from pyreqwest.client import ClientBuilder
 
 from slipform.codecs.sse import SseDecoder
 from slipform.providers.sockets import SocketTransport
@@ -23,12 +25,35 @@ from slipform.server.listening import Listening
 _HEADERS = {"content-type": "application/json", "authorization": "Bearer bench-key-0000"}
 
 
+class Own:
+    """slipform's client."""
+
+    def __init__(self) -> None:
+        self._transport = SocketTransport()
+
+    async def open(self, url: str, body: bytes, streamed: bool) -> Callable[[], Awaitable[bytes]]:
+        """Ask, and give what reads the answer."""
+        return (await self._transport.open_async(HttpRequest(url, _HEADERS, body, Timeouts(), streamed))).read
+
+
+class Rust:
+    """pyreqwest."""
+
+    def __init__(self) -> None:
+        self._client = ClientBuilder().http2(False).build()
+
+    async def open(self, url: str, body: bytes, streamed: bool) -> Callable[[], Awaitable[Any]]:  # noqa: ARG002
+        """Ask, and give what reads the answer."""
+        asked = self._client.post(url).headers(_HEADERS).body_bytes(body).streamed_read_buffer_limit(0)
+        return (await asked.build_streamed().__aenter__()).body_reader.read_chunk
+
+
 class Bare:
     """The application."""
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, client: Own | Rust) -> None:
         self._upstream = upstream
-        self._transport = SocketTransport()
+        self._client = client
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -47,16 +72,16 @@ class Bare:
         asked = orjson.loads(body)
         provider, _, asked["model"] = asked["model"].partition("/")
         url = f"{self._upstream}{'/paced' if provider == 'slow' else ''}/v1/chat/completions"
-        request = HttpRequest(url, _HEADERS, orjson.dumps(asked), Timeouts(), bool(asked.get("stream")))
-        stream = await self._transport.open_async(request)
-        if asked.get("stream"):
-            await self._stream(stream, send)
+        streamed = bool(asked.get("stream"))
+        read = await self._client.open(url, orjson.dumps(asked), streamed)
+        if streamed:
+            await self._stream(read, send)
         else:
-            await self._whole(stream, send)
+            await self._whole(read, send)
 
-    async def _whole(self, stream: Any, send: Any) -> None:
+    async def _whole(self, read: Any, send: Any) -> None:
         parts = []
-        while data := await stream.read():
+        while data := await read():
             parts.append(data)
         answer = orjson.loads(b"".join(parts))
         message = answer["choices"][0]["message"]
@@ -64,12 +89,12 @@ class Bare:
             message["content"] = orjson.dumps(orjson.loads(message["content"])).decode()
         await self._send(send, orjson.dumps(answer))
 
-    async def _stream(self, stream: Any, send: Any) -> None:
+    async def _stream(self, read: Any, send: Any) -> None:
         headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         decoder = SseDecoder()
-        while data := await stream.read():
-            for event in decoder.feed(data):
+        while data := await read():
+            for event in decoder.feed(bytes(data)):
                 said = event.data if event.data == b"[DONE]" else orjson.dumps(orjson.loads(event.data))
                 await send({"type": "http.response.body", "body": b"data: " + said + b"\n\n", "more_body": True})
         await send({"type": "http.response.body", "body": b""})
@@ -86,8 +111,9 @@ async def _serve(app: Bare, port: int) -> None:
 
 
 if __name__ == "__main__":
-    upstream, server, port = sys.argv[1:]
+    upstream, server, client, port = sys.argv[1:]
     if server == "uvicorn":
-        uvicorn.run(Bare(upstream), port=int(port), log_level="error", access_log=False, lifespan="off")
+        app = Bare(upstream, Rust() if client == "pyreqwest" else Own())
+        uvicorn.run(app, port=int(port), log_level="error", access_log=False, lifespan="off")
     else:
-        uvloop.run(_serve(Bare(upstream), int(port)))
+        uvloop.run(_serve(Bare(upstream, Own()), int(port)))

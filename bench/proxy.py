@@ -1,8 +1,8 @@
 """What the proxy costs: CPU per request and per streamed event, added latency, throughput, memory, time to start.
 
-One fast fake model and one load generator, each in a process of its own; in between, in turn: nothing, a bare forwarder
-on slipform's own server and client, the same on uvicorn, slipform, and the gateways that are found. `make bench`
-installs those below `.venv`; elsewhere `$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, and
+One fast fake model and one load generator, both in C and on a core of their own; on another core, and alone there, in
+turn: nothing, a bare forwarder on slipform's own server and client, the same on uvicorn, the same on uvicorn with
+pyreqwest, slipform, and the gateways that are found. `make bench` installs those below `.venv`; elsewhere `$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, and
 `$SLIPFORM_PORTKEY` the folder of `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5. Run: `python -m
 bench.proxy`, with `--seconds` for longer runs and `--only` for some of them. CPU time is the column that other load on
 the machine disturbs least; the ratios are of CPU time within the run.
@@ -32,9 +32,12 @@ from pathlib import Path
 from typing import Any
 
 from bench._gateways import litellm_command, portkey_script
-from bench._proxy_upstream import SCHEMA
+from bench._proxy_answers import SCHEMA, write
 
 HERE = Path(__file__).parent.parent
+CORES = sorted(os.sched_getaffinity(0))
+PROXY, REST = {CORES[0]}, {CORES[-1]}
+"""Where the proxies run, and where the model and the load do: what shares its core is measured with its neighbour."""
 KEY = "bench-key-0000"
 _PEERS = ("SLIPFORM_LITELLM", "SLIPFORM_PORTKEY")
 _BYTECODE = "PYTHONDONTWRITEBYTECODE"
@@ -92,8 +95,9 @@ def targets(upstream: int, folder: Path) -> Iterator[Target]:
     source = {"PYTHONPATH": os.pathsep.join([str(HERE / "src"), str(HERE)]), "BENCH_KEY": KEY}
     yield Target("direct", [], upstream, prefix=False, paced_path="/paced/v1/chat/completions")
     bare = [sys.executable, "-m", "bench._proxy_bare", base]
-    yield Target("bare forwarder", [*bare, "slipform"], 0, env=source)
-    yield Target("bare, on uvicorn", [*bare, "uvicorn"], 0, env=source)
+    yield Target("bare forwarder", [*bare, "slipform", "slipform"], 0, env=source)
+    yield Target("bare, on uvicorn", [*bare, "uvicorn", "slipform"], 0, env=source)
+    yield Target("bare, with pyreqwest", [*bare, "uvicorn", "pyreqwest"], 0, env=source)
     config = folder / "slipform.yaml"
     config.write_text(json.dumps(_slipform(base)))
     serve = "from slipform.cli import main; main()"
@@ -146,14 +150,28 @@ def _portkey(base: str) -> Target:
 
 
 @contextlib.contextmanager
-def running(command: list[str], env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is gone afterwards, its children with it."""
+def kept_to(cores: set[int]) -> Iterator[None]:
+    """What is started here keeps to these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextlib.contextmanager
+def running(
+    command: list[str], cores: set[int], env: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that keeps to these cores and is gone afterwards, its children with it."""
     with tempfile.TemporaryFile() as log:
         # What tells where the others are would be refused as settings of slipform's that there are not.
         here = {name: value for name, value in os.environ.items() if name not in (*_PEERS, _BYTECODE)}
-        process = subprocess.Popen(
-            command, cwd=HERE, env={**here, **(env or {})}, stdout=log, stderr=log, start_new_session=True
-        )
+        with kept_to(cores):
+            process = subprocess.Popen(
+                command, cwd=HERE, env={**here, **(env or {})}, stdout=log, stderr=log, start_new_session=True
+            )
         try:
             yield process
         finally:
@@ -204,42 +222,36 @@ def resident(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def job(target: Target, case: Case, seconds: float, most: int = 1_000_000) -> dict[str, Any]:
-    """What the load generator is told."""
+def question(target: Target, case: Case) -> bytes:
+    """The request that the load is made of."""
     provider = "slow" if case.paced else "up"
     body: dict[str, Any] = {"model": f"{provider}/gpt-6-luna" if target.prefix else "gpt-6-luna", "messages": MESSAGES}
     body |= {"response_format": FORMAT} if case.shaped else {}
     body |= {"stream": True} if case.stream else {}
-    return {
-        "port": target.port,
-        "path": target.paced_path if case.paced else "/v1/chat/completions",
-        "body": json.dumps(body),
-        "connections": case.connections,
-        "seconds": seconds,
-        "headers": target.paced_headers if case.paced and target.paced_headers else target.headers,
-        "most": most,
-    }
+    raw = json.dumps(body).encode()
+    path = target.paced_path if case.paced else "/v1/chat/completions"
+    lines = [f"POST {path} HTTP/1.1", "host: 127.0.0.1", "content-type: application/json"]
+    headers = target.paced_headers if case.paced and target.paced_headers else target.headers
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, f"content-length: {len(raw)}", "", ""]).encode() + raw
 
 
-def load(told: dict[str, Any]) -> dict[str, Any]:
-    run = subprocess.run(
-        [sys.executable, "-m", "bench._proxy_load", json.dumps(told)],
-        cwd=HERE,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def load(tool: Path, target: Target, case: Case, seconds: float, most: int = 1_000_000) -> dict[str, Any]:
+    """What so many connections saw in so many seconds."""
+    command = [tool, str(target.port), str(case.connections), str(seconds), str(most)]
+    with kept_to(REST):
+        run = subprocess.run(command, input=question(target, case), capture_output=True, check=False)
     if run.returncode:
-        return {"count": 0, "error": run.stderr.strip().splitlines()[-1][:200] if run.stderr else "no answer"}
+        return {"count": 0, "error": run.stderr.decode().strip()[:200] or "no answer"}
     found: dict[str, Any] = json.loads(run.stdout)
     return found
 
 
-def measure(target: Target, case: Case, pid: int | None, seconds: float) -> dict[str, Any]:
+def measure(tool: Path, target: Target, case: Case, pid: int | None, seconds: float) -> dict[str, Any]:
     """One case, warmed up."""
-    load(job(target, case, 0.3 if case.stream else 0.2, most=max(case.connections, 50)))
+    load(tool, target, case, 0.5, most=max(case.connections, 500))
     before = cpu_seconds(pid) if pid else 0.0
-    seen = load(job(target, case, seconds))
+    seen = load(tool, target, case, seconds)
     spent = cpu_seconds(pid) - before if pid else 0.0
     if not seen["count"]:
         return seen
@@ -270,7 +282,7 @@ def ratios(case: Case, found: dict[str, Any], seen: dict[str, dict[str, Any]]) -
     """The row's CPU time over that of the bare forwarders and of slipform, in the same run."""
     key = "cpu_event" if case.stream else "cpu"
     told = ""
-    for name in ("bare forwarder", "bare, on uvicorn", "slipform"):
+    for name in ("bare forwarder", "bare, on uvicorn", "bare, with pyreqwest", "slipform"):
         beside = seen.get(name, {}).get(key)
         if beside and found.get(key):
             told += f"  {found[key] / beside:.2f} of {name}"
@@ -300,15 +312,15 @@ def main() -> None:
     upstream = free_port()
     results: dict[str, dict[str, dict[str, Any]]] = {}
     notes: list[str] = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running([sys.executable, "-m", "bench._proxy_upstream", str(upstream)]) as model,
-    ):
-        until_ready(upstream, "/", model)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
+        answers, tool = Path(folder), build(Path(folder), "_proxy_load")
+        write(answers)
+        model = [str(build(answers, "_proxy_upstream")), str(upstream), folder]
+        until_ready(upstream, "/", ending.enter_context(running(model, REST)))
         for target in targets(upstream, Path(folder)):
             if only and target.name.lower().partition(",")[0] not in (*only, "direct"):
                 continue
-            results[target.name] = _measured(target, cases, given.seconds, notes)
+            results[target.name] = _measured(tool, target, cases, given.seconds, notes)
     for case in cases:
         print(f"\n{case.name}")
         seen = {name: found[case.name] for name, found in results.items() if case.name in found}
@@ -319,22 +331,31 @@ def main() -> None:
     print("\n".join(f"  {note}" for note in notes))
 
 
-def _measured(target: Target, cases: list[Case], seconds: float, notes: list[str]) -> dict[str, dict[str, Any]]:
+def build(folder: Path, name: str) -> Path:
+    """The program of that name, compiled into the folder."""
+    made = folder / name
+    subprocess.run([os.environ.get("CC", "cc"), "-O2", "-o", made, HERE / "bench" / f"{name}.c"], check=True)
+    return made
+
+
+def _measured(
+    tool: Path, target: Target, cases: list[Case], seconds: float, notes: list[str]
+) -> dict[str, dict[str, Any]]:
     if target.command is None:
         notes.append(f"{target.name:<22} not installed")
         return {}
     if not target.command:
-        return {case.name: measure(target, case, None, seconds / 2) for case in cases if not case.stream}
+        return {case.name: measure(tool, target, case, None, seconds / 2) for case in cases if not case.stream}
     command = started(target)
-    with running(command, target.env) as process:  # the first start compiles, and reads from the disk
+    with running(command, PROXY, target.env) as process:  # the first start compiles, and reads from the disk
         until_ready(target.port, target.ready, process)
     begun = time.monotonic()
-    with running(command, target.env) as process:
+    with running(command, PROXY, target.env) as process:
         if not until_ready(target.port, target.ready, process):
             notes.append(f"{target.name:<22} did not start")
             return {}
         ready, idle = time.monotonic() - begun, resident(process.pid)
-        found = {case.name: measure(target, case, process.pid, seconds) for case in cases}
+        found = {case.name: measure(tool, target, case, process.pid, seconds) for case in cases}
         after = resident(process.pid)
         notes.append(f"{target.name:<22} ready in {ready:.2f} s, {idle:.0f} MB idle, {after:.0f} MB after the load")
     return found

@@ -1,17 +1,11 @@
-"""A model that answers at once: `python -m bench._proxy_upstream PORT`. For `bench.proxy`.
-
-`/paced/…` waits 5 ms between the events of a stream. A body with `response_format` gets 1 KB of JSON.
-"""
+"""What the fake model of `bench.proxy` answers: 300 bytes of words, or 1 KB of JSON, whole and in 100 events."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
-from typing import Any
+from pathlib import Path
 
 EVENTS = 100
-PACE = 0.005
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -70,66 +64,16 @@ def _events(content: str) -> list[bytes]:
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _END = _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
-_ANSWERS = {False: _whole(WORDS), True: _whole(VALUE)}
-_STREAMS = {False: _events(WORDS), True: _events(VALUE)}
 
 
-class Upstream(asyncio.Protocol):
-    """One connection."""
-
-    def __init__(self) -> None:
-        self._buffer = b""
-        self._transport: Any = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        head, found, rest = self._buffer.partition(b"\r\n\r\n")
-        if not found:
-            return
-        lower = head.lower()
-        at = lower.find(b"content-length:")
-        length = int(lower[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
-        if len(rest) < length:
-            return
-        self._buffer = rest[length:]
-        self._answer(head, rest[:length])
-
-    def _answer(self, head: bytes, body: bytes) -> None:
-        shaped = b'"response_format"' in body
-        compact = body.replace(b'"stream": true', b'"stream":true')
-        if b'"stream":true' not in compact:
-            self._write(_ANSWERS[shaped])
-        elif b"/paced/" in head.split(b"\r\n", 1)[0]:
-            self._write(_HEAD)
-            self._pace(_STREAMS[shaped], 0)
-        else:
-            self._write(_HEAD)
-            for event in _STREAMS[shaped]:
-                self._write(event)
-            self._write(_END)
-
-    def _pace(self, events: list[bytes], at: int) -> None:
-        if at == len(events):
-            self._write(_END)
-            return
-        self._write(events[at])
-        asyncio.get_running_loop().call_later(PACE, self._pace, events, at + 1)
-
-    def _write(self, data: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(data)
+def _stream(content: str) -> list[bytes]:
+    first, *rest = _events(content)
+    return [_HEAD + first, *rest, _END]
 
 
-async def main(port: int) -> None:
-    """Serve until stopped."""
-    server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", port, backlog=1024)
-    await server.serve_forever()
-
-
-if __name__ == "__main__":
-    import uvloop
-
-    uvloop.run(main(int(sys.argv[1])))
+def write(folder: Path) -> None:
+    """The files that `_proxy_upstream.c` reads."""
+    for name, content in (("plain", WORDS), ("shaped", VALUE)):
+        for kind, pieces in (("whole", [_whole(content)]), ("stream", _stream(content))):
+            told = b"".join(len(piece).to_bytes(4, "big") + piece for piece in pieces)
+            (folder / f"{name}.{kind}").write_bytes(told)
