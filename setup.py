@@ -28,6 +28,7 @@ COMPILED = [
     "src/slipform/codecs/openai_chat/response.py",
     "src/slipform/codecs/openai_chat/serve.py",
     "src/slipform/codecs/openai_chat/serve_request.py",
+    "src/slipform/codecs/openai_chat/straight.py",
     "src/slipform/codecs/openai_chat/stream.py",
     "src/slipform/codecs/openai_responses/codec.py",
     "src/slipform/codecs/openai_responses/response.py",

@@ -71,6 +71,11 @@ def _stream(content: str) -> list[bytes]:
     return [_HEAD + first, *rest, _END]
 
 
+def events_sent(shaped: bool) -> int:
+    """How many events one streamed answer has."""
+    return len(_events(VALUE if shaped else WORDS))
+
+
 def write(folder: Path) -> None:
     """The files that `_proxy_upstream.c` reads."""
     for name, content in (("plain", WORDS), ("shaped", VALUE)):

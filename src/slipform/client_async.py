@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -27,7 +27,9 @@ from slipform.engine import Options, advance_async, logged, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.base import Made, Through, batches_of
+from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
+from slipform.providers.transport import Begun
 from slipform.respond_stream import Mode, respond_batches
 from slipform.schema import Schema
 from slipform.streaming import AsyncStream, Result
@@ -93,26 +95,39 @@ class AsyncClient:
         """An answer in plain words."""
         return (await self.complete(text_request(prompt, self.model, given))).text
 
-    async def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
-        """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""
-        return await self._enforced(request, plan_for(self.router, request, options or self.options))
+    async def respond(
+        self, request: ModelRequest, options: Options | None = None, *, begun: Begun | None = None
+    ) -> Outcome:
+        """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls.
 
-    async def _enforced(self, request: ModelRequest, plan: Plan) -> Outcome:
-        steps = logged(enforce(request, plan), request, plan)
+        `begun` is the first answer, where the request was sent already.
+        """
+        return await self._enforced(request, plan_for(self.router, request, options or self.options), begun)
+
+    async def _enforced(self, request: ModelRequest, plan: Plan, begun: Begun | None = None) -> Outcome:
+        steps = logged(enforce(request, plan, begun.sent if begun else None), request, plan)
         asked = next(steps)
         while True:
             try:
-                watch = plan.watch(asked)
-                response = await (self.complete(asked) if watch is None else self._watched(asked, watch))
+                response = await self._answer(asked, plan, begun)
             except UpstreamError as error:
                 asked = steps.throw(error)
                 continue
+            begun = None
             further = await advance_async(steps, response)
             if isinstance(further, Outcome):
                 return further
             asked = further
             if plan.backoff_seconds:
                 await asyncio.sleep(plan.backoff_seconds)
+
+    def _answer(self, asked: ModelRequest, plan: Plan, begun: Begun | None) -> Coroutine[Any, Any, ModelResponse]:
+        if begun is not None:
+            provider, request = routed(self.router, asked)
+            if isinstance(provider, HttpProvider):
+                return provider.resume_async(request, begun)
+        watch = plan.watch(asked)
+        return self.complete(asked) if watch is None else self._watched(asked, watch)
 
     async def _watched(self, request: ModelRequest, watch: Watch) -> ModelResponse:
         """The answer, read piece by piece and no further than the watch wants it."""

@@ -314,6 +314,11 @@ def _row(given: ProviderSettings) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
+def is_told_of_calls() -> bool:
+    """Whether somebody wants to be told of each call, by spans or by log lines."""
+    return is_tracing() or _log.isEnabledFor(logging.INFO)
+
+
 def logged(
     steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool = False, limit: float | None = None
 ) -> Steps:
@@ -324,7 +329,7 @@ def logged(
     """
     if plan.budget.seconds is not None:
         steps = _timed(steps, plan, plan.budget.seconds)
-    if not is_tracing() and not _log.isEnabledFor(logging.INFO):
+    if not is_told_of_calls():
         return steps
     if limit is not None:
         plan = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, seconds=limit))

@@ -24,7 +24,7 @@ from slipform.ir import ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.guard import Guard
 from slipform.schema import OutputStrategy, Schema
 
-__all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "advance", "enforce"]
+__all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "advance", "enforce", "settled"]
 
 
 class _Turn:
@@ -38,8 +38,10 @@ class _Turn:
         self.parts: Final = parts
 
 
-def enforce(request: ModelRequest, plan: Plan) -> Steps:
+def enforce(request: ModelRequest, plan: Plan, sent: float | None = None) -> Steps:
     """Yield each request to be sent, take its response, and return the outcome or raise.
+
+    `sent` is when the first was sent, by the plan's clock, if it was sent already.
 
     >>> steps = enforce(ModelRequest("m", ()), Plan(Schema.of(int)))
     >>> request = next(steps)
@@ -49,7 +51,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     ...     stop.value.value
     36
     """
-    started = plan.clock()
+    started = plan.clock() if sent is None else sent
     request, warnings = _guarded(request, plan)
     first = first_request(request, plan.strategy, plan.wording)
     turn = _Turn(first.request, plan.strategy)
@@ -57,14 +59,14 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     said = (*warnings, *first.warnings)
     report = Report((), said) if said else _UNTRIED
     while True:
-        sent = plan.clock()
+        sent = plan.clock() if sent is None else sent
         try:
             response = yield turn.request
         except UpstreamError as error:
             error.report = report
             raise
         verdict = _judged(response, turn, standard)
-        report = _recorded(report, response, verdict, turn, plan, plan.clock() - sent)
+        report = _recorded(report, response, verdict, turn.request.model, turn.strategy, plan, plan.clock() - sent)
         if verdict.ok:
             mended = dataclasses.replace(response, tool_calls=verdict.tool_calls) if verdict.tool_calls else response
             return Outcome(verdict.value, verdict.candidate, mended, report, verdict.typed)
@@ -75,6 +77,22 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
                 return _as_it_is(response, failure, report)
             raise failure
         turn = _next(request, response, verdict, len(report.attempts), plan)
+        sent = None
+
+
+def settled(response: ModelResponse, plan: Plan, model: str, seconds: float) -> Outcome | None:
+    """What `enforce` comes to where the first answer will do; None where more has to be asked.
+
+    For requests that `enforce` sends as they are: not where the shape is told in the prompt.
+
+    >>> settled(ModelResponse(text="36"), Plan(Schema.of(int), OutputStrategy.NATIVE), "m", 0.1).value
+    36
+    """
+    verdict = judge(response, plan.standard)
+    if not verdict.ok:
+        return None
+    report = _recorded(_UNTRIED, response, verdict, model, plan.strategy, plan, seconds)
+    return Outcome(verdict.value, verdict.candidate, response, report, verdict.typed)
 
 
 def advance(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
@@ -183,12 +201,18 @@ def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
 
 
 def _recorded(
-    report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
+    report: Report,
+    response: ModelResponse,
+    verdict: Verdict,
+    model: str,
+    strategy: OutputStrategy,
+    plan: Plan,
+    seconds: float,
 ) -> Report:
     attempt = Attempt(
         "ok" if verdict.error is None else verdict.error.code,
-        turn.strategy,
-        turn.request.model,
+        strategy,
+        model,
         verdict.candidate,
         response.text if plan.keep_text else None,
         verdict.repairs,
@@ -196,7 +220,7 @@ def _recorded(
         verdict.violations,
         response.usage,
         seconds,
-        plan.price(turn.request.model, response.usage) if plan.price else None,
+        plan.price(model, response.usage) if plan.price else None,
     )
     said = (*report.warnings, *response.warnings, *verdict.warnings)
     return Report((*report.attempts, attempt), tuple(dict.fromkeys(said)) if said else ())

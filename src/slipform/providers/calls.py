@@ -27,9 +27,9 @@ _READ = Read()
 _STREAMED = ModelResponse()
 
 
-def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
-    """The steps of a whole answer."""
-    prepared, head, body = yield from _exchange(endpoint, request, streamed=False)
+def answer(endpoint: Endpoint, request: ModelRequest, sent: float | None = None) -> Steps:
+    """The steps of a whole answer, whose request may have been sent before."""
+    prepared, head, body = yield from _exchange(endpoint, request, streamed=False, began=sent)
     try:
         response = prepared.codec.decode_response(body, prepared.encoded)
     except SlipformError as error:
@@ -94,11 +94,11 @@ def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[Compl
 
 
 def _exchange(
-    endpoint: Endpoint, request: ModelRequest, *, streamed: bool
+    endpoint: Endpoint, request: ModelRequest, *, streamed: bool, began: float | None = None
 ) -> Generator[Effect, Any, tuple[Prepared, ByteStream, bytes]]:
     """Send until the vendor answers with success; raises what stands in the way. A stream's body is still to come."""
     total = endpoint.timeouts_for(request).total
-    deadline = None if total is None else endpoint.clock() + total
+    deadline = None if total is None else (endpoint.clock() if began is None else began) + total
     attempt = 0
     taught = False
     while True:

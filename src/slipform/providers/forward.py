@@ -68,6 +68,15 @@ class Forwarded:
         except TransportFault as fault:
             raise broken(self.prepared, fault) from fault
 
+    async def read_whole(self) -> bytes:
+        """All of the body."""
+        data = await self.read()
+        parts = [data]
+        while data:
+            data = await self.read()
+            parts.append(data)
+        return b"".join(parts)
+
     def scrubbed(self, body: bytes) -> bytes:
         """The bytes without any key in them: vendors do repeat the key they refuse."""
         for secret in self.prepared.authorised.secrets:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, 
 from contextlib import aclosing
 from typing import Any, Self
 
-from slipform.codecs.base import Capabilities
+from slipform.codecs.base import Capabilities, EncodedRequest
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers import calls
 from slipform.providers.base import Made, Through
@@ -19,7 +19,7 @@ from slipform.providers.lessons import LessonStore, MemoryLessons
 from slipform.providers.retry import Retries
 from slipform.providers.secrets import Secret
 from slipform.providers.sockets import SocketTransport
-from slipform.providers.transport import Timeouts, Transport
+from slipform.providers.transport import Begun, Timeouts, Transport
 from slipform.providers.wires import AsyncWire, Wire, answered, answered_async
 
 
@@ -95,6 +95,14 @@ class HttpProvider:
         """What this model can do here: the catalogue's word, less what was learned from refusals."""
         return self._endpoint.capabilities(model)
 
+    def has_lessons(self, model: str) -> bool:
+        """Whether anything was learned of this model from refusals."""
+        return self._endpoint.has_lessons(model)
+
+    def spelled(self, request: ModelRequest) -> EncodedRequest:
+        """What would be sent for this request now."""
+        return self._endpoint.prepare(request, streamed=False).encoded
+
     @property
     def api(self) -> str:
         """The API it speaks, by the name of its codec."""
@@ -138,6 +146,10 @@ class HttpProvider:
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
         """Answer; cancelling closes the connection."""
         return answered_async(calls.answer(self._endpoint, request), self._transport)
+
+    def resume_async(self, request: ModelRequest, begun: Begun) -> Coroutine[Any, Any, ModelResponse]:
+        """`complete_async`, where the request was sent by `forward_async` and this has come back."""
+        return answered_async(calls.answer(self._endpoint, request, begun.sent), self._transport, begun)
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""

@@ -123,6 +123,16 @@ class AsyncByteStream(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An exchange that is under way: the answer as far as it was read, and when the request was sent."""
+
+    stream: AsyncByteStream
+    body: bytes
+    """All of it, where the status tells of success."""
+    sent: float
+
+
 async def each(stream: AsyncByteStream, take: Callable[[bytes], bool]) -> None:
     """Hand what arrives of a body to `take` at once, nothing at its end, until that answers False, as it then must.
 

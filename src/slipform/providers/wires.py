@@ -9,7 +9,7 @@ from slipform.ir import ModelResponse
 from slipform.providers.base import Made, Through
 from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.following import Following
-from slipform.providers.transport import AsyncByteStream, ByteStream, Transport, TransportFault, each
+from slipform.providers.transport import AsyncByteStream, Begun, ByteStream, Transport, TransportFault, each
 
 
 def answered(steps: Steps, transport: Transport) -> ModelResponse:
@@ -24,11 +24,14 @@ def answered(steps: Steps, transport: Transport) -> ModelResponse:
         wire.close()
 
 
-async def answered_async(steps: Steps, transport: Transport) -> ModelResponse:
-    """`answered`, on the event loop; cancelling closes the connection."""
+async def answered_async(steps: Steps, transport: Transport, begun: Begun | None = None) -> ModelResponse:
+    """`answered`, on the event loop; cancelling closes the connection. What has begun is not sent again."""
     wire = AsyncWire(transport)
     try:
         effect = next(steps)
+        if begun is not None:
+            wire.stream = begun.stream
+            effect = steps.send((begun.stream, begun.body))
         while not isinstance(effect, Finish):
             effect = await wire.step(steps, effect)
         return effect.response

@@ -47,7 +47,7 @@ async def _whole(call: Inbound, client: AsyncClient, send: Send) -> None:
     request = call.served.request
     extra: Mapping[str, Any] | None = None
     if call.record.enforced:
-        outcome = await client.respond(request, _options(client.options, call.asked))
+        outcome = await client.respond(request, _options(client.options, call.asked), begun=call.begun)
         extra = _learn(call, outcome)
         response = call.record.answer or outcome.answer
     else:

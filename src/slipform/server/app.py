@@ -180,6 +180,7 @@ class App:
                     path=scope["path"],
                     headers=headers,
                     ways=deployment.gate.ways,
+                    straights=deployment.gate.straights,
                     settings=deployment.settings,
                 )
                 await self._answer(deployment, call, admission, receive, out, exchange)

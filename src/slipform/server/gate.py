@@ -10,6 +10,7 @@ from slipform.client import AsyncClient
 from slipform.config import Settings
 from slipform.providers.http import HttpProvider
 from slipform.providers.lessons import MemoryLessons
+from slipform.providers.transport import Begun
 from slipform.server.answers import answer
 from slipform.server.cache import AnswerCache
 from slipform.server.cors import Cors
@@ -20,6 +21,7 @@ from slipform.server.lists import asked_models
 from slipform.server.outgoing import Outgoing
 from slipform.server.passthrough import Ways
 from slipform.server.shared import LessonExchange, Shared
+from slipform.server.straight import Straights, go_straight
 
 
 class Gate:
@@ -36,6 +38,7 @@ class Gate:
         self.guard = Guard(settings, self._shared)
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
         self.ways = Ways(client.router, settings)
+        self.straights = Straights(client, settings, self.ways)
         self._cache = AnswerCache(settings, self._shared) if settings.cache.enabled else None
 
     def start(self) -> None:
@@ -60,10 +63,16 @@ class Gate:
         asked, router = asked_models(call.served), self._client.router
         if admission.caller.models is not None:
             admission.caller.check(asked, router)
+        begun: Begun | None = None
         try:
             if call.forwarding is not None:  # to one model, and not kept
                 await answer(call, self._client, self._settings, send)
                 return
+            if call.straight is not None:
+                begun = await go_straight(call.straight, call.record, send)
+                if begun is None:
+                    return
+                call = call.restored(begun)
             models = router.candidates(asked[0] if len(asked) == 1 else asked)
             work = functools.partial(answer_first, call, models, self._client, self._settings, send)
             if self._cache is None:
@@ -77,6 +86,9 @@ class Gate:
                 told = call.api.encode_stream(call.served).fail(admission.expired)
                 await send({"type": "http.response.body", "body": told})
             raise
+        finally:
+            if begun is not None:
+                await begun.stream.close()
 
 
 def _stores(client: AsyncClient) -> Iterator[MemoryLessons]:

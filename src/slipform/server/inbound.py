@@ -12,11 +12,13 @@ from slipform.codecs.serving import ServedRequest, Serving
 from slipform.config import Settings
 from slipform.errors import RequestError
 from slipform.ir import ModelRequest
+from slipform.providers.transport import Begun
 from slipform.schema import is_large
 from slipform.schema.kept import schema_of
 from slipform.server.lists import decode
 from slipform.server.passthrough import Forwarding, Ways
 from slipform.server.record import CallRecord
+from slipform.server.straight import Sent, Straights
 from slipform.server.switches import FIELD, NOTHING, Asked, switches_of
 
 
@@ -30,6 +32,14 @@ class Inbound(NamedTuple):
     asked: Asked = NOTHING
     forwarding: Forwarding | None = None
     """Set when the call goes through untouched; `served` then holds no more than the model's name."""
+    straight: Sent | None = None
+    """Set when the call has a shape and nothing unusual; `served` then holds no messages."""
+    begun: Begun | None = None
+    """What came back on the straight way, where that would not do."""
+
+    def restored(self, begun: Begun) -> Inbound:
+        """A call that had gone straight, for the general way to go on with."""
+        return self._replace(served=self.api.decode_request(self.body), straight=None, begun=begun)
 
 
 async def read_call(
@@ -40,6 +50,7 @@ async def read_call(
     path: str,
     headers: Mapping[bytes, bytes],
     ways: Ways,
+    straights: Straights,
     settings: Settings,
 ) -> Inbound:
     """The call, checked; a large one is read, and its schema made ready, off the event loop."""
@@ -56,6 +67,10 @@ async def read_call(
         served, forwarding = through
         call = Inbound(api, served, body, record, asked, forwarding)
         record.provider, record.upstream_model = forwarding.provider.name, forwarding.route.model
+    elif asked is NOTHING and not large and (straight := straights.find(api, data)) is not None:
+        served = straight.way.served
+        call = Inbound(api, served, body, record, straight=straight)
+        record.enforced = True
     else:
         served = await asyncio.to_thread(_decode_and_compile, api, data, path) if large else _decode(api, data, path)
         call = Inbound(api, _switched(served, asked), body, record, asked)

@@ -90,14 +90,15 @@ class Ways:
             model, streamed = data.get("model"), data.get("stream") is True
         if not isinstance(model, str) or not model:
             return None
-        way = self._way(api, model, streamed)
+        way = self.way(api, model, streamed=streamed)
         if way is None:
             return None
         provider, route = way
         sent = _renamed(body, data, model, route.model) if route.in_body else body
         return _named(model, streamed), Forwarding(api, provider, route, sent, _said(headers))
 
-    def _way(self, api: str, model: str, streamed: bool) -> tuple[HttpProvider, Route] | None:
+    def way(self, api: str, model: str, *, streamed: bool) -> tuple[HttpProvider, Route] | None:
+        """Who answers, and where their bodies go, when that is one provider that speaks this API."""
         key = (api, model, streamed)
         if key in self._known:
             return self._known[key]

@@ -61,7 +61,7 @@ _ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-_PLAIN = ("user", "system")
+PLAIN_ROLES = ("user", "system")
 _MESSAGE = frozenset(
     {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "reasoning_details"}
 )
@@ -181,7 +181,7 @@ def _plain_turn(turn: Any) -> Message | None:
     if type(turn) is not dict or len(turn) != 2:
         return None
     role, content = turn.get("role"), turn.get("content")
-    return Message(role, (Text(content),)) if role in _PLAIN and type(content) is str else None
+    return Message(role, (Text(content),)) if role in PLAIN_ROLES and type(content) is str else None
 
 
 def read_message(turn: Any, where: str) -> Message:
