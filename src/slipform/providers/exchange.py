@@ -112,7 +112,7 @@ class Exchange:
 
     def noted(self, data: bytes) -> None:
         """These bytes of the body are read. After the last the connection rests, if it can be used again."""
-        if not data:
+        if not data or self.link.reader.spent:
             if self.open:
                 self.open = False
                 self._looped.watch.leave(self)

@@ -73,6 +73,11 @@ class AnswerReader:
         return self._state == "done"
 
     @property
+    def spent(self) -> bool:
+        """Whether all of the body has been taken, and nothing is left to find fault with."""
+        return self._state == "done" and not self._body and self._unzip is None
+
+    @property
     def reusable(self) -> bool:
         """Whether the connection can carry another request: the answer is complete and its end was announced."""
         return self._state == "done" and not self._ended and not self._buffer and self._keeps()

@@ -209,9 +209,8 @@ class Admission:
         self.caller = caller = guard.caller(self.request_headers, self._query)
         if guard.is_limited(caller):
             self.headers = await guard.permitted(caller, self._address, self._api)
-        loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task(loop)
-        self._loop = loop
+        self._task = task = asyncio.current_task()
+        self._loop = loop = asyncio.get_running_loop() if task is None else task.get_loop()
         self.began = loop.time()
         guard.enter(self, loop)
         return caller

@@ -54,16 +54,18 @@ async def send_json(send: Send, status: int, content: Any) -> None:
     await send_bytes(send, status, orjson.dumps(content))
 
 
-async def send_bytes(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
+def send_bytes(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> Coroutine[Any, Any, None]:
     """A whole JSON response that is already bytes."""
-    await send_page(send, status, body, b"application/json", headers)
+    return send_page(send, status, body, b"application/json", headers)
 
 
-async def send_page(send: Send, status: int, body: bytes, content_type: bytes, headers: Iterable[Header] = ()) -> None:
+def send_page(
+    send: Send, status: int, body: bytes, content_type: bytes, headers: Iterable[Header] = ()
+) -> Coroutine[Any, Any, None]:
     """A whole response of any kind."""
     length = (b"content-length", b"%d" % len(body))
     head = [(b"content-type", content_type), (b"cache-control", b"no-store"), length, *headers]
-    await send_whole(send, status, head, body)
+    return send_whole(send, status, head, body)
 
 
 async def send_start(send: Send, status: int, content_type: bytes, headers: Iterable[Header] = ()) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
     32
     """
     given = headers.get(b"x-request-id")
-    return given.decode() if given is not None and _SANE_ID.fullmatch(given) else os.urandom(16).hex()
+    return given.decode() if given is not None and _SANE_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
 
 @dataclass(slots=True)
@@ -107,28 +107,18 @@ class CallRecord:
         """The seconds that slipform itself added; None where the vendor's share is not known, as in streams."""
         waited = self.upstream_seconds
         if waited is None and self.report is not None:
-            waited = sum(attempt.seconds or 0.0 for attempt in self.report.attempts)
+            waited = sum([attempt.seconds or 0.0 for attempt in self.report.attempts])
         return None if waited is None or self.stream else max(0.0, self.seconds - waited)
 
     def headers(self) -> list[Header]:
         """What slipform did, as response headers."""
-        identity = self.request_id.encode()
-        said: list[Header] = [(b"x-request-id", identity), (b"x-slipform-request-id", identity)]
-        if self.provider:
-            said.append((b"x-slipform-provider", _printable(self.provider)))
-        if model := self.upstream_model or self.model:
-            said.append((b"x-slipform-model", _printable(model)))
-        if self.strategy:
-            said.append((b"x-slipform-strategy", _printable(self.strategy)))
-        if (report := self.report) is not None:
-            said.append((b"x-slipform-attempts", b"%d" % len(report.attempts)))
-            said.append((b"x-slipform-repaired", b"true" if report.repaired else b"false"))
-            said.append((b"x-slipform-patched", b"true" if report.patched else b"false"))
-            said.append((b"x-slipform-warnings", b"%d" % len(report.warnings)))
-        if self.cached:
-            said.append((b"x-slipform-cache", b"hit"))
-        if self.fallbacks:
-            said.append((b"x-slipform-fallbacks", b"%d" % self.fallbacks))
+        identity, report = self.request_id.encode(), self.report
+        judged = None
+        if report is not None:
+            judged = len(report.attempts), report.repaired, report.patched, len(report.warnings)
+        model = self.upstream_model or self.model
+        done = _done(self.provider, model[:_LONGEST], self.strategy, judged, self.cached, self.fallbacks)
+        said: list[Header] = [(b"x-request-id", identity), (b"x-slipform-request-id", identity), *done]
         overhead = self.overhead
         if overhead is not None:
             said.append((b"x-slipform-overhead-ms", b"%.2f" % (overhead * 1000)))
@@ -199,6 +189,27 @@ def concluded(ending: Ending) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=512)
+def _done(
+    provider: str, model: str, strategy: str, judged: tuple[int, bool, bool, int] | None, cached: bool, fallbacks: int
+) -> tuple[Header, ...]:
+    """What was done, as headers: the same for most calls."""
+    names = ((b"provider", provider), (b"model", model), (b"strategy", strategy))
+    said = [(name, _printable(value)) for name, value in names if value]
+    if judged is not None:
+        attempts, repaired, patched, warnings = judged
+        said += [(b"attempts", b"%d" % attempts), (b"repaired", _word(repaired)), (b"patched", _word(patched))]
+        said.append((b"warnings", b"%d" % warnings))
+    if cached:
+        said.append((b"cache", b"hit"))
+    if fallbacks:
+        said.append((b"fallbacks", b"%d" % fallbacks))
+    return tuple([(b"x-slipform-" + name, value) for name, value in said])
+
+
+def _word(true: bool) -> bytes:
+    return b"true" if true else b"false"
+
+
 def _printable(value: str) -> bytes:
     """A header's value: what a caller wrote must not be able to end the line."""
     value = value[:_LONGEST]
