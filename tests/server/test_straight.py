@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -91,6 +92,12 @@ def told(reply: Reply) -> Any:
         kept = {name: choice["message"].get(name) for name in ("role", "content", "refusal")}
         body = [body["id"], body["model"], len(body["choices"]), kept, choice["finish_reason"], usage]
     return reply.status, said, body
+
+
+@pytest.fixture(autouse=True)
+def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests load what loads OpenTelemetry, and calls that are traced do not go straight."""
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)
 
 
 @pytest.fixture
@@ -218,8 +225,8 @@ def test_a_request_that_is_wrong_is_told_so_however_often_it_comes(straight: lis
     assert not straight
 
 
-def test_nothing_goes_straight_past_a_cache_or_a_log_of_calls(
-    straight: list[Any], caplog: pytest.LogCaptureFixture
+def test_nothing_goes_straight_past_a_cache_a_trace_or_a_log_of_calls(
+    straight: list[Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FakeVendor([GOOD] * 3) as vendor, proxy(vendor, settings=read_settings("cache: {enabled: true}")) as address:
         assert [post(address, CHAT, BODY).status for _ in range(3)] == [200] * 3
@@ -231,4 +238,8 @@ def test_nothing_goes_straight_past_a_cache_or_a_log_of_calls(
     ):
         assert [post(address, CHAT, BODY).status for _ in range(3)] == [200] * 3
     assert len([each for each in caplog.records if each.name == "slipform.calls"]) == 3
+    trace = pytest.importorskip("opentelemetry.trace")
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", trace)
+    with FakeVendor([GOOD] * 3) as vendor, before(vendor) as address:
+        assert [post(address, CHAT, BODY).status for _ in range(3)] == [200] * 3
     assert not straight
