@@ -74,6 +74,33 @@ async def test_nor_is_one_that_goes_on_to_a_vendor(app: App, api: str, model: st
                 check(api, reply)
 
 
+def nested(levels: int, value: Any = 1, *, lists: bool = False) -> Any:
+    for _ in range(levels):
+        value = [value] if lists else {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("model", ["fake/m", "openai/gpt-6-luna", "anthropic/claude-opus-5-5"])
+@pytest.mark.parametrize("api", APIS)
+async def test_nor_is_json_that_can_be_read_but_is_too_deep_to_be_written_again(app: App, api: str, model: str) -> None:
+    path, whole = APIS[api]
+    path = path.replace("fake/m", model)
+    body = {**whole, "model": model} if "model" in whole else whole
+    for index, place in enumerate([*places(body), ("unknown",)]):
+        deep = nested((228, 260, 700)[index % 3], lists=index % 2 == 0)
+        reply = await post(app, path, replaced(body, place, deep))
+        if reply.status != 502:
+            check(api, reply)
+
+
+async def test_a_deep_body_goes_through_where_its_bytes_can(app: App) -> None:
+    body = {"model": "openai/gpt-6-luna", "messages": [], "new": nested(300)}
+    assert (await post(app, "/v1/chat/completions", body)).status == 200
+    twice = b'{"model": "x", ' + json.dumps(body).encode()[1:]
+    reply = await post(app, "/v1/chat/completions", twice)
+    assert (reply.status, "too deeply" in reply.body.decode()) == (400, True)
+
+
 def text_of(api: str) -> bytes:
     return json.dumps(APIS[api][1]).encode()
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import orjson
+
 from slipform.codecs.plan import dumps
 from slipform.codecs.reading import read_body
 from slipform.codecs.serving import ServedRequest, Serving
@@ -20,6 +22,11 @@ from slipform.server.passthrough import Forwarding, Ways
 from slipform.server.record import CallRecord
 from slipform.server.straight import Sent, Straights
 from slipform.server.switches import FIELD, NOTHING, Asked, switches_of
+
+_WRITABLE = 254
+"""Levels that `orjson` writes; it reads four times as many."""
+_DEEPEST = 230
+"""What leaves is a few levels deeper than what came."""
 
 
 class Inbound(NamedTuple):
@@ -60,6 +67,7 @@ async def read_call(
         record.model = named
     asked = switches_of(data.get(FIELD), headers, settings.enforcement.max_attempts)
     if FIELD in data:
+        _check_depth(data, body)
         data = {name: value for name, value in data.items() if name != FIELD}
         body = dumps(data)
     through = ways.forwarding(api.name, data, body, path=path, headers=headers)
@@ -72,7 +80,8 @@ async def read_call(
         call = Inbound(api, served, body, record, straight=straight)
         record.enforced = True
     else:
-        served = await asyncio.to_thread(_decode_and_compile, api, data, path) if large else _decode(api, data, path)
+        decode = _decode_and_compile if large else _decode
+        served = await asyncio.to_thread(decode, api, data, body, path) if large else decode(api, data, body, path)
         call = Inbound(api, _switched(served, asked), body, record, asked)
         record.enforced = is_enforced(served.request, settings)
     record.model, record.stream = served.request.model, served.stream
@@ -93,7 +102,8 @@ def _switched(served: ServedRequest, asked: Asked) -> ServedRequest:
     return ServedRequest(request, served.stream, served.options)
 
 
-def _decode(api: Serving, data: Mapping[str, Any], path: str) -> ServedRequest:
+def _decode(api: Serving, data: Mapping[str, Any], body: bytes, path: str) -> ServedRequest:
+    _check_depth(data, body)
     served = decode(api, data, path)
     request = served.request
     if not request.messages:
@@ -104,8 +114,21 @@ def _decode(api: Serving, data: Mapping[str, Any], path: str) -> ServedRequest:
     return served
 
 
-def _decode_and_compile(api: Serving, data: Mapping[str, Any], path: str) -> ServedRequest:
-    served = _decode(api, data, path)
+def _check_depth(data: Mapping[str, Any], body: bytes) -> None:
+    """Refuse what can be read but, being nested so deeply, not be written again."""
+    if body.count(b"{") + body.count(b"[") <= _DEEPEST:
+        return
+    wrapped: Any = data
+    for _ in range(_WRITABLE - _DEEPEST):
+        wrapped = [wrapped]
+    try:
+        orjson.dumps(wrapped)
+    except TypeError:
+        raise RequestError(f"The request is nested more than {_DEEPEST} levels deep") from None
+
+
+def _decode_and_compile(api: Serving, data: Mapping[str, Any], body: bytes, path: str) -> ServedRequest:
+    served = _decode(api, data, body, path)
     if served.request.response_format is not None:
         schema_of(served.request.response_format.json_schema)  # kept, so that the event loop finds it ready
     return served

@@ -13,7 +13,7 @@ import orjson
 from slipform.codecs.plan import dumps
 from slipform.codecs.serving import ServedRequest
 from slipform.config import Settings
-from slipform.errors import SlipformError, UpstreamError
+from slipform.errors import RequestError, SlipformError, UpstreamError
 from slipform.ir import ModelRequest, Usage
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
@@ -171,7 +171,10 @@ def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) ->
     found = _only(_MODEL.finditer(body))
     if found is not None and (found[1] == _quoted(model) or orjson.loads(found[1]) == model):
         return b'%b"model":%b%b' % (body[: found.start()], _quoted(upstream), body[found.end() :])
-    return dumps({**data, "model": upstream})
+    try:
+        return dumps({**data, "model": upstream})
+    except TypeError:
+        raise RequestError("The request is nested too deeply", hint="Name the model once, in plain letters.") from None
 
 
 @lru_cache(maxsize=512)

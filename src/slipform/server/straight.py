@@ -87,11 +87,11 @@ class Straights:
             return None
         rest = {**data}
         del rest[_TURNS]
-        key = orjson.dumps(rest)
         try:
-            way = self._known[key]
-        except KeyError:
-            way = self._learn(api, rest, key)
+            key = orjson.dumps(rest)
+        except TypeError:  # nested more deeply than can be written
+            return None
+        way = self._known[key] if key in self._known else self._learn(api, rest, key)
         if way is None or is_told_of_calls() or way.provider.has_lessons(way.route.model):
             return None
         return Sent(way, b"%b%b%b" % (way.before, orjson.dumps(turns), way.after))
