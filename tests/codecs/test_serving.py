@@ -9,11 +9,14 @@ import pytest
 
 from slipform.codecs import SERVINGS
 from slipform.codecs.gemini.openapi import to_json_schema
+from slipform.codecs.serving import ServedRequest
 from slipform.errors import RequestError, SchemaViolationError, UpstreamError
 from slipform.ir import (
     CompletionChunk,
     Media,
     Message,
+    ModelRequest,
+    ModelResponse,
     NamedTool,
     Opaque,
     Reasoning,
@@ -275,3 +278,13 @@ def test_a_name_or_kind_of_a_file_that_is_no_text_is_refused_by_its_place(
     with pytest.raises(RequestError) as caught:
         read(api, model="m", max_tokens=1, messages=[{"role": "user", "content": [part]}])
     assert caught.value.where == where
+
+
+@pytest.mark.parametrize("api", SERVINGS)
+def test_arguments_that_a_model_nests_deeply_are_written(api: str) -> None:
+    serving = SERVINGS[api]()
+    served = ServedRequest(ModelRequest("m", (Message.user("hi"),)))
+    arguments = '{"a":' * 400 + "1" + "}" * 400
+    answer = ModelResponse(tool_calls=(ToolCall("c1", "f", arguments),), finish="tool_calls")
+    written = serving.encode_response(answer, served)
+    assert written.replace(b"\\", b"").count(b'"a":') == 400

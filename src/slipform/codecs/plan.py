@@ -20,6 +20,7 @@ Quirks a codec knows (`Capabilities.quirks`):
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -27,7 +28,7 @@ import orjson
 
 from slipform.codecs.base import Capabilities
 from slipform.codecs.plan_types import Plan, Shape
-from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError
+from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError, UpstreamError
 from slipform.ir import (
     RESERVED_TOOL,
     Lift,
@@ -331,7 +332,20 @@ def own_extra(extra: Mapping[str, Any], codec: str, path: str, losses: Losses) -
 
 def dumps(value: Any) -> bytes:
     """JSON as compact bytes; keys keep their order."""
-    return orjson.dumps(value, default=_plain_mapping)
+    try:
+        return orjson.dumps(value, default=_plain_mapping)
+    except TypeError:
+        return _dumps_unusual(value)
+
+
+def _dumps_unusual(value: Any) -> bytes:
+    """The same for what `orjson` does not write: arguments that a model has nested more than 254 levels deep."""
+    try:
+        return json.dumps(value, default=_plain_mapping, separators=(",", ":")).encode()
+    except RecursionError:
+        raise UpstreamError(
+            "The answer is nested too deeply to be written", details={"category": "unreadable"}
+        ) from None
 
 
 def _plain_mapping(value: Any) -> Any:
