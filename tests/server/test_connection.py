@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from typing import Any
@@ -248,10 +249,18 @@ def test_a_client_that_goes_is_told_to_the_application_in_both_ways(loop: Any) -
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await body_of(receive)
-        scope["extensions"]["slipform"].on_gone(lambda: told.append("called"))
+        exchange = scope["extensions"]["slipform"]
+        exchange.ends_with_client(True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(20)
+        told.append("cancelled")
+        exchange.ends_with_client(False)
         told.append((await receive())["type"])
-        scope["extensions"]["slipform"].on_gone(lambda: told.append("called late"))
-        assert not scope["extensions"]["slipform"].push(b"nothing")
+        exchange.ends_with_client(True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(20)
+        told.append("cancelled at once")
+        assert not exchange.push(b"nothing")
         await whole(send, b"nobody hears it")
         done.set()
 
@@ -261,7 +270,7 @@ def test_a_client_that_goes_is_told_to_the_application_in_both_ways(loop: Any) -
         time.sleep(0.1)
         wire.close()
         assert done.wait(20)
-        assert told == ["called", "http.disconnect", "called late"]
+        assert told == ["cancelled", "http.disconnect", "cancelled at once"]
 
 
 @LOOPS

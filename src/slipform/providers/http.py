@@ -112,9 +112,9 @@ class HttpProvider:
         """Where a caller's own body for this model can be sent as it is; None where it has to be spelled anew."""
         return route_of(self._endpoint, self._routes, model, streamed=streamed)
 
-    async def forward_async(self, route: Route, body: bytes, headers: Mapping[str, str]) -> Forwarded:
+    def forward_async(self, route: Route, body: bytes, headers: Mapping[str, str]) -> Coroutine[Any, Any, Forwarded]:
         """Send a body as it is, under this provider's own key; the answer comes back unread, errors included."""
-        return await open_forward(self._endpoint, self._transport, route, body, headers)
+        return open_forward(self._endpoint, self._transport, route, body, headers)
 
     def models(self) -> list[str]:
         """The models its row lists; empty when any name goes."""

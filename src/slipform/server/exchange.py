@@ -25,11 +25,11 @@ App = Callable[[MutableMapping[str, Any], Callable[..., Awaitable[Any]], Callabl
 class Exchange:
     """Gives the application a request, and writes its answer: `receive` and `send`, and shorter ways for our own.
 
-    The shorter ways are in the scope, as `scope["extensions"]["slipform"]`: see `on_gone`, `push` and `answer`.
+    The shorter ways are in the scope, as `scope["extensions"]["slipform"]`: `ends_with_client`, `push` and `answer`.
     """
 
     __slots__ = (
-        "_chunked", "_connection", "_expects", "_gone_call", "_head", "_held", "_is_head", "_left", "_modern", "_news",
+        "_chunked", "_connection", "_ends", "_expects", "_head", "_held", "_is_head", "_left", "_modern", "_news",
         "_said_whole", "begun", "complete", "gone", "keep_alive", "scope", "task", "whole",
     )  # fmt: skip
 
@@ -65,7 +65,8 @@ class Exchange:
         self._chunked = False
         self._left: int | None = None
         self._news: asyncio.Event | None = None
-        self._gone_call: Callable[[], object] | None = None
+        self._ends = False
+        """Whether the task is of no use without the client."""
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, app: App) -> None:
@@ -85,8 +86,8 @@ class Exchange:
             else:
                 self._break_off()
         finally:
-            self.scope = {}  # which holds this exchange in turn, as do the task and the call
-            self.task = self._gone_call = None
+            self.scope = {}  # which holds this exchange in turn, as does the task
+            self.task = None
             self._connection.over(self)
 
     def _break_off(self, instead: bytes = b"") -> None:
@@ -130,15 +131,14 @@ class Exchange:
         """The client has gone."""
         if not self.complete:
             self.gone = True
-            if self._gone_call is not None:
-                self._gone_call()
+            self.ends_with_client(self._ends)
         self.wake()
 
-    def on_gone(self, call: Callable[[], object] | None) -> None:
-        """Call this when the client goes before its answer is complete; at once when it has gone already."""
-        self._gone_call = call
-        if call is not None and self.gone:
-            call()
+    def ends_with_client(self, ends: bool) -> None:
+        """Whether the task is cancelled when the client goes before its answer is complete, or has gone already."""
+        self._ends = ends
+        if ends and self.gone and self.task is not None:
+            self.task.cancel()
 
     def take(self) -> bytes | None:
         """The whole body, where it is here and nobody has received any of it; None: `receive` it."""

@@ -92,13 +92,32 @@ async def send_stream_start(send: Send, content_type: bytes, headers: Iterable[H
     await send({"type": "http.response.start", "status": 200, "headers": head})
 
 
-async def until_gone(work: Coroutine[Any, Any, None], receive: Receive, exchange: Exchange | None = None) -> None:
+def until_gone(
+    work: Coroutine[Any, Any, None], receive: Receive, exchange: Exchange | None = None
+) -> Coroutine[Any, Any, None]:
     """Run `work`, cancelling it when the client goes away. `exchange` tells of that where the server is ours."""
+    return _while_received(work, receive) if exchange is None else _while_there(work, exchange)
+
+
+async def _while_there(work: Coroutine[Any, Any, None], exchange: Exchange) -> None:
+    task = exchange.task
+    exchange.ends_with_client(True)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if task is None or not exchange.gone:
+            raise
+        task.uncancel()
+    finally:
+        exchange.ends_with_client(False)
+
+
+async def _while_received(work: Coroutine[Any, Any, None], receive: Receive) -> None:
     task = asyncio.current_task()
     if task is None:  # an event loop that is not asyncio's
         await work
         return
-    watch = _Watch(receive, task) if exchange is None else _Told(exchange, task)
+    watch = _Watch(receive, task)
     try:
         await work
     except asyncio.CancelledError:
@@ -107,26 +126,6 @@ async def until_gone(work: Coroutine[Any, Any, None], receive: Receive, exchange
         task.uncancel()
     finally:
         watch.close()
-
-
-class _Told:
-    """Cancels a task when our server says that the client has gone."""
-
-    __slots__ = ("_exchange", "_task", "gone")
-
-    def __init__(self, exchange: Exchange, task: asyncio.Task[Any]) -> None:
-        self.gone = False
-        self._task = task
-        self._exchange = exchange
-        exchange.on_gone(self._cancel)
-
-    def _cancel(self) -> None:
-        self.gone = True
-        self._task.cancel()
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._exchange.on_gone(None)
 
 
 class _Watch:
