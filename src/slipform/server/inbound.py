@@ -80,8 +80,8 @@ async def read_call(
         call = Inbound(api, served, body, record, straight=straight)
         record.enforced = True
     else:
-        decode = _decode_and_compile if large else _decode
-        served = await asyncio.to_thread(decode, api, data, body, path) if large else decode(api, data, body, path)
+        given = (api, data, body, path)
+        served = await asyncio.to_thread(_decode_and_compile, *given) if large else _decode(*given)
         call = Inbound(api, _switched(served, asked), body, record, asked)
         record.enforced = is_enforced(served.request, settings)
     record.model, record.stream = served.request.model, served.stream
