@@ -97,7 +97,9 @@ async def test_a_deep_body_goes_through_where_its_bytes_can(app: App) -> None:
     body = {"model": "openai/gpt-6-luna", "messages": [], "new": nested(300)}
     assert (await post(app, "/v1/chat/completions", body)).status == 200
     twice = b'{"model": "x", ' + json.dumps(body).encode()[1:]
-    reply = await post(app, "/v1/chat/completions", twice)
+    assert (await post(app, "/v1/chat/completions", twice)).status == 200
+    deeper = twice.replace(b": 1}", b": " + b"[" * 700 + b"]" * 700 + b"}")
+    reply = await post(app, "/v1/chat/completions", deeper)
     assert (reply.status, "too deeply" in reply.body.decode()) == (400, True)
 
 

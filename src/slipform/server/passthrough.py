@@ -173,7 +173,7 @@ def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) ->
         return b'%b"model":%b%b' % (body[: found.start()], _quoted(upstream), body[found.end() :])
     try:
         return dumps({**data, "model": upstream})
-    except TypeError:
+    except UpstreamError:
         raise RequestError("The request is nested too deeply", hint="Name the model once, in plain letters.") from None
 
 
