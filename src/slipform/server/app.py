@@ -165,12 +165,14 @@ class App:
         span = tracing.start_server_span("POST", route_of(scope["path"]), headers) if tracing.is_tracing() else None
         body = b""
         try:
-            client = scope.get("client")
-            admission = deployment.gate.guard.admit(
-                headers, client[0] if client else "", scope.get("query_string", b""), api.name
-            )
-            async with admission as caller:
-                record.caller = caller.name
+            guard = deployment.gate.guard
+            told: Sequence[Header] = ()
+            caller = guard.caller(headers, scope.get("query_string", b""))
+            record.caller = caller.name
+            if guard.is_limited(caller):
+                client = scope.get("client")
+                told = await guard.permitted(caller, client[0] if client else "", api.name)
+            with guard.admit(caller, headers, told) as admission:
                 body = await read_body(receive, deployment.settings.server.max_body_bytes, exchange)
                 admission.body_read()
                 call = await read_call(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 from slipform.config import Settings
@@ -84,9 +85,9 @@ class Guard:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def admit(self, headers: Mapping[bytes, bytes], address: str, query: bytes = b"", api: str = "") -> Admission:
-        """A call at the door: `async with` lets it in, or raises what the caller is to be told."""
-        return Admission(self, headers, address, query, api)
+    def admit(self, caller: Caller, headers: Mapping[bytes, bytes], told: Sequence[Header] = ()) -> Admission:
+        """A caller's call at the door: `with` lets it in, or raises what they are to be told."""
+        return Admission(self, caller, headers, told)
 
     def caller(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Caller:
         """Whose key came with a request: in one of the headers the vendors use, or in Gemini's `?key=`."""
@@ -183,17 +184,17 @@ class Admission:
     """
 
     __slots__ = (
-        "_address", "_api", "_guard", "_has_body", "_loop", "_query", "_task", "_timer",
-        "began", "caller", "expired", "headers", "request_headers",
+        "_guard", "_has_body", "_loop", "_task", "_timer", "began", "caller", "expired", "headers", "request_headers",
     )  # fmt: skip
 
-    def __init__(self, guard: Guard, headers: Mapping[bytes, bytes], address: str, query: bytes, api: str) -> None:
+    def __init__(
+        self, guard: Guard, caller: Caller, headers: Mapping[bytes, bytes], told: Sequence[Header] = ()
+    ) -> None:
         self._guard = guard
+        self.caller = caller
         self.request_headers = headers
-        self.caller = _ANYBODY
-        self._address = address
-        self._query = query
-        self._api = api
+        self.headers = told
+        """What the caller is told of their limits."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[object] | None = None
         self.began = 0.0
@@ -201,25 +202,19 @@ class Admission:
         self._timer: asyncio.TimerHandle | None = None
         self.expired: Refused | None = None
         """Why it was stopped, if it was."""
-        self.headers: Sequence[Header] = ()
-        """What the caller is told of their limits."""
 
-    async def __aenter__(self) -> Caller:
-        guard = self._guard
-        self.caller = caller = guard.caller(self.request_headers, self._query)
-        if guard.is_limited(caller):
-            self.headers = await guard.permitted(caller, self._address, self._api)
+    def __enter__(self) -> Self:
         self._task = task = asyncio.current_task()
         self._loop = loop = asyncio.get_running_loop() if task is None else task.get_loop()
         self.began = loop.time()
-        guard.enter(self, loop)
-        return caller
+        self._guard.enter(self, loop)
+        return self
 
     def body_read(self) -> None:
         """The request is here: from now on only the time limit for the whole of it counts."""
         self._has_body = True
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._guard.leave(self)
