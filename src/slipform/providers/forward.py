@@ -11,6 +11,7 @@ import orjson
 from slipform.codecs.base import EncodedRequest
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import Message, ModelRequest
+from slipform.ir.quick import quick
 from slipform.providers import retry
 from slipform.providers.calls import broken, time_left
 from slipform.providers.endpoint import Endpoint
@@ -37,6 +38,7 @@ class Route:
     """What was sent along before, by all that it depends on: address, key, and the caller's own headers."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Forwarded:
     """The vendor's answer, its head here and its body still to be read. It must be closed."""
