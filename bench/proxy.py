@@ -1,17 +1,18 @@
 """What the proxy costs: CPU per request and per streamed event, added latency, throughput, memory, time to start.
 
 One fast fake model and one load generator, both in C and on a core of their own; on another core, and alone there, in
-turn: nothing, a bare forwarder on slipform's own server and client, the same on uvicorn, the same on uvicorn with
-pyreqwest, slipform, and the gateways that are found. `make bench` installs those below `.venv`; elsewhere
-`$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, and `$SLIPFORM_PORTKEY` the folder of `@portkey-
-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5. Run: `python -m bench.proxy`, with `--seconds` for longer runs
-and `--only` for some of them. CPU time is the column that other load on the machine disturbs least; the ratios are of
-CPU time within the run.
+turn: nothing, a relay that only copies bytes, a bare forwarder on slipform's own server and client, the same on
+uvicorn, the same on uvicorn with pyreqwest, slipform, and the gateways that are found. `make bench` installs those
+below `.venv`; elsewhere `$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, and `$SLIPFORM_PORTKEY` the
+folder of `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5. Run: `python -m bench.proxy`, with
+`--seconds` for longer runs and `--only` for some of them. CPU time is the column that other load on the machine
+disturbs least; the ratios are of CPU time within the run.
 
 All of them are started first; then they take turns, so that a machine that is slower at times is slower for all, and
 the best of so many rounds counts. The events are those that the model sends. Of an enforced stream the client gets
 about a seventh fewer: what is not certain waits for what follows it, and so its first byte waits for the model's second
 event, 5 ms later.
+
 npm gives Portkey a newer `@hono/node-server` of its own, with which its streams fail: see `overrides` in the Makefile.
 """
 
@@ -96,7 +97,10 @@ def targets(upstream: int, folder: Path) -> Iterator[Target]:
     """All that can be measured here; those that are not installed have no command."""
     base = f"http://127.0.0.1:{upstream}"
     source = {"PYTHONPATH": os.pathsep.join([str(HERE / "src"), str(HERE)]), "BENCH_KEY": KEY}
-    yield Target("direct", [], upstream, prefix=False, paced_path="/paced/v1/chat/completions")
+    paced = "/paced/v1/chat/completions"
+    yield Target("direct", [], upstream, prefix=False, paced_path=paced)
+    relay = [str(build(folder, "_proxy_relay")), str(upstream)]
+    yield Target("relay in C", relay, 0, prefix=False, paced_path=paced)
     bare = [sys.executable, "-m", "bench._proxy_bare", base]
     yield Target("bare forwarder", [*bare, "slipform", "slipform"], 0, env=source)
     yield Target("bare, on uvicorn", [*bare, "uvicorn", "slipform"], 0, env=source)
