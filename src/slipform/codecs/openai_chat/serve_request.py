@@ -61,7 +61,7 @@ _ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-PLAIN_ROLES = ("user", "system")
+_PLAIN = ("user", "system")
 _MESSAGE = frozenset(
     {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "reasoning_details"}
 )
@@ -176,12 +176,20 @@ def _tool_name(item: Any) -> Any:
     return mapping(data.get("function"), "function").get("name") or data.get("name")
 
 
-def _plain_turn(turn: Any) -> Message | None:
-    """A turn that says nothing but words, as most do: there is nothing else to read in it."""
+def is_plain_turn(turn: Any) -> bool:
+    """Whether a turn of the user's or the system's says nothing but words, as most do.
+
+    >>> is_plain_turn({"role": "user", "content": "Hello"}), is_plain_turn({"role": "tool", "content": "1"})
+    (True, False)
+    """
     if type(turn) is not dict or len(turn) != 2:
-        return None
-    role, content = turn.get("role"), turn.get("content")
-    return Message(role, (Text(content),)) if role in PLAIN_ROLES and type(content) is str else None
+        return False
+    return turn.get("role") in _PLAIN and type(turn.get("content")) is str
+
+
+def _plain_turn(turn: Any) -> Message | None:
+    """A plain turn: there is nothing else to read in it."""
+    return Message(turn["role"], (Text(turn["content"]),)) if is_plain_turn(turn) else None
 
 
 def read_message(turn: Any, where: str) -> Message:

@@ -7,13 +7,11 @@ from typing import Any, Final
 import orjson
 
 from slipform.codecs.openai_chat.response import read_usage
-from slipform.codecs.openai_chat.serve_request import PLAIN_ROLES
+from slipform.codecs.openai_chat.serve_request import is_plain_turn
 from slipform.ir import ModelResponse, ModelWarning
 from slipform.ir.response import NO_USAGE
 
-_ANSWER = frozenset(
-    {"id", "object", "created", "model", "choices", "usage", "service_tier", "system_fingerprint"}
-)  # fmt: skip
+_ANSWER = frozenset({"id", "object", "created", "model", "choices", "usage", "service_tier", "system_fingerprint"})
 _CHOICE = frozenset({"index", "message", "logprobs", "finish_reason"})
 _MESSAGE = frozenset({"role", "content", "refusal", "annotations"})
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -27,14 +25,7 @@ def is_plain_talk(turns: Any) -> bool:
     >>> is_plain_talk([{"role": "user", "content": "Hello"}]), is_plain_talk([{"role": "tool", "content": "1"}])
     (True, False)
     """
-    if type(turns) is not list or not turns:
-        return False
-    for turn in turns:
-        if type(turn) is not dict or len(turn) != 2 or turn.get("role") not in PLAIN_ROLES:
-            return False
-        if type(turn.get("content")) is not str:
-            return False
-    return True
+    return type(turns) is list and bool(turns) and all(is_plain_turn(turn) for turn in turns)
 
 
 def plain_answer(data: Any, warnings: tuple[ModelWarning, ...] = ()) -> ModelResponse | None:
@@ -67,9 +58,8 @@ def _plain_text(choice: Any) -> str | None:
 
 
 def _is_plain_usage(usage: Any) -> bool:
-    for name in _COUNTS:
-        if type(usage.get(name)) is not int:
-            return False
+    if not all(type(usage.get(name)) is int for name in _COUNTS):
+        return False
     return all(type(usage.get(name, _NOTHING)) is dict for name in _DETAILS)
 
 
