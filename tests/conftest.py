@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +28,14 @@ PERSON = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
+
+
+@pytest.fixture(autouse=True)
+def one_opentelemetry() -> Iterator[None]:
+    """Fails the test that leaves a second copy of OpenTelemetry behind, instead of whichever runs after it."""
+    yield
+    if (trace := sys.modules.get("opentelemetry.trace")) is not None:
+        assert sys.modules["opentelemetry"].trace is trace, "put sys.modules and the package back as they were"
 
 
 @pytest.fixture(scope="session")

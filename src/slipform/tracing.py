@@ -36,16 +36,21 @@ _VENDORS = {
 _CARRIED = (b"traceparent", b"tracestate", b"baggage")
 
 
+def loaded_trace() -> Any:
+    """The module `opentelemetry.trace` as the application loaded it, or None; asked here and nowhere else."""
+    return sys.modules.get("opentelemetry.trace")
+
+
 def is_tracing() -> bool:
     """Whether the application has loaded OpenTelemetry."""
-    return "opentelemetry.trace" in sys.modules
+    return loaded_trace() is not None
 
 
 def start_call(
     request: ModelRequest, provider: str, model: str, *, streaming: bool = False, attempt: int | None = None
 ) -> Any:
     """A span for one model call, or None when nobody traces."""
-    trace = sys.modules.get("opentelemetry.trace")
+    trace = loaded_trace()
     if trace is None:
         return None
     attributes: dict[str, Any] = {
@@ -157,7 +162,7 @@ def _code(problem: BaseException) -> str:
 
 def start_server_span(method: str, route: str, headers: Mapping[bytes, bytes]) -> Any:
     """A span for one inbound request, under the caller's `traceparent`; it is the current one until it ends."""
-    trace = sys.modules.get("opentelemetry.trace")
+    trace = loaded_trace()
     if trace is None:
         return None
     from opentelemetry import context, propagate
@@ -193,7 +198,7 @@ def end_server_span(opened: Any, fields: Mapping[str, Any]) -> None:
 
 
 def _mark_failed(span: Any, reason: str) -> None:
-    trace = sys.modules["opentelemetry.trace"]
+    trace = loaded_trace()
     span.set_status(trace.Status(trace.StatusCode.ERROR, reason))
 
 

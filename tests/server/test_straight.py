@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from slipform import tracing
 from slipform.client import AsyncClient
 from slipform.config import Settings, read_settings
 from slipform.enforce import Budget
@@ -97,7 +97,7 @@ def told(reply: Reply) -> Any:
 @pytest.fixture(autouse=True)
 def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests load what loads OpenTelemetry, and calls that are traced do not go straight."""
-    monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)
+    monkeypatch.setattr(tracing, "loaded_trace", lambda: None)
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_nothing_goes_straight_past_a_cache_a_trace_or_a_log_of_calls(
         assert [post(address, CHAT, BODY).status for _ in range(3)] == [200] * 3
     assert len([each for each in caplog.records if each.name == "slipform.calls"]) == 3
     trace = pytest.importorskip("opentelemetry.trace")
-    monkeypatch.setitem(sys.modules, "opentelemetry.trace", trace)
+    monkeypatch.setattr(tracing, "loaded_trace", lambda: trace)
     with FakeVendor([GOOD] * 3) as vendor, before(vendor) as address:
         assert [post(address, CHAT, BODY).status for _ in range(3)] == [200] * 3
     assert not straight
