@@ -321,3 +321,20 @@ async def test_numbers_and_escapes_leave_as_they_were_written_and_are_the_answer
     assert isinstance(got, Outcome)
     assert left == got.text == '{"a":1.50,"b":"\\u00e9","c":123456789012345678901234567890}'
     assert got.value["c"] == 123456789012345678901234567890
+
+
+@pytest.mark.parametrize(
+    ("reference", "where"),
+    [
+        ("#code", {"$defs": {"x": {"$anchor": "code", "pattern": "^[A-Z]+$"}}}),
+        ("#/$defs/Box%3Ccode%3E", {"$defs": {"Box<code>": {"pattern": "^[A-Z]+$"}}}),
+        ("#/components/code", {"components": {"code": {"pattern": "^[A-Z]+$"}}}),
+        ("code.json", {"$id": "http://example.test/a", "$defs": {"x": {"$id": "code.json", "pattern": "^[A-Z]+$"}}}),
+    ],
+)
+async def test_nothing_invalid_leaves_behind_any_spelling_of_a_reference(reference: str, where: Any) -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": reference}}, "required": ["a"], **where}
+    left, outcome, model = await streamed(schema, '{"a":"wrong"}', '{"a":"RIGHT"}')
+    assert isinstance(outcome, Outcome)
+    assert left == '{"a":"RIGHT"}'
+    assert len(model.requests) == 2

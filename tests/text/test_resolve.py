@@ -50,6 +50,28 @@ def person(**extra: Any) -> dict[str, Any]:
     }
 
 
+INNER: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}}
+REFERENCES: dict[str, Any] = {
+    "anchor": {"properties": {"a": {"$ref": "#inner"}}, "$defs": {"x": {"$anchor": "inner", **INNER}}},
+    "percent": {"properties": {"a": {"$ref": "#/$defs/Box%3Cint%3E"}}, "$defs": {"Box<int>": INNER}},
+    "id": {
+        "$id": "http://example.test/root.json",
+        "properties": {"a": {"$ref": "inner.json"}},
+        "$defs": {"x": {"$id": "inner.json", **INNER}},
+    },
+    "pointer below an id": {
+        "properties": {"a": {"$ref": "http://example.test/inner.json#/$defs/deep"}},
+        "$defs": {"x": {"$id": "http://example.test/inner.json", "$defs": {"deep": INNER}}},
+    },
+    "one name under two ids": {
+        "$id": "http://example.test/root.json",
+        "properties": {"a": {"$ref": "other.json#/$defs/y"}},
+        "$defs": {"x": {"$id": "other.json", "$defs": {"y": {"$ref": "#/$defs/z"}, "z": INNER}}, "z": {}},
+    },
+}
+"""The same shape by way of every kind of reference."""
+
+
 UNION = {
     "anyOf": [
         {
@@ -160,6 +182,11 @@ class TestWhatShows:
         schema = {"$ref": "#/$defs/a~1b~0c/0", "$defs": {"a/b~c": [{"type": "integer"}]}}
         assert last(schema, "5") == Match(5)
         assert isinstance(last(schema, '"'), Invalid)
+
+    @pytest.mark.parametrize("schema", REFERENCES.values(), ids=REFERENCES)
+    def test_every_spelling_of_a_reference_is_followed(self, schema: Any) -> None:
+        assert last(schema, '{"a": {"n": 7') == Match({"a": {}})
+        assert isinstance(last(schema, '{"a": {"n": "x'), Invalid)
 
 
 @pytest.mark.covers("C23", "S3-54")

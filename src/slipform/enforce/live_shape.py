@@ -13,14 +13,10 @@ from typing import Any
 
 from slipform.errors import SlipformError
 from slipform.schema import Schema
+from slipform.schema.graph import Index
+from slipform.schema.limits import plain_copy
 from slipform.text.resolve_plan import Alternative, Leaf, Node, Plan
 
-_ONE = (
-    "items", "additionalItems", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
-    "unevaluatedItems", "unevaluatedProperties",
-)  # fmt: skip
-_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_MANY = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _SCALAR = ("pattern", "format", "multipleOf", "contentEncoding", "contentMediaType", "contentSchema")
 _OPAQUE = frozenset(
     {
@@ -40,7 +36,6 @@ _LIMITS: Mapping[str, frozenset[str]] = {
 }
 """The types of scalars, and the limits that each may be held to."""
 _ALL = ["object", "array", "string", "number", "boolean", "null"]
-_DEEPEST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +75,11 @@ class Shape:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._extras: dict[int, Beyond] = {}
-        self.document = self._copied(document, 0)
-        self.plan = Plan(self.document)
+        self.document = plain_copy(document)
+        index = Index(self.document)
+        for subschema in index.subschemas:
+            self._typed(subschema)
+        self.plan = Plan(self.document, index)
         self.has_unknown = any(each.unknown for each in self._extras.values())
         self._by_leaf: dict[int, Beyond] = {}
         self._known = 0
@@ -136,25 +134,12 @@ class Shape:
         found = (self.beyond(leaf).pattern for leaf in alternative.leaves)
         return [pattern for pattern in found if pattern is not None]
 
-    def _copied(self, schema: Any, depth: int) -> Any:
-        """A copy in which every part that says something has a type, so that the plan keeps it."""
-        if not isinstance(schema, Mapping) or depth > _DEEPEST:
-            return schema
-        copy = dict(schema)
-        for name in _NAMED:
-            if isinstance(inner := copy.get(name), Mapping):
-                copy[name] = {key: self._copied(each, depth + 1) for key, each in inner.items()}
-        for name in _MANY:
-            if isinstance(inner := copy.get(name), list):
-                copy[name] = [self._copied(each, depth + 1) for each in inner]
-        for name in _ONE:
-            if isinstance(inner := copy.get(name), Mapping):
-                copy[name] = self._copied(inner, depth + 1)
-        extra = _extra(copy)
+    def _typed(self, schema: dict[str, Any]) -> None:
+        """Give a part that says something a type, so that the plan keeps it."""
+        extra = _extra(schema)
         if extra is not _NONE:
-            copy.setdefault("type", _ALL)
-            self._extras[id(copy)] = extra
-        return copy
+            schema.setdefault("type", _ALL)
+            self._extras[id(schema)] = extra
 
 
 def _extra(schema: Mapping[str, Any]) -> Beyond:

@@ -116,7 +116,7 @@ class Compiled:
 
     def resolve(self, place: Place, reference: str) -> Place | None:
         """Where a reference in a subschema leads."""
-        return self.index.resolve(reference, place.base) or self.index.resolve(reference, place.document)
+        return self.index.target(place, reference)
 
     def place_of(self, node: Any) -> Place | None:
         """Where a subschema of the document stands; None for one that is not part of it."""

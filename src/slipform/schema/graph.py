@@ -95,6 +95,11 @@ class Index:
         """Where a subschema stands, known by its identity."""
         return self._places.get(id(node))
 
+    @property
+    def subschemas(self) -> list[dict[str, Any]]:
+        """Every subschema that is an object, of all documents."""
+        return [place.node for place in self._places.values()]
+
     def resolve(self, reference: str, base: str) -> Place | None:
         """Where a reference leads, or None when no known document holds it."""
         key = (reference, base)
@@ -127,13 +132,17 @@ class Index:
             base = self.base_of(node, base)
         return Place(node, place.document, path, base)
 
+    def target(self, place: Place, reference: str) -> Place | None:
+        """Where a reference in a subschema leads, or None when no known document holds it."""
+        # A fragment may be meant for the whole document where an `$id` is not to be taken for one.
+        return self.resolve(reference, place.base) or self.resolve(reference, place.document)
+
     def references(self, place: Place, keyword: str) -> Iterator[Place]:
         """Where a reference of a subschema may lead."""
         reference = place.node[keyword]
         if not isinstance(reference, str):
             return
-        # A fragment may be meant for the whole document where an `$id` is not to be taken for one.
-        target = self.resolve(reference, place.base) or self.resolve(reference, place.document)
+        target = self.target(place, reference)
         if target is not None:
             yield target
         if keyword != "$ref":

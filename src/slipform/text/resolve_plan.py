@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from slipform.schema.graph import Index
+
 MAX_ALTERNATIVES: Final = 64
 """A choice with more branches than this is not followed; everything is let through there."""
 
@@ -160,8 +162,10 @@ class Node:
 class Plan:
     """A schema made ready; it holds the schema, so that the parts of it keep their identity."""
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: Any, index: Index | None = None) -> None:
         self.schema: Any = schema
+        self.index: Index | None = index
+        """Where the schema's references lead; made when the first one is met."""
         self.leaves: dict[int, Leaf] = {}
         self.nodes: dict[tuple[int, ...], Node] = {}
         self.root: Node = self.node([schema])
@@ -178,7 +182,7 @@ class Plan:
             self.nodes[key] = node
         return node
 
-    def expand(self, schema: Any, references: tuple[str, ...], nesting: int) -> list[tuple[Leaf, ...]]:
+    def expand(self, schema: Any, targets: tuple[int, ...], nesting: int) -> list[tuple[Leaf, ...]]:
         """The alternatives of a schema, each as the leaves that must hold together."""
         if schema is False:
             return []
@@ -186,19 +190,21 @@ class Plan:
             return [()]
         ways: list[tuple[Leaf, ...]] = [self.leaf(schema)]
         reference = schema.get("$ref")
-        # A reference that leads back to itself before any child says nothing.
-        if isinstance(reference, str) and reference not in references:
-            ways = _both(ways, self.expand(self.target(reference), (*references, reference), nesting + 1))
+        if isinstance(reference, str):
+            target = self.target(schema, reference)
+            # A reference that leads back to itself before any child says nothing.
+            if id(target) not in targets:
+                ways = _both(ways, self.expand(target, (*targets, id(target)), nesting + 1))
         parts = schema.get("allOf")
         if isinstance(parts, list):
             for part in parts:
-                ways = _both(ways, self.expand(part, references, nesting + 1))
+                ways = _both(ways, self.expand(part, targets, nesting + 1))
         for keyword in ("anyOf", "oneOf"):
             branches = schema.get(keyword)
             if isinstance(branches, list):
                 choice: list[tuple[Leaf, ...]] = []
                 for branch in branches:
-                    choice.extend(self.expand(branch, references, nesting + 1))
+                    choice.extend(self.expand(branch, targets, nesting + 1))
                 ways = _both(ways, choice)
         return ways
 
@@ -211,20 +217,12 @@ class Plan:
         says_something = leaf.structural or leaf.types is not None or bool(leaf.required) or bool(leaf.limits)
         return (leaf,) if says_something else ()
 
-    def target(self, reference: str) -> Any:
-        """What a reference inside the document points to; one that leads elsewhere lets everything through."""
-        if not reference.startswith("#"):
-            return True
-        at = self.schema
-        for step in reference[1:].split("/")[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(at, Mapping) and name in at:
-                at = at[name]
-            elif isinstance(at, list) and name.isdecimal() and int(name) < len(at):
-                at = at[int(name)]
-            else:
-                return True
-        return at if reference in ("#", "") or "/" in reference else True
+    def target(self, schema: Mapping[str, Any], reference: str) -> Any:
+        """What a reference leads to; one that leads out of the document lets everything through."""
+        if self.index is None:
+            self.index = Index(self.schema)
+        found = self.index.target(self.index.place_of(schema) or self.index.root, reference)
+        return True if found is None else found.node
 
 
 def _both(left: list[tuple[Leaf, ...]], right: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
