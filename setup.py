@@ -1,11 +1,15 @@
 """Compiles the inner parts of a call when that is possible; without it the same sources run as plain Python.
 
 `SLIPFORM_PURE=1` skips it. Everything else about the package is in pyproject.toml. A compiled module shadows its
-source: after an edit build again (`pip install -e .`) or delete the `.so` files (`make clean`).
+source: after an edit build again (`pip install -e .`) or delete the `.so` files (`make clean`). Why a build is not
+compiled goes into `build.json` inside the package, where `slipform --version` reads it (build_info.py).
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -90,6 +94,7 @@ COMPILED = [
     "src/slipform/text/strict.py",
 ]
 """No module with a coroutine: compiled ones hand an exception on in three pieces, which not every awaitable takes."""
+PACKAGE = Path("src/slipform")
 BUILDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 
 
@@ -99,25 +104,45 @@ def remove_compiled(root: Path) -> None:
         built.unlink()
 
 
-def say_why(error: BaseException) -> None:
-    """Tell whoever builds that it goes on without."""
-    print(f"slipform: not compiled, running as plain Python ({error})", file=sys.stderr)  # noqa: T201
+def record(package: Path, plain_because: str | None) -> None:
+    """Write into the package why it is not compiled; None when it is."""
+    (package / "build.json").write_text(json.dumps({"plain_because": plain_because}) + "\n", encoding="utf-8")
+
+
+def go_on_plain(reason: str) -> str:
+    """Tell whoever builds that it goes on without, and why, in one line; gives that line."""
+    reason = " ".join(reason.split())[:300]
+    print(f"slipform: not compiled, running as plain Python ({reason})", file=sys.stderr)  # noqa: T201
+    return reason
 
 
 def extensions() -> list[Any]:
-    """The compiled modules, or none when nothing is being built, it was switched off, or the compiler is missing."""
+    """The compiled modules, or none when nothing is being built, it was switched off, or mypyc cannot make them."""
     if not BUILDS.intersection(sys.argv):
         return []
     remove_compiled(Path("src"))
-    if os.environ.get("SLIPFORM_PURE") or sys.implementation.name != "cpython":
-        return []
+    made, why = translated()
+    record(PACKAGE, why)
+    return made
+
+
+def translated() -> tuple[list[Any], str | None]:
+    """The modules in C, or why there are none."""
+    if os.environ.get("SLIPFORM_PURE"):
+        return [], go_on_plain("built with SLIPFORM_PURE=1")
+    if sys.implementation.name != "cpython":
+        return [], go_on_plain(f"built for {sys.implementation.name}, and only CPython takes compiled modules")
+    printed = io.StringIO()
     try:
         from mypyc.build import mypycify
 
-        return list(mypycify(["--follow-imports=silent", *COMPILED], opt_level="3", debug_level="0", multi_file=True))
+        with contextlib.redirect_stdout(printed):  # it prints its errors, and ends the process with a bare number
+            options = ["--follow-imports=silent", *COMPILED]
+            return list(mypycify(options, opt_level="3", debug_level="0", multi_file=True)), None
     except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever went wrong, plain Python works
-        say_why(error)
-        return []
+        print(printed.getvalue(), end="")  # noqa: T201
+        said = next((line for line in printed.getvalue().splitlines() if ": error:" in line), str(error))
+        return [], go_on_plain(f"mypyc failed: {said}")
 
 
 class AllOrNothing(build_ext):
@@ -144,10 +169,13 @@ class AllOrNothing(build_ext):
         try:
             super().run()
         except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever went wrong, plain Python works
-            say_why(error)
+            why = go_on_plain(f"the compiler failed: {error}")
             remove_compiled(Path(self.build_lib))
             remove_compiled(Path("src"))
             self.extensions = []
+            for package in (PACKAGE, Path(self.build_lib, "slipform")):  # the package's data was copied before
+                if package.is_dir():
+                    record(package, why)
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": AllOrNothing})

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from slipform import __version__
+from slipform.build_info import build_in_use
 from slipform.cli.exits import Exit, exit_for
 from slipform.errors import SlipformError
 from slipform.testing import FakeVendor, hang, trickle
@@ -47,13 +48,13 @@ def in_terminal(*words: str, cwd: Path, extra: dict[str, str] | None = None) -> 
 
 def test_the_version_is_told(folder: Path) -> None:
     done = run_program("--version", cwd=folder)
-    assert done.stdout.strip() == f"slipform {__version__}"
+    assert done.stdout.strip() == f"slipform {__version__} ({build_in_use()})"
 
 
 def test_the_package_can_be_run(folder: Path) -> None:
     command = [sys.executable, "-m", "slipform", "--version"]
     done = subprocess.run(command, env=environment(), cwd=folder, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"slipform {__version__}"
+    assert done.stdout.strip() == f"slipform {__version__} ({build_in_use()})"
 
 
 def test_nothing_heavy_is_imported_before_a_command_runs() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slipform import config
+from slipform.build_info import build_in_use
 from slipform.cli.settings_file import commented
 from slipform.config import Settings, read_settings
 from slipform.testing import FakeVendor
@@ -66,6 +67,7 @@ def test_what_init_writes_pleases_the_doctor(cli: Cli, monkeypatch: pytest.Monke
     cli("init")
     done = cli("doctor", "--offline")
     assert done.code == 0
+    assert f" {build_in_use()}\n" in done.out
     assert "slipform.yaml is valid" in done.out
     assert "no vendor's key is set" in done.out
     assert "local/smollm2-135m: native" in done.out

@@ -14,6 +14,7 @@ from google import genai
 from google.genai import types
 
 from slipform import AsyncClient, __version__
+from slipform.build_info import build_in_use
 from slipform.config import Settings
 from slipform.errors import LocalModelError
 from slipform.providers.local import LocalProvider
@@ -52,8 +53,9 @@ async def test_a_process_that_lives_says_so(app: App, path: str) -> None:
     assert (reply.status, reply.json()) == (200, {"status": "ok"})
 
 
-async def test_the_version_is_told(app: App) -> None:
-    assert (await get(app, "/version")).json()["version"] == __version__
+async def test_the_version_is_told_with_what_was_built(app: App) -> None:
+    said = (await get(app, "/version")).json()
+    assert (said["version"], said["build"]) == (__version__, str(build_in_use()))
 
 
 @pytest.mark.parametrize("broken", [False, True])

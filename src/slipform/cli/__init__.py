@@ -33,13 +33,18 @@ _COMMANDS = {
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"slipform {__version__}")
+        from slipform.build_info import build_in_use
+
+        typer.echo(f"slipform {__version__} ({build_in_use()})")
         raise typer.Exit
 
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Tell the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Tell the version, and whether it is compiled."
+        ),
     ] = False,
 ) -> None:
     """Any language model, answering in the shape of your JSON Schema."""

@@ -42,13 +42,21 @@ def doctor(
 
 def _sections(offline: bool, models: Sequence[str], config: Path | None) -> Iterator[tuple[str, Iterable[Finding]]]:
     from slipform import __version__
+    from slipform.build_info import build_in_use
     from slipform.cli import doctor_checks as checks
     from slipform.cli.doctor_checks import Finding
     from slipform.config import Settings, load_settings
     from slipform.engine import router_of
     from slipform.errors import SlipformError
 
-    yield "slipform", [Finding("ok", f"{__version__}, Python {platform.python_version()}, {platform.system()}")]
+    build = build_in_use()
+    yield (
+        "slipform",
+        [
+            Finding("ok", f"{__version__}, Python {platform.python_version()}, {platform.system()}"),
+            Finding("ok" if build.compiled else "note", str(build)),
+        ],
+    )
     settings, router = Settings(), None
     try:
         settings = load_settings(config)

@@ -269,7 +269,9 @@ _PAGES: dict[str, Json] = {
     "GeminiModelList": obj(("models",), models=list_of(ref("GeminiModel"))),
     "Health": obj(("status",), status={"const": "ok"}),
     "Readiness": obj(("status", "config"), status=_TEXT, config={"type": "integer", "minimum": 1}),
-    "Version": obj(("name", "version", "python"), name={"const": "slipform"}, version=_TEXT, python=_TEXT),
+    "Version": obj(
+        ("name", "version", "python", "build"), name={"const": "slipform"}, version=_TEXT, python=_TEXT, build=_TEXT
+    ),
 }  # fmt: skip
 
 SCHEMAS: dict[str, Json] = {**_REQUESTS, **_ANSWERS, **_ERRORS, **_PAGES}

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slipform import __version__
+from slipform.build_info import build_in_use
 from slipform.errors import RequestError
 
 LIVE = frozenset({"/healthz", "/health/liveliness", "/health/liveness"})
@@ -50,8 +51,13 @@ def readiness(waiting_for: str | None, generation: int) -> tuple[int, dict[str, 
 
 
 def version() -> dict[str, Any]:
-    """Which slipform this is."""
-    return {"name": "slipform", "version": __version__, "python": platform.python_version()}
+    """Which slipform this is, and whether it is compiled."""
+    return {
+        "name": "slipform",
+        "version": __version__,
+        "python": platform.python_version(),
+        "build": str(build_in_use()),
+    }
 
 
 def model_list(names: Sequence[str], created: int) -> dict[str, Any]:

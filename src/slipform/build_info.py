@@ -1,0 +1,61 @@
+"""Tell whether the modules in use are compiled, and if not, why.
+
+setup.py writes why into `build.json` beside this file, for a wheel and for an editable install alike. The record is
+only believed as far as the modules agree: a compiled one may have been deleted since, or the sources never built.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+RECORD: Final = Path(__file__).with_name("build.json")
+_COMPILED_MODULE: Final = "slipform.text.strict"
+"""Stands for all of them, because setup.py compiles all or none; this one costs least to find."""
+_NO_RECORD: Final = "these sources were never built; `pip install` compiles them"
+_REMOVED: Final = "the compiled modules were deleted after the build; `pip install` makes them again"
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Whether the modules in use are compiled, and the reason when they are not.
+
+    >>> str(Build(False, "built with SLIPFORM_PURE=1"))
+    'plain Python: built with SLIPFORM_PURE=1'
+    """
+
+    compiled: bool
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return "compiled" if self.compiled else f"plain Python: {self.reason}"
+
+
+def build_in_use() -> Build:
+    """The build that this process runs. The module itself is asked first: it knows better than any record.
+
+    >>> build_in_use().compiled == (not build_in_use().reason)
+    True
+    """
+    spec = find_spec(_COMPILED_MODULE)
+    return build_of(spec.origin if spec is not None else None, RECORD)
+
+
+def build_of(origin: str | None, record: Path) -> Build:
+    """What is known of a build from where its module comes from, and from its record.
+
+    >>> build_of("strict.py", Path("no such record")).reason
+    'these sources were never built; `pip install` compiles them'
+    """
+    if origin is not None and origin.endswith(tuple(EXTENSION_SUFFIXES)):
+        return Build(True)
+    try:
+        recorded = json.loads(record.read_text(encoding="utf-8"))
+        reason = recorded["plain_because"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return Build(False, _NO_RECORD)
+    return Build(False, reason if isinstance(reason, str) and reason else _REMOVED)

@@ -1,0 +1,126 @@
+"""What is built is compiled, and what is not compiled says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import setuptools
+
+from slipform.build_info import build_of
+
+ROOT = Path(__file__).resolve().parents[1]
+NEEDED = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The sources as somebody who fetched them has them, with nothing built."""
+    copied = tmp_path / "tree"
+    unbuilt = shutil.ignore_patterns("*.so", "*.pyd", "*.egg-info", "__pycache__", "build.json")
+    shutil.copytree(ROOT / "src", copied / "src", ignore=unbuilt)
+    for name in NEEDED:
+        shutil.copy(ROOT / name, copied)
+    return copied
+
+
+@pytest.fixture
+def setup_py(tree: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What setup.py defines, run where nothing is being built."""
+    monkeypatch.chdir(tree)
+    monkeypatch.setattr(setuptools, "setup", lambda **_: None)
+    monkeypatch.setattr(sys, "argv", ["setup.py"])
+    monkeypatch.delenv("SLIPFORM_PURE", raising=False)
+    return runpy.run_path("setup.py")
+
+
+def recorded(package: Path) -> str:
+    return build_of("strict.py", package / "build.json").reason
+
+
+@pytest.mark.skipif(bool(os.environ.get("SLIPFORM_QUICK")), reason="compiling takes a minute or two")
+@pytest.mark.timeout(900)
+def test_a_wheel_built_in_isolation_is_compiled_and_says_so(tree: Path, tmp_path: Path) -> None:
+    ours = {"PYTHONPATH", "SLIPFORM_PURE", "VIRTUAL_ENV"}
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    low_priority = [found] if (found := shutil.which("nice")) else []
+    command = [*low_priority, sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--wheel-dir", str(tmp_path)]
+    made = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stdout + made.stderr
+    (wheel,) = tmp_path.glob("slipform-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    package = tmp_path / "installed" / "slipform"
+    names = set(re.findall(r'^    "src/slipform/(.+)\.py",$', (tree / "setup.py").read_text(), re.MULTILINE))
+    built = {each.relative_to(package).as_posix().partition(".")[0] for each in package.rglob("*.so")}
+    assert names
+    assert names <= built
+    assert json.loads((package / "build.json").read_text()) == {"plain_because": None}
+    ask = [sys.executable, "-m", "slipform", "--version"]
+    there = {**environment, "PYTHONPATH": str(package.parent)}
+    said = subprocess.run(ask, cwd=tmp_path, env=there, capture_output=True, text=True, check=True).stdout
+    assert said.strip().endswith("(compiled)")
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ('{"plain_because": "built with SLIPFORM_PURE=1"}', "built with SLIPFORM_PURE=1"),
+        ('{"plain_because": null}', "the compiled modules were deleted after the build"),
+        ('{"plain_because"', "never built"),
+        ("[]", "never built"),
+        (None, "never built"),
+    ],
+)
+def test_the_module_is_believed_before_the_record(tmp_path: Path, record: str | None, reason: str) -> None:
+    file = tmp_path / "build.json"
+    if record is not None:
+        file.write_text(record)
+    plain = build_of("/somewhere/strict.py", file)
+    assert not plain.compiled
+    assert reason in str(plain)
+    assert str(build_of("/somewhere/strict.abi3.so", file)) == "compiled"
+
+
+def test_a_build_that_was_told_not_to_compile_records_it(
+    setup_py: dict[str, Any], tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["setup.py", "bdist_wheel"])
+    monkeypatch.setenv("SLIPFORM_PURE", "1")
+    assert setup_py["extensions"]() == []
+    assert recorded(tree / "src" / "slipform") == "built with SLIPFORM_PURE=1"
+
+
+def test_a_build_without_mypyc_records_it(
+    setup_py: dict[str, Any], tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["setup.py", "editable_wheel"])
+    monkeypatch.setitem(sys.modules, "mypyc.build", None)
+    assert setup_py["extensions"]() == []
+    assert recorded(tree / "src" / "slipform").startswith("mypyc failed: import of mypyc.build halted")
+
+
+def test_a_compiler_that_fails_is_recorded_also_where_the_wheel_is_made_from(
+    setup_py: dict[str, Any], tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    (tree / "one.c").write_text("int one;\n")
+    package = tree / "build" / "slipform"
+    package.mkdir(parents=True)
+    distribution = setuptools.Distribution({"ext_modules": [setuptools.Extension("one", ["one.c"])]})
+    command = setup_py["AllOrNothing"](distribution)
+    command.build_lib, command.build_temp = str(package.parent), str(tree / "temporary")
+    command.ensure_finalized()
+    command.run()
+    for place in (package, tree / "src" / "slipform"):
+        assert recorded(place).startswith("the compiler failed: ")
+        assert "no-such-compiler" in recorded(place)
