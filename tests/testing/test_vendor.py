@@ -15,9 +15,12 @@ from google import genai
 from google.genai import types
 
 from slipform.errors import ConfigError
-from slipform.ir import ModelResponse, ToolCall, Usage
+from slipform.ir import Message, ModelRequest, ModelResponse, ToolCall, Usage
+from slipform.ir.reducer import Reducer, Snapshot
+from slipform.providers.http import HttpProvider
 from slipform.testing import (
     Answer,
+    Api,
     FakeVendor,
     Raw,
     Received,
@@ -32,6 +35,7 @@ from slipform.testing import (
     trickle,
     truncated,
 )
+from slipform.testing.shapes import SHAPES
 
 CALL = ModelResponse(
     tool_calls=(ToolCall("call_1", "find", '{"city": "Zürich"}'),), finish="tool_calls", usage=Usage(input=1, output=2)
@@ -198,3 +202,40 @@ def test_the_google_sdk_reads_its_answers() -> None:
             last = list(models.generate_content_stream(model="m", contents="hi"))
             assert last[0].function_calls[0].args == {"city": "Zürich"}
     assert ":streamGenerateContent" in vendor.requests[1].path
+
+
+@pytest.mark.parametrize("api", SHAPES)
+def test_every_api_says_the_same_whole_and_streamed(api: Api) -> None:
+    said = ModelResponse(text='{"age": 36}', reasoning="She is 36.", usage=Usage(input=7, output=5, total=12))
+    both = [ModelResponse(text=said.text, reasoning=said.reasoning, usage=said.usage), CALL]
+    request = ModelRequest("m", (Message.user("Ada"),))
+    steps = [step for step in both for _ in range(2)]
+    with (
+        FakeVendor(steps, api=api) as vendor,
+        HttpProvider(api, base_url=vendor.base_url, api_key="any") as provider,
+    ):
+        for wanted in both:
+            reducer = Reducer()
+            reducer.start(Snapshot())
+            whole = provider.complete(request)
+            for chunk in provider.stream(request):
+                reducer.push(chunk)
+            for answer in (whole, reducer.finish()):
+                assert (answer.text, answer.reasoning) == (wanted.text, wanted.reasoning)
+                assert [call.name for call in answer.tool_calls] == [call.name for call in wanted.tool_calls]
+                assert [json.loads(call.arguments) for call in answer.tool_calls] == [
+                    json.loads(call.arguments) for call in wanted.tool_calls
+                ]
+                assert (answer.usage.input, answer.usage.output) == (wanted.usage.input, wanted.usage.output)
+
+
+@pytest.mark.parametrize("api", SHAPES)
+@pytest.mark.parametrize("stream", [False, True])
+def test_every_api_tells_of_a_token_limit(api: Api, stream: bool) -> None:
+    request = ModelRequest("m", (Message.user("Ada"),))
+    with (
+        FakeVendor([truncated('{"age"')], api=api) as vendor,
+        HttpProvider(api, base_url=vendor.base_url, api_key="any") as provider,
+    ):
+        chunks = provider.stream(request) if stream else iter((provider.complete(request),))
+        assert "length" in {chunk.finish for chunk in chunks}

@@ -149,7 +149,7 @@ def _spell(step: Step, received: Received, shape: Shape) -> Raw:
         body = {}
     if shape.streamed(received.path, body if isinstance(body, dict) else {}):
         pieces = tuple(shape.events(answer.response, answer.chunk_size))
-        kind, chunked = "text/event-stream", True
+        kind, chunked = shape.content_type, True
     else:
         whole = json.dumps(shape.whole(answer.response)).encode()
         # Paced or cut, even a whole answer has to come in pieces.
