@@ -311,6 +311,8 @@ def check(row: Row, model: FakeModel, got: Outcome | SlipformError) -> None:
     assert got.value == row.value
     if not row.tools:
         assert json.loads(got.text) == row.value
+        assert got.answer.tool_calls == (), "a tool that nobody offered is no one's to call"
+        assert got.answer.finish == "stop"
     assert len(report.attempts) == row.calls
     assert report.patched == row.patched
     assert report.repaired == row.repaired

@@ -20,7 +20,7 @@ from slipform.enforce.report import Attempt, Report
 from slipform.enforce.small import copied, wrong_keys
 from slipform.enforce.verdict import Standard, Verdict
 from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, TruncatedError, UpstreamError
-from slipform.ir import ModelRequest, ModelResponse, ModelWarning
+from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.guard import Guard
 from slipform.schema import OutputStrategy, Schema
 
@@ -68,8 +68,7 @@ def enforce(request: ModelRequest, plan: Plan, sent: float | None = None) -> Ste
         verdict = _judged(response, turn, standard)
         report = _recorded(report, response, verdict, turn.request.model, turn.strategy, plan, plan.clock() - sent)
         if verdict.ok:
-            mended = dataclasses.replace(response, tool_calls=verdict.tool_calls) if verdict.tool_calls else response
-            return Outcome(verdict.value, verdict.candidate, mended, report, verdict.typed)
+            return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
         ended = plan.budget.spent_by(report, plan.clock() - started)
         if verdict.hopeless or ended or _is_cut_again(report):
             failure = _failure(verdict, report, ended, plan.guard)
@@ -92,7 +91,15 @@ def settled(response: ModelResponse, plan: Plan, model: str, seconds: float) -> 
     if not verdict.ok:
         return None
     report = _recorded(_UNTRIED, response, verdict, model, plan.strategy, plan, seconds)
-    return Outcome(verdict.value, verdict.candidate, response, report, verdict.typed)
+    return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
+
+
+def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
+    """The answer with its calls as they were judged: a tool that nobody offered was taken for the answer itself."""
+    if not response.tool_calls and not verdict.tool_calls:
+        return response
+    own = tuple(call for call in response.tool_calls if call.name == RESERVED_TOOL)
+    return dataclasses.replace(response, tool_calls=verdict.tool_calls or own)
 
 
 def advance(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
