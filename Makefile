@@ -37,6 +37,7 @@ soak: $(VENV)/.installed-dev
 
 fuzz: $(VENV)/.installed-fuzz
 	$(BIN)/python tests/fuzz/fuzz_repair.py -max_total_time=60
+	$(BIN)/python -m tests.fuzz.fuzz_judge --cases 20000
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/mkdocs build --quiet --strict --site-dir build/docs

@@ -256,8 +256,8 @@ def _responses_items(response: ModelResponse) -> list[dict[str, Any]]:
     if response.text or not (content or response.tool_calls):
         content.append({"type": "output_text", "text": response.text, "annotations": []})
     if content:
-        message = {"type": "message", "id": "msg_fake", "role": "assistant", "status": "completed"}
-        items.append({**message, "content": content})
+        head = {"type": "message", "id": "msg_fake", "role": "assistant", "status": "completed"}
+        items.append({**head, "content": content})
     items += [
         {"type": "function_call", "id": f"fc_{call.id}", "call_id": call.id, "name": call.name,
          "arguments": call.arguments, "status": "completed"}
@@ -290,8 +290,8 @@ def _responses_events(response: ModelResponse, size: int) -> Iterator[bytes]:
 
     yield event("created", response={**whole, "status": "in_progress", "output": [], "usage": None})
     for index, item in enumerate(whole["output"]):
-        empty = {**item, "status": "in_progress"}
-        empty |= {"arguments": ""} if item["type"] == "function_call" else {"content": []}
+        start: dict[str, Any] = {"arguments": ""} if item["type"] == "function_call" else {"content": []}
+        empty = {**item, "status": "in_progress", **start}
         yield event("output_item.added", output_index=index, item=empty)
         if item["type"] == "function_call":
             pieces = [("function_call_arguments", item["arguments"])]
