@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
+from slipform.bounded import BoundedCache
 from slipform.enforce.judge import Validator
 from slipform.engine import Options, default_router, library_options
 from slipform.ir import Message, ModelRequest, Sampling
@@ -137,6 +137,12 @@ def _settings(config: Config | None) -> Settings:
     return config if isinstance(config, Settings) else load_settings(None if config is None else Path(config))
 
 
-@lru_cache(maxsize=512)
 def _format(schema: Schema[Any]) -> ResponseFormat:
-    return ResponseFormat.strict(schema.spec)
+    made = _FORMATS.get(schema)
+    if made is None:
+        made = ResponseFormat.strict(schema.spec)
+        _FORMATS.put(schema, made, schema.size)
+    return made
+
+
+_FORMATS = BoundedCache[Schema[Any], ResponseFormat]("response formats of types", entries=512, max_bytes=32_000_000)

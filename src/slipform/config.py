@@ -168,6 +168,8 @@ class Cache(_Block):
     max_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
     """In each process; what Redis keeps, Redis limits."""
     ttl_seconds: Positive = 3600
+    shared: bool = False
+    """Whether callers with different keys share answers; a hit then tells that somebody asked the same before."""
 
 
 class Redis(_Block):

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+import orjson
+
+from slipform.bounded import BoundedCache
 from slipform.codecs.base import Capabilities
 from slipform.enforce import Budget, Formatter, Guard, Outcome, Plan, Report, Steps, Switches, Wording
 from slipform.enforce.judge import Validator
@@ -77,10 +80,10 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
     key = (id(wanted), id(options), id(schema))
     kept = _PLANS.get(key)
     if kept is None or not kept.is_for(wanted, options, schema, capabilities, local):
-        if len(_PLANS) >= _MOST_PLANS:
-            _PLANS.clear()
         made = _planned(router, request, options, schema, capabilities, local=local)
-        kept = _PLANS[key] = _Kept(wanted, options, schema, capabilities, local, made)
+        kept = _Kept(wanted, options, schema, capabilities, local, made)
+        size = _TIMES_TEXT * len(orjson.dumps(wanted.json_schema.schema, default=repr))
+        _PLANS.put(key, kept, _LEAST + size)
     return kept.plan
 
 
@@ -115,8 +118,10 @@ class _Kept:
         )
 
 
-_PLANS: dict[tuple[int, int, int], _Kept] = {}
-_MOST_PLANS = 128
+_PLANS = BoundedCache[tuple[int, int, int], _Kept]("plans", entries=128, max_bytes=32_000_000)
+_LEAST = 5_000
+_TIMES_TEXT = 50
+"""How many bytes a plan keeps alive for each byte of its schema's text, once nobody else holds that schema."""
 
 
 def _keeps(request: ModelRequest, options: Options) -> bool:

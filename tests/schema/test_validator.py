@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slipform.errors import SchemaError
 from slipform.schema import Schema, fingerprint
-from slipform.schema.validator import _Cache, compile_schema, violations
+from slipform.schema.validator import compile_schema, violations
 from slipform.schema.violations import Violation, json_path, shown
 
 JSON = st.recursive(
@@ -57,21 +57,6 @@ def test_a_schema_is_compiled_once_whatever_its_key_order() -> None:
     first = compile_schema({"type": "integer", "minimum": 41})
     assert compile_schema({"minimum": 41, "type": "integer"}) is first
     assert compile_schema({"minimum": 41, "type": "integer"}, formats="ignored") is not first
-
-
-@pytest.mark.covers("S2-10")
-def test_the_cache_is_bounded_by_count_and_by_size_and_drops_the_oldest() -> None:
-    compiled = compile_schema({})
-    cache = _Cache(count=3, size=100)
-    for key in "abc":
-        cache.put(key, compiled, 10)
-    assert cache.get("a") is compiled
-    cache.put("d", compiled, 10)
-    assert [cache.get(key) is compiled for key in "abcd"] == [True, False, True, True]
-    cache.put("e", compiled, 95)
-    assert [cache.get(key) is compiled for key in "acde"] == [False, False, False, True]
-    cache.put("f", compiled, 1_000)
-    assert cache.get("f") is compiled
 
 
 @pytest.mark.covers("S2-10")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -14,13 +16,32 @@ import openai
 import pytest
 import redis as redis_py
 
+from slipform.client import AsyncClient
+from slipform.config import Settings
 from slipform.ir import ModelResponse, ToolCall, Usage
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
-from slipform.server.cache import Kept
+from slipform.providers.router import Router
+from slipform.server.answers import answer
+from slipform.server.apis import api_at
+from slipform.server.cache import AnswerCache
+from slipform.server.inbound import Inbound
+from slipform.server.keys import add_key
+from slipform.server.record import CallRecord
 from slipform.testing import Answer, FakeModel, FakeVendor, Raw
 from tests.conftest import PERSON
-from tests.server.proxying import ADA, ASK, FORMAT, RedisServer, Reply, call, chat, proxied, running_redis
+from tests.server.proxying import (
+    ADA,
+    ASK,
+    FORMAT,
+    RedisServer,
+    Reply,
+    call,
+    chat,
+    keys_path,
+    proxied,
+    running_redis,
+)
 
 ON = {"cache": {"enabled": True}}
 
@@ -178,22 +199,72 @@ def test_an_alias_that_points_elsewhere_is_another_question() -> None:
         assert "x-slipform-cache" not in chat(address, model="two").headers
 
 
-def test_what_is_kept_is_bounded_in_number_size_and_time() -> None:
+def test_an_answer_is_kept_for_so_long_and_no_longer() -> None:
     now = 0.0
-    kept = Kept(entries=3, size=10, clock=lambda: now)
-    for name in "abc":
-        kept.put(name, b"12", 5)
-    assert kept.get("a") == b"12"
-    kept.put("d", b"1", 5)
-    assert [kept.get(name) for name in "abcd"] == [b"12", None, b"12", b"1"]
-    kept.put("e", b"12345678", 5)
-    assert kept.get("e") == b"12345678"
-    assert kept.get("a") is None
-    kept.put("f", b"x" * 11, 5)
-    assert kept.get("f") is None
-    now = 5.0
-    assert kept.get("e") is None
-    assert kept._used <= 1
+    settings = Settings.model_validate({"cache": {"enabled": True, "ttl_seconds": 5}})
+    with closing(asyncio.Runner()) as runner:
+        model = FakeModel([ADA, '{"name":"Eve","age":2}'])
+        client = AsyncClient(router=Router({"fake": model}, default="fake/m"))
+        cache = AnswerCache(settings, client, clock=lambda: now)
+        answers = []
+        for moment in (0.0, 4.9, 5.1):
+            now = moment
+            answers.append(runner.run(asked_once(cache, client)))
+    assert answers == [ADA, ADA, '{"name":"Eve","age":2}']
+
+
+async def asked_once(cache: AnswerCache, client: AsyncClient) -> str:
+    """What the cache, or the model behind it, answers to the usual question."""
+    api = api_at("/v1/chat/completions")
+    assert api is not None
+    served = api.decode_request({"model": "fake/m", "messages": ASK, "response_format": FORMAT})
+    call = Inbound(api, served, b"", CallRecord("r", enforced=True))
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def work() -> None:
+        await answer(call, client, Settings(), send)
+
+    await cache.answer(call, ["fake/m"], "", b"", work, send)
+    body = b"".join(message.get("body", b"") for message in sent)
+    return str(json.loads(body)["choices"][0]["message"]["content"])
+
+
+def keyed(tmp_path: Path, *names: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Settings with a key for each name, and the headers that present them."""
+    path = keys_path(tmp_path)
+    return {"server": {"keys_file": str(path)}}, [{"x-api-key": add_key(path, name)[1]} for name in names]
+
+
+def test_a_hit_tells_a_caller_nothing_of_what_others_asked(tmp_path: Path) -> None:
+    settings, (ada, bob) = keyed(tmp_path, "ada", "bob")
+    model = FakeModel([ADA])
+    with proxied({"fake": model}, {**ON, **settings}) as address:
+        replies = [chat(address, key) for key in (ada, bob, ada, bob)]
+    assert ["x-slipform-cache" in each.headers for each in replies] == [False, False, True, True]
+    assert len(model.requests) == 2
+
+
+def test_keys_share_answers_where_the_operator_says_so(tmp_path: Path) -> None:
+    settings, (ada, bob) = keyed(tmp_path, "ada", "bob")
+    model = FakeModel([ADA])
+    with proxied({"fake": model}, {**settings, "cache": {"enabled": True, "shared": True}}) as address:
+        replies = [chat(address, key) for key in (ada, bob)]
+    assert ["x-slipform-cache" in each.headers for each in replies] == [False, True]
+
+
+def test_callers_with_different_keys_do_not_wait_for_each_others_answer(tmp_path: Path) -> None:
+    settings, keys = keyed(tmp_path, "ada", "bob")
+    with (
+        FakeVendor([Answer(ADA, latency=0.5)]) as vendor,
+        proxied({"mine": over(vendor)}, {**ON, **settings}) as address,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        replies = list(pool.map(lambda number: chat(address, keys[number % 2], model="mine/m"), range(4)))
+    assert [each.status for each in replies] == [200] * 4
+    assert len(vendor.requests) == 2
 
 
 @pytest.fixture(scope="module")
@@ -227,3 +298,71 @@ def _wait_for_a_key(server: RedisServer) -> None:
             if client.keys("cache-test:answer:*"):
                 return
             time.sleep(0.01)
+
+
+def kept_in(server: RedisServer, prefix: str) -> tuple[bytes, dict[str, Any]]:
+    """The one answer that Redis keeps: its name there, and what it says."""
+    with closing(redis_py.Redis(port=server.port)) as client:
+        for _ in range(500):
+            if names := client.keys(f"{prefix}answer:*"):
+                return names[0], json.loads(client.get(names[0]))
+            time.sleep(0.01)
+    raise AssertionError("nothing was kept")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"text": '{"b":12}'},
+        {"text": "Here it is: " + ADA},
+        {"text": ADA[:-1]},
+        {"text": 12},
+        {"text": "", "calls": [["1", "delete_everything", "{}"]]},
+        {"calls": [["1"]]},
+        {"usage": [1]},
+        {"usage": [-1, 1, None, None, None]},
+        {"usage": ["1", 1, None, None, None]},
+        {"finish": "exploded"},
+        {"strategy": "magic"},
+        {"provider": "x status=200"},
+        {"until": "tomorrow"},
+        {"until": 1e300},
+        {"until": 0.0},
+        {"surprise": 1},
+        None,
+    ],
+    ids=str,
+)
+def test_an_answer_in_redis_that_does_not_fit_is_a_miss(redis: RedisServer, change: dict[str, Any] | None) -> None:
+    prefix = f"spoiled-{time.monotonic_ns()}:"
+    settings = {**ON, "redis": {"url": redis.url, "prefix": prefix}}
+    with proxied({"fake": FakeModel([spoken()])}, settings) as address:
+        chat(address)
+        name, fields = kept_in(redis, prefix)
+    with closing(redis_py.Redis(port=redis.port)) as client:
+        client.set(name, b"\xff\x00 garbage" if change is None else json.dumps({**fields, **change}))
+    model = FakeModel([spoken()])
+    with proxied({"fake": model}, settings) as address:
+        reply = chat(address)
+    assert (reply.status, content(reply)) == (200, ADA)
+    assert "x-slipform-cache" not in reply.headers
+    assert len(model.requests) == 1
+
+
+def test_a_list_or_a_huge_text_in_the_place_of_an_answer_is_a_miss(redis: RedisServer) -> None:
+    prefix = f"huge-{time.monotonic_ns()}:"
+    settings = {"cache": {"enabled": True, "max_bytes": 4096}, "redis": {"url": redis.url, "prefix": prefix}}
+    with proxied({"fake": FakeModel([spoken()])}, settings) as address:
+        chat(address)
+        name, fields = kept_in(redis, prefix)
+    with closing(redis_py.Redis(port=redis.port)) as client:
+        for spoil in (
+            lambda: client.rpush(name, "x"),
+            lambda: client.set(name, json.dumps({**fields, "reasoning": "x" * 5000})),
+        ):
+            client.delete(name)
+            spoil()
+            model = FakeModel([spoken()])
+            with proxied({"fake": model}, settings) as address:
+                assert content(chat(address)) == ADA
+            assert len(model.requests) == 1

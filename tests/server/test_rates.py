@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import anthropic
 import openai
 import pytest
+import redis as redis_py
 
 from slipform.config import Redis
 from slipform.server.keys import add_key
@@ -146,3 +148,23 @@ async def test_without_redis_each_process_counts_alone_and_shares_again_when_it_
         states.append(shared.down)
         assert states == [True, False]
         await shared.close()
+
+
+@pytest.mark.parametrize("spoil", ["list", "words", "never full"])
+async def test_where_redis_holds_no_bucket_under_its_name_this_process_counts_alone(
+    redis: RedisServer, spoil: str
+) -> None:
+    prefix = f"odd-{spoil}:"
+    with closing(redis_py.Redis(port=redis.port)) as client:
+        if spoil == "list":
+            client.rpush(f"{prefix}rate:ada", "x")
+        else:
+            client.set(f"{prefix}rate:ada", "soon" if spoil == "words" else "9e99")
+    shared = Shared(Redis(url=redis.url, prefix=prefix))
+    try:
+        rates = SharedRates(shared)
+        taken = [await rates.fetch("ada", 2) for _ in range(3)]
+    finally:
+        await shared.close()
+    assert [each.ok for each in taken] == [True, True, False]
+    assert not shared.down

@@ -6,9 +6,11 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import redis as redis_py
 from typer.testing import CliRunner
 
 from slipform.cli.keys import app
@@ -144,3 +146,42 @@ def test_what_is_missing_or_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ConfigError, match=r"pip install 'slipform\[redis\]'"):
         Shared(Redis(url="redis://127.0.0.1/0"))
     assert Settings().redis is None
+
+
+async def test_only_lessons_that_could_be_ours_are_taken_from_redis(redis: RedisServer) -> None:
+    prefix, soon = "odd-lessons:", time.time() + 1000
+    fields: dict[str | bytes, str | bytes] = {
+        "no_native http://a m": f"{soon:.0f}",
+        "by_schema http://a m": f"{soon:.0f}",
+        "use_telepathy http://a m": f"{soon:.0f}",
+        "no_strict ": f"{soon:.0f}",
+        "no_strict http://a old": "12",
+        "no_strict http://a forever": "1e300",
+        "no_strict http://a nan": "nan",
+        "no_strict http://a words": "tomorrow",
+        f"no_strict {'k' * 5000}": f"{soon:.0f}",
+        b"no_strict \xff": f"{soon:.0f}",
+    }
+    shared = Shared(Redis(url=redis.url, prefix=prefix))
+    with closing(redis_py.Redis(port=redis.port)) as client:
+        client.hset(f"{prefix}lessons", mapping=fields)
+        store = MemoryLessons()
+        await LessonExchange(shared, lambda: [store]).refresh()
+        await shared.close()
+        assert client.hlen(f"{prefix}lessons") == 2
+    assert {(each.key, each.lesson) for each in store.learned()} == {
+        ("http://a m", "no_native"),
+        ("http://a m", "by_schema"),
+    }
+
+
+async def test_a_wrong_kind_of_value_in_redis_does_not_count_as_redis_being_away(redis: RedisServer) -> None:
+    shared = Shared(Redis(url=redis.url, prefix="wrong-kind:"))
+    with closing(redis_py.Redis(port=redis.port)) as client:
+        client.set("wrong-kind:lessons", "words")
+    store = MemoryLessons()
+    store.add("http://a m", "no_native")
+    await LessonExchange(shared, lambda: [store]).refresh()
+    assert not shared.down
+    assert await shared.permits("ada", 60, 1) is not None
+    await shared.close()

@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from slipform.bounded import BoundedCache
 from slipform.codecs.base import Capabilities
 from slipform.codecs.plan_types import Plan, Shape
 from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError, UpstreamError
@@ -203,12 +204,15 @@ def _prompted(
     )
 
 
-_SHAPES: dict[tuple[bytes, str, bool, StrictRule], Shape] = {}
+_SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule], Shape]("encoded schemas", entries=256, max_bytes=32_000_000)
 """By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
-_KEPT: dict[tuple[int, str, bool, StrictRule], tuple[JsonSchemaSpec, Shape]] = {}
+_KEPT = BoundedCache[tuple[int, str, bool, StrictRule], tuple[JsonSchemaSpec, Shape]](
+    "encoded response formats", entries=256, max_bytes=32_000_000
+)
 """By the identity of a spec that nobody can change, which is held here: no other can come to be at its address."""
-_MAX_SHAPES = 256
-_MAX_TEXT = 65_536
+_LEAST = 2_000
+_TIMES_TEXT = 50
+"""How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
 
 
 def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rule: StrictRule) -> Shape:
@@ -219,9 +223,7 @@ def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rul
         return kept[1]
     shape = _shaped(spec.schema, dialect, strict, rule)
     if is_kept(spec):
-        if len(_KEPT) >= _MAX_SHAPES:
-            _KEPT.clear()
-        _KEPT[place] = (spec, shape)
+        _KEPT.put(place, (spec, shape), _LEAST + _TIMES_TEXT * len(to_text(spec.schema)))
     return shape
 
 
@@ -234,10 +236,8 @@ def _shaped(schema: Any, dialect: str, strict: bool, rule: StrictRule) -> Shape:
     shape = _SHAPES.get(key)
     if shape is None:
         shape = _lowered(schema, dialect, strict, rule)
-        if shape.schema is not schema and len(key[0]) <= _MAX_TEXT:
-            if len(_SHAPES) >= _MAX_SHAPES:
-                _SHAPES.clear()
-            _SHAPES[key] = shape
+        if shape.schema is not schema:
+            _SHAPES.put(key, shape, _LEAST + _TIMES_TEXT * len(key[0]))
     return shape
 
 

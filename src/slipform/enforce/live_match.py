@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
-_KEPT = 256
+from slipform.bounded import BoundedCache
+from slipform.schema.limits import pattern_weight
+
 _UNLIKE = re.compile(r"\\[DWSpPbBxuck0-9]|\(\?[^:]|\[\^[^\]]*\\[dws]|\[:")
 """What one engine reads more narrowly than the other; what it reads more widely does no harm here."""
 
@@ -37,8 +39,18 @@ def matcher_for(pattern: str) -> TextMatcher | None:
     return None if compiled is None else TextMatcher(compiled.deep_copy())
 
 
-@lru_cache(maxsize=_KEPT)
 def _compiled(pattern: str) -> Any:
+    if pattern in _MATCHERS:
+        return _MATCHERS.get(pattern)
+    made = _made(pattern)
+    _MATCHERS.put(pattern, made, 50_000 + 80 * len(pattern) + 2 * pattern_weight(pattern))
+    return made
+
+
+_MATCHERS = BoundedCache[str, Any]("matchers of patterns", entries=256, max_bytes=16_000_000)
+
+
+def _made(pattern: str) -> Any:
     tokenizer = _tokenizer()
     if tokenizer is None or _UNLIKE.search(pattern):
         return None

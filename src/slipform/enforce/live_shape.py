@@ -7,10 +7,10 @@ found again, so that what they speak about is held back until it can be judged.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
+from slipform.bounded import BoundedCache
 from slipform.errors import SlipformError
 from slipform.schema import Schema
 from slipform.schema.graph import Index
@@ -163,17 +163,11 @@ def shape_of(schema: Schema[Any]) -> Shape:
     >>> shape_of(Schema.of({"type": "integer"})) is shape_of(Schema.of({"type": "integer"}))
     True
     """
-    return _shape(_Key(schema.fingerprint, schema.document))
+    known = _SHAPES.use(schema.fingerprint)
+    if known is None:
+        known = Shape(schema.document)
+        _SHAPES.put(schema.fingerprint, known, 10_000 + schema.size)
+    return known
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """A schema by its fingerprint, with the document at hand for when it is new."""
-
-    fingerprint: str
-    document: Mapping[str, Any] = field(compare=False)
-
-
-@lru_cache(maxsize=128)
-def _shape(key: _Key) -> Shape:
-    return Shape(key.document)
+_SHAPES = BoundedCache[str, Shape]("followed schemas", entries=128, max_bytes=48_000_000)

@@ -23,8 +23,6 @@ from slipform.providers.transport import Timeouts
 logger = logging.getLogger("slipform.providers")
 
 _KEPT = 256
-_BY_SCHEMA = "by_schema"
-"""Kept with a model's lessons: some of its schemas have lessons of their own. Their keys are dear to make."""
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
@@ -106,7 +104,7 @@ class Endpoint:
         authorised = self.dressed(url + encoded.path, encoded.headers, encoded.body)
         warnings = encoded.warnings
         if learned:
-            said = (lesson for lesson in sorted(learned) if "use_" not in lesson and lesson != _BY_SCHEMA)
+            said = (lesson for lesson in sorted(learned) if "use_" not in lesson and lesson != lessons.BY_SCHEMA)
             warnings = (*warnings, *(lessons.lesson_warning(lesson, request.model) for lesson in said))
         limits = self.timeouts_for(request)
         return Prepared(request.model, self.name, codec, encoded, capabilities, authorised, streamed, warnings, limits)
@@ -157,7 +155,7 @@ class Endpoint:
         about_model = lessons.model_key(self.url(), request.model)
         self.store.add(key or about_model, lesson)
         if key:
-            self.store.add(about_model, _BY_SCHEMA)
+            self.store.add(about_model, lessons.BY_SCHEMA)
         logger.warning(
             "%s/%s refused the request; learned %s%s",
             self.name,
@@ -179,7 +177,7 @@ class Endpoint:
 
     def _lessons(self, url: str, request: ModelRequest) -> frozenset[str]:
         learned = self.store.get(lessons.model_key(url, request.model))
-        if _BY_SCHEMA not in learned:
+        if lessons.BY_SCHEMA not in learned:
             return learned
         key = lessons.schema_key(url, request.model, request)
         return learned | self.store.get(key) if key else learned

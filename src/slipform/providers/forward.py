@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from slipform.bounded import BoundedCache
 from slipform.codecs.base import EncodedRequest
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import Message, ModelRequest
@@ -34,7 +35,11 @@ class Route:
     headers: Mapping[str, str]
     in_body: bool
     streamed: bool
-    dressed: dict[tuple[str, ...], Prepared] = field(default_factory=dict, repr=False, compare=False)
+    dressed: BoundedCache[tuple[str, ...], Prepared] = field(
+        default_factory=lambda: BoundedCache("headers of a route", entries=_DRESSED, max_bytes=64_000),
+        repr=False,
+        compare=False,
+    )
     """What was sent along before, by all that it depends on: address, key, and the caller's own headers."""
 
 
@@ -163,7 +168,5 @@ def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[st
         timeouts=endpoint.timeouts,
     )
     if endpoint.vendor.auth != "sigv4":  # a signature is of one body
-        if len(route.dressed) >= _DRESSED:
-            route.dressed.clear()
-        route.dressed[mark] = made
+        route.dressed.put(mark, made, 2_000 + 3 * sum(map(len, mark)))
     return made

@@ -10,6 +10,8 @@ from typing import Literal
 
 _HEAD_LIMIT = 1 << 18
 _LINE_LIMIT = 1 << 16
+_SHORT = 4096
+"""Heads with longer values, which are a caller's, are spelled anew for each call instead of being kept."""
 _STATUS = re.compile(r"HTTP/1\.[01] (\d{3})(?: |\r|$)")
 _UNSENDABLE = re.compile(r"[\r\n\0]")
 _BREAK = re.compile(rb"\r?\n\r?\n")
@@ -25,7 +27,9 @@ def spell_request(method: str, target: str, host: str, headers: Mapping[str, str
     >>> spell_request("POST", "/x", "a", {}, b"{}")
     b'POST /x HTTP/1.1\r\nhost: a\r\naccept-encoding: identity\r\ncontent-length: 2\r\n\r\n{}'
     """
-    return b"%bcontent-length: %d\r\n\r\n%b" % (_head(method, target, host, *headers.items()), len(body), body)
+    short = len(target) + sum([len(value) for value in headers.values()]) <= _SHORT
+    head = _head if short else _head.__wrapped__
+    return b"%bcontent-length: %d\r\n\r\n%b" % (head(method, target, host, *headers.items()), len(body), body)
 
 
 @lru_cache(maxsize=256)

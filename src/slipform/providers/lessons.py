@@ -40,6 +40,10 @@ _MEANING: dict[Lesson, str] = {
     "no_strict": "does not take strict schemas",
 }
 
+BY_SCHEMA = "by_schema"
+"""Kept with a model's lessons: some of its schemas have lessons of their own. Their keys are dear to make."""
+LESSONS = frozenset({*_MEANING, BY_SCHEMA})
+
 _SCHEMA_AT_FAULT = re.compile(
     r"invalid schema for|schema is too complex|compiled grammar is too large|too many states|response_schema",
     re.IGNORECASE,

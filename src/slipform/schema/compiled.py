@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import jsonschema_rs
+import orjson
 from jsonschema_rs import FancyRegexOptions, Registry
 
+from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError
 from slipform.schema.formats import PYTHON_FORMATS
 from slipform.schema.graph import Index, Place, examine
@@ -16,7 +19,9 @@ from slipform.schema.limits import check_patterns, too_deep
 from slipform.schema.violations import pointer, shown
 
 _BACKTRACKING = FancyRegexOptions(backtrack_limit=100_000)  # about 3 ms for the worst pattern on the worst string
-_MAX_PARTS = 2_000
+_TIMES_TEXT = 80
+"""How many bytes a validator keeps alive for each byte of its schema's text, at the most that was measured."""
+_LEAST = 2_000
 _LARGE = 50_000
 _DYNAMIC = ("$dynamicRef", "$recursiveRef")
 _SINCE_2019 = ("dependentRequired", "dependentSchemas", "prefixItems", *_DYNAMIC)
@@ -51,7 +56,8 @@ class Compiled:
     """
 
     __slots__ = (
-        "_formats", "_index", "_parts", "_registry", "_resources", "document", "draft", "is_valid", "recursive",
+        "_formats", "_index", "_mark", "_refers", "_registry", "_resources", "document", "draft", "is_valid",
+        "recursive", "size",
     )  # fmt: skip
 
     def __init__(
@@ -64,11 +70,15 @@ class Compiled:
         self._resources = dict(resources or {})
         self._registry: Registry | None = None
         self._index: Index | None = None
-        self._parts: dict[tuple[Any, ...], jsonschema_rs.Validator] = {}
+        self._mark = next(_MARKS)
+        length = _length(document) if text is None else len(text)
+        self._refers = text is None or b'Ref"' in text or b'"$ref"' in text
+        self.size = _LEAST + _TIMES_TEXT * (length + sum(map(_length, self._resources.values())))
+        """About how many bytes it keeps alive."""
         if text is None or b'"pattern' in text:
             check_patterns(document)
         # Only references or sheer size can make a schema fan out, and only references bring it back to itself.
-        needs_graph = text is None or len(text) > _LARGE or b'Ref"' in text or b'"$ref"' in text
+        needs_graph = length > _LARGE or self._refers
         self.recursive = needs_graph and examine(self.index).recursive
         root = self._compile(document)
         self.is_valid: Callable[[Any], bool] = self._guarded(root) if self.recursive else root.is_valid
@@ -101,18 +111,19 @@ class Compiled:
         if place is self.index.root:
             return self.is_valid(value)
         key = (place.document, place.path)
-        return self._part(key, lambda: {"$ref": f"{place.document}#{_quoted(place.path)}"}).is_valid(value)
+        return self._part(key, lambda: _reference(place), self._size_of(place)).is_valid(value)
 
     def holds(self, place: Place, keyword: str, value: Any) -> bool:
         """The verdict of one assertion of a subschema."""
         rule = place.node[keyword]
         if keyword in {"exclusiveMinimum", "exclusiveMaximum"} and isinstance(rule, bool):
             return True
-        return self._part((place.document, place.path, keyword), lambda: _alone(place.node, keyword)).is_valid(value)
+        key = (place.document, place.path, keyword)
+        return self._part(key, lambda: _alone(place.node, keyword), lambda: _held_by(rule)).is_valid(value)
 
     def matches(self, pattern: str, text: str) -> bool:
         """Whether a pattern is found in a text."""
-        return self._part(("pattern", pattern), lambda: {"pattern": pattern}).is_valid(text)
+        return self._part(("pattern", pattern), lambda: {"pattern": pattern}, lambda: _held_by(pattern)).is_valid(text)
 
     def resolve(self, place: Place, reference: str) -> Place | None:
         """Where a reference in a subschema leads."""
@@ -124,9 +135,9 @@ class Compiled:
 
     def first_error(self, place: Place, value: Any) -> tuple[str, str, tuple[str | int, ...]]:
         """Keyword, message and path of one error, as the validator tells it."""
-        schema = self.document if place is self.index.root else {"$ref": f"{place.document}#{_quoted(place.path)}"}
+        schema = self.document if place is self.index.root else _reference(place)
         try:
-            self._part(("first", place.document, place.path), lambda: schema).validate(value)
+            self._part(("first", place.document, place.path), lambda: schema, self._size_of(place)).validate(value)
         except jsonschema_rs.ValidationError as error:
             text = error.message if len(error.message) <= 300 else error.message[:300] + "…"
             return error.kind.name, text, tuple(error.instance_path)
@@ -134,16 +145,21 @@ class Compiled:
             return "depth", "does not fit, and is nested too deeply to say why", ()
         return "schema", "does not fit", ()
 
-    def _part(self, key: tuple[Any, ...], schema: Callable[[], dict[str, Any]]) -> jsonschema_rs.Validator:
-        part = self._parts.get(key)
+    def _size_of(self, place: Place) -> Callable[[], int]:
+        """What the validator of a subschema keeps alive: where it refers to others, all that it can reach."""
+        return lambda: self.size if self._refers else _held_by(place.node)
+
+    def _part(
+        self, key: tuple[Any, ...], schema: Callable[[], dict[str, Any]], size: Callable[[], int]
+    ) -> jsonschema_rs.Validator:
+        key = (self._mark, *key)
+        part = _PARTS.use(key)
         if part is None:
             body = schema()
             if "$schema" in self.document:
                 body = {"$schema": self.document["$schema"], **body}
             part = self._compile(body)
-            if len(self._parts) >= _MAX_PARTS:
-                self._parts.clear()
-            self._parts[key] = part
+            _PARTS.put(key, part, size())
         return part
 
     def _compile(self, schema: dict[str, Any]) -> jsonschema_rs.Validator:
@@ -179,6 +195,28 @@ class Compiled:
             return not too_deep(value) and is_valid(value)
 
         return guarded
+
+
+_MARKS = itertools.count()
+_PARTS = BoundedCache[tuple[Any, ...], jsonschema_rs.Validator](
+    "parts of compiled schemas", entries=4_000, max_bytes=64_000_000
+)
+
+
+def _length(value: Any) -> int:
+    """The length of a value's JSON text."""
+    try:
+        return len(orjson.dumps(value))
+    except TypeError:  # integers beyond 64 bits
+        return len(repr(value))
+
+
+def _held_by(rule: Any) -> int:
+    return _LEAST + _TIMES_TEXT * _length(rule)
+
+
+def _reference(place: Place) -> dict[str, Any]:
+    return {"$ref": f"{place.document}#{_quoted(place.path)}"}
 
 
 def _alone(node: Mapping[str, Any], keyword: str) -> dict[str, Any]:

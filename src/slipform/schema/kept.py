@@ -6,14 +6,17 @@ from typing import Any
 
 import orjson
 
+from slipform.bounded import BoundedCache
 from slipform.schema.python_types import Schema
 from slipform.schema.spec import JsonSchemaSpec, ResponseFormat
 
-_MOST = 128
 _LONGEST = 1 << 15
+_TIMES_TEXT = 50
+"""How many bytes a spec and its schema keep alive for each byte of the document's text: two copies of it in dicts."""
+_LEAST = 2_000
 _PLAINLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_FORMATS: dict[tuple[str, bytes, bool], ResponseFormat] = {}
-_SCHEMAS: dict[int, tuple[JsonSchemaSpec, Schema[Any] | None]] = {}
+_FORMATS = BoundedCache[tuple[str, bytes, bool], ResponseFormat]("response formats", entries=128, max_bytes=32_000_000)
+_SCHEMAS = BoundedCache[int, tuple[JsonSchemaSpec, Schema[Any] | None]]("schemas", entries=128, max_bytes=32_000_000)
 """By the identity of specs that were made here, whose documents nobody else holds and can change."""
 
 
@@ -32,12 +35,11 @@ def format_of(name: str, document: Any, *, strict: bool) -> ResponseFormat:
     key = (name, text, strict)
     found = _FORMATS.get(key)
     if found is None:
-        if len(_FORMATS) >= _MOST:
-            _FORMATS.clear()
-            _SCHEMAS.clear()
         spec = JsonSchemaSpec(name, orjson.loads(text))
-        found = _FORMATS[key] = ResponseFormat(spec, strict=strict)
-        _SCHEMAS[id(spec)] = (spec, None)
+        found = ResponseFormat(spec, strict=strict)
+        size = _LEAST + len(name) + _TIMES_TEXT * len(text)
+        _FORMATS.put(key, found, size)
+        _SCHEMAS.put(id(spec), (spec, None), size)
     return found
 
 
@@ -59,5 +61,5 @@ def schema_of(spec: JsonSchemaSpec) -> Schema[Any]:
     schema = known[1]
     if schema is None:
         schema = Schema.of(spec)
-        _SCHEMAS[id(spec)] = (spec, schema)
+        _SCHEMAS.replace(id(spec), (spec, schema))
     return schema

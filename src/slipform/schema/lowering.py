@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Literal
 
+from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, UnsupportedSchemaError
 from slipform.schema.lower.deep import lift_deep
 from slipform.schema.lower.dialects import Dialect, dialect_names
@@ -45,7 +45,8 @@ ROOT_KEY = "value"
 """The reserved key under which a root that is no plain object travels."""
 
 _MAX_PASSES = 8
-_MAX_CACHED = 262_144
+_TIMES_TEXT = 50
+"""How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
 
 
 def _identity_stream() -> LiftStream:
@@ -95,11 +96,17 @@ def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: Literal["clo
     if rules.mode == "pass" and rules.root == "any":
         return Lowered(schema, same)
     text = to_text(schema)
-    make = _lower if len(text) <= _MAX_CACHED else _lower.__wrapped__
-    return make(text, rules.name, open_objects == "kept")
+    key = (text, rules.name, open_objects == "kept")
+    lowered = _LOWERED.use(key)
+    if lowered is None:
+        lowered = _lower(*key)
+        _LOWERED.put(key, lowered, _TIMES_TEXT * len(text) + 2_000)
+    return lowered
 
 
-@lru_cache(maxsize=256)
+_LOWERED = BoundedCache[tuple[bytes, str, bool], Lowered]("lowered schemas", entries=256, max_bytes=48_000_000)
+
+
 def _lower(text: bytes, name: str, keep_open: bool) -> Lowered:
     rules = dialect_named(name)
     try:

@@ -36,7 +36,7 @@ class Schema(Generic[T]):
     'list_of_int'
     """
 
-    __slots__ = ("_adapter", "_compiled", "_is_valid", "document", "fingerprint", "name")
+    __slots__ = ("_adapter", "_compiled", "_is_valid", "document", "fingerprint", "name", "size")
 
     def __init__(
         self,
@@ -60,6 +60,8 @@ class Schema(Generic[T]):
         """The JSON Schema, in plain dicts and lists and in the order it was given."""
         self._adapter = adapter
         self._is_valid = self._compiled.is_valid
+        self.size = self._compiled.size
+        """About how many bytes it keeps alive once it is compiled."""
 
     @overload
     @classmethod

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+from slipform.bounded import BoundedCache
 from slipform.schema.compiled import Compiled, Formats
 from slipform.schema.explain import MAX_VIOLATIONS, explain
 from slipform.schema.limits import canonical_text, is_plain, not_json, plain_copy
@@ -48,11 +47,11 @@ def prepare(document: Mapping[str, Any], formats: Formats, resources: Mapping[st
     key = name + formats
     if resources:
         key += hashlib.sha256(canonical_text(resources)).hexdigest()
-    compiled = _CACHE.get(key)
+    compiled = _COMPILED.use(key)
     if compiled is None:
         known = plain_copy(resources) if resources else None
         compiled = Compiled(plain_copy(document), formats=formats, resources=known, text=text)
-        _CACHE.put(key, compiled, len(text))
+        _COMPILED.put(key, compiled, compiled.size)
     return name, compiled
 
 
@@ -82,31 +81,4 @@ def find_violations(compiled: Compiled, value: Any) -> list[Violation]:
         return [Violation("", "", "depth", message, found=shown(value), steps=())]
 
 
-class _Cache:
-    """The most recently used, bounded by count and by the size of the schemas' text."""
-
-    def __init__(self, count: int, size: int) -> None:
-        self._count = count
-        self._size = size
-        self._held = 0
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[str, tuple[Compiled, int]] = OrderedDict()
-
-    def get(self, key: str) -> Compiled | None:
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                return None
-            self._entries.move_to_end(key)
-            return entry[0]
-
-    def put(self, key: str, compiled: Compiled, size: int) -> None:
-        with self._lock:
-            self._held -= self._entries.pop(key, (None, 0))[1]
-            self._entries[key] = (compiled, size)
-            self._held += size
-            while len(self._entries) > 1 and (len(self._entries) > self._count or self._held > self._size):
-                self._held -= self._entries.popitem(last=False)[1][1]
-
-
-_CACHE = _Cache(count=256, size=16_000_000)
+_COMPILED = BoundedCache[str, Compiled]("compiled schemas", entries=256, max_bytes=96_000_000)

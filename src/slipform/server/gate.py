@@ -39,7 +39,7 @@ class Gate:
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
         self.ways = Ways(client.router, settings)
         self.straights = Straights(client, settings, self.ways)
-        self._cache = AnswerCache(settings, self._shared) if settings.cache.enabled else None
+        self._cache = AnswerCache(settings, client, self._shared) if settings.cache.enabled else None
 
     def start(self) -> None:
         """Begin, on the event loop, to hear from other machines; the first call does it at the latest."""
@@ -79,7 +79,7 @@ class Gate:
                 await work()
             else:
                 control = admission.request_headers.get(b"cache-control", b"")
-                await self._cache.answer(call, models, router, control, work, send)
+                await self._cache.answer(call, models, admission.caller.id, control, work, send)
         except asyncio.CancelledError:
             if admission.expired is not None and call.record.stream and call.record.status:
                 # Too late for a status: the stream that had begun ends with the API's error event.

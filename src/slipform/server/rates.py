@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _MINUTE = 60.0
 _MOST_BUCKETS = 20_000
 _LEASE_SECONDS = 10.0
+_ALONE_SECONDS = 2.0
 
 
 class Allowance(NamedTuple):
@@ -87,6 +88,8 @@ class _Lease:
     until: float = 0.0
     remaining: int = 0
     refused_until: float = 0.0
+    alone_until: float = 0.0
+    """Until then this process counts alone, because Redis gave no permits and no refusal."""
     refill: asyncio.Task[None] | None = None
 
 
@@ -109,6 +112,8 @@ class SharedRates:
             return self._alone.take(name, limit)
         now = self._clock()
         lease = self._lease(name)
+        if now < lease.alone_until:
+            return self._alone.take(name, limit)
         if now < lease.refused_until:
             wait = lease.refused_until - now
             return Allowance(False, limit, 0, wait, wait)
@@ -145,9 +150,10 @@ class SharedRates:
     async def _filled(self, lease: _Lease, name: str, limit: int) -> None:
         try:
             given = await self._shared.permits(name, limit, lease_size(limit))
-            if given is None:
-                return  # Redis is away; `take` goes on alone
             now = self._clock()
+            if given is None:  # Redis is away, or says what cannot be
+                lease.alone_until = now + _ALONE_SECONDS
+                return
             granted, lease.remaining, wait = given
             if granted:
                 lease.left = granted + (lease.left if now <= lease.until else 0)

@@ -10,10 +10,11 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from slipform.errors import ConfigError
-from slipform.providers.lessons import LESSON_SECONDS, Learned, MemoryLessons
+from slipform.providers.lessons import LESSON_SECONDS, LESSONS, Learned, MemoryLessons
 
 if TYPE_CHECKING:
     from slipform.config import Redis as RedisSettings
@@ -24,6 +25,14 @@ _log = logging.getLogger("slipform.server")
 _CALL_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
 _REFRESH_SECONDS = 2.0
+_CLOCKS_APART = 60.0
+"""How many seconds the clocks of two machines may differ."""
+_REFUSALS_APART = 60.0
+"""Seconds between two lines of the log about commands that Redis refuses."""
+_MOST_LESSONS = 2_000
+_LONGEST_KEY = 1_000
+_LONGEST_WAIT = 60_000
+"""Milliseconds until a bucket has a permit again: a minute's worth is what it holds."""
 
 _TAKE = """
 local clock = redis.call('TIME')
@@ -45,11 +54,12 @@ class Shared:
     """One connection pool, and whether it works. Each call is tried once and not for long."""
 
     def __init__(self, settings: RedisSettings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._client, self._failures = _connected(settings.url)
+        self._client, self._refusal, self._failures = _connected(settings.url)
         self._prefix = settings.prefix
         self._clock = clock
         self._away_until = 0.0
         self._away = False
+        self._refused_at = -_REFUSALS_APART
         self._take = self._client.register_script(_TAKE)
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -66,13 +76,19 @@ class Shared:
     async def permits(self, name: str, limit: int, want: int) -> tuple[int, int, float] | None:
         """Up to `want` permits of a bucket: how many were given, how many are left, seconds until there is one."""
         keys, arguments = [f"{self._prefix}rate:{name}"], [limit, want]
-        given = await self._tried(lambda: self._take(keys=keys, args=arguments))
-        return None if given is None else (int(given[0]), int(given[1]), max(int(given[2]), 1) / 1000)
+        given: object = await self._tried(lambda: self._take(keys=keys, args=arguments))
+        if not isinstance(given, list) or len(given) != 3 or not all(isinstance(each, int) for each in given):
+            return None
+        granted, left, wait = given
+        if not 0 <= granted <= want or not 0 <= left <= limit or not 0 <= wait <= _LONGEST_WAIT:
+            return None
+        return granted, left, max(wait, 1) / 1000
 
-    async def get(self, key: str) -> bytes | None:
-        """What was kept under a key."""
-        found: bytes | None = await self._tried(lambda: self._client.get(f"{self._prefix}answer:{key}"))
-        return found
+    async def get(self, key: str, most: int) -> bytes | None:
+        """What was kept under a key, if it is no longer than `most` bytes."""
+        place = f"{self._prefix}answer:{key}"
+        found: object = await self._tried(lambda: self._client.getrange(place, 0, most))
+        return found if isinstance(found, bytes) and 0 < len(found) <= most else None
 
     async def put(self, key: str, value: bytes, seconds: float) -> None:
         """Keep this for so long."""
@@ -94,15 +110,15 @@ class Shared:
                 if told:
                     pipe.hset(place, mapping=told)
                     pipe.expire(place, int(LESSON_SECONDS))
-                pipe.hgetall(place)
-                heard: Mapping[bytes, bytes] = (await pipe.execute())[-1]
-                return heard
+                pipe.hscan(place, count=_MOST_LESSONS)
+                _, heard = (await pipe.execute())[-1]
+                return cast("Mapping[bytes, bytes]", heard)
 
         heard = await self._tried(both) or {}
-        fields = {field.decode(): float(until) - now for field, until in heard.items()}
-        if old := [field for field, left in fields.items() if left <= 0]:
-            await self._tried(lambda: self._client.hdel(place, *old))
-        return [_learned(field, left) for field, left in fields.items() if left > 0]
+        read = {field: _learned(field, until, now) for field, until in islice(heard.items(), _MOST_LESSONS)}
+        if useless := [field for field, lesson in read.items() if lesson is None]:
+            await self._tried(lambda: self._client.hdel(place, *useless))
+        return [lesson for lesson in read.values() if lesson is not None]
 
     def start(self, *jobs: Callable[[], Awaitable[None]]) -> None:
         """Do these every two seconds from now on, in the background."""
@@ -130,6 +146,11 @@ class Shared:
             return None
         try:
             result = await act()
+        except self._refusal as error:  # it is there: what it keeps under this name is not ours, or it takes no more
+            if self._clock() - self._refused_at >= _REFUSALS_APART:
+                self._refused_at = self._clock()
+                _log.warning("Redis refuses a command (%s); this process goes on without it", str(error)[:100])
+            return None
         except self._failures as error:
             if not self._away:
                 _log.warning("Redis cannot be reached (%s); this process goes on alone", type(error).__name__)
@@ -177,7 +198,7 @@ def revoke_everywhere(settings: RedisSettings, key_id: str) -> None:
         client.close()
 
 
-def _connected(url: str) -> tuple[Any, tuple[type[Exception], ...]]:
+def _connected(url: str) -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
     redis = _library()
     from redis.asyncio import Redis
     from redis.asyncio.retry import Retry
@@ -190,7 +211,7 @@ def _connected(url: str) -> tuple[Any, tuple[type[Exception], ...]]:
         raise ConfigError(
             f"This is no address of Redis: {error}", where="redis.url", hint="Write it as redis://host:6379/0."
         ) from error
-    return client, (redis.RedisError, OSError)
+    return client, redis.ResponseError, (redis.RedisError, OSError)
 
 
 def _library() -> Any:
@@ -205,6 +226,12 @@ def _library() -> Any:
     return redis
 
 
-def _learned(field: str, seconds: float) -> Learned:
-    lesson, _, key = field.partition(" ")
-    return Learned(key, lesson, seconds)
+def _learned(field: bytes, until: bytes, now: float) -> Learned | None:
+    """What a field of Redis says was learned; None where it is too old, or no lesson of ours."""
+    try:
+        lesson, _, key = field.decode().partition(" ")
+        seconds = float(until) - now
+    except ValueError:
+        return None
+    sane = lesson in LESSONS and 0 < len(key) <= _LONGEST_KEY and 0 < seconds <= LESSON_SECONDS + _CLOCKS_APART
+    return Learned(key, lesson, min(seconds, LESSON_SECONDS)) if sane else None

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from slipform.bounded import BoundedCache
 from slipform.client import AsyncClient
 from slipform.codecs.openai_chat.straight import is_plain_talk, plain_answer, with_text
 from slipform.codecs.plan_types import Plan as Spelling
@@ -39,6 +40,8 @@ _TURNS = "messages"
 _PROBE = [{"role": "user", "content": "What is said here is of no account."}]
 _MOST_KNOWN = 128
 _LONGEST = 1 << 15
+_TIMES_TEXT = 50
+"""How many bytes are kept alive for each byte that calls have in common, most of which is their schema."""
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -75,7 +78,7 @@ class Straights:
         self._client = client
         self._ways = ways
         self._open = not settings.cache.enabled
-        self._known: dict[bytes, Straight | None] = {}
+        self._known = BoundedCache[bytes, Straight | None]("straight ways", entries=_MOST_KNOWN, max_bytes=32_000_000)
         self._seen: set[int] = set()
 
     def find(self, api: Serving | None, data: Mapping[str, Any]) -> Sent | None:
@@ -91,7 +94,7 @@ class Straights:
             key = orjson.dumps(rest)
         except TypeError:  # nested more deeply than can be written
             return None
-        way = self._known[key] if key in self._known else self._learn(api, rest, key)
+        way = self._known.get(key) if key in self._known else self._learn(api, rest, key)
         if way is None or is_told_of_calls() or way.provider.has_lessons(way.route.model):
             return None
         return Sent(way, b"%b%b%b" % (way.before, orjson.dumps(turns), way.after))
@@ -108,9 +111,7 @@ class Straights:
             way = self._worked_out(api, rest)
         except SlipformError:
             way = None  # the general way will say what is wrong
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[key] = way
+        self._known.put(key, way, 5_000 + _TIMES_TEXT * len(key))
         return way
 
     def _worked_out(self, api: Serving, rest: Mapping[str, Any]) -> Straight | None:

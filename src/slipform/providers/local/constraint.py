@@ -9,9 +9,9 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
+from slipform.bounded import BoundedCache
 from slipform.ir import ModelWarning
 from slipform.providers.local.bounds import limits_for, narrow
 from slipform.providers.local.fit import fit
@@ -89,8 +89,19 @@ def literal(text: str) -> str:
     return json.dumps(text)
 
 
-@lru_cache(maxsize=256)
 def _constrain(source: str, max_tokens: int, certain: bool) -> Constraint:
+    key = (source, max_tokens, certain)
+    made = _CONSTRAINTS.use(key)
+    if made is None:
+        made = _constrained(*key)
+        _CONSTRAINTS.put(key, made, 5_000 + 50 * len(source) + 4 * len(made.rule))
+    return made
+
+
+_CONSTRAINTS = BoundedCache[tuple[str, int, bool], Constraint]("grammars", entries=256, max_bytes=32_000_000)
+
+
+def _constrained(source: str, max_tokens: int, certain: bool) -> Constraint:
     schema = json.loads(source)
     wrapped = needs_wrapping(schema)
     for held in holdings(schema, certain=certain):

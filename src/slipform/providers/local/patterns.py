@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
+from slipform.bounded import BoundedCache
 from slipform.providers.local.grammar import grammar_problem
 from slipform.providers.local.walk import Pointer, changed_at, subschemas
 
@@ -98,15 +98,21 @@ def without_inner_anchors(pattern: str) -> str | None:
     return "".join(kept) if kept != parts else None
 
 
-@lru_cache(maxsize=1024)
 def are_apart(one: str, other: str) -> bool:
     """Whether no text matches both patterns, as far as the engine can tell: it asks that of the names in a map.
 
     >>> are_apart("^a+$", "^b"), are_apart("^a+$", "a")
     (True, False)
     """
-    named = {"type": "object", "patternProperties": {one: {}, other: {}}, "additionalProperties": False}
-    return one != other and grammar_problem("%llguidance {}\nstart: %json " + json.dumps(named)) is None
+    known = _APART.get((one, other))
+    if known is None:
+        named = {"type": "object", "patternProperties": {one: {}, other: {}}, "additionalProperties": False}
+        known = one != other and grammar_problem("%llguidance {}\nstart: %json " + json.dumps(named)) is None
+        _APART.put((one, other), known, 500 + 4 * (len(one) + len(other)))
+    return known
+
+
+_APART = BoundedCache[tuple[str, str], bool]("pairs of patterns", entries=1024, max_bytes=4_000_000)
 
 
 def bounded(pattern: str, most: int) -> str:

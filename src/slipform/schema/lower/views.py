@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import jsonschema_rs
 
+from slipform.bounded import BoundedCache
+from slipform.schema.limits import pattern_weight
 from slipform.schema.lower.shape import GROUPS, flatten, knows
 from slipform.schema.lower.source import Part, Source
 
@@ -211,12 +212,20 @@ def matches(pattern: str, text: str) -> bool:
     return compiled is not None and compiled.is_valid(text)
 
 
-@lru_cache(maxsize=512)
 def _compiled(pattern: str) -> jsonschema_rs.Draft202012Validator | None:
+    if pattern in _PATTERNS:
+        return _PATTERNS.get(pattern)
     try:
-        return jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True)
+        made = jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True)
     except (jsonschema_rs.ValidationError, ValueError):
-        return None
+        made = None
+    _PATTERNS.put(pattern, made, 2_000 + 80 * len(pattern) + 2 * pattern_weight(pattern))
+    return made
+
+
+_PATTERNS = BoundedCache[str, jsonschema_rs.Draft202012Validator | None](
+    "patterns of schemas", entries=512, max_bytes=16_000_000
+)
 
 
 def matches_nothing(pattern: str) -> bool:

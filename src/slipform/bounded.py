@@ -1,0 +1,97 @@
+"""`BoundedCache`: the one cache of this package, bounded by the bytes that it keeps alive as well as by its entries.
+
+Callers choose schemas, names and patterns, and each may be megabytes long: a cache that only counts its entries is a
+way to fill the memory. Whoever puts a value in says about how many bytes it keeps alive; an account that is too high
+costs a cache miss, one that is too low costs the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+_CACHES: weakref.WeakSet[BoundedCache[Any, Any]] = weakref.WeakSet()
+
+
+class BoundedCache(Generic[K, V]):
+    """At most `entries` values that keep at most `max_bytes` alive; the oldest go first.
+
+    >>> cache = BoundedCache[str, str]("example", entries=10, max_bytes=100)
+    >>> cache.put("a", "first", size=60)
+    >>> cache.put("b", "second", size=60)
+    >>> cache.get("a"), cache.get("b"), cache.held_bytes
+    (None, 'second', 60)
+    """
+
+    __slots__ = ("__weakref__", "_entries", "_held", "_lock", "_sizes", "_values", "get", "max_bytes", "name")
+
+    def __init__(self, name: str, *, entries: int, max_bytes: int) -> None:
+        self.name = name
+        self.max_bytes = max_bytes
+        self._entries = entries
+        self._values: dict[K, V] = {}
+        self._sizes: dict[K, int] = {}
+        self._held = 0
+        self._lock = threading.Lock()
+        self.get: Callable[[K], V | None] = self._values.get
+        """The value, or None. A look-up in a dict and no more, since most calls make several; see `use`."""
+        _CACHES.add(self)
+
+    @property
+    def held_bytes(self) -> int:
+        """What all values keep alive, by what was said of each."""
+        return self._held
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._values
+
+    def use(self, key: K) -> V | None:
+        """`get`, after which the value counts as the newest."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._sizes[key] = self._sizes.pop(key)
+            return self._values[key]
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Keep a value that keeps about `size` bytes alive, its key included; one over the whole limit is not kept."""
+        with self._lock:
+            self._drop(key)
+            if size > self.max_bytes:
+                return
+            self._values[key] = value
+            self._sizes[key] = size
+            self._held += size
+            while len(self._values) > self._entries or self._held > self.max_bytes:
+                self._drop(next(iter(self._sizes)))
+
+    def replace(self, key: K, value: V) -> None:
+        """Put another value in the place of one that is here, with the same size and age."""
+        with self._lock:
+            if key in self._values:
+                self._values[key] = value
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._values.clear()
+            self._sizes.clear()
+            self._held = 0
+
+    def _drop(self, key: K) -> None:
+        if key in self._values:
+            del self._values[key]
+            self._held -= self._sizes.pop(key)
+
+
+def live_caches() -> list[BoundedCache[Any, Any]]:
+    """Every cache there is in this process."""
+    return sorted(_CACHES, key=lambda cache: cache.name)
