@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from slipform.text.reasoning import Block, block_at, closing_at
 from slipform.text.repair import NanPolicy, Repaired, repair_at
 from slipform.text.repair_state import Refusal
 from slipform.text.scan import QUOTED_KEY_AHEAD
@@ -35,12 +36,9 @@ class Found(NamedTuple):
     repaired: Repaired
 
 
-_REASONING: Final = (
-    r"think|thinking|thought|thoughts|reasoning|reason|reflection|scratchpad|analysis|rationale|inner_monologue"
-)
 _MARK: Final = re.compile(
-    rf"(?P<data><!\[CDATA\[)|(?P<bracket>[{{\[｛［])|<(?P<slash>/?)(?:{_REASONING})\b[^<>\n]{{0,80}}>|(?P<fence>```+|~~~+)"
-    rf"|<(?P<tag>[A-Za-z][\w:.-]{{0,40}})(?:\s[^<>\n]{{0,200}})?>|(?P<wide>◁(?P<wideslash>/?)think▷)",
+    r"(?P<data><!\[CDATA\[)|(?P<bracket>[{\[｛［])|(?P<fence>```+|~~~+)|◁"
+    r"|<(?P<tag>[A-Za-z][\w:.-]{0,40})(?:\s[^<>\n]{0,200})?>|<(?=[/|])",
     re.IGNORECASE,
 )
 _FENCE_LINE: Final = re.compile(r"[ \t]*+([\w+.#-]*+)[^\n{\[\"]*+\n?")
@@ -116,32 +114,32 @@ class _Search:
         while mark := _MARK.search(text, position):
             position = mark.end()
             what = mark.lastgroup
-            if what == "bracket":
+            if (block := block_at(text, mark.start())) is not None:
+                position = self._thought(block)
+            elif (end := closing_at(text, mark.start())) >= 0:
+                # What came before an unpaired end of reasoning was reasoning.
+                self.found.clear()
+                position = end
+            elif what == "bracket":
                 position = self._bracket(mark.start(), kind)
             elif what == "fence":
                 position = self._fence(mark.group(), mark.end())
             elif what in ("tag", "data"):
                 kind = "tagged" if self._starts(mark.end()) else kind
                 continue
-            elif mark.group("slash") == "/" or mark.group("wideslash") == "/":
-                # What came before an unpaired end of thought was thought.
-                self.found.clear()
             else:
-                position = self._thought(mark)
+                continue
             kind = "bare"
             if self.stopped or self.failures > max(MIN_FAILURES, min(MAX_FAILURES, 1_000_000 // len(text))):
                 break
 
-    def _thought(self, mark: re.Match[str]) -> int:
+    def _thought(self, block: Block) -> int:
         """Pass over a reasoning block; what an unclosed one holds is kept aside, in case there is nothing else."""
-        if self.aside:
-            return mark.end()
-        name = re.escape(mark.group().strip("<>◁▷").split()[0])
-        closing = re.compile(rf"[<◁]/{name}\s*[>▷]", re.IGNORECASE).search(self.text, mark.end())
-        if closing is not None:
-            return closing.end()
+        end = -1 if self.aside else block.end(self.text, block.start)
+        if end >= 0:
+            return end
         self.aside = True
-        return mark.end()
+        return block.start
 
     def _add(self, kind: str, repaired: Repaired) -> None:
         (self.thoughts if self.aside else self.found).append(Found(kind, repaired))

@@ -10,20 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from slipform.text.reasoning import Block, block_at, may_open_at
+
 DEFAULT_MAX_PREFIX_CHARS: Final = 500
 
-_TAGS: Final = "think|thinking|thought|thoughts|reasoning|reflection|scratchpad|analysis"
-_OPEN_TAG: Final = re.compile(rf"<({_TAGS})(?:\s[^<>]*)?>", re.IGNORECASE)
-# Reasoning in the special tokens of some model families, where a server passes them on.
-_MARKERS: Final = {
-    "<|channel|>analysis<|message|>": "<|end|>",
-    "[THINK]": "[/THINK]",
-    "◁think▷": "◁/think▷",
-}
 _NOTABLE: Final = re.compile(r"[<◁{\[]")
-_TAG_LOOKAHEAD: Final = 200
-"""A `<` that is not a tag of ours by then never was one."""
-
 _LOOKAHEAD: Final = 64
 """A bracket whose content fits JSON this far is taken for JSON."""
 
@@ -81,7 +72,7 @@ class StartFinder:
         self._start = _LOOSE_START if loose else _STRICT_START
         self._passed: list[str] = []
         self._held = ""
-        self._closing_tag = ""
+        self._block: Block | None = None
 
     @property
     def text(self) -> str:
@@ -93,9 +84,9 @@ class StartFinder:
         text = self._held + chunk
         i = 0
         while True:
-            if self._closing_tag:
-                i = self._skip_reasoning(text, i, last=last)
-                if self._closing_tag:
+            if self._block is not None:
+                i = self._skip_reasoning(text, i, self._block, last=last)
+                if self._block is not None:
                     return None
             found = _NOTABLE.search(text, i)
             if found is None:
@@ -109,7 +100,7 @@ class StartFinder:
             if verdict is None and not last:
                 self._held = text[i:]
                 return None
-            if verdict and not self._closing_tag:
+            if verdict and self._block is None:
                 self._held = ""
                 return text[i:]
             if not verdict:
@@ -119,37 +110,26 @@ class StartFinder:
     def _pass(self, text: str, start: int, stop: int) -> None:
         if stop > start:
             self._passed.append(text[start:stop])
-            if not self._closing_tag:
+            if self._block is None:
                 self.prefix_chars += stop - start
         self._held = ""
 
     def _reasoning(self, text: str, i: int) -> bool | None:
         """Whether a reasoning block opens at `i`; if so the finder is inside it."""
-        for opening, closing in _MARKERS.items():
-            if text.startswith(opening, i):
-                self._closing_tag = closing
-                return True
-            if opening.startswith(text[i : i + len(opening)]) and text[i] != "[":
-                return None  # a square bracket waits on its own account
-        tag = _OPEN_TAG.match(text, i)
-        if tag is not None:
-            self._closing_tag = f"</{tag[1]}>"
+        self._block = block_at(text, i)
+        if self._block is not None:
             return True
-        rest = text[i : i + _TAG_LOOKAHEAD]
-        if text[i] != "<" or len(rest) == _TAG_LOOKAHEAD or ">" in rest or "<" in rest[1:]:
-            return False
-        name = rest[1:].split(maxsplit=1)[0].lower() if len(rest) > 1 and not rest[1].isspace() else rest[1:]
-        return None if any(tag.startswith(name) for tag in _TAGS.split("|")) else False
+        # A square bracket waits on its own account.
+        return None if text[i] != "[" and may_open_at(text, i) else False
 
-    def _skip_reasoning(self, text: str, i: int, *, last: bool) -> int:
-        """The index after the reasoning block, or the end of the text, holding back what may be its closing tag."""
-        tag = self._closing_tag
-        found = re.compile(re.escape(tag), re.IGNORECASE).search(text, i)
-        if found is not None:
-            self._pass(text, i, found.end())
-            self._closing_tag = ""
-            return found.end()
-        keep = len(text) if last else max(i, len(text) - len(tag) + 1)
+    def _skip_reasoning(self, text: str, i: int, block: Block, *, last: bool) -> int:
+        """The index after the reasoning block, or the end of the text, holding back what may be its closing marker."""
+        end = block.end(text, i)
+        if end >= 0:
+            self._pass(text, i, end)
+            self._block = None
+            return end
+        keep = len(text) if last else max(i, len(text) - block.longest_closing + 1)
         self._pass(text, i, keep)
         self._held = text[keep:]
         return keep

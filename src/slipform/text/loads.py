@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import orjson
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
+from slipform.text.reasoning import is_mentioned
 from slipform.text.repair_edits import Edit
 from slipform.text.strict import duplicates, holds_all, parse
 
@@ -170,9 +171,6 @@ class _Containers:
 _make: Final = tuple.__new__
 _OBJECT_OR_ARRAY: Final = _Containers()
 _OPENS: Final = re.compile(r"[{\[]")
-_THOUGHT: Final = re.compile(
-    r"</?(?:think|thinking|thought|reason|reasoning|reflection|scratchpad|analysis)", re.IGNORECASE
-)
 
 
 def _quick(text: str, hint: Hint | None) -> Loaded | None:
@@ -183,7 +181,7 @@ def _quick(text: str, hint: Hint | None) -> Loaded | None:
     start, end = first.start(), max(text.rfind("}"), text.rfind("]")) + 1
     if start == 0 and end == len(text):
         return None
-    if _THOUGHT.search(text, 0, start) or _THOUGHT.search(text, end) or end - start < 16:
+    if end - start < 16 or is_mentioned(text, 0, start) or is_mentioned(text, end, len(text)):
         return None
     try:
         value = parse(text[start:end])
