@@ -10,7 +10,7 @@ INPUTS := pyproject.toml constraints.txt Makefile setup.py $(shell sed -n 's|^  
 PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet
 NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90 zod@4.6.7 pyright@1.1.414
 
-.PHONY: run test lint format bench soak fuzz docs clean
+.PHONY: run test lint format bench soak hostile fuzz docs clean
 
 run: $(VENV)/.installed-run
 	$(BIN)/slipform serve
@@ -34,6 +34,10 @@ bench: $(VENV)/.installed-bench $(VENV)/.installed-peers $(VENV)/.installed-lite
 
 soak: $(VENV)/.installed-dev
 	$(BIN)/python -m bench.soak --minutes 30 --streams 200
+	$(BIN)/python -m bench.hostile
+
+hostile: $(VENV)/.installed-dev
+	$(BIN)/python -m bench.hostile
 
 fuzz: $(VENV)/.installed-fuzz
 	$(BIN)/python tests/fuzz/fuzz_repair.py -max_total_time=60

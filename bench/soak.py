@@ -180,12 +180,20 @@ def served(made: list[FakeVendor], log: Path) -> Iterator[Address]:
         f"  {kind}: {{base_url: '{vendor.base_url}', api_key_env: SOAK_KEY, timeout_seconds: 4}}"
         for kind, vendor in zip(_KINDS, made, strict=True)
     ]
-    settings = log.with_name("slipform.yaml")
     server = "server: {port: 0, log: json, drain_seconds: 3, request_seconds: 20, max_concurrent: 2000}"
     limits = "enforcement: {max_attempts: 2, max_seconds: 10}\nruntime: {timeout_seconds: 4}"
-    settings.write_text("\n".join(["default_model: openai/m", "providers:", *rows, server, limits, ""]))
+    settings = "\n".join(["default_model: openai/m", "providers:", *rows, server, limits, ""])
+    with started(settings, log) as (address, _):
+        yield address
+
+
+@contextmanager
+def started(settings: str, log: Path) -> Iterator[tuple[Address, int]]:
+    """`slipform serve` with these settings in a process of its own: its address and its process id."""
+    path = log.with_name("slipform.yaml")
+    path.write_text(settings)
     environment = {**os.environ, "SOAK_KEY": "sk-soak-soak-soak", "PYTHONPATH": str(_SOURCE)}
-    command = [sys.executable, "-c", "from slipform.cli import main; main()", "serve", "--config", str(settings)]
+    command = [sys.executable, "-c", "from slipform.cli import main; main()", "serve", "--config", str(path)]
     with log.open("w") as stream:
         process = subprocess.Popen(command, stderr=stream, env=environment)
     try:
@@ -194,7 +202,7 @@ def served(made: list[FakeVendor], log: Path) -> Iterator[Address]:
             if time.monotonic() > end or process.poll() is not None:
                 raise RuntimeError(f"the server did not start: {log.read_text()}")
             time.sleep(0.05)
-        yield Address(found[1], int(found[2]))
+        yield Address(found[1], int(found[2])), process.pid
     finally:
         process.terminate()
         try:
