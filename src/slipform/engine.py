@@ -20,6 +20,7 @@ from slipform.enforce.judge import Validator
 from slipform.enforce.loop import advance
 from slipform.errors import ConfigError, SlipformError
 from slipform.ir import ModelRequest, ModelResponse, NamedTool, Usage
+from slipform.log_fields import pairs
 from slipform.prices import Price, cost_of, price_of
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
@@ -399,4 +400,4 @@ def _record_call(request: ModelRequest, plan: Plan, report: object, streaming: b
         "repair_attempted": "yes" if len(attempts) > 1 else "no",
         "outcome": outcome,
     }
-    _log.info("call %s", " ".join(f"{name}={value}" for name, value in fields.items()), extra={"slipform": fields})
+    _log.info("call %s", pairs(fields), extra={"slipform": fields})

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from slipform import AsyncClient, Budget, Options
 from slipform.config import ServerSettings, Settings
 from slipform.errors import UpstreamError
 from slipform.ir import ModelResponse, Usage
+from slipform.log_fields import pairs
 from slipform.providers.router import Router
 from slipform.server import App
 from slipform.server.logs import log_request, redact, set_up
@@ -232,6 +234,62 @@ async def test_lines_of_requests_leave_together_and_others_at_once_after_them(lo
     for _ in range(500):
         log_request(record)
     assert [len(each.splitlines()) for each in writes[4:]] == [500]
+
+
+HOSTILE = 'a status=200 outcome=ok caller=admin "quoted" \x1b[2J\x9b1m\r\n\u2028\u202e\x00 end'
+
+
+def fields_of(line: str) -> list[tuple[str, str]]:
+    """The fields of a text line, as whoever splits it with a shell's rules sees them."""
+    found = [each.partition("=") for each in shlex.split(line) if "=" in each]
+    return [(name, value) for name, _, value in found]
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+@pytest.mark.parametrize("place", ["model", "upstream_model", "caller", "schema", "provider"])
+def test_no_name_can_pass_for_another_field_or_reach_the_terminal(
+    logging_to: Start, style: Literal["text", "json"], place: str
+) -> None:
+    stream = logging_to(style)
+    record = CallRecord("r", api="openai-chat", model="m", status=404, outcome="model_not_found")
+    setattr(record, place, HOSTILE)
+    log_request(record)
+    written = stream.getvalue()
+    (line,) = written.splitlines()
+    assert line.isprintable()
+    said = json.loads(line) if style == "json" else dict(fields_of(line))
+    assert (str(said["status"]), said["outcome"]) == ("404", "model_not_found")
+    if place != "caller":
+        assert "caller" not in said
+    if style == "text":
+        assert len(fields_of(line)) == len({name for name, _ in fields_of(line)})
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_messages_and_tracebacks_reach_no_terminal_either(logging_to: Start, style: Literal["text", "json"]) -> None:
+    stream = logging_to(style)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logging.getLogger("slipform.server").exception("it failed: %s", HOSTILE)
+    assert all(line.isprintable() for line in stream.getvalue().rstrip("\n").split("\n"))
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_every_field_and_message_of_a_line_is_cut(logging_to: Start, style: Literal["text", "json"]) -> None:
+    stream = logging_to(style)
+    fields = {"model": "m" * 100_000, "reason": "r " * 100_000}
+    logging.getLogger("slipform.server").warning("w" * 100_000, extra={"slipform": fields})
+    record = CallRecord("r", model="m" * 100_000, upstream_model="u" * 100_000, caller="c" * 100_000, status=200)
+    log_request(record)
+    assert max(map(len, stream.getvalue().splitlines())) < 10_000
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.text(max_size=40), min_size=1))
+def test_whatever_is_in_the_fields_each_is_read_back_under_its_own_name(fields: dict[str, str]) -> None:
+    line = pairs(fields)
+    assert line.isprintable()
+    assert [name for name, _ in fields_of(line)] == list(fields)
 
 
 def test_without_an_event_loop_or_after_its_end_no_line_is_lost(logging_to: Start) -> None:

@@ -13,9 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from slipform import AsyncClient, Budget, Options
 from slipform.config import Cache, Settings
+from slipform.enforce.report import Attempt, Report
 from slipform.errors import RateLimitError
 from slipform.ir import ModelResponse, Usage
 from slipform.providers.router import Router
+from slipform.schema import OutputStrategy
 from slipform.server import App
 from slipform.server.metrics import Metrics
 from slipform.server.record import CallRecord
@@ -90,7 +92,7 @@ async def test_names_that_callers_make_up_do_not_become_labels() -> None:
 def test_models_that_answer_become_labels_up_to_a_limit() -> None:
     metrics = Metrics(lambda: ())
     for number in range(300):
-        metrics.ended(CallRecord("r", api="a", provider="p", model=f"p/{number}"))
+        metrics.ended(CallRecord("r", api="a", provider="p", model=f"p/{number}", status=200))
     page = metrics.plain()
     assert page.count("slipform_requests_total{") == 201
     assert 'model="p/7"' in page
@@ -143,3 +145,42 @@ async def test_a_scrape_of_one_worker_has_the_metrics_of_all(tmp_path: Path) -> 
     labels = {"api": "openai-chat", "provider": "fake", "model": "fake/m", "strategy": "pass", "outcome": "ok"}
     assert value(found, "slipform_requests_total", **labels, worker="0") == 1
     assert value(found, "slipform_requests_total", **labels, worker="1") == 2
+
+
+def test_names_that_vendors_take_do_not_crowd_out_those_that_are_configured() -> None:
+    metrics = Metrics(lambda: ("mine/a", "mine/b"))
+    for number in range(300):
+        metrics.ended(CallRecord("r", api="a", provider="p", model=f"p/{number}", status=200))
+    for name in ("mine/a", "mine/b"):
+        metrics.ended(CallRecord("r", api="a", provider="mine", model=name, status=502, outcome="upstream_error"))
+    page = metrics.plain()
+    names = {line.split('model="')[1].split('"')[0] for line in page.splitlines() if 'model="' in line}
+    assert {"mine/a", "mine/b", "other"} <= names
+    assert len(names - {"other"}) == 200
+
+
+def test_a_name_that_only_errors_answered_to_is_counted_with_the_others() -> None:
+    metrics = Metrics(lambda: ())
+    metrics.ended(CallRecord("r", api="a", provider="p", model="p/gone", status=404))
+    assert 'model="other"' in metrics.plain()
+
+
+def test_the_page_stays_small_whatever_callers_and_vendors_make_up() -> None:
+    metrics = Metrics(lambda: ())
+    for number in range(20_000):
+        name = f"p/{number % 400}" + "x" * 5_000
+        record = CallRecord("r", api=f"a{number % 4}", provider="p" * 5_000, model=name, status=200)
+        record.strategy, record.upstream_status = ("native", "tool", "prompted")[number % 3], 100 + number % 900
+        record.outcome = "ok" if number % 2 else f"code_{number % 40}"
+        metrics.ended(record)
+    page = metrics.plain()
+    assert len(page) < 4_000_000
+    assert page.count("slipform_upstream_errors_total{") < 80
+
+
+def test_the_text_of_large_answers_is_not_held_until_calls_are_counted() -> None:
+    metrics = Metrics(lambda: ())
+    attempt = Attempt("ok", OutputStrategy.NATIVE, "m", "x" * 100_000)
+    record = CallRecord("r", api="a", model="m", status=200, report=Report((attempt,)))
+    metrics.ended(record)
+    assert metrics._over == []

@@ -232,6 +232,7 @@ class App:
             record.ended = time.monotonic()
         if not out.whole and record.outcome == "ok":
             record.outcome, record.status = "client_gone", _GONE
+        record.answer = None  # kept where it is to be kept; counting and logging need only the figures
         self.metrics.ended(record, caching=deployment.settings.cache.enabled)
         log_request(record)
 

@@ -52,7 +52,7 @@ async def _one_by_one(
                     error.details["models"] = failed
                     error.report = before
                 raise
-            _log.warning("%s cannot answer (%s); the next model is asked", name, error.code)
+            _log.warning("%r cannot answer (%s); the next model is asked", name, error.code)
             record.fallbacks += 1
             record.report, record.strategy = None, ""
         else:

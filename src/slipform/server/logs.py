@@ -14,6 +14,7 @@ from typing import IO, Any, Literal
 
 import orjson
 
+from slipform.log_fields import LONGEST_FIELD, cut, pairs, without_controls
 from slipform.providers.secrets import MASK
 from slipform.server.record import CallRecord, Ending, Names, concluded, named
 
@@ -23,6 +24,8 @@ traces = logging.getLogger("slipform.traces")
 """What was asked and answered, word for word; only with `server.debug_traces`."""
 
 _MAX_TRACE = 64 * 1024
+_CUT = " …"
+_LONGEST_MESSAGE = 4_000
 _GATHER_SECONDS = 0.02
 _MOST_GATHERED = 500
 _REQUEST = "request"
@@ -96,7 +99,7 @@ class Lines(logging.Formatter):
         names, identity = self._named(record.names()), record.request_id
         if self._json or names is None or not _OUR_ID.fullmatch(identity):
             return self.format(as_record(record, at))
-        figures, ending = _pairs(record.figures()), _ending(record.ending())
+        figures, ending = pairs(record.figures()), _ending(record.ending())
         line = f"{_time(at)} info {_REQUEST} id={identity} {names} {figures} {ending}"
         for secret in self._secrets:
             if secret in line:
@@ -106,37 +109,38 @@ class Lines(logging.Formatter):
     def _line(
         self, at: float, level: str, name: str, message: str, fields: Mapping[str, Any], trace: str | None
     ) -> str:
+        message = cut(message, _LONGEST_MESSAGE)
+        longest = _MAX_TRACE + len(_CUT) if name == traces.name else LONGEST_FIELD
         if self._json:
-            entry = {"time": _time(at), "level": level, "logger": name, **fields}
+            shown = {key: cut(value, longest) if isinstance(value, str) else value for key, value in fields.items()}
+            entry = {"time": _time(at), "level": level, "logger": name, **shown}
             if message:
                 entry["message"] = message
             if trace is not None:
-                entry["trace"] = trace
-            return orjson.dumps(entry, default=str).decode()
-        line = f"{_time(at)} {level} {message or name.removeprefix('slipform.')}"
+                entry["trace"] = cut(trace, _MAX_TRACE)
+            # JSON has no raw control characters of the first kind; the others it lets stand.
+            return without_controls(orjson.dumps(entry, default=str).decode())
+        line = f"{_time(at)} {level} {without_controls(message) or name.removeprefix('slipform.')}"
         if fields:
-            line = f"{line} {_pairs(fields)}"
-        line = line.replace("\n", "\\n").replace("\r", "\\r")
-        return line if trace is None else f"{line}\n{trace}"
+            line = f"{line} {pairs(fields, longest)}"
+        if trace is None:
+            return line
+        return "\n".join([line, *map(without_controls, cut(trace, _MAX_TRACE).split("\n"))])
 
 
 def _time(at: float) -> str:
     return f"{_second(int(at))}.{int(at % 1 * 1000):03d}+00:00"
 
 
-def _pairs(fields: Mapping[str, Any]) -> str:
-    return " ".join([f"{name}={value}" for name, value in fields.items()])
-
-
 @lru_cache(maxsize=512)
 def _ending(ending: Ending) -> str:
-    return _pairs(concluded(ending))
+    return pairs(concluded(ending))
 
 
 def _plain_names(names: Names) -> str | None:
-    """The names of a call as they stand in its line; None when they have to be masked or put in order there."""
-    text = _pairs(named(names))
-    return None if _may_hold_key(text) or "\n" in text or "\r" in text else text
+    """The names of a call as they stand in its line; None when they have to be masked there."""
+    text = pairs(named(names))
+    return None if _may_hold_key(text) else text
 
 
 class Writer(logging.StreamHandler[IO[str]]):
@@ -264,4 +268,4 @@ def log_trace(record: CallRecord, asked: bytes, answered: bytes) -> None:
 
 
 def _words(data: bytes) -> str:
-    return data[:_MAX_TRACE].decode("utf-8", "replace") + (" …" if len(data) > _MAX_TRACE else "")
+    return data[:_MAX_TRACE].decode("utf-8", "replace") + (_CUT if len(data) > _MAX_TRACE else "")

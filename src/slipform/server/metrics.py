@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
@@ -19,9 +20,16 @@ if TYPE_CHECKING:
     from slipform.server.record import CallRecord
 
 _MAX_MODELS = 200
+"""Names of models that become labels."""
+_MAX_SERIES = 4000
+"""Series of `slipform_requests`; what comes later counts under the model `other`."""
 _MAX_KEPT = 2000
+_LONGEST = 200
+"""Characters of a label that others have chosen."""
+_HELD_TEXT = 1 << 16
 _OTHER = "other"
 _COUNTED_AT_ONCE = 64
+_STATUSES = frozenset(map(int, HTTPStatus))
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _OVERHEAD = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
@@ -57,7 +65,9 @@ class Metrics:
     def __init__(self, known_models: Callable[[], Iterable[str]]) -> None:
         self.registry = registry = CollectorRegistry(auto_describe=False)
         self._known_models = known_models
-        self._answered: set[str] = set()
+        self._names: set[str] = set()
+        """Models that have become labels."""
+        self._series: set[tuple[str, ...]] = set()
         self._over: list[tuple[CallRecord, bool]] = []
         """Calls that are over and not counted yet."""
         self._kinds: dict[tuple[str, ...], _Kind] = {}
@@ -117,7 +127,7 @@ class Metrics:
         """
         self.inflight -= 1
         self._over.append((record, caching))
-        if len(self._over) >= _COUNTED_AT_ONCE:
+        if len(self._over) >= _COUNTED_AT_ONCE or _text_in(record) > _HELD_TEXT:
             self._count_up()
 
     def _count_up(self) -> None:
@@ -134,7 +144,7 @@ class Metrics:
         if (added := record.overhead) is not None:
             kind.overhead.add(added)
         if record.upstream_status is not None:
-            self._count("upstream", record.provider or "none", str(record.upstream_status or "none"))
+            self._count("upstream", record.provider[:_LONGEST] or "none", _status(record.upstream_status))
         if record.cached:
             self._hits.inc()
         elif caching and record.enforced and record.outcome == "ok":
@@ -199,7 +209,8 @@ class Metrics:
         if len(self._kinds) >= _MAX_KEPT:
             self._settle()
             self._kinds.clear()
-        labels = (record.api, record.provider or "none", model, how, record.outcome)
+        labels = (record.api, record.provider[:_LONGEST] or "none", model, how, record.outcome)
+        self._series.add(labels)
         made = self._kinds[key] = _Kind(
             self._requests.labels(*labels),
             self._seconds.of(record.api),
@@ -212,12 +223,20 @@ class Metrics:
         name = record.model
         if not name:
             return "none"
-        if name in self._answered or name in self._known_models():
-            return name
-        if record.outcome == "ok" and len(self._answered) < _MAX_MODELS:
-            self._answered.add(name)
-            return name
-        return _OTHER
+        if len(self._series) >= _MAX_SERIES:
+            return _OTHER
+        if name not in self._names and not self._admits(name, record):
+            return _OTHER
+        self._names.add(name)
+        return name[:_LONGEST]
+
+    def _admits(self, name: str, record: CallRecord) -> bool:
+        """Whether a name becomes a label: there is room for it, and nobody has made it up."""
+        known = set(self._known_models())
+        if name in known:
+            return len(self._names) < _MAX_MODELS
+        answered = record.outcome == "ok" and 200 <= record.status < 300
+        return answered and len(self._names | known) < _MAX_MODELS  # those that are configured keep their places
 
     def render(self, accept: str = "", others: Iterable[tuple[str, str]] = (), worker: str = "") -> tuple[bytes, str]:
         """The page and its content type; with the pages of `others` (workers by name) every sample tells its worker."""
@@ -252,6 +271,20 @@ class _Merged:
 
     def collect(self) -> Iterable[Metric]:
         return self._families.values()
+
+
+def _status(status: int) -> str:
+    """A vendor's status as a label: vendors may make up their own, and those are counted by their class."""
+    if not status:
+        return "none"
+    return str(status) if status in _STATUSES else f"{str(status)[0]}xx"
+
+
+def _text_in(record: CallRecord) -> int:
+    """How much of the answers' text a record keeps alive until it is counted."""
+    if record.report is None:
+        return 0
+    return sum([len(attempt.candidate) + len(attempt.text or "") for attempt in record.report.attempts])
 
 
 def _tasks() -> float:

@@ -131,8 +131,9 @@ class CallRecord:
     def names(self) -> Names:
         """What it was, as other calls are. Others have chosen these words."""
         attempts = 0 if self.report is None else len(self.report.attempts)
-        return (self.api, self.caller, self.model[:_LONGEST], self.provider, self.upstream_model, self.strategy,
-                self.enforced, self.schema[:64], self.stream, self.timeout, attempts)  # fmt: skip
+        return (self.api, self.caller[:_LONGEST], self.model[:_LONGEST], self.provider[:_LONGEST],
+                self.upstream_model[:_LONGEST], self.strategy, self.enforced,
+                self.schema[:64], self.stream, self.timeout, attempts)  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
         """What is its own, but for its id."""
