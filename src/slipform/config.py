@@ -141,12 +141,20 @@ class ServerSettings(_Block):
     """How long a client may take to send its request."""
     request_seconds: Positive = 600
     """How long one request may take in all."""
+    write_seconds: Positive = 30
+    """How long a client may read nothing of what is sent to it before it is cut off."""
     drain_seconds: Positive = 30
     """How long requests under way may go on after a stop was asked for."""
     notice_seconds: Annotated[float, Field(ge=0)] = 0
     """How long new requests are still taken after that, with /readyz saying 503: time for a balancer to notice."""
     max_concurrent: Annotated[int, Field(ge=1)] = 1000
     """Requests at the same time; the next one is told to come back (503)."""
+    max_concurrent_per_key: Annotated[int, Field(ge=1)] | None = None
+    """Requests at the same time of one key, or of one address without keys; else nine tenths of `max_concurrent`."""
+    max_connections: Annotated[int, Field(ge=1)] = 10_000
+    """Open connections; beyond, idle ones are closed for new ones. At most half the files a process may open."""
+    max_connections_per_address: Annotated[int, Field(ge=1)] | None = None
+    """Open connections of one address; requests at the same time of one client behind a trusted balancer."""
     cors_origins: list[str] = []
     """Web pages of these origins may call; none by default."""
     keys_file: str | None = None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -24,9 +26,15 @@ Handler = Callable[[Any, Any, Any], Awaitable[None]]
 class Wire:
     """A client's end of a connection."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, source: str = "127.0.0.1", *, room: int | None = None) -> None:
+        """From this address of loopback; with as little `room` for what is not read yet."""
         where = urlsplit(address)
-        self.socket = socket.create_connection((where.hostname, where.port), timeout=20)
+        self.socket = socket.socket()
+        self.socket.settimeout(20)
+        if room is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        self.socket.bind((source, 0))
+        self.socket.connect((where.hostname, where.port))
         self._rest = b""
 
     def say(self, *pieces: bytes) -> None:
@@ -100,18 +108,67 @@ def with_life(handle: Handler) -> Handler:
 
 
 @contextlib.contextmanager
-def talking(handle: Handler, **options: Any) -> Iterator[Callable[[], Wire]]:
+def talking(handle: Handler, **options: Any) -> Iterator[Callable[..., Wire]]:
     """A server with this application; gives what connects to it."""
     wires: list[Wire] = []
     with serving(with_life(handle), **options) as address:
 
-        def connect() -> Wire:
-            wires.append(Wire(address))
+        def connect(source: str = "127.0.0.1", *, room: int | None = None) -> Wire:
+            wires.append(Wire(address, source, room=room))
             return wires[-1]
 
         yield connect
         for wire in wires:
             wire.close()
+
+
+class MemoryTransport:
+    """The server's end of a connection without a socket: keeps what is written, of which `unsent` has not left."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.unsent = 0
+        self.closed = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 1) if name in ("peername", "sockname") else None
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def pause_reading(self) -> None: ...
+
+    resume_reading = pause_reading
+
+
+@contextlib.contextmanager
+def logged(text: str) -> Iterator[threading.Event]:
+    """What is set when the server logs a line with this text."""
+    seen = threading.Event()
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if text in record.getMessage():
+                seen.set()
+
+    handler, logger = Handler(), logging.getLogger("slipform.server")
+    logger.addHandler(handler)
+    try:
+        yield seen
+    finally:
+        logger.removeHandler(handler)
 
 
 async def body_of(receive: Any) -> bytes:

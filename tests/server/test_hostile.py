@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from slipform.server.door import Limits
-from tests.server.talking import LOOPS, QUICK, echo, talking, whole
+from slipform.testing import FakeModel
+from tests.server.proxying import ADA, proxied
+from tests.server.talking import LOOPS, QUICK, Wire, echo, talking, whole
 
 HEAD = b"POST /a HTTP/1.1\r\nhost: x\r\n"
 GET = b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -45,6 +47,7 @@ SMUGGLING = {
     "a bare line feed in a value": HEAD + b"x-a: b\ncontent-length: 5\r\n\r\nhello",
     "a bare carriage return": HEAD + b"x-a: b\rcontent-length: 5\r\n\r\nhello",
     "a zero byte": HEAD + b"x-a: b\0c\r\n\r\n",
+    "no host": b"GET /a HTTP/1.1\r\n\r\n",
     "two hosts": HEAD + b"host: y\r\n\r\n",
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     "a tunnel": b"CONNECT other:80 HTTP/1.1\r\nhost: x\r\n\r\n",
@@ -69,6 +72,82 @@ def test_what_two_servers_could_read_in_two_ways_is_refused_and_nothing_after_it
         assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
         assert b"connection: close" in answer
         assert answer.count(b"HTTP/1.1") == 1
+
+
+UPGRADE = b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+AFTER_AN_UPGRADE = {
+    "no HTTP": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "a frame": b"\x00\x00\x0c\x04\x00\x00\x00\x00\x00",
+    "no host": b"GET /c HTTP/1.1\r\n\r\n",
+    "two lengths": HEAD + b"content-length: 0\r\ncontent-length: 5\r\n\r\n",
+    "another upgrade before it": UPGRADE + b"nonsense\r\n\r\n",
+}
+
+
+@LOOPS
+@pytest.mark.parametrize("said", AFTER_AN_UPGRADE.values(), ids=AFTER_AN_UPGRADE.keys())
+def test_bytes_after_a_request_for_another_protocol_are_a_request_or_refused_as_one(
+    loop: Any, said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with talking(echo, loop=loop) as connect:
+        wire = connect()
+        wire.say(UPGRADE + said)
+        assert wire.answer()[2] == b"/a "
+        if said.startswith(UPGRADE):
+            assert wire.answer()[2] == b"/a "
+        assert wire.hear_all().startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 505 "))
+    assert not caplog.records
+
+
+def test_a_client_of_the_old_version_needs_no_host_and_is_told_nothing_before_its_answer() -> None:
+    asked = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.set()
+        await echo(scope, receive, send)
+
+    with talking(app) as connect:
+        wire = connect()
+        wire.say(b"POST /a HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
+        assert asked.wait(20)
+        wire.say(b"hi")
+        said = wire.hear_all()
+        assert said.startswith(b"HTTP/1.1 200 ")
+        assert said.endswith(b"/a hi")
+
+
+@pytest.mark.parametrize("blank", [b"", b" ", b"   "])
+def test_blanks_after_a_value_are_no_part_of_it(blank: bytes, connect: Any) -> None:
+    wire = connect()
+    wire.say(HEAD + b"transfer-encoding: chunked" + blank + b"\r\nexpect: 100-continue" + blank + b"\r\n\r\n")
+    assert wire.hear(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    wire.say(b"2\r\nhi\r\n0\r\n\r\n" + GET)
+    assert [wire.answer()[2] for _ in range(2)] == [b"/a hi", b"/b "]
+
+
+def test_a_body_that_is_said_to_be_too_large_is_refused_before_it_is_sent() -> None:
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n"
+    with proxied({"fake": FakeModel([ADA])}, {"server": {"max_body_bytes": 2000}}) as address:
+        asking = Wire(address)
+        asking.say(head % 100_000_000 + b"expect: 100-continue\r\n\r\n")
+        said = asking.hear_all()
+        assert said.startswith(b"HTTP/1.1 413 ")  # and no 100 before it
+        assert b"connection: close" in said
+        sending = Wire(address)
+        sending.say(head % 2001 + b"\r\n")
+        assert sending.answer()[0].startswith(b"HTTP/1.1 413 ")
+        sending.say(b"x" * 2001 + head % 2000 + b"expect: 100-continue\r\n\r\n")
+        assert sending.hear(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        asking.close()
+        sending.close()
+
+
+def test_a_request_has_only_so_many_headers() -> None:
+    with talking(echo, limits=Limits(headers=10)) as connect:
+        for count, status in ((9, b"200"), (10, b"431")):  # and the host
+            wire = connect()
+            wire.say(b"GET /a HTTP/1.1\r\nhost: x\r\n" + b"x-a: b\r\n" * count + b"\r\n")
+            assert wire.hear(b"\r\n\r\n").startswith(b"HTTP/1.1 " + status), count
 
 
 @pytest.mark.parametrize("version", [b"2.0", b"0.9"])

@@ -169,11 +169,14 @@ class App:
             told: Sequence[Header] = ()
             caller = guard.caller(headers, scope.get("query_string", b""))
             record.caller = caller.name
+            client = scope.get("client")
+            address = client[0] if client else ""
             if guard.is_limited(caller):
-                client = scope.get("client")
-                told = await guard.permitted(caller, client[0] if client else "", api.name)
-            with guard.admit(caller, headers, told) as admission:
-                body = await read_body(receive, deployment.settings.server.max_body_bytes, exchange)
+                told = await guard.permitted(caller, address, api.name)
+            make_room = None if exchange is None else exchange.make_room
+            with guard.admit(caller, headers, told, address, make_room) as admission:
+                most, declared = deployment.settings.server.max_body_bytes, headers.get(b"content-length")
+                body = await read_body(receive, most, exchange, declared)
                 admission.body_read()
                 call = await read_call(
                     api,

@@ -6,14 +6,14 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import unquote
 
 import httptools
 
 from slipform.server.door import Door
-from slipform.server.exchange import Exchange
+from slipform.server.exchange import App, Exchange
 from slipform.server.heads import refusal
 from slipform.server.record import Header
 
@@ -26,6 +26,14 @@ _TOO_LARGE = refusal(
     b'{"error":{"message":"The request\'s headers are larger than 64 KB","type":"invalid_request_error"}}',
     b"application/json",
 )
+_TOO_MANY = refusal(
+    431,
+    b'{"error":{"message":"The request has too many headers","type":"invalid_request_error"}}',
+    b"application/json",
+)
+_CROWDED_BODY = b'{"error":{"message":"Too many connections of this address","type":"rate_limit_error"}}'
+_CROWDED = refusal(429, _CROWDED_BODY, b"application/json", [(b"retry-after", b"1")])
+_BLANKS = b" \t"
 _WATCHED = frozenset({b"expect", b"transfer-encoding", b"host"})
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
@@ -38,9 +46,9 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_base", "_broken", "_expects", "_headers", "_hosts", "_in_head", "_incoming", "_moved", "_now",
-        "_parser", "_paused", "_queue", "_reading", "_refusal", "_resuming", "_silent", "_transport", "_unsent",
-        "_url", "_waiters", "door", "due", "full",
+        "_base", "_broken", "_counted", "_counts_requests", "_expects", "_headers", "_hosts", "_in_head",
+        "_incoming", "_moved", "_now", "_parser", "_paused", "_queue", "_reading", "_refusal", "_resuming", "_sent",
+        "_silent", "_transport", "_url", "_waiters", "_written", "door", "due", "full", "stuck_since",
     )  # fmt: skip
 
     def __init__(self, door: Door) -> None:
@@ -63,8 +71,15 @@ class Connection(asyncio.Protocol):
         self._refusal = b""
         """What is said after the last answer."""
         self._paused = False
-        self._unsent = 0
-        """What was still to be written when that was last looked at."""
+        self._written = 0
+        """Bytes handed to the transport."""
+        self._sent = -1
+        """Those of them that had left it when that was last looked at; and when they were first seen to have."""
+        self.stuck_since = 0.0
+        self._counted: str | None = None
+        """The network among whose connections this one is counted."""
+        self._counts_requests = False
+        """Whether a balancer is at the other end, whose requests are counted by the client it names."""
         self._parser: Any = self._new_parser()
         self._url = b""
         self._headers: list[Header] = []
@@ -96,15 +111,33 @@ class Connection(asyncio.Protocol):
             "client": _address(transport.get_extra_info("peername")),
             "server": _address(transport.get_extra_info("sockname")),
         }
-        self.door.connections.add(self)
-        if self.door.closing:
+        door = self.door
+        if len(door.connections) >= door.limits.connections:
+            door.evict_idle()
+        door.connections.add(self)
+        self.due = door.loop.time() + door.limits.head_seconds
+        if door.closing:
             transport.close()
-        self.due = self.door.loop.time() + self.door.limits.head_seconds
+        elif door.limits.connections_per_address is not None:
+            self._count()
+
+    def _count(self) -> None:
+        """Count the connection for its address, unless it is a balancer's, and refuse it when there are too many."""
+        peer, trusted = self._base["client"], self.door.trusted
+        if trusted is not None and trusted.believes(peer[0] if peer else ""):
+            self._counts_requests = True
+        elif peer is not None:  # a socket of this machine has no address
+            self._counted = self.door.take_address(peer[0])
+            if self._counted is None:
+                self._refuse(_CROWDED)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         del exc
         self.door.connections.discard(self)
+        if self._counted is not None:
+            self.door.leave_address(self._counted)
+            self._counted = None
         self._broken = True
         self.due = math.inf
         if self._now is not None:
@@ -135,13 +168,16 @@ class Connection(asyncio.Protocol):
             return
         self._reading = len(data)
         self._moved = False
+        rest: bytes | None = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._not_upgraded(data[upgrade.args[0] :])
-            return
+            rest = data[upgrade.args[0] :]
         except httptools.HttpParserError as error:
             self._refuse(_said_of(error))
+            return
+        if rest is not None:  # not where it was caught: an error of what follows would say it came of this one
+            self._not_upgraded(rest)
             return
         if self._moved:
             self._silent = 0
@@ -182,12 +218,12 @@ class Connection(asyncio.Protocol):
 
     def _watch(self, name: bytes, value: bytes) -> None:
         if name == b"expect":
-            self._expects = value.lower() == b"100-continue"
+            self._expects = value.strip(_BLANKS).lower() == b"100-continue"
         elif name == b"host":
             self._hosts += 1
             if self._hosts > 1:
                 raise _RefusedError(_INVALID)
-        elif value.lower() != b"chunked":  # an encoding that would have to be undone
+        elif value.strip(_BLANKS).lower() != b"chunked":  # an encoding that would have to be undone
             raise _RefusedError(_INVALID)
 
     def on_headers_complete(self) -> None:
@@ -200,10 +236,15 @@ class Connection(asyncio.Protocol):
         limits, parser = self.door.limits, self._parser
         if self._silent + self._reading > limits.head_bytes:
             self._check_size(limits.head_bytes)
+        if len(self._headers) > limits.headers:
+            raise _RefusedError(_TOO_MANY)
         version = parser.get_http_version()
         modern = version == "1.1"
         if not modern:
             self._check_version(version)
+            self._expects = False
+        elif not self._hosts:
+            raise _RefusedError(_INVALID)
         scope = self._base.copy()
         scope["method"] = parser.get_method().decode("ascii")
         scope["http_version"] = version
@@ -278,11 +319,20 @@ class Connection(asyncio.Protocol):
         self._now = exchange
         self.due = math.inf
         self.door.running.add(exchange)
-        exchange.task = self.door.loop.create_task(exchange.run(self.door.app))
+        app = self._counted_app(exchange) if self._counts_requests else self.door.app
+        exchange.task = self.door.loop.create_task(exchange.run(app))
+
+    def _counted_app(self, exchange: Exchange) -> App:
+        """What answers a balancer's request: the application, unless its client has too many under way."""
+        client = exchange.scope["client"]
+        exchange.counted = self.door.take_address(client[0] if client else "")
+        return _crowded if exchange.counted is None else self.door.app
 
     def over(self, exchange: Exchange) -> None:
         """The application has done with this one."""
         self.door.running.discard(exchange)
+        if exchange.counted is not None:
+            self.door.leave_address(exchange.counted)
 
     def answered(self, exchange: Exchange) -> None:
         """The last byte of an answer is written."""
@@ -340,16 +390,37 @@ class Connection(asyncio.Protocol):
             self.due = math.inf
 
     def overdue(self) -> None:
-        """The client has taken too long; one that still reads the last answer is waited for."""
+        """The client has taken too long to say what it wants; one that still reads the last answer is waited for."""
         if self._now is not None:
             self.finish()
-            return
-        unsent = self._transport.get_write_buffer_size()
-        if unsent and unsent != self._unsent:
-            self._unsent = unsent
-            self.due = self.door.loop.time() + self.door.limits.head_seconds
-        else:
+        elif not self.unsent():
             self._transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return self._now is None
+
+    def unsent(self) -> int:
+        """How much the client has still to read, beside what the system keeps for it."""
+        size: int = self._transport.get_write_buffer_size()
+        return size
+
+    def stuck(self, now: float) -> float:
+        """For how long nothing has left of what is to be written, as far as was looked: since another `stuck`."""
+        unsent = self.unsent()
+        if not unsent:
+            return 0.0
+        if (sent := self._written - unsent) != self._sent:
+            self._sent, self.stuck_since = sent, now
+        return now - self.stuck_since
+
+    def cut_if_stalled(self) -> bool:
+        """Cut the request under way if its client still reads nothing, and the request is of no use without it."""
+        if self._now is None or not self._now.ends or not self.stuck(self.door.loop.time()):
+            return False
+        self._transport.abort()
+        return True
 
     def break_off(self, instead: bytes) -> None:
         """An answer was left unfinished: close, after saying this."""
@@ -366,6 +437,7 @@ class Connection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Write to the client, if it is there."""
         if not self._transport.is_closing():
+            self._written += len(data)
             self._transport.write(data)
 
     def soon(self, call: Callable[[], None]) -> None:
@@ -389,6 +461,15 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
+
+
+async def _crowded(scope: MutableMapping[str, Any], receive: Any, send: Callable[..., Awaitable[None]]) -> None:
+    """Answers, in place of the application, a client that has too many requests under way."""
+    del scope, receive
+    length = (b"content-length", b"%d" % len(_CROWDED_BODY))
+    headers = [(b"content-type", b"application/json"), (b"retry-after", b"1"), length]
+    await send({"type": "http.response.start", "status": 429, "headers": headers})
+    await send({"type": "http.response.body", "body": _CROWDED_BODY})
 
 
 class _RefusedError(Exception):

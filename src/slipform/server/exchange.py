@@ -29,8 +29,8 @@ class Exchange:
     """
 
     __slots__ = (
-        "_chunked", "_connection", "_ends", "_expects", "_head", "_held", "_is_head", "_left", "_modern", "_news",
-        "_said_whole", "begun", "complete", "gone", "keep_alive", "scope", "task", "whole",
+        "_chunked", "_connection", "_expects", "_head", "_held", "_is_head", "_left", "_modern", "_news",
+        "_said_whole", "begun", "complete", "counted", "ends", "gone", "keep_alive", "scope", "task", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -65,8 +65,10 @@ class Exchange:
         self._chunked = False
         self._left: int | None = None
         self._news: asyncio.Event | None = None
-        self._ends = False
+        self.ends = False
         """Whether the task is of no use without the client."""
+        self.counted: str | None = None
+        """The network among whose requests this one is counted."""
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, app: App) -> None:
@@ -131,14 +133,18 @@ class Exchange:
         """The client has gone."""
         if not self.complete:
             self.gone = True
-            self.ends_with_client(self._ends)
+            self.ends_with_client(self.ends)
         self.wake()
 
     def ends_with_client(self, ends: bool) -> None:
         """Whether the task is cancelled when the client goes before its answer is complete, or has gone already."""
-        self._ends = ends
+        self.ends = ends
         if ends and self.gone and self.task is not None:
             self.task.cancel()
+
+    def make_room(self) -> bool:
+        """Cut another request, whose client does not read, in favour of this one; False when all clients read."""
+        return self._connection.door.cut_stalled()
 
     def take(self) -> bytes | None:
         """The whole body, where it is here and nobody has received any of it; None: `receive` it."""

@@ -74,6 +74,23 @@ class Trusted:
         return "http"
 
 
+def network_of(host: str) -> str:
+    """What connections are counted by: an IPv4 address, or the /64 of an IPv6 one, of which a caller has all.
+
+    >>> network_of("203.0.113.9"), network_of("2001:db8::1:2"), network_of("::ffff:203.0.113.9")
+    ('203.0.113.9', '2001:db8::', '203.0.113.9')
+    """
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
+
+
 def _address(said: str) -> Client:
     """An address with or without a port; whatever is neither stays as it is, and is nobody who is believed."""
     if said.startswith("["):

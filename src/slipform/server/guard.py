@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,6 +22,8 @@ from slipform.server.record import Header
 from slipform.server.refusals import BodyTooSlow, Busy, KeyRefused, NotAllowed, Refused, TookTooLong, TooManyRequests
 from slipform.server.shared import Shared
 
+_ONE_CALLERS_SHARE = 0.9
+"""Of the calls at the same time, unless set: one caller alone cannot keep all others out."""
 _KEY_HEADERS = (b"authorization", b"x-api-key", b"x-goog-api-key")
 
 
@@ -75,19 +78,32 @@ class Guard:
         self._rates: Rates = SharedRates(shared) if shared else LocalRates()
         self._origins = frozenset(server.cors_origins)
         self.max_concurrent = server.max_concurrent
+        self.max_per_caller = server.max_concurrent_per_key or math.ceil(server.max_concurrent * _ONE_CALLERS_SHARE)
         self.body_seconds = server.body_seconds
         self.request_seconds = server.request_seconds
         self.first_limit = min(server.body_seconds, server.request_seconds)
         self.in_flight = 0
         """How many calls are under way."""
+        self._by_caller: dict[str, int] = {}
+        """How many of them are whose."""
         self._entered: dict[Admission, None] = {}
         """Those among them whose first time limit has not come: it is the same for all, so they are in its order."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def admit(self, caller: Caller, headers: Mapping[bytes, bytes], told: Sequence[Header] = ()) -> Admission:
-        """A caller's call at the door: `with` lets it in, or raises what they are to be told."""
-        return Admission(self, caller, headers, told)
+    def admit(
+        self,
+        caller: Caller,
+        headers: Mapping[bytes, bytes],
+        told: Sequence[Header] = (),
+        address: str = "",
+        make_room: Callable[[], bool] | None = None,
+    ) -> Admission:
+        """A caller's call at the door: `with` lets it in, or raises what they are to be told.
+
+        `make_room` stops another call whose client does not read, and says whether there was one.
+        """
+        return Admission(self, caller, headers, told, _name(caller, address), make_room)
 
     def caller(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Caller:
         """Whose key came with a request: in one of the headers the vendors use, or in Gemini's `?key=`."""
@@ -111,7 +127,7 @@ class Guard:
         limit = caller.requests_per_minute or self._limit
         if limit is None:
             return []
-        name = caller.id or f"address:{address}"
+        name = _name(caller, address)
         allowance = self._rates.take(name, limit) or await self._rates.fetch(name, limit)
         headers = rate_headers(allowance, api)
         if allowance.ok:
@@ -136,13 +152,23 @@ class Guard:
 
     def enter(self, admission: Admission, loop: asyncio.AbstractEventLoop) -> None:
         """A call is let in. One timer serves them all: most are over long before it rings."""
-        if self.in_flight >= self.max_concurrent:
+        name = admission.name
+        count = self._by_caller.get(name, 0)
+        has_share, make_room = count >= self.max_per_caller, admission.make_room
+        if self.in_flight >= self.max_concurrent and (has_share or make_room is None or not make_room()):
             raise Busy(
                 f"{self.in_flight} requests are under way, as many as this server takes",
                 hint="Try again in a moment.",
                 retry_after=1,
             )
+        if has_share:
+            raise TooManyRequests(
+                f"{count} of your requests are under way, as many as one caller may have",
+                hint="Wait for one of them to finish.",
+                retry_after=1,
+            )
         self.in_flight += 1
+        self._by_caller[name] = count + 1
         self._entered[admission] = None
         if self._timer is None or self._loop is not loop:
             self._loop = loop
@@ -152,6 +178,9 @@ class Guard:
         """It is over."""
         self.in_flight -= 1
         self._entered.pop(admission, None)
+        count = self._by_caller.pop(admission.name) - 1
+        if count:
+            self._by_caller[admission.name] = count
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
@@ -184,13 +213,23 @@ class Admission:
     """
 
     __slots__ = (
-        "_guard", "_has_body", "_loop", "_task", "_timer", "began", "caller", "expired", "headers", "request_headers",
+        "_guard", "_has_body", "_loop", "_task", "_timer", "began", "caller", "expired", "headers", "make_room", "name",
+        "request_headers",
     )  # fmt: skip
 
     def __init__(
-        self, guard: Guard, caller: Caller, headers: Mapping[bytes, bytes], told: Sequence[Header] = ()
+        self,
+        guard: Guard,
+        caller: Caller,
+        headers: Mapping[bytes, bytes],
+        told: Sequence[Header],
+        name: str,
+        make_room: Callable[[], bool] | None,
     ) -> None:
         self._guard = guard
+        self.name = name
+        """Whom the call is counted for."""
+        self.make_room = make_room
         self.caller = caller
         self.request_headers = headers
         self.headers = told
@@ -280,6 +319,11 @@ def _host(authority: str) -> str:
         return urlsplit(f"//{authority}").hostname or ""
     except ValueError:
         return ""
+
+
+def _name(caller: Caller, address: str) -> str:
+    """Whom a limit counts for: the key, or the address of those who have none."""
+    return caller.id or f"address:{address}"
 
 
 def _presented(headers: Mapping[bytes, bytes], query: bytes) -> list[str]:

@@ -84,9 +84,11 @@ def date_line() -> bytes:
     return b"\r\ndate: " + formatdate(time.time(), usegmt=True).encode()
 
 
-def refusal(status: int, said: bytes, content_type: bytes = b"text/plain; charset=utf-8") -> bytes:
+def refusal(
+    status: int, said: bytes, content_type: bytes = b"text/plain; charset=utf-8", more: Iterable[Header] = ()
+) -> bytes:
     """An answer to what is not understood, after which the connection is closed."""
-    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(said))]
+    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(said)), *more]
     return spell_head(status, headers, keep_alive=False).data + said
 
 

@@ -25,11 +25,17 @@ def exchange_of(scope: Scope, send: Send) -> Exchange | None:
     return found if isinstance(found, Exchange) and send == found.send else None
 
 
-async def read_body(receive: Receive, max_bytes: int, exchange: Exchange | None = None) -> bytes:
-    """The request's body, within the size limit; `exchange` may have it at hand."""
+async def read_body(
+    receive: Receive, max_bytes: int, exchange: Exchange | None = None, declared: bytes | None = None
+) -> bytes:
+    """The request's body, within the size limit; `exchange` may have it at hand, `declared` is its content-length."""
     if exchange is not None and (body := exchange.take()) is not None:
         _check_size(len(body), max_bytes)
         return body
+    if (
+        declared is not None and declared.isdigit() and len(declared) < 20
+    ):  # before a client that asks is told to send it
+        _check_size(int(declared), max_bytes)
     parts: list[bytes] = []
     size, more = 0, True
     while more:

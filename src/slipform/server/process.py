@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -17,6 +18,7 @@ from slipform import tracing
 from slipform.config import ServerSettings
 from slipform.server.app import App
 from slipform.server.deployment import load
+from slipform.server.door import Limits
 from slipform.server.forwarded import Trusted
 from slipform.server.listening import Listening
 from slipform.server.memory import give_back
@@ -26,6 +28,8 @@ _log = logging.getLogger("slipform.server")
 _NOT_STARTED = 3
 """How the process ends when the application does not start."""
 _ORPHAN_CHECK_SECONDS = 1.0
+_OTHER_FILES = 64
+"""Files that are open for something else than connections, at most: logs, keys, the embedded model."""
 _COLLECT_AFTER = 20_000
 """How many more objects there must be before garbage is looked for: a call makes hundreds, and hardly any in cycles."""
 
@@ -50,7 +54,7 @@ def serve_on(listening: socket.socket, settings_path: Path | None = None, worker
 
 async def _serve(app: App, settings: ServerSettings, listening: socket.socket, worker: Worker | None) -> None:
     loop = asyncio.get_running_loop()
-    server = Listening(app, trusted=Trusted.from_environment(os.environ))
+    server = Listening(app, limits=limits_of(settings), trusted=Trusted.from_environment(os.environ))
     asked = _Asked(app, server, settings.notice_seconds)
     tasks: set[asyncio.Task[object]] = {loop.create_task(give_back())}
 
@@ -72,6 +76,35 @@ async def _serve(app: App, settings: ServerSettings, listening: socket.socket, w
     await server.stop(settings.drain_seconds)
     for task in tasks:
         task.cancel()
+
+
+def limits_of(settings: ServerSettings) -> Limits:
+    """What clients may take, as it is set; connections only as far as this process may open files.
+
+    >>> limits_of(ServerSettings(write_seconds=5, max_connections=10)).connections
+    10
+    """
+    return Limits(
+        write_seconds=settings.write_seconds,
+        connections=_within_open_files(settings.max_connections),
+        connections_per_address=settings.max_connections_per_address,
+    )
+
+
+def _within_open_files(connections: int) -> int:
+    """So many, or fewer: each may need a second one, to a vendor. The process's own limit is raised if it can be."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return connections
+    wanted = 2 * connections + _OTHER_FILES
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY and files < wanted:
+        raised = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, most))
+            files = raised
+    return connections if files == resource.RLIM_INFINITY else max(1, min(connections, (files - _OTHER_FILES) // 2))
 
 
 class _Asked:
