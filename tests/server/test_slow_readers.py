@@ -20,7 +20,7 @@ from slipform.server.door import Door, Limits
 from slipform.testing import Answer, FakeVendor
 from tests.conftest import serving
 from tests.server.proxying import ADA
-from tests.server.talking import LOOPS, MemoryTransport, Wire, logged, talking, whole
+from tests.server.talking import LOOPS, MemoryTransport, Wire, echo, logged, talking, whole
 from tests.server.wire import provider_of
 
 GET = b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -83,7 +83,7 @@ def test_a_stream_that_waits_for_its_own_next_piece_is_not_cut(loop: Any) -> Non
 
 
 async def test_a_byte_that_leaves_is_progress_and_one_that_is_added_is_not() -> None:
-    door = Door(whole)
+    door = Door(echo)
     connection, transport = Connection(door), MemoryTransport()
     connection.connection_made(transport)
     connection.write(b"x" * 100)
