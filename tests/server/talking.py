@@ -33,8 +33,12 @@ class Wire:
         self.socket.settimeout(20)
         if room is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
-        self.socket.bind((source, 0))
-        self.socket.connect((where.hostname, where.port))
+        try:
+            self.socket.bind((source, 0))
+            self.socket.connect((where.hostname, where.port))
+        except OSError:
+            self.socket.close()
+            raise
         self._rest = b""
 
     def say(self, *pieces: bytes) -> None:
