@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import setuptools
 
 from slipform.build_info import build_of
 
@@ -37,7 +36,7 @@ def tree(tmp_path: Path) -> Path:
 def setup_py(tree: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What setup.py defines, run where nothing is being built."""
     monkeypatch.chdir(tree)
-    monkeypatch.setattr(setuptools, "setup", lambda **_: None)
+    monkeypatch.setattr(pytest.importorskip("setuptools"), "setup", lambda **_: None)
     monkeypatch.setattr(sys, "argv", ["setup.py"])
     monkeypatch.delenv("SLIPFORM_PURE", raising=False)
     return runpy.run_path("setup.py")
@@ -116,6 +115,7 @@ def test_a_compiler_that_fails_is_recorded_also_where_the_wheel_is_made_from(
     (tree / "one.c").write_text("int one;\n")
     package = tree / "build" / "slipform"
     package.mkdir(parents=True)
+    setuptools = pytest.importorskip("setuptools")
     distribution = setuptools.Distribution({"ext_modules": [setuptools.Extension("one", ["one.c"])]})
     command = setup_py["AllOrNothing"](distribution)
     command.build_lib, command.build_temp = str(package.parent), str(tree / "temporary")

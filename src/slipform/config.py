@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic.alias_generators import to_camel, to_snake
 
 from slipform.config_environment import filled, put, read_value, settings_in
 from slipform.errors import ConfigError
@@ -218,16 +219,39 @@ def load_settings(path: Path | None = None, environment: Mapping[str, str] | Non
 
     Variables of the environment (`SLIPFORM_SERVER__PORT=9000`) come before the file.
     """
+    return load_config(path, environment).settings
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReading:
+    """Settings, and what their file itself said: without it nobody can tell a setting that was lost from one never set.
+
+    >>> ConfigReading(Settings()).path is None
+    True
+    """
+
+    settings: Settings
+    path: Path | None = None
+    """The file; None where there was none and all settings had their defaults."""
+    names: frozenset[str] = frozenset()
+    """The settings that the file itself sets, as in `server` and `server.keys_file`."""
+    ends_in_newline: bool = False
+    """Whether its last line is whole; that of a file that was cut off seldom is."""
+
+
+def load_config(path: Path | None = None, environment: Mapping[str, str] | None = None) -> ConfigReading:
+    """The settings as `load_settings` finds them, with what the file itself said."""
     found = os.environ if environment is None else environment
     chosen = path or Path(found.get("SLIPFORM_CONFIG") or FILE_NAME)
     if path is None and not found.get("SLIPFORM_CONFIG") and not chosen.is_file():
-        return read_settings("", environment=found)
+        return ConfigReading(read_settings("", environment=found))
     try:
         text = chosen.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"The config cannot be read: {reason}", where=str(chosen)) from error
-    return read_settings(text, str(chosen), found)
+    settings, names = _read(text, str(chosen), found)
+    return ConfigReading(settings, chosen, names, text.endswith("\n"))
 
 
 def read_settings(text: str, name: str = FILE_NAME, environment: Mapping[str, str] | None = None) -> Settings:
@@ -238,6 +262,11 @@ def read_settings(text: str, name: str = FILE_NAME, environment: Mapping[str, st
     >>> read_settings("", environment={"SLIPFORM_SERVER__PORT": "9000"}).server.port
     9000
     """
+    return _read(text, name, environment or {})[0]
+
+
+def _read(text: str, name: str, environment: Mapping[str, str]) -> tuple[Settings, frozenset[str]]:
+    """The settings, and the names of those that the text itself sets."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
@@ -250,15 +279,16 @@ def read_settings(text: str, name: str = FILE_NAME, environment: Mapping[str, st
     if twice := _repeated(node, ()):
         path, line = twice
         raise ConfigError(f"`{_dotted(path)}` is set twice", where=f"{name}:{line}", hint="Keep one of them.")
-    data = filled({} if data is None else data, Settings, environment or {}, places)
+    data = filled({} if data is None else data, Settings, environment, places)
+    names = frozenset(_dotted(tuple(to_snake(str(step)) for step in path)) for path in places if path)
     if isinstance(data, dict):
-        for variable, path, value in settings_in(environment or {}):
+        for variable, path, value in settings_in(environment):
             put(data, path, read_value(Settings, path, value, variable), variable)
             places[path] = variable
             for size in range(1, len(path)):
                 places.setdefault(path[:size], variable)
     try:
-        return Settings.model_validate(data)
+        return Settings.model_validate(data), names
     except ValidationError as error:
         raise _explained(error, places, name) from None
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,93 +18,11 @@ from slipform.errors import ConfigError
 from slipform.server.door import Limits
 from slipform.server.run import address, listen, serve
 from slipform.testing import Answer, FakeVendor
+from tests.server.served import ASK, Served
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals and fork")
 
-ASK: dict[str, Any] = {"model": "fake/m", "messages": [{"role": "user", "content": "hi"}]}
 MAX_HEAD_BYTES = Limits().head_bytes
-SOURCE = Path(__file__).resolve().parents[2] / "src"
-
-
-class Served:
-    """A running `slipform serve` and its log."""
-
-    def __init__(self, folder: Path, vendor: FakeVendor, workers: int, **server: Any) -> None:
-        self.file = folder / "slipform.yaml"
-        self.vendor = vendor
-        self._server = {"log": "json", "port": 0, "drain_seconds": 10, **server}
-        self.configure()
-        command = [sys.executable, "-c", "from slipform.cli import main; main()", "serve", "--config", str(self.file)]
-        environment = {**os.environ, "FAKE_KEY": "sk-very-secret-key", "PYTHONPATH": str(SOURCE)}
-        self.process = subprocess.Popen(
-            [*command, "--workers", str(workers)], stderr=subprocess.PIPE, text=True, cwd=folder, env=environment
-        )
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self.wait_for(lambda: any("serves http://" in line for line in self.lines))
-        found = re.search(r"http://([\d.]+):(\d+)", self.lines[0])
-        assert found is not None
-        self.host, self.port = found[1], int(found[2])
-        self.wait_for(lambda: self.get("/readyz")[0] == 200)
-
-    def configure(self, extra: str = "") -> None:
-        provider = f"{{kind: openai, base_url: '{self.vendor.base_url}', api_key_env: FAKE_KEY}}"
-        text = f"default_model: fake/m\nproviders:\n  fake: {provider}\nserver: {json.dumps(self._server)}\n{extra}"
-        self.file.write_text(text)
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        with self.process.stderr as stream:
-            self.lines.extend(stream)
-
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 40) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if condition():
-                    return
-            time.sleep(0.02)
-        pytest.fail("".join(self.lines[-20:]) or "nothing was logged")
-
-    def call(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        with contextlib.closing(http.client.HTTPConnection(self.host, self.port, timeout=30)) as connection:
-            connection.request(method, path, None if body is None else json.dumps(body))
-            response = connection.getresponse()
-            return response.status, response.read()
-
-    def get(self, path: str) -> tuple[int, bytes]:
-        return self.call("GET", path)
-
-    def later(self, body: Any) -> tuple[threading.Thread, list[tuple[int, bytes]]]:
-        """Start a call that is answered while other things happen."""
-        got: list[tuple[int, bytes]] = []
-        asked = len(self.vendor.requests)
-        thread = threading.Thread(target=lambda: got.append(self.call("POST", "/v1/chat/completions", body)))
-        thread.start()
-        assert self.vendor.wait_until(lambda vendor: len(vendor.requests) > asked, timeout=20)
-        return thread, got
-
-    def stop(self) -> int:
-        if self.process.poll() is None:
-            self.process.kill()
-        code = self.process.wait(20)
-        self._reader.join(20)
-        return code
-
-
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    """Starts servers, and ends what is left of them."""
-    running: list[Served] = []
-
-    def start(vendor: FakeVendor, workers: int = 1, **server: Any) -> Served:
-        running.append(Served(tmp_path, vendor, workers, **server))
-        return running[-1]
-
-    yield start
-    for served in running:
-        served.stop()
 
 
 @pytest.mark.covers("S2-11", "S2-20", "S2-69")
@@ -198,7 +111,9 @@ def test_workers_share_a_port_and_their_metrics_and_are_replaced_when_they_die(
         served.wait_for(lambda: served.get("/metrics")[1].decode().count('generation{worker="1"} 2.0') == 1)
         served.configure("nonsense: true\n")
         served.process.send_signal(signal.SIGHUP)
-        served.wait_for(lambda: any("nonsense" in line for line in served.lines))
+        served.wait_for_samples("slipform_config_refused_total", 1)
+        assert served.samples("slipform_config_last_reload_refused") == [1.0, 1.0]
+        assert any("nonsense" in line for line in served.lines)
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(30) == 0
         with pytest.raises(OSError, match="refused"):

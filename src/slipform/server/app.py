@@ -13,13 +13,13 @@ from urllib.parse import parse_qs
 from slipform import tracing
 from slipform.client import AsyncClient
 from slipform.codecs.serving import Serving
-from slipform.config import Settings
+from slipform.config import ConfigReading, Settings
 from slipform.errors import SlipformError, UnknownModelError
 from slipform.providers.local import LocalProvider
 from slipform.server import openapi, pages
 from slipform.server.apis import Listing, api_at, error_api, listing_at, named_model, paths, route_of
 from slipform.server.cors import with_headers
-from slipform.server.deployment import Deployment, Deployments, Load, deploy
+from slipform.server.deployment import REFUSED, Deployment, Deployments, InForce, Load, deploy
 from slipform.server.exchange import Exchange
 from slipform.server.guard import Admission
 from slipform.server.http import (
@@ -49,15 +49,24 @@ _GONE = 499
 class App:
     """Serves the vendors' APIs; every answer with a schema is valid against it or is an error.
 
-    `load` reads the configuration again when `reload` is called; `worker` says which of several workers this is.
+    `load` reads the configuration again when `reload` is called; `worker` says which of several workers this is;
+    `in_force` is the configuration it begins with, where that is not the first; `bound` the host it is served on.
 
     >>> app = App(AsyncClient(), Settings())
     """
 
     def __init__(
-        self, client: AsyncClient, settings: Settings, *, load: Load | None = None, worker: Worker | None = None
+        self,
+        client: AsyncClient,
+        settings: Settings,
+        *,
+        load: Load | None = None,
+        worker: Worker | None = None,
+        in_force: InForce | None = None,
+        bound: str | None = None,
     ) -> None:
-        self._deployments = Deployments(deploy(client, settings))
+        start = in_force or InForce(ConfigReading(settings))
+        self._deployments = Deployments(deploy(client, start.reading, start.generation, bound))
         self._load = load
         self._worker = worker
         self._started = int(time.time())
@@ -66,6 +75,10 @@ class App:
         self._reloading = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
         self.metrics = Metrics(self._names)
+        self.metrics.generation.set(start.generation)
+        self.metrics.refused.inc(start.refused)
+        self.metrics.last_reload_refused.set(start.last_refused)
+        self._last_refused = start.last_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI connection."""
@@ -92,15 +105,19 @@ class App:
         async with self._reloading:
             current = self._deployments.current
             try:
-                new = self._load(current.generation + 1)
+                new = self._load(current)
                 await _warm(new)
-            except SlipformError as error:
+            except Exception as error:  # noqa: BLE001 — whatever it is, the old one goes on
+                self._last_refused = True
                 self.metrics.refused.inc()
-                _log.error("the new configuration is refused, generation %d goes on: %s", current.generation, error)
+                self.metrics.last_reload_refused.set(1)
+                _log.error(REFUSED, current.generation, error, exc_info=not isinstance(error, SlipformError))
                 return False
             if new.settings.server != current.settings.server:
                 _log.warning("`server.host`, `port`, `workers` and `log` change only with a restart")
             self._waiting_for = None
+            self._last_refused = False
+            self.metrics.last_reload_refused.set(0)
             self.metrics.generation.set(new.generation)
             new.gate.start()
             await self._deployments.replace(new)
@@ -249,7 +266,8 @@ class App:
             await send_json(send, 200, pages.health())
         elif path in pages.READY:
             waiting = "draining" if self._draining else self._waiting_for
-            await send_json(send, *pages.readiness(waiting, self._deployments.current.generation))
+            generation = self._deployments.current.generation
+            await send_json(send, *pages.readiness(waiting, generation, reload_refused=self._last_refused))
         elif path == "/version":
             await send_json(send, 200, pages.version())
         elif path == "/metrics":

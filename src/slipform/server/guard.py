@@ -71,7 +71,6 @@ class Guard:
 
     def __init__(self, settings: Settings, shared: Shared | None = None) -> None:
         server = settings.server
-        check_exposed(settings)
         self._keys = KeyFile(Path(server.keys_file)) if server.keys_file else None
         self._shared = shared
         self._limit = server.requests_per_minute

@@ -109,8 +109,10 @@ class Metrics:
         self._hits = Counter("slipform_cache_hits", "Answers from the cache.", registry=registry)
         self._misses = Counter("slipform_cache_misses", "Answers that the cache did not have.", registry=registry)
         self.generation = Gauge("slipform_config_generation", "Readings of the configuration.", registry=registry)
-        self.generation.set(1)
         self.refused = Counter("slipform_config_refused", "Configurations that were refused.", registry=registry)
+        self.last_reload_refused = Gauge(
+            "slipform_config_last_reload_refused", "1 when the last reload was refused.", registry=registry
+        )
         build = Gauge("slipform_build_info", "The version.", ("version", "python"), registry=registry)
         build.labels(__version__, platform.python_version()).set(1)
         Gauge("slipform_tasks", "Tasks of the event loop.", registry=registry).set_function(_tasks)

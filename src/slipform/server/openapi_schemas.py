@@ -268,7 +268,7 @@ _PAGES: dict[str, Json] = {
     ),
     "GeminiModelList": obj(("models",), models=list_of(ref("GeminiModel"))),
     "Health": obj(("status",), status={"const": "ok"}),
-    "Readiness": obj(("status", "config"), status=_TEXT, config={"type": "integer", "minimum": 1}),
+    "Readiness": obj(("status", "config"), status=_TEXT, config={"type": "integer", "minimum": 1}, last_reload=_TEXT),
     "Version": obj(
         ("name", "version", "python", "build"), name={"const": "slipform"}, version=_TEXT, python=_TEXT, build=_TEXT
     ),

@@ -39,15 +39,18 @@ def health() -> dict[str, Any]:
     return {"status": "ok"}
 
 
-def readiness(waiting_for: str | None, generation: int) -> tuple[int, dict[str, Any]]:
-    """Whether requests should be sent here: the status, and why not.
+def readiness(waiting_for: str | None, generation: int, *, reload_refused: bool = False) -> tuple[int, dict[str, Any]]:
+    """Whether requests should be sent here: the status, and why not; also whether the last reload was refused.
+
+    Anybody may ask: why it was refused, which names files and settings, is only in the log.
 
     >>> readiness(None, 2)
     (200, {'status': 'ready', 'config': 2})
     """
-    if waiting_for is None:
-        return 200, {"status": "ready", "config": generation}
-    return 503, {"status": waiting_for, "config": generation}
+    detail = {"status": waiting_for or "ready", "config": generation}
+    if reload_refused:
+        detail["last_reload"] = "refused: the server's log says why"
+    return 200 if waiting_for is None else 503, detail
 
 
 def version() -> dict[str, Any]:

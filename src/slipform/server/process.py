@@ -11,13 +11,12 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from slipform import tracing
 from slipform.config import ServerSettings
 from slipform.server.app import App
-from slipform.server.deployment import load
+from slipform.server.deployment import Deployment, InForce, client_of, load
 from slipform.server.door import Limits
 from slipform.server.forwarded import Trusted
 from slipform.server.listening import Listening
@@ -34,22 +33,40 @@ _COLLECT_AFTER = 20_000
 """How many more objects there must be before garbage is looked for: a call makes hundreds, and hardly any in cycles."""
 
 
-def serve_on(listening: socket.socket, settings_path: Path | None = None, worker: Worker | None = None) -> None:
-    """Serve on a socket until told to stop: SIGHUP reloads, SIGTERM and SIGINT drain, a second one gives up."""
-    first = load(settings_path)
-    app = App(first.client, first.settings, load=partial(load, settings_path), worker=worker)
+def serve_on(
+    listening: socket.socket,
+    settings_path: Path | None,
+    in_force: InForce,
+    worker: Worker | None = None,
+) -> None:
+    """Serve on a socket until told to stop: SIGHUP reloads, SIGTERM and SIGINT drain, a second one gives up.
+
+    The file is not read again at the start: what is in force was judged, and the file may have been refused since.
+    """
+    settings, bound = in_force.reading.settings, bound_host(listening)
+
+    def reread(current: Deployment) -> Deployment:
+        return load(settings_path, bound, replacing=current.reading, generation=current.generation + 1)
+
+    app = App(client_of(settings), settings, load=reread, worker=worker, in_force=in_force, bound=bound)
     last_spans = tracing.export_from_environment()
     gc.freeze()  # what is here now stays; there is no use in looking through it again and again
     gc.set_threshold(_COLLECT_AFTER, 20, 20)
     gc.enable()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(app, first.settings.server, listening, worker))
+            runner.run(_serve(app, settings.server, listening, worker))
     finally:
         if last_spans is not None:
             last_spans()
         for handler in logging.root.handlers:
             handler.flush()
+
+
+def bound_host(listening: socket.socket) -> str:
+    """The host that a socket is really bound to, whatever the settings say by now."""
+    host: str = "unix:" if listening.family == getattr(socket, "AF_UNIX", None) else listening.getsockname()[0]
+    return host
 
 
 async def _serve(app: App, settings: ServerSettings, listening: socket.socket, worker: Worker | None) -> None:

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 from slipform import __version__
-from slipform.config import Settings, load_settings
+from slipform.config import Settings, load_config
 from slipform.errors import ConfigError
+from slipform.server.deployment import InForce
 from slipform.server.guard import check_exposed
 
 _log = logging.getLogger("slipform.server")
@@ -32,7 +33,8 @@ def serve(
     """
     if insecure:  # in the environment, where the workers and every reload find it
         os.environ["SLIPFORM_SERVER__ALLOW_ANONYMOUS"] = "true"
-    settings = load_settings(settings_path)
+    reading = load_config(settings_path)
+    settings = reading.settings
     check_exposed(settings, host)
     count = workers or settings.server.workers
     _set_up_logs(settings)
@@ -40,15 +42,16 @@ def serve(
     sockets = listen(host or settings.server.host, settings.server.port if port is None else port, count)
     sys.stderr.write(f"slipform {__version__} serves http://{address(sockets[0])}/v1 (Ctrl-C stops it)\n")
     sys.stderr.flush()
+    in_force = InForce(reading)
     if count == 1:
         from slipform.server.process import serve_on
 
-        serve_on(sockets[0], settings_path)
+        serve_on(sockets[0], settings_path, in_force)
     else:
         from slipform.server.workers import supervise
 
         gc.enable()
-        supervise(sockets, settings_path, settings.server)
+        supervise(sockets, settings_path, in_force)
 
 
 def _set_up_logs(settings: Settings) -> None:

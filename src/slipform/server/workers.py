@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import shutil
@@ -13,9 +14,9 @@ import time
 from collections import deque
 from pathlib import Path
 
-from slipform.config import ServerSettings
 from slipform.errors import SlipformError
-from slipform.server.deployment import load
+from slipform.server.deployment import REFUSED, Deployment, InForce, client_of, deploy, load
+from slipform.server.process import bound_host, serve_on
 from slipform.server.siblings import Worker
 
 _log = logging.getLogger("slipform.server")
@@ -25,33 +26,37 @@ _SHORT_LIFE = 2.0
 _AFTER_DRAIN = 10.0
 
 
-def supervise(sockets: list[socket.socket], settings_path: Path | None, settings: ServerSettings) -> None:
+def supervise(sockets: list[socket.socket], settings_path: Path | None, in_force: InForce) -> None:
     """One worker for each socket, until a signal says stop.
 
-    SIGHUP is passed on when the new configuration is good; SIGTERM and SIGINT are passed on, and a second one too. A
-    worker that dies is replaced, and takes over the connections that wait at its socket.
+    SIGHUP, SIGTERM and SIGINT are passed on, and a second one too. A worker that dies is replaced, takes over the
+    connections that wait at its socket, and begins with the configuration in force, not with the file: that may have
+    been refused.
     """
-    _check(settings_path)
+    _let_go(deploy(client_of(in_force.reading.settings), in_force.reading, bound=bound_host(sockets[0])))
     folder = Path(tempfile.mkdtemp(prefix="slipform-"))
-    crew = _Crew(sockets, settings_path, folder, settings.drain_seconds + settings.notice_seconds)
+    crew = _Crew(sockets, settings_path, folder, in_force)
     try:
         crew.run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check(settings_path: Path | None) -> None:
-    load(settings_path).client.router.close()
+def _let_go(checked: Deployment) -> None:
+    checked.client.router.close()
 
 
 class _Crew:
     def __init__(
-        self, sockets: list[socket.socket], settings_path: Path | None, folder: Path, drain_seconds: float
+        self, sockets: list[socket.socket], settings_path: Path | None, folder: Path, in_force: InForce
     ) -> None:
         self._sockets = sockets
         self._settings_path = settings_path
+        self._bound = bound_host(sockets[0])
         self._folder = folder
-        self._drain_seconds = drain_seconds
+        self._in_force = in_force
+        settings = in_force.reading.settings.server
+        self._drain_seconds = settings.drain_seconds + settings.notice_seconds
         self._signals: deque[int] = deque()
         self._alive: dict[int, int] = {}
         """Which worker a process is."""
@@ -97,9 +102,8 @@ class _Crew:
             for other, each in enumerate(self._sockets):
                 if other != index and each is not self._sockets[index]:
                     each.close()
-            from slipform.server.process import serve_on
-
-            serve_on(self._sockets[index], self._settings_path, Worker(index, len(self._sockets), self._folder))
+            worker = Worker(index, len(self._sockets), self._folder)
+            serve_on(self._sockets[index], self._settings_path, self._in_force, worker)
             status = 0
         except SlipformError as error:
             _log.error("worker %d: %s", index, error)
@@ -128,12 +132,20 @@ class _Crew:
                     each.close()
             self._tell(signal.SIGTERM)
             return
+        self._reload()
+        self._tell(signal.SIGHUP)
+
+    def _reload(self) -> None:
+        """Judge the new configuration for workers to come; those there judge for themselves, and tell and count it."""
+        was = self._in_force
         try:
-            _check(self._settings_path)
-        except SlipformError as error:
-            _log.error("the new configuration is refused, the old one goes on: %s", error)
+            new = load(self._settings_path, self._bound, replacing=was.reading, generation=was.generation + 1)
+            _let_go(new)
+        except Exception as error:  # noqa: BLE001 — whatever it is, the old one goes on
+            self._in_force = dataclasses.replace(was, refused=was.refused + 1, last_refused=True)
+            _log.error(REFUSED, was.generation, error, exc_info=not isinstance(error, SlipformError))
         else:
-            self._tell(signal.SIGHUP)
+            self._in_force = InForce(new.reading, new.generation, was.refused)
 
     def _tell(self, number: int) -> None:
         for child in list(self._alive):
