@@ -114,6 +114,9 @@ class Enforcement(_Block):
     """For all calls of one answer together."""
     max_cost: Positive | None = None
     """Needs `prices` for the models in use."""
+    max_calls: Annotated[int, Field(ge=1)] = 24
+    """Calls that one request may cost in all: over the models of a fallback list, their attempts and the retries of
+    transport together, on top of the budgets of each."""
     formatter: str | None = None
     """A model that re-shapes, on the last attempt, what the first one said."""
     reask_scope: Literal["auto", "full", "parts"] = "auto"

@@ -178,8 +178,10 @@ def _pricing(router: Router, prices: Mapping[str, Price]) -> Callable[[str, Usag
 
 
 def routed(router: Router, request: ModelRequest) -> tuple[Provider, ModelRequest]:
-    """Who answers, and the request under the upstream's own name for the model."""
+    """Who answers, and the request under the upstream's own name for the model; counted as a call."""
     provider, upstream = router.resolve(request.model)
+    if request.calls is not None:
+        request.calls.add(f"{provider.name}/{upstream}")
     return provider, request.replace(model=upstream)
 
 
@@ -250,7 +252,7 @@ def options_of(settings: Settings) -> Options:
     """The enforcement that a configuration asks for."""
     given = settings.enforcement
     return Options(
-        budget=Budget(given.max_attempts, given.max_seconds, given.max_tokens, given.max_cost),
+        budget=Budget(given.max_attempts, given.max_seconds, given.max_tokens, given.max_cost, given.max_calls),
         switches=Switches(**given.patches.model_dump()),
         reask_scope=given.reask_scope,
         formatter=given.formatter,

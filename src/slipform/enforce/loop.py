@@ -22,6 +22,7 @@ from slipform.enforce.verdict import Standard, Verdict
 from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, TruncatedError, UpstreamError
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.guard import Guard
+from slipform.ir.request import CallCount
 from slipform.schema import OutputStrategy, Schema
 
 __all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "advance", "enforce", "settled"]
@@ -52,6 +53,10 @@ def enforce(request: ModelRequest, plan: Plan, sent: float | None = None) -> Ste
     36
     """
     started = plan.clock() if sent is None else sent
+    calls = request.calls
+    if calls is None:
+        calls = CallCount(plan.budget.calls)
+        request = request.replace(calls=calls)
     request, warnings = _guarded(request, plan)
     first = first_request(request, plan.strategy, plan.wording)
     turn = _Turn(first.request, plan.strategy)
@@ -70,8 +75,10 @@ def enforce(request: ModelRequest, plan: Plan, sent: float | None = None) -> Ste
         if verdict.ok:
             return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
         ended = plan.budget.spent_by(report, plan.clock() - started)
-        if verdict.hopeless or ended or _is_cut_again(report):
+        if verdict.hopeless or ended or calls.is_spent or _is_cut_again(report):
             failure = _failure(verdict, report, ended, plan.guard)
+            if calls.is_spent and not verdict.hopeless and ended is None:
+                calls.tell(failure)
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError | InvalidResponseFormat):
                 return _as_it_is(response, failure, report)
             raise failure

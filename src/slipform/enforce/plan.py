@@ -26,6 +26,8 @@ class Budget:
     seconds: float | None = None
     tokens: int | None = None
     money: float | None = None
+    calls: int = 24
+    """Calls over all models of a fallback list, their attempts and transport retries together."""
 
     def spent_by(self, report: Report, seconds: float) -> str | None:
         """Which limit is reached, if any."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from slipform.errors import SlipformError
 from slipform.ir.messages import Message
 from slipform.ir.quick import copier, quick
 from slipform.schema.spec import ResponseFormat
@@ -57,6 +58,41 @@ USUAL: Final = Sampling()
 """Everything left to the vendor."""
 
 
+class CallCount:
+    """The calls that one request has cost, over all its models, attempts and transport retries, and how many it may.
+
+    Retries, attempts and fallbacks each have a budget of their own; together they could cost their product.
+
+    >>> count = CallCount(2)
+    >>> count.add("openai/a"), count.add("openai/a"), count.is_spent
+    (None, None, True)
+    """
+
+    __slots__ = ("_by_model", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit: Final = limit
+        self._by_model: Final[dict[str, int]] = {}
+
+    def add(self, model: str) -> None:
+        """One more call is made."""
+        self._by_model[model] = self._by_model.get(model, 0) + 1
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no further call may be made."""
+        return sum(self._by_model.values()) >= self.limit
+
+    def tell(self, error: SlipformError) -> None:
+        """Say in an error that it is final because all calls are spent, and on what."""
+        if "calls" in error.details:
+            return
+        spent = ", ".join(f"{count} to {model}" for model, count in self._by_model.items())
+        reached = f"The limit of {self.limit} calls for one request is reached ({spent}); see `enforcement.max_calls`."
+        error.hint = f"{reached} {error.hint or ''}".strip()
+        error.details["calls"] = {"limit": self.limit, **self._by_model}
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
@@ -83,6 +119,8 @@ class ModelRequest:
     extra: Mapping[str, Any] = field(default_factory=dict)
     extra_for: str | None = None
     timeout: float | None = None
+    calls: CallCount | None = field(default=None, compare=False, repr=False)
+    """What this request has cost so far; its copies share it. It is no part of what is sent, either."""
 
     def __post_init__(self) -> None:
         if type(self.messages) is not tuple or type(self.tools) is not tuple:  # lists will do

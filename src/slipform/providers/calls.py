@@ -122,6 +122,7 @@ def _exchange(
             error = yield from _refusal(prepared, head)
             if head.status in (400, 422) and not taught and endpoint.learn(error, request, prepared):
                 taught = True
+                _count_repeat(endpoint, request, error)
                 continue
             if not retry.after_status(head.status, head.headers, error):
                 raise error
@@ -130,9 +131,21 @@ def _exchange(
         if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
             error.details["attempts"] = attempt + 1
             raise error
+        _count_repeat(endpoint, request, error)
         attempt += 1
         logger.info("%s: %s; repeat %d in %.2f s", error.where, type(error).__name__, attempt, pause)
         yield Sleep(pause)
+
+
+def _count_repeat(endpoint: Endpoint, request: ModelRequest, error: UpstreamError) -> None:
+    """The call is about to be made again after this error, which is final where that would be one too many."""
+    calls = request.calls
+    if calls is None:
+        return
+    if calls.is_spent:
+        calls.tell(error)
+        raise error
+    calls.add(f"{endpoint.name}/{request.model}")
 
 
 def _refusal(prepared: Prepared, head: ByteStream) -> Generator[Effect, Any, UpstreamError]:

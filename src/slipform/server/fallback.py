@@ -17,6 +17,7 @@ from slipform.errors import (
     UpstreamError,
     UpstreamRequestError,
 )
+from slipform.ir.request import CallCount
 from slipform.server.answers import answer
 from slipform.server.http import Send
 from slipform.server.inbound import Inbound
@@ -28,13 +29,14 @@ def answer_first(
     call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: Send
 ) -> Coroutine[Any, Any, None]:
     """Write the answer of the first of these models that can give one; each is asked only while nothing was sent."""
+    calls = CallCount(settings.enforcement.max_calls)
     if len(models) == 1:
-        return answer(_aimed(call, models[0]), client, settings, send)
-    return _one_by_one(call, models, client, settings, send)
+        return answer(_aimed(call, models[0], calls), client, settings, send)
+    return _one_by_one(call, models, client, settings, send, calls)
 
 
 async def _one_by_one(
-    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: Send
+    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: Send, calls: CallCount
 ) -> None:
     record = call.record
     failed: list[dict[str, Any]] = []
@@ -43,11 +45,13 @@ async def _one_by_one(
         provider, record.upstream_model = client.router.resolve(name)
         record.provider = provider.name
         try:
-            await answer(_aimed(call, name), client, settings, send)
+            await answer(_aimed(call, name, calls), client, settings, send)
         except SlipformError as error:
             failed.append({"model": name, "code": error.code, "message": str(error)})
             before = _joined(before, error.report)
-            if len(failed) == len(models) or record.status or not moves_on(error):
+            if len(failed) == len(models) or record.status or calls.is_spent or not moves_on(error):
+                if calls.is_spent and len(failed) < len(models) and moves_on(error):
+                    calls.tell(error)
                 if len(failed) > 1:
                     error.details["models"] = failed
                     error.report = before
@@ -78,9 +82,7 @@ def moves_on(error: SlipformError) -> bool:
     return isinstance(error, UpstreamError | EnforcementError) and not isinstance(error, RefusalError)
 
 
-def _aimed(call: Inbound, model: str) -> Inbound:
-    """The call, to this model."""
-    if call.served.request.model == model:
-        return call
-    served = dataclasses.replace(call.served, request=call.served.request.replace(model=model))
+def _aimed(call: Inbound, model: str, calls: CallCount) -> Inbound:
+    """The call, to this model, counted here."""
+    served = dataclasses.replace(call.served, request=call.served.request.replace(model=model, calls=calls))
     return call._replace(served=served)
