@@ -35,7 +35,7 @@ def shard(seed: str, start: int, end: int) -> tuple[Counter[str], list[str]]:
             verdict = judge.run(case)
             if verdict.problem:
                 failures.append(told(*smallest(case, verdict, judge)))
-        return judge.kinds, failures
+        return judge.kinds + Counter({"(from the cache)": judge.kept, "(by the fallback)": judge.fallen_back}), failures
 
 
 def run_all(seed: str, cases: int, processes: int) -> int:
@@ -52,7 +52,8 @@ def run_all(seed: str, cases: int, processes: int) -> int:
             for failure in failures:
                 print(f"\nFAILED: {failure}", flush=True)
     counted = ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common())
-    print(f"{sum(kinds.values()):,} answers in {time.monotonic() - began:.0f} s: {counted}")
+    answers = sum(count for kind, count in kinds.items() if not kind.startswith("("))
+    print(f"{answers:,} answers in {time.monotonic() - began:.0f} s: {counted}")
     print(f"invalid 200, 500 or unfinished: {failed}")
     return failed
 

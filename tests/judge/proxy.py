@@ -19,7 +19,7 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.retry import Retries
 from slipform.testing import Api, FakeVendor, Raw, Received, rejected
 from tests.judge.answers import Reply
-from tests.judge.cases import TOOL, VENDORS, Case, as_step, drawn_reply, request_of
+from tests.judge.cases import MOST_ATTEMPTS, TOOL, VENDORS, Case, as_step, drawn_reply, headers_of, request_of
 from tests.judge.schemas import validator_of
 from tests.server.proxying import proxied
 
@@ -68,6 +68,10 @@ class Judge:
         self._connections: dict[bool, http.client.HTTPConnection] = {}
         self.kinds: Counter[str] = Counter()
         """How often each kind of answer came."""
+        self.kept = 0
+        """How many answers came from the cache."""
+        self.fallen_back = 0
+        """How many came from the second model."""
 
     def __enter__(self) -> Self:
         vendors = {api: self._stack.enter_context(FakeVendor(self._script(api), api=api)) for api in VENDORS}
@@ -78,7 +82,7 @@ class Judge:
                 for api, vendor in vendors.items()
             }
             settings = {"default_model": "openai/m", "model_aliases": aliases, "cache": {"enabled": cached}}
-            address = self._stack.enter_context(proxied(providers, settings, attempts=3))
+            address = self._stack.enter_context(proxied(providers, settings, attempts=MOST_ATTEMPTS))
             connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
             self._stack.callback(connection.close)
             self._connections[cached] = connection
@@ -93,9 +97,11 @@ class Judge:
         verdict = Verdict()
         self._running[self._number] = (case, verdict.replies)
         try:
-            for _ in range(2 if case.cached else 1):
-                status, verdict.raw = self._ask(case, self._number)
+            for turn in range(case.times):
+                status, headers, verdict.raw = self._ask(case, self._number, turn)
                 verdict.kinds.append(judged(case, status, verdict.raw))
+                self.kept += headers.get("x-slipform-cache") == "hit"
+                self.fallen_back += headers.get("x-slipform-fallbacks", "0") != "0"
         except BrokenPromiseError as error:
             verdict.problem = str(error)
         self.kinds.update(verdict.kinds)
@@ -114,15 +120,13 @@ class Judge:
 
         return answer
 
-    def _ask(self, case: Case, number: int) -> tuple[int, bytes]:
-        path, body = request_of(case, number)
-        headers = {"content-type": "application/json", "x-slipform-max-attempts": str(case.attempts)}
-        headers |= {"x-slipform-strategy": case.strategy, "x-slipform-stream-mode": case.mode}
+    def _ask(self, case: Case, number: int, turn: int) -> tuple[int, Mapping[str, str], bytes]:
+        path, body = request_of(case, number, turn)
         connection = self._connections[case.cached]
         try:
-            connection.request("POST", path, json.dumps(body), headers)
+            connection.request("POST", path, json.dumps(body), headers_of(case))
             response = connection.getresponse()
-            return response.status, response.read()
+            return response.status, response.headers, response.read()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise BrokenPromiseError(f"the answer did not come to its end: {error!r}") from error

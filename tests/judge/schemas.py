@@ -29,9 +29,12 @@ _DEFINITIONS = ("one", "Box<int>", "a/b~c", "größe")
 _DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 
-def random_schema(dice: Random) -> dict[str, Any]:
-    """A document with definitions that it, and they themselves, may refer to."""
-    return _Drawing(dice).document()
+def random_schema(dice: Random, *, tidy: bool | None = None) -> dict[str, Any]:
+    """A document with definitions that it, and they themselves, may refer to.
+
+    In a tidy one objects are closed and all their properties required, as vendors' strict modes want it.
+    """
+    return _Drawing(dice, dice.random() < 0.3 if tidy is None else tidy).document()
 
 
 def validator_of(schema: dict[str, Any]) -> Validator:
@@ -42,9 +45,10 @@ def validator_of(schema: dict[str, Any]) -> Validator:
 class _Drawing:
     """One schema while it is drawn."""
 
-    def __init__(self, dice: Random) -> None:
+    def __init__(self, dice: Random, tidy: bool) -> None:
         self.dice = dice
-        self.old = dice.random() < 0.1
+        self.tidy = tidy
+        self.old = not tidy and dice.random() < 0.1
         """Whether it is of draft 7, with tuples spelled as `items` and definitions under `definitions`."""
         self.home = "definitions" if self.old else "$defs"
         self.names = dice.sample(_DEFINITIONS, dice.randrange(4))
@@ -77,7 +81,8 @@ class _Drawing:
         dice = self.dice
         if depth <= 0 or dice.random() < 0.35:
             return self.leaf()
-        kind = dice.choice(("object", "object", "object", "array", "array", "anyOf", "oneOf", "allOf", "tuple", "if"))
+        kinds = ("object", "object", "array", "array", "anyOf", "oneOf", "allOf", "tuple", "if")
+        kind = dice.choice(kinds[:5] if self.tidy else kinds)
         if kind == "object":
             return self.object(depth)
         if kind == "array":
@@ -97,7 +102,7 @@ class _Drawing:
         dice = self.dice
         if may_refer and self.names and dice.random() < 0.3:
             return self.reference()
-        kind = dice.randrange(12)
+        kind = dice.randrange(11 if self.tidy else 12)
         if kind <= 2:
             return self.string()
         if kind <= 4:
@@ -141,6 +146,8 @@ class _Drawing:
         dice = self.dice
         names = dice.sample(NAMES, dice.randint(0, 4))
         drawn: dict[str, Any] = {"type": "object", "properties": {name: self.node(depth - 1) for name in names}}
+        if self.tidy:
+            return {**drawn, "required": names, "additionalProperties": False}
         if names and dice.random() < 0.8:
             drawn["required"] = names if dice.random() < 0.6 else dice.sample(names, dice.randint(1, len(names)))
         if closed is None and (rest := dice.random()) < 0.8:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -109,9 +109,9 @@ def test_a_failing_case_is_made_small(judge: Judge, monkeypatch: pytest.MonkeyPa
     verdict = judge.run(case)
     ask = judge._ask
 
-    def broken(asked: Case, number: int) -> tuple[int, bytes]:
-        ask(asked, number)
-        return 500, b""
+    def broken(asked: Case, number: int, turn: int) -> tuple[int, Mapping[str, str], bytes]:
+        ask(asked, number, turn)
+        return 500, {}, b""
 
     monkeypatch.setattr(judge, "_ask", broken)
     small, seen = smallest(case, judge.run(case), judge)
