@@ -135,7 +135,9 @@ class MemoryTransport:
         self.closed = False
 
     def get_extra_info(self, name: str) -> Any:
-        return ("127.0.0.1", 1) if name in ("peername", "sockname") else None
+        return ("127.0.0.1", 1) if name in ("peername", "sockname") else self
+
+    def setsockopt(self, level: int, option: int, value: int) -> None: ...
 
     def get_write_buffer_size(self) -> int:
         return self.unsent

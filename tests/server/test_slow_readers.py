@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -48,6 +49,26 @@ def test_a_stream_that_nobody_reads_is_cut_and_what_writes_it_is_cancelled(loop:
     with talking(app, loop=loop, limits=IMPATIENT) as connect:
         connect(room=SMALL).say(GET)
         assert ended.wait(20)
+
+
+@LOOPS
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="a system that takes as much as it likes")
+def test_the_system_keeps_little_for_a_client_that_does_not_read(loop: Any) -> None:
+    taken: list[int] = []
+    stopped = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        exchange = scope["extensions"]["slipform"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while exchange.push(b"x" * 16384):
+            taken.append(16384)
+            await asyncio.sleep(0)
+        stopped.set()
+
+    with talking(app, loop=loop) as connect:
+        connect(room=SMALL).say(GET)
+        assert stopped.wait(20)
+        assert sum(taken) < 1_000_000
 
 
 @LOOPS

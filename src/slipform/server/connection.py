@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -34,6 +35,9 @@ _TOO_MANY = refusal(
 _CROWDED_BODY = b'{"error":{"message":"Too many connections of this address","type":"rate_limit_error"}}'
 _CROWDED = refusal(429, _CROWDED_BODY, b"application/json", [(b"retry-after", b"1")])
 _BLANKS = b" \t"
+_UNSENT_BYTES = 128 * 1024
+"""What the system takes for a client that does not read: its own choice is some megabytes, for every connection."""
+_UNSENT_OPTION: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 _WATCHED = frozenset({b"expect", b"transfer-encoding", b"host"})
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
@@ -111,6 +115,8 @@ class Connection(asyncio.Protocol):
             "client": _address(transport.get_extra_info("peername")),
             "server": _address(transport.get_extra_info("sockname")),
         }
+        if _UNSENT_OPTION is not None and self._base["client"] is not None:
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, _UNSENT_OPTION, _UNSENT_BYTES)
         door = self.door
         if len(door.connections) >= door.limits.connections:
             door.evict_idle()
