@@ -114,7 +114,7 @@ class App:
                 _log.error(REFUSED, current.generation, error, exc_info=not isinstance(error, SlipformError))
                 return False
             if new.settings.server != current.settings.server:
-                _log.warning("`server.host`, `port`, `workers`, `log` and limits on connections change only with a restart")
+                _log.warning("`server.host`, `port`, `workers`, `log`, connection limits change only with a restart")
             self._waiting_for = None
             self._last_refused = False
             self.metrics.last_reload_refused.set(0)
