@@ -14,6 +14,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 from setuptools import setup
@@ -169,7 +170,8 @@ class AllOrNothing(build_ext):
         try:
             super().run()
         except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever went wrong, plain Python works
-            why = go_on_plain(f"the compiler failed: {error}")
+            said = f"{error.cmd[0]} ended with {error.returncode}" if isinstance(error, CalledProcessError) else error
+            why = go_on_plain(f"the compiler failed: {said}")
             remove_compiled(Path(self.build_lib))
             remove_compiled(Path("src"))
             self.extensions = []

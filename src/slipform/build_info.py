@@ -7,15 +7,15 @@ only believed as far as the modules agree: a compiled one may have been deleted 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
-from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.util import find_spec
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 from typing import Final
 
 RECORD: Final = Path(__file__).with_name("build.json")
 _COMPILED_MODULE: Final = "slipform.text.strict"
-"""Stands for all of them, because setup.py compiles all or none; this one costs least to find."""
+"""Stands for all of them, because setup.py compiles all or none."""
 _NO_RECORD: Final = "these sources were never built; `pip install` compiles them"
 _REMOVED: Final = "the compiled modules were deleted after the build; `pip install` makes them again"
 
@@ -41,7 +41,10 @@ def build_in_use() -> Build:
     >>> build_in_use().compiled == (not build_in_use().reason)
     True
     """
-    spec = find_spec(_COMPILED_MODULE)
+    loaded = sys.modules.get(_COMPILED_MODULE)
+    if loaded is not None:
+        return build_of(loaded.__file__, RECORD)
+    spec = PathFinder.find_spec(_COMPILED_MODULE, [str(RECORD.with_name("text"))])  # which imports nothing
     return build_of(spec.origin if spec is not None else None, RECORD)
 
 
