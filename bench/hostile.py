@@ -49,12 +49,12 @@ _SLOW_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-en
 # The upstream, in a process of its own, so that the work it makes does not blur what the callers see.
 
 
-def _upstream(ready: Connection) -> None:
-    asyncio.run(_serve_upstream(ready))
+def _upstream(ready: Connection, with_bombs: bool) -> None:
+    bombs = {kind: _bomb(kind) for kind in ("whole", "stream")} if with_bombs else {}
+    asyncio.run(_serve_upstream(ready, bombs))
 
 
-async def _serve_upstream(ready: Connection) -> None:
-    bomb = {kind: _bomb(kind) for kind in ("whole", "stream")}
+async def _serve_upstream(ready: Connection, bombs: dict[str, bytes]) -> None:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -64,7 +64,7 @@ async def _serve_upstream(ready: Connection) -> None:
                 body = await reader.readexactly(length)
                 streamed = b'"stream":true' in body.replace(b" ", b"")
                 if b"bomb" in body:
-                    _send_bomb(writer, bomb["stream" if streamed else "whole"], streamed=streamed)
+                    _send_bomb(writer, bombs["stream" if streamed else "whole"], streamed=streamed)
                 elif b"long" in body:
                     await _send_long(writer)
                 else:
@@ -347,7 +347,9 @@ def main() -> int:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     here, there = multiprocessing.Pipe()
-    upstream = multiprocessing.get_context("spawn").Process(target=_upstream, args=(there,), daemon=True)
+    chosen = given.attacks or ["slow", "bomb", "names"]
+    making = (there, "bomb" in chosen)
+    upstream = multiprocessing.get_context("spawn").Process(target=_upstream, args=making, daemon=True)
     upstream.start()
     try:
         port = here.recv()
@@ -357,7 +359,7 @@ def main() -> int:
         commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
         print(f"slipform {commit.stdout.strip()}, {os.cpu_count()} cores", flush=True)
         held = True
-        for name in given.attacks or attacks:
+        for name in chosen:
             with proxied(port) as server:
                 held &= asyncio.run(_within(_LONGEST, name, attacks[name](server)))
     finally:
