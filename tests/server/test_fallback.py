@@ -119,7 +119,7 @@ async def test_logs_and_metrics_count_what_the_models_that_failed_have_spent() -
     async def send(message: Any) -> None:
         sent.append(message)
 
-    call_in = Inbound(OpenAIChatServing(), served, b"", record)
+    call_in = Inbound(OpenAIChatServing(), served, b"", record, ("m",))
     await answer_first(call_in, ["bad/m", "good/m"], client, Settings(), send)
     assert record.report is not None
     assert [attempt.model for attempt in record.report.attempts] == ["bad/m", "good/m"]

@@ -41,11 +41,6 @@ def test_only_the_models_name_is_changed_in_the_body() -> None:
     assert vendor.requests[0].path == "/v1/chat/completions"
 
 
-def test_a_body_that_names_the_model_twice_is_written_anew_with_one_name() -> None:
-    _, vendor = sent_through(b'{"model": "x", "model": "fast", "messages": []}')
-    assert vendor.requests[0].json() == {"model": "gpt-6-luna", "messages": []}
-
-
 @pytest.mark.covers("S2-24", "S1-52")
 def test_the_callers_credentials_stay_here_and_the_providers_own_go_out() -> None:
     caller = {"authorization": "Bearer callers-own", "x-api-key": "callers-own", "cookie": "a=b", "openai-beta": "x=1"}

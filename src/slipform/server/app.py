@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 
 from slipform import tracing
 from slipform.client import AsyncClient
+from slipform.codecs.model_name import check_name
 from slipform.codecs.serving import Serving
 from slipform.config import ConfigReading, Settings
 from slipform.errors import SlipformError, UnknownModelError
@@ -201,6 +202,8 @@ class App:
                     record,
                     path=scope["path"],
                     headers=headers,
+                    caller=caller,
+                    router=deployment.client.router,
                     ways=deployment.gate.ways,
                     straights=deployment.gate.straights,
                     settings=deployment.settings,
@@ -287,7 +290,7 @@ class App:
             names = [each for each in router.names() if caller.may_use(each, router)]
             await send_json(send, 200, listing.many(names, self._started))
             return
-        router.resolve(name)
+        router.resolve(check_name(name, "the path"))
         if not caller.may_use(name, router):
             raise UnknownModelError(f"Unknown model {name!r}")
         await send_json(send, 200, listing.one(name, self._started))

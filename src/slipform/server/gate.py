@@ -17,7 +17,6 @@ from slipform.server.cors import Cors
 from slipform.server.fallback import answer_first
 from slipform.server.guard import Admission, Guard
 from slipform.server.inbound import Inbound
-from slipform.server.lists import asked_models
 from slipform.server.outgoing import Outgoing
 from slipform.server.passthrough import Ways
 from slipform.server.shared import LessonExchange, Shared
@@ -55,14 +54,12 @@ class Gate:
             await self._shared.close()
 
     async def answer(self, call: Inbound, admission: Admission, send: Outgoing) -> None:
-        """Write the whole response, if the caller may use the models they name; see `answers.answer`."""
+        """Write the whole response; see `answers.answer`."""
         if self._shared is not None:
             self.start()
         if admission.headers:
             send.extra = [*send.extra, *admission.headers]
-        asked, router = asked_models(call.served), self._client.router
-        if admission.caller.models is not None:
-            admission.caller.check(asked, router)
+        router = self._client.router
         begun: Begun | None = None
         try:
             if call.forwarding is not None:  # to one model, and not kept
@@ -73,7 +70,7 @@ class Gate:
                 if begun is None:
                     return
                 call = call.restored(begun)
-            models = router.candidates(asked[0] if len(asked) == 1 else asked)
+            models = router.candidates(call.models[0] if len(call.models) == 1 else call.models)
             work = functools.partial(answer_first, call, models, self._client, self._settings, send)
             if self._cache is None:
                 await work()

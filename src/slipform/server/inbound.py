@@ -14,10 +14,12 @@ from slipform.codecs.serving import ServedRequest, Serving
 from slipform.config import Settings
 from slipform.errors import RequestError
 from slipform.ir import ModelRequest
+from slipform.providers.router import Router
 from slipform.providers.transport import Begun
 from slipform.schema import is_large
 from slipform.schema.kept import schema_of
-from slipform.server.lists import decode
+from slipform.server.guard import Caller
+from slipform.server.names import check_fields, check_named_once, requested_models
 from slipform.server.passthrough import Forwarding, Ways
 from slipform.server.record import CallRecord
 from slipform.server.straight import Sent, Straights
@@ -36,6 +38,8 @@ class Inbound(NamedTuple):
     served: ServedRequest
     body: bytes
     record: CallRecord
+    models: tuple[str, ...]
+    """Those it names, as its caller wrote them: one, or several to be asked one after the other."""
     asked: Asked = NOTHING
     forwarding: Forwarding | None = None
     """Set when the call goes through untouched; `served` then holds no more than the model's name."""
@@ -56,15 +60,24 @@ async def read_call(
     *,
     path: str,
     headers: Mapping[bytes, bytes],
+    caller: Caller,
+    router: Router,
     ways: Ways,
     straights: Straights,
     settings: Settings,
 ) -> Inbound:
-    """The call, checked; a large one is read, and its schema made ready, off the event loop."""
+    """The call, checked; a large one is read, and its schema made ready, off the event loop.
+
+    Nothing is looked up or kept for a name before it is known that the caller may use it.
+    """
     large = is_large(body)
-    data = await asyncio.to_thread(read_body, body) if large else read_body(body)
-    if isinstance(named := data.get("model"), str):
-        record.model = named
+    data = await asyncio.to_thread(_read, api, body) if large else _read(api, body)
+    models = requested_models(api.name, data, path)
+    if models:
+        record.model = models[0]
+    if caller.models is not None:
+        caller.check(models, router)
+        check_fields(data, api.name)
     asked = switches_of(data.get(FIELD), headers, settings.enforcement.max_attempts)
     if FIELD in data:
         _check_depth(data, body)
@@ -73,19 +86,28 @@ async def read_call(
     through = ways.forwarding(api.name, data, body, path=path, headers=headers)
     if through is not None:
         served, forwarding = through
-        call = Inbound(api, served, body, record, asked, forwarding)
+        call = Inbound(api, served, body, record, models, asked, forwarding)
         record.provider, record.upstream_model = forwarding.provider.name, forwarding.route.model
     elif asked is NOTHING and not large and (straight := straights.find(api, data)) is not None:
         served = straight.way.served
-        call = Inbound(api, served, body, record, straight=straight)
+        call = Inbound(api, served, body, record, models, straight=straight)
         record.enforced = True
     else:
+        if models and isinstance(data.get("model"), list):  # no vendor's API has it: its reader gets the first
+            data = {**data, "model": models[0]}
         given = (api, data, body, path)
         served = await asyncio.to_thread(_decode_and_compile, *given) if large else _decode(*given)
-        call = Inbound(api, _switched(served, asked), body, record, asked)
+        call = Inbound(api, _switched(served, asked), body, record, models, asked)
         record.enforced = is_enforced(served.request, settings)
     record.model, record.stream = served.request.model, served.stream
     return call
+
+
+def _read(api: Serving, body: bytes) -> dict[str, Any]:
+    data = read_body(body)
+    if api.name != "gemini":  # which names the model in the path
+        check_named_once(body)
+    return data
 
 
 def is_enforced(request: ModelRequest, settings: Settings) -> bool:
@@ -104,7 +126,7 @@ def _switched(served: ServedRequest, asked: Asked) -> ServedRequest:
 
 def _decode(api: Serving, data: Mapping[str, Any], body: bytes, path: str) -> ServedRequest:
     _check_depth(data, body)
-    served = decode(api, data, path)
+    served = api.decode_request(data, path=path)
     request = served.request
     if not request.messages:
         raise RequestError("There are no messages", where="messages", hint="Send at least one.")

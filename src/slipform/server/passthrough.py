@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
 
+from slipform.codecs.gemini.serve_request import named_in_path
 from slipform.codecs.plan import dumps
 from slipform.codecs.serving import ServedRequest
 from slipform.config import Settings
@@ -19,13 +20,13 @@ from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.server.http import Send, send_whole
+from slipform.server.names import is_named_plainly
 from slipform.server.record import Header
 from slipform.server.relay import Relay
 from slipform.server.spent import looked_up, usage_in
 
 _NAME = b'"model"'
-_MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
-_GEMINI_MODEL = re.compile(r"models/([^:]+):")
+_MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
 _ASKED_HEADERS = frozenset({b"anthropic-beta", b"anthropic-version", b"openai-beta"})
 """What a caller may say to the vendor besides the body. Their credentials are for slipform, not for the vendor."""
 _NOTHING_SAID: Mapping[str, str] = MappingProxyType({})
@@ -83,8 +84,7 @@ class Ways:
         if read_shape is None or read_shape(data) or (self._enforces_tools and data.get("tools")):
             return None
         if api == "gemini":
-            found = _GEMINI_MODEL.search(path)
-            model: Any = found[1] if found else None
+            model: Any = named_in_path(path)
             streamed = path.endswith(":streamGenerateContent")
         else:
             model, streamed = data.get("model"), data.get("stream") is True
@@ -164,13 +164,12 @@ def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) ->
     """The body with the upstream's name for the model, byte for byte the same otherwise where that can be had."""
     if model == upstream:
         return body
-    if body.count(_NAME) == 1:
+    if is_named_plainly(body):
         for asked, sent in _spellings(model, upstream):
             if asked in body:
                 return body.replace(asked, sent, 1)
-    found = _only(_MODEL.finditer(body))
-    if found is not None and (found[1] == _quoted(model) or orjson.loads(found[1]) == model):
-        return b'%b"model":%b%b' % (body[: found.start()], _quoted(upstream), body[found.end() :])
+        if (found := _MODEL.search(body)) is not None:
+            return b'%b"model":%b%b' % (body[: found.start()], _quoted(upstream), body[found.end() :])
     try:
         return dumps({**data, "model": upstream})
     except UpstreamError:
@@ -187,12 +186,6 @@ def _spellings(model: str, upstream: str) -> tuple[tuple[bytes, bytes], ...]:
 @lru_cache(maxsize=512)
 def _quoted(name: str) -> bytes:
     return orjson.dumps(name)
-
-
-def _only(found: Iterator[re.Match[bytes]]) -> re.Match[bytes] | None:
-    """What was found, if it is one thing."""
-    first = next(found, None)
-    return first if next(found, None) is None else None
 
 
 async def pass_through(

@@ -10,6 +10,7 @@ from slipform.codecs.anthropic.response import decode_body
 from slipform.codecs.anthropic.stream import AnthropicMachine
 from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
 from slipform.codecs.faults import fault_error, read_error_body
+from slipform.codecs.model_name import url_path
 from slipform.codecs.plan import Losses, dumps, make_plan, settle
 from slipform.codecs.sse import MAX_EVENT_BYTES
 from slipform.codecs.stream import Reader, SniffingDecoder
@@ -43,7 +44,8 @@ class AnthropicCodec:
             body["stream"] = True
         path, headers = "/v1/messages", {"anthropic-version": VERSION}
         if "body_version" in self.capabilities.quirks:
-            path = f"/publishers/anthropic/models/{request.model}:{'streamRawPredict' if stream else 'rawPredict'}"
+            call = "streamRawPredict" if stream else "rawPredict"
+            path = f"/publishers/anthropic/models/{url_path(request.model)}:{call}"
             headers = {}
             body.pop("model")
             body["anthropic_version"] = VERSION

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import quote
 
 from slipform.codecs.answer import plan_of, read_answer
 from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
@@ -11,6 +10,7 @@ from slipform.codecs.bedrock.request import NAME, encode_body
 from slipform.codecs.bedrock.response import ConverseMachine, decode_body
 from slipform.codecs.eventstream import EventStreamDecoder
 from slipform.codecs.faults import fault_error, read_error_body
+from slipform.codecs.model_name import url_path
 from slipform.codecs.plan import Losses, dumps, make_plan, settle
 from slipform.codecs.sse import MAX_EVENT_BYTES
 from slipform.codecs.stream import Reader
@@ -40,7 +40,7 @@ class BedrockCodec:
         plan = make_plan(request, self.capabilities, self.strategy, losses, tool_rule="closed")
         body = encode_body(request, plan, self.capabilities, losses)
         plan = settle(plan, losses)
-        path = f"/model/{quote(request.model, safe='')}/{'converse-stream' if stream else 'converse'}"
+        path = f"/model/{url_path(request.model, one_segment=True)}/{'converse-stream' if stream else 'converse'}"
         return EncodedRequest(path, dumps(body), warnings=plan.warnings, context=plan)
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:

@@ -13,6 +13,7 @@ from slipform.codecs.faults import fault_error, read_error_body
 from slipform.codecs.gemini.request import NAME, encode_body
 from slipform.codecs.gemini.response import decode_body
 from slipform.codecs.gemini.stream import GeminiMachine
+from slipform.codecs.model_name import url_path
 from slipform.codecs.plan import Losses, dumps, make_plan, settle
 from slipform.codecs.sse import MAX_EVENT_BYTES
 from slipform.codecs.stream import Reader, SniffingDecoder
@@ -44,8 +45,9 @@ class GeminiCodec:
         plan = make_plan(request, self.capabilities, self.strategy, losses)
         body = encode_body(request, plan, self.capabilities, losses)
         plan = settle(plan, losses)
-        model = request.model if "/" in request.model else f"models/{request.model}"
-        path = f"/{model}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
+        model = url_path(request.model)
+        call = "streamGenerateContent?alt=sse" if stream else "generateContent"
+        path = f"/{model}:{call}" if "/" in model else f"/models/{model}:{call}"
         return EncodedRequest(path, dumps(body), warnings=plan.warnings, context=plan)
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:

@@ -41,7 +41,7 @@ from slipform.ir import (
 )
 from slipform.schema import ResponseFormat
 
-_PATH = re.compile(r"(?:models|tunedModels)/([^/:]+(?:/[^:]+)?):(generateContent|streamGenerateContent)")
+_PATH = re.compile(r"(?:^|/)(?:models|tunedModels)/(.+):(generateContent|streamGenerateContent)\Z", re.DOTALL)
 _KNOWN = frozenset({"contents", "systemInstruction", "generationConfig", "tools", "toolConfig", "model"})
 _CONFIG = frozenset(
     {
@@ -90,6 +90,20 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
         extra_for=NAME,
     )
     return ServedRequest(request, stream=found is not None and found[2] == "streamGenerateContent")
+
+
+def named_in_path(path: str) -> str:
+    """The model that a call's path names; raises when it names none.
+
+    >>> named_in_path("/v1beta/models/bedrock/us.amazon.nova-pro-v1:0:generateContent")
+    'bedrock/us.amazon.nova-pro-v1:0'
+    """
+    found = _PATH.search(path)
+    if found is None:
+        raise RequestError(
+            "The path names no model", where="the path", hint="Call /v1beta/models/MODEL:generateContent."
+        )
+    return found[1]
 
 
 def _format(config: Mapping[str, Any]) -> ResponseFormat | None:

@@ -1,0 +1,80 @@
+"""Check a model's name, and write it into the path of a URL.
+
+Names come from callers. In a request's body a vendor takes them for what they are; in a URL a `..`, `?` or `#` would
+choose another resource of the vendor's, with the operator's key. Every codec that puts a name into its path calls
+`url_path`, so that the library is held to it as the proxy is; the proxy calls `check_name` besides, before it keeps,
+counts or logs a name.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+from urllib.parse import quote
+
+from slipform.errors import RequestError
+
+MOST: Final = 256
+"""Characters. The longest names in use, Bedrock's inference profiles, have about 150."""
+
+_SHOWN: Final = 40
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters, line separators, and halves of characters, which UTF-8 cannot write."""
+_NOT_IN_URL: Final = re.compile(r"[?#%;\\]")
+_HINT: Final = "Name the model as its provider does, e.g. `gemini-3-flash`."
+
+
+def check_name(name: str, where: str = "model") -> str:
+    """The name, if it is at most 256 characters without control characters; else a `RequestError`.
+
+    >>> check_name("openai/gpt-6-luna")
+    'openai/gpt-6-luna'
+    """
+    if len(name) > MOST:
+        raise RequestError(
+            f"The model's name has {len(name)} characters, more than {MOST}: {shown(name)}", where=where, hint=_HINT
+        )
+    found = _CONTROL.search(name)
+    if found is not None:
+        raise RequestError(
+            f"The model's name holds the control character U+{ord(found[0]):04X}: {shown(name)}",
+            where=where,
+            hint=_HINT,
+        )
+    return name
+
+
+def url_path(name: str, *, one_segment: bool = False) -> str:
+    """The name as part of a URL's path: each segment percent-encoded, its slashes too where it is `one_segment`.
+
+    Raises `RequestError` for whatever could make the path mean another one, decoded once or twice on its way.
+
+    >>> url_path("publishers/meta/models/llama:free"), url_path("a/b", one_segment=True)
+    ('publishers/meta/models/llama%3Afree', 'a%2Fb')
+    """
+    check_name(name)
+    # Some servers fold characters that look alike, such as the wide full stop, before they look at a path.
+    folded = name if name.isascii() else unicodedata.normalize("NFKC", name)
+    found = _NOT_IN_URL.search(folded)
+    if found is not None:
+        raise _unfit(name, f"holds `{found[0]}`")
+    for segment in folded.split("/"):
+        if (bare := segment.strip()) in ("", ".", ".."):
+            raise _unfit(name, f"has the segment `{bare}`" if bare else "has an empty segment")
+    return quote(name, safe="@" if one_segment else "@/")
+
+
+def shown(name: str) -> str:
+    """The beginning of a name in quotes, with everything unprintable escaped: for messages.
+
+    >>> shown("a" * 50)[-5:]
+    "aaa…'"
+    """
+    return repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…")
+
+
+def _unfit(name: str, why: str) -> RequestError:
+    return RequestError(
+        f"The model's name becomes part of a URL here, and it {why}: {shown(name)}", where="model", hint=_HINT
+    )
