@@ -192,7 +192,7 @@ class Scripted(LocalProvider):
             yield CompletionChunk(text=char)
         yield CompletionChunk(finish="stop", usage=Usage(input=1, output=1))
 
-    def warm(self) -> None:
+    def warm(self, model: str = "") -> None:
         """Nothing to load."""
 
 

@@ -304,7 +304,8 @@ def test_the_other_apis_refuse_them_too(proxy: Proxy, path: str, name: str) -> N
 def test_geminis_body_names_no_second_model_for_keys_with_limits(proxy: Proxy) -> None:
     path = "/v1beta/models/gem/gemini-3-flash:generateContent"
     routing = {"generationConfig": {"routingConfig": {"manualRoutingMode": {"modelName": "gemini-3-pro"}}}}
-    for more in ({"model": "models/gemini-3-pro"}, routing, {"generation_config": {"routing_config": {}}}):
+    others: list[Any] = [{"model": "models/gemini-3-pro"}, routing, {"generation_config": {"routing_config": {}}}]
+    for more in others:
         assert proxy.post(path, {**TURN, **more}, "few").status == 403
         assert proxy.sent == []
     assert proxy.post(path, TURN, "few").status == 200

@@ -40,7 +40,7 @@ class Slow(LocalProvider):
         self.loaded = threading.Event()
         self._broken = broken
 
-    def warm(self) -> None:
+    def warm(self, model: str = "") -> None:
         self.loaded.wait(10)
         if self._broken:
             raise LocalModelError("The weights are missing")

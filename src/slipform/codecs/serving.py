@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from slipform.errors import SlipformError, UpstreamError
+from slipform.errors import LocalModelError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.quick import quick
 
@@ -98,9 +98,14 @@ def refusal_text(response: ModelResponse) -> str | None:
 
 
 def error_fields(error: SlipformError) -> dict[str, Any]:
-    """What a client may know of an error: its message, its code, its details without the vendor's raw body."""
+    """What a client may know of an error: its message, its code, its details without the vendor's raw body.
+
+    Where a model's file lies, and what its engine writes to the terminal, is the operator's business.
+    """
+    if isinstance(error, LocalModelError):
+        error = type(error)(error.message, hint=error.hint, details=error.details)
     fields = error.to_dict()
-    details = {key: value for key, value in fields.get("details", {}).items() if key != "raw"}
+    details = {key: value for key, value in fields.get("details", {}).items() if key not in ("raw", "stderr")}
     return {**fields, "details": details} if details else {k: v for k, v in fields.items() if k != "details"}
 
 

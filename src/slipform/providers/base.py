@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from slipform.codecs.base import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -47,6 +47,15 @@ class Provider(Protocol):
 
     def close(self) -> None:
         """Let go of connections and workers."""
+        ...
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """A provider whose models' names may be paths of files, or of what would be downloaded."""
+
+    def for_callers(self, models: Collection[str]) -> Provider:
+        """The same for callers from outside, who may ask for these models and for no file or download of their own."""
         ...
 
 

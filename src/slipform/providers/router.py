@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from slipform.errors import ConfigError, UnknownModelError
-from slipform.providers.base import Provider
+from slipform.providers.base import Provider, ReadsFiles
 
 _NEAREST = 5
 
@@ -95,6 +96,23 @@ class Router:
         """Every name that is known to work, as callers write it: aliases, and the models that providers list."""
         listed = [f"{name}/{model}" for name, provider in self._providers.items() for model in provider.models()]
         return [*self._aliases, *listed]
+
+    def for_callers(self, *further: str) -> Router:
+        """The same router for names that come from outside.
+
+        Providers that read files or download by name serve only what is named here, by the default, by an alias or
+        among `further`, and what they have already; they download nothing.
+        """
+        named: dict[str, set[str]] = {}
+        for model in (self._default, *further, *(each for chain in self._chains.values() for each in chain)):
+            with contextlib.suppress(UnknownModelError):
+                prefix, _, upstream = self.full_name(model or "").partition("/")
+                named.setdefault(prefix, set()).add(upstream)
+        providers = {
+            name: provider.for_callers(named.get(name, ())) if isinstance(provider, ReadsFiles) else provider
+            for name, provider in self._providers.items()
+        }
+        return Router(providers, aliases=self._chains, default=self._default)
 
     def close(self) -> None:
         """Close every provider."""

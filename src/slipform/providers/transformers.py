@@ -6,7 +6,7 @@ is several times faster on a CPU; this one runs what has no GGUF file, and on wh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from slipform.codecs.base import Capabilities
@@ -22,8 +22,8 @@ from slipform.providers.transformers_model import TransformersModel
 class TransformersEngine:
     """A model of transformers in this process; loads when it is made, and answers one request at a time, in turn."""
 
-    def __init__(self, name: str, settings: Settings | None = None) -> None:
-        self._slots = Slots(TransformersModel(name, settings.context if settings else None), 1)
+    def __init__(self, name: str, settings: Settings | None = None, *, fetch: bool = True) -> None:
+        self._slots = Slots(TransformersModel(name, settings.context if settings else None, fetch=fetch), 1)
 
     def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
         """Begin a chat."""
@@ -55,10 +55,21 @@ class TransformersProvider:
         settings: Settings | None = None,
         options: Guard | None = None,
         stop_hook: HookFactory | None = None,
+        models: Collection[str] | None = None,
     ) -> None:
+        """`models` are the only ones it serves, and none of them is fetched; None serves any, fetched if need be."""
+        self._given = (load, settings, options, stop_hook)
+        self._models = models
         self._local = LocalProvider(
-            load or (lambda name: TransformersEngine(name, settings)), options=options, stop_hook=stop_hook
+            load or (lambda name: TransformersEngine(name, settings, fetch=models is None)),
+            options=options,
+            stop_hook=stop_hook,
         )
+
+    def for_callers(self, models: Collection[str]) -> TransformersProvider:
+        """The same for callers from outside: these models, and no path or download of the callers' choice."""
+        load, settings, options, stop_hook = self._given
+        return TransformersProvider(load, settings=settings, options=options, stop_hook=stop_hook, models=models)
 
     def capabilities(self, model: str) -> Capabilities:
         """Native output for every schema, as with the embedded model."""
@@ -69,8 +80,8 @@ class TransformersProvider:
         return []
 
     def serves(self, model: str) -> bool:
-        """Any name: whether there is such a model shows when it is loaded."""
-        return bool(model)
+        """Any name, unless it is held to some: whether there is such a model shows when it is loaded."""
+        return bool(model) if self._models is None else model in self._models
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer, blocking."""

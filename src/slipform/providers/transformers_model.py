@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -112,18 +113,23 @@ class Pieces:
 class TransformersModel:
     """A loaded model; answers one chat at a time."""
 
-    def __init__(self, name: str, context: int | None = None) -> None:
+    def __init__(self, name: str, context: int | None = None, *, fetch: bool = True) -> None:
+        """Load what is in that place, or by that name in the hub's cache, or else `fetch` it from the hub."""
         transformers = package("transformers")
-        path = Path(name).expanduser()
+        path = Path(os.path.expanduser(name))  # noqa: PTH111 — pathlib's raises for a user whom nobody knows
         where, more = (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (name, {})
         try:
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(where, **more)
-            self._model = transformers.AutoModelForCausalLM.from_pretrained(where, **more).eval()
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(where, local_files_only=not fetch, **more)
+            self._model = transformers.AutoModelForCausalLM.from_pretrained(
+                where, local_files_only=not fetch, **more
+            ).eval()
         except (OSError, ValueError, ImportError) as error:
             raise LocalModelError(
                 f"The model could not be loaded: {str(error).splitlines()[0]}",
                 where=name,
-                hint="Give a name on the Hugging Face hub, a folder, or a GGUF file that transformers can read.",
+                hint="Give a name on the Hugging Face hub, a folder, or a GGUF file that transformers can read."
+                if fetch
+                else "The server fetches nothing for a request: run `hf download` there for a model of the hub.",
             ) from error
         own = getattr(self._model.config, "max_position_embeddings", None) or _DEFAULT_CONTEXT
         self._context = min(own, context or _DEFAULT_CONTEXT)

@@ -15,7 +15,7 @@ from slipform.client import AsyncClient
 from slipform.codecs.model_name import check_name
 from slipform.codecs.serving import Serving
 from slipform.config import ConfigReading, Settings
-from slipform.errors import SlipformError, UnknownModelError
+from slipform.errors import LocalModelError, SlipformError, UnknownModelError
 from slipform.providers.local import LocalProvider
 from slipform.server import openapi, pages
 from slipform.server.apis import Listing, api_at, error_api, listing_at, named_model, paths, route_of
@@ -317,13 +317,15 @@ _SEE_LOG = "See the server's log."
 
 
 async def _warm(deployment: Deployment) -> None:
-    provider, _ = deployment.client.router.resolve(None)
+    provider, model = deployment.client.router.resolve(None)
     if isinstance(provider, LocalProvider):
-        await asyncio.to_thread(provider.warm)
+        await asyncio.to_thread(provider.warm, model)
 
 
 async def _failed(api: Serving, record: CallRecord, error: SlipformError, out: Outgoing) -> None:
     record.fail(error)
+    if isinstance(error, LocalModelError):
+        _log.warning("%s", error)  # with the place of the file, which callers are not told
     if out.whole:  # its end has left too, with the API's error event
         return
     if out.begun:  # the answer's head has left: all that can be done is to leave the answer visibly unfinished

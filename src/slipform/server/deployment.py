@@ -99,13 +99,15 @@ def client_of(settings: Settings) -> AsyncClient:
 
 
 def deploy(client: AsyncClient, reading: ConfigReading, generation: int = 1, bound: str | None = None) -> Deployment:
-    """A deployment of these settings.
+    """A deployment of these settings, in which callers reach no file and start no download.
 
     >>> deploy(AsyncClient(), ConfigReading(Settings())).generation
     1
     """
     check_exposed(reading.settings, bound)
-    return Deployment(reading, client, Gate(client, reading.settings), generation)
+    further = (client.options.formatter,) if client.options.formatter else ()
+    held = AsyncClient(client.model, options=client.options, router=client.router.for_callers(*further))
+    return Deployment(reading, held, Gate(held, reading.settings), generation)
 
 
 def check_not_weaker(old: ConfigReading, new: ConfigReading) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from slipform.client import AsyncClient
+from slipform.codecs.serving import error_fields
 from slipform.config import Settings
 from slipform.enforce import Report
 from slipform.errors import (
@@ -47,7 +48,7 @@ async def _one_by_one(
         try:
             await answer(_aimed(call, name, calls), client, settings, send)
         except SlipformError as error:
-            failed.append({"model": name, "code": error.code, "message": str(error)})
+            failed.append({"model": name, "code": error.code, "message": error_fields(error)["message"]})
             before = _joined(before, error.report)
             if len(failed) == len(models) or record.status or calls.is_spent or not moves_on(error):
                 if calls.is_spent and len(failed) < len(models) and moves_on(error):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from slipform import __version__
 from slipform.config import Settings, load_config
-from slipform.errors import ConfigError
+from slipform.errors import ConfigError, LocalModelError
 from slipform.server.deployment import InForce
 from slipform.server.guard import check_exposed
 
@@ -73,13 +73,30 @@ def _prepare(settings: Settings, workers: int) -> None:
             ) from None
     if workers > 1 and not hasattr(os, "fork"):
         raise ConfigError("Several workers need an operating system with fork", where="server.workers")
-    if settings.default_model.partition("/")[0] == "local":
-        from slipform.providers.local.progress import pull_shown
-        from slipform.providers.local.weights import DEFAULT, known
+    if settings.default_model.partition("/")[0] == "local" and workers > 1:
+        _log.warning("each of the %d workers loads the embedded model into a process of its own", workers)
+    _fetch_named(settings)
 
-        pull_shown(known(DEFAULT))
-        if workers > 1:
-            _log.warning("each of the %d workers loads the embedded model into a process of its own", workers)
+
+def _fetch_named(settings: Settings) -> None:
+    """Fetch the embedded models that the settings name: no request will. Only the default's must succeed."""
+    listed = [[each] if isinstance(each, str) else each for each in settings.model_aliases.values()]
+    named = dict.fromkeys([settings.default_model, *(model for models in listed for model in models)])
+    if not any(model.partition("/")[0] == "local" for model in named):
+        return
+    from slipform.providers.local.progress import pull_shown
+    from slipform.providers.local.weights import DEFAULT, KNOWN
+
+    for model in named:
+        weights = KNOWN.get(DEFAULT if model == "local" else model.removeprefix("local/"))
+        if weights is None or model in settings.model_aliases:
+            continue
+        try:
+            pull_shown(weights)
+        except LocalModelError as error:
+            if model == settings.default_model:
+                raise
+            _log.warning("%s", error)
 
 
 def listen(host: str, port: int, count: int = 1) -> list[socket.socket]:

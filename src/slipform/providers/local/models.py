@@ -32,14 +32,25 @@ def locate(name: str) -> Path:
             f"There is no embedded model named {name!r}",
             hint=f"The names are: {', '.join(KNOWN)}; or give the path of a GGUF file, as local/PATH.gguf.",
         )
-    path = Path(name).expanduser()
-    if not path.is_file():
-        raise LocalModelError("There is no such model file", where=str(path), hint="Give the path of a GGUF file.")
+    path = _whole_path(name)
+    if path is None or not path.is_file():
+        raise LocalModelError("There is no such model file", where=name, hint="Give the path of a GGUF file.")
     return path
 
 
+def _whole_path(name: str) -> Path | None:
+    """The path of a file, the same for every spelling of it; None for what no file can be called."""
+    try:
+        return Path(name).expanduser().resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):  # nothing there, too long, a user nobody knows, a NUL
+        return None
+
+
 class Engines:
-    """The loaded models, the one used last at the end; the one unused for longest makes room for a third."""
+    """The loaded models, the one used last at the end; the one unused for longest makes room for a third.
+
+    A file is loaded once, however its path is spelled.
+    """
 
     def __init__(self, load: Callable[[str], Engine]) -> None:
         self._load = load
@@ -50,13 +61,15 @@ class Engines:
     def get(self, name: str) -> Engine:
         """The engine of a model, loaded if it is not; fetching one model holds up no other."""
         name = name or DEFAULT
+        path = _whole_path(name) if is_served(name) and name not in KNOWN else None
+        key = name if path is None else str(path)
         with self._lock:
-            loading = self._loading.setdefault(name, threading.Lock())
+            loading = self._loading.setdefault(key, threading.Lock())
         with loading:
             with self._lock:
-                engine = self._loaded.get(name)
+                engine = self._loaded.get(key)
             engine = engine or self._load(name)
-            self._keep(name, engine)
+            self._keep(key, engine)
             return engine
 
     def _keep(self, name: str, engine: Engine) -> None:

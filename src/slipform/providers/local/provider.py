@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from slipform.codecs.base import Capabilities
-from slipform.errors import UpstreamTimeout
+from slipform.errors import LocalModelError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.guard import Guard
 from slipform.providers.local.answer import whole
 from slipform.providers.local.engine import Cancel, Engine, Event, LlamaEngine, Settings
 from slipform.providers.local.llama import Chunk
 from slipform.providers.local.models import Engines, is_served, locate
-from slipform.providers.local.weights import DEFAULT, KNOWN
+from slipform.providers.local.weights import DEFAULT, KNOWN, find
 from slipform.providers.local.worker import WorkerEngine, WorkerLostError
 
 if TYPE_CHECKING:
@@ -53,8 +54,17 @@ class LocalProvider:
     ) -> None:
         make: Callable[[Path, Settings | None], Engine] = LlamaEngine if in_process else WorkerEngine
         self._engines = Engines(load or partial(_load, make, settings))
+        self._has_own_weights = load is None
         self._options = options or Guard()
         self._stop_hook = stop_hook
+        self._named: frozenset[str] | None = None
+        """What callers from outside may ask for, besides the known models whose weights are here; None for anything."""
+
+    def for_callers(self, models: Collection[str]) -> LocalProvider:
+        """The same engines for callers from outside: these models, and no path or download of the callers' choice."""
+        made = copy.copy(self)
+        made._named = frozenset(models)  # noqa: SLF001 — it is one of us
+        return made
 
     def capabilities(self, model: str) -> Capabilities:
         """Native output for every schema; the prompt should list the keys, which small models heed best."""
@@ -62,12 +72,14 @@ class LocalProvider:
         return _CAPABILITIES
 
     def models(self) -> list[str]:
-        """The models that can be fetched; any GGUF file is served besides, see `serves`."""
-        return list(KNOWN)
+        """The models that can be fetched, or that are here; any GGUF file is served besides, see `serves`."""
+        return [name for name in KNOWN if self.serves(name)]
 
     def serves(self, model: str) -> bool:
-        """Whether a name is one of `models` or the path of a GGUF file."""
-        return is_served(model)
+        """Whether a name is one of `models` or the path of a GGUF file; from outside, see `for_callers`."""
+        if self._named is None:
+            return is_served(model)
+        return model in self._named or (model in KNOWN and self._is_here(model))
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer, blocking."""
@@ -118,9 +130,9 @@ class LocalProvider:
                 async for chunk in chunks:
                     yield chunk
 
-    def warm(self) -> None:
-        """Load the default model now rather than with the first request."""
-        self._engines.get(DEFAULT).warm()
+    def warm(self, model: str = DEFAULT) -> None:
+        """Load a model now, fetching it if need be, rather than with the first request."""
+        self._engines.get(model).warm()
 
     def close(self) -> None:
         """Let go of the models and their memory."""
@@ -129,7 +141,16 @@ class LocalProvider:
     def _prepare(self, request: ModelRequest) -> tuple[Call, Engine]:
         from slipform.providers.local.call import prepare  # much code, which only those who ask this model need
 
-        return prepare(request, self._options, self._stop_hook), self._engines.get(request.model)
+        model = request.model or DEFAULT
+        if self._named is not None and model in KNOWN and not self._is_here(model):
+            raise LocalModelError(
+                f"The weights of {model} are not on the server, which fetches nothing for a request",
+                hint=f"Run `slipform models pull {model}` there.",
+            )
+        return prepare(request, self._options, self._stop_hook), self._engines.get(model)
+
+    def _is_here(self, model: str) -> bool:
+        return not self._has_own_weights or find(KNOWN[model]) is not None
 
 
 def _load(make: Callable[[Path, Settings | None], Engine], settings: Settings | None, name: str) -> Engine:
