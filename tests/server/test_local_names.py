@@ -13,6 +13,7 @@ from slipform.config import Settings
 from slipform.engine import router_of
 from slipform.errors import LocalModelError, UnknownModelError
 from slipform.ir import Message, ModelRequest
+from slipform.providers import Provider
 from slipform.providers.local import LocalProvider, models
 from slipform.providers.local.engine import Cancel, Event
 from slipform.providers.local.weights import QWEN_CODER, SMOLLM2, Weights
@@ -86,7 +87,7 @@ def app_of(**settings: Any) -> App:
 
 def app_with(load: Loads, aliases: Mapping[str, str], default: str | None = None) -> App:
     """The same with engines of ours."""
-    providers = {"local": LocalProvider(load), "transformers": TransformersProvider(load)}
+    providers: dict[str, Provider] = {"local": LocalProvider(load), "transformers": TransformersProvider(load)}
     return App(AsyncClient(router=Router(providers, aliases=aliases, default=default)), Settings())
 
 

@@ -121,7 +121,7 @@ async def test_text_lines_and_silence(logging_to: Start) -> None:
     stream = logging_to("text")
     await post(app_for(GOOD), "/v1/chat/completions", {**ASK, "model": "fake/m\nforged line"})
     (line,) = stream.getvalue().splitlines()
-    assert " status=404 " in line
+    assert " status=400 " in line
     stream = logging_to("off")
     await post(app_for(GOOD), "/v1/chat/completions", ASK)
     assert stream.getvalue() == ""

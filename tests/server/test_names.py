@@ -133,6 +133,13 @@ async def test_pages_of_one_model_check_its_name_too() -> None:
         assert len(reply.body) < 1000
 
 
+def test_a_switch_that_is_not_known_is_shown_in_short(proxy: Proxy) -> None:
+    for switches in ({"x" * 100_000: 1}, {"strategy": "x" * 100_000}, {"report": ["x" * 100_000]}):
+        reply = proxy.post(CHAT, {"model": "cheap", "messages": TALK, "slipform": switches})
+        assert reply.status == 400
+        assert len(reply.body) < 1000
+
+
 # In a URL
 
 

@@ -65,13 +65,16 @@ def url_path(name: str, *, one_segment: bool = False) -> str:
     return quote(name, safe="@" if one_segment else "@/")
 
 
-def shown(name: str) -> str:
-    """The beginning of a name in quotes, with everything unprintable escaped: for messages.
+def shown(value: object) -> str:
+    """The beginning of what a caller wrote, in quotes and with everything unprintable escaped: for messages.
 
-    >>> shown("a" * 50)[-5:]
-    "aaa…'"
+    >>> shown("a" * 50)[-5:], shown(7)
+    ("aaa…'", '7')
     """
-    return repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…")
+    if isinstance(value, str):
+        return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _unfit(name: str, why: str) -> RequestError:

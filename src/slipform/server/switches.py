@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
+from slipform.codecs.model_name import shown
 from slipform.errors import RequestError
 from slipform.schema import OutputStrategy
 
@@ -13,6 +14,7 @@ FIELD = "slipform"
 StreamMode: TypeAlias = Literal["auto", "live", "buffer", "reject"]
 
 _PREFIX = b"x-slipform-"
+_LONGEST = 60
 _MODES = ("auto", "live", "buffer", "reject")
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _OTHERS = frozenset({"request_id", "cache", "key"})
@@ -56,11 +58,11 @@ def switches_of(field: Any, headers: Mapping[bytes, bytes], most_attempts: int) 
 def _with(asked: Asked, name: str, value: Any, where: str, most_attempts: int) -> Asked:
     read = _READERS.get(name)
     if read is None:
-        raise RequestError(f"There is no switch {name!r}", where=where, hint=_hint())
+        raise RequestError(f"There is no switch {shown(name)}", where=where[:_LONGEST], hint=_hint())
     try:
         found = read(value)
     except (ValueError, KeyError, TypeError):
-        raise RequestError(f"{value!r} is no value of the switch {name!r}", where=where, hint=_hint()) from None
+        raise RequestError(f"{shown(value)} is no value of the switch {name!r}", where=where, hint=_hint()) from None
     if name == "max_attempts" and not 1 <= found <= most_attempts:
         raise RequestError(f"Between 1 and {most_attempts} attempts are allowed here", where=where)
     return replace(asked, **{name: found})

@@ -41,7 +41,7 @@ from slipform.ir import (
 )
 from slipform.schema import ResponseFormat
 
-_PATH = re.compile(r"(?:^|/)(?:models|tunedModels)/(.+):(generateContent|streamGenerateContent)\Z", re.DOTALL)
+_PATH = re.compile(r"(?:^|/)(?:models|tunedModels)/(.+):(generateContent|streamGenerateContent)(?:\?.*)?\Z", re.DOTALL)
 _KNOWN = frozenset({"contents", "systemInstruction", "generationConfig", "tools", "toolConfig", "model"})
 _CONFIG = frozenset(
     {
