@@ -218,7 +218,7 @@ async def asked_once(cache: AnswerCache, client: AsyncClient) -> str:
     api = api_at("/v1/chat/completions")
     assert api is not None
     served = api.decode_request({"model": "fake/m", "messages": ASK, "response_format": FORMAT})
-    call = Inbound(api, served, b"", CallRecord("r", enforced=True))
+    call = Inbound(api, served, b"", CallRecord("r", enforced=True), ("m",))
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
