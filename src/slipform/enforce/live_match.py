@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from slipform.bounded import BoundedCache
-from slipform.schema.limits import pattern_weight
+from slipform.schema.patterns import pattern_weight
 
 _UNLIKE = re.compile(r"\\[DWSpPbBxuck0-9]|\(\?[^:]|\[\^[^\]]*\\[dws]|\[:")
 """What one engine reads more narrowly than the other; what it reads more widely does no harm here."""
@@ -30,7 +30,10 @@ class TextMatcher:
     def feed(self, piece: str) -> bool:
         """Whether the string can still match after this piece, which has no escapes in it."""
         data = list(piece.encode("utf-8", "surrogatepass"))
-        return bool(self._matcher.try_consume_tokens(data) == len(data))
+        if self._matcher.try_consume_tokens(data) == len(data):
+            return True
+        # An engine that has run out of the work it allows itself has not said no: the whole string will tell.
+        return bool(self._matcher.is_error())
 
 
 def matcher_for(pattern: str) -> TextMatcher | None:

@@ -15,10 +15,19 @@ from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError
 from slipform.schema.formats import PYTHON_FORMATS
 from slipform.schema.graph import Index, Place, examine
-from slipform.schema.limits import check_patterns, too_deep
+from slipform.schema.limits import too_deep
+from slipform.schema.patterns import (
+    MAX_NAME_STEPS,
+    MAX_NAME_WORK,
+    MAX_STEPS,
+    CountedPattern,
+    PatternUse,
+    counting,
+    name_characters,
+    survey,
+)
 from slipform.schema.violations import pointer, shown
 
-_BACKTRACKING = FancyRegexOptions(backtrack_limit=100_000)  # about 3 ms for the worst pattern on the worst string
 _TIMES_TEXT = 80
 """How many bytes a validator keeps alive for each byte of its schema's text, at the most that was measured."""
 _LEAST = 2_000
@@ -56,8 +65,8 @@ class Compiled:
     """
 
     __slots__ = (
-        "_formats", "_index", "_mark", "_refers", "_registry", "_resources", "document", "draft", "is_valid",
-        "recursive", "size",
+        "_formats", "_index", "_mark", "_pattern_use", "_refers", "_registry", "_resources", "document", "draft",
+        "is_valid", "recursive", "size",
     )  # fmt: skip
 
     def __init__(
@@ -75,13 +84,17 @@ class Compiled:
         self._refers = text is None or b'Ref"' in text or b'"$ref"' in text
         self.size = _LEAST + _TIMES_TEXT * (length + sum(map(_length, self._resources.values())))
         """About how many bytes it keeps alive."""
-        if text is None or b'"pattern' in text:
-            check_patterns(document)
+        self._pattern_use = PatternUse()
         # Only references or sheer size can make a schema fan out, and only references bring it back to itself.
         needs_graph = length > _LARGE or self._refers
         self.recursive = needs_graph and examine(self.index).recursive
-        root = self._compile(document)
-        self.is_valid: Callable[[Any], bool] = self._guarded(root) if self.recursive else root.is_valid
+        if text is None or resources or b'"pattern' in text:
+            use = survey([document, *self._resources.values()])
+            if use.counted:
+                self._compile(document)  # which refuses what is no pattern
+                self._pattern_use = use
+        is_valid = self._counted(self._compile(document))
+        self.is_valid: Callable[[Any], bool] = self._guarded(is_valid) if self.recursive else is_valid
 
     @property
     def index(self) -> Index:
@@ -111,7 +124,7 @@ class Compiled:
         if place is self.index.root:
             return self.is_valid(value)
         key = (place.document, place.path)
-        return self._part(key, lambda: _reference(place), self._size_of(place)).is_valid(value)
+        return self._counted(self._part(key, lambda: _reference(place), self._size_of(place)))(value)
 
     def holds(self, place: Place, keyword: str, value: Any) -> bool:
         """The verdict of one assertion of a subschema."""
@@ -119,11 +132,8 @@ class Compiled:
         if keyword in {"exclusiveMinimum", "exclusiveMaximum"} and isinstance(rule, bool):
             return True
         key = (place.document, place.path, keyword)
-        return self._part(key, lambda: _alone(place.node, keyword), lambda: _held_by(rule)).is_valid(value)
-
-    def matches(self, pattern: str, text: str) -> bool:
-        """Whether a pattern is found in a text."""
-        return self._part(("pattern", pattern), lambda: {"pattern": pattern}, lambda: _held_by(pattern)).is_valid(text)
+        part = self._part(key, lambda: _alone(place.node, keyword), lambda: _held_by(rule))
+        return self._counted(part)(value)
 
     def resolve(self, place: Place, reference: str) -> Place | None:
         """Where a reference in a subschema leads."""
@@ -165,6 +175,7 @@ class Compiled:
     def _compile(self, schema: dict[str, Any]) -> jsonschema_rs.Validator:
         try:
             registry = None
+            counted = self._pattern_use.counted
             if schema is not self.document or self._resources:
                 registry = self._documents()
             return jsonschema_rs.validator_for(
@@ -172,7 +183,8 @@ class Compiled:
                 formats=PYTHON_FORMATS if self._formats == "python" else None,
                 validate_formats=self._formats != "ignored",
                 registry=registry,
-                pattern_options=_BACKTRACKING,
+                pattern_options=FancyRegexOptions(backtrack_limit=MAX_NAME_STEPS if counted else MAX_STEPS),
+                keywords={"pattern": CountedPattern} if counted else None,
                 offline=True,
             )
         except jsonschema_rs.ValidationError as error:
@@ -187,14 +199,29 @@ class Compiled:
             )
         return self._registry
 
-    def _guarded(self, root: jsonschema_rs.Validator) -> Callable[[Any], bool]:
+    def _guarded(self, is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
         """A recursive schema follows the value down, and the validator's stack is finite."""
-        is_valid = root.is_valid
 
         def guarded(value: Any) -> bool:
             return not too_deep(value) and is_valid(value)
 
         return guarded
+
+    def _counted(self, validator: jsonschema_rs.Validator) -> Callable[[Any], bool]:
+        """The validator's verdict, within a bounded amount of work where its patterns could take very much."""
+        is_valid, use = validator.is_valid, self._pattern_use
+        if not use.counted:
+            return is_valid
+
+        def counted(value: Any) -> bool:
+            if use.per_name_character and use.per_name_character * name_characters(value) > MAX_NAME_WORK:
+                return False
+            with counting() as budget:
+                before = budget.given_up
+                # Under `not`, what cannot be told would pass for what does not match.
+                return is_valid(value) and budget.given_up == before
+
+        return counted
 
 
 _MARKS = itertools.count()

@@ -12,6 +12,7 @@ import orjson
 
 from slipform.schema.compiled import Compiled
 from slipform.schema.graph import Place
+from slipform.schema.patterns import search
 from slipform.schema.samples import FORMATS, matching
 from slipform.schema.validator import compile_schema
 
@@ -167,7 +168,7 @@ class _Maker:
         rule = known.get(name, node.get("additionalProperties", True))
         inner = self._place_of(rule, place)
         for pattern, sub in (node.get("patternProperties") or {}).items():
-            if self.compiled.matches(pattern, name):
+            if search(pattern, name):
                 rule = _merged(rule, sub) if name in known else sub
                 inner = self._place_of(rule, place)
         try:

@@ -8,10 +8,13 @@ recursive unions. This walk asks for a verdict first and goes only where somethi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slipform.schema import wording
 from slipform.schema.graph import IN_PLACE_LISTS, REFERENCES, Place
+from slipform.schema.patterns import Budget, counting, search
 from slipform.schema.violations import Violation, pointer, shown
 
 if TYPE_CHECKING:
@@ -24,21 +27,20 @@ _SHOWN_CLOSEST = 3
 _MAX_WORK = 1_000_000
 _UNION_COST = 100
 """To try an alternative costs about as much as this many verdicts."""
+_UNEXPLAINED = "does not fit; to say why would take too long"
 
 Steps: TypeAlias = tuple[str | int, ...]
 Found: TypeAlias = Iterator[Violation]
 
 
-def explain(compiled: Compiled, value: Any) -> Found:
-    """Every violation of a value that is known not to fit, as far as a bounded amount of work finds them."""
-    any_found = False
-    try:
-        for found in _Walk(_Work(compiled), deep=True).at(compiled.index.root, value, ()):
-            any_found = True
-            yield found
-    except _SpentError:
-        if not any_found:
-            yield _violation(compiled.index.root, "", "schema", (), "does not fit; to say why would take too long")
+def explain(compiled: Compiled, value: Any) -> list[Violation]:
+    """The violations of a value that is known not to fit, as far as a bounded amount of work finds them."""
+    found: list[Violation] = []
+    with counting() as budget, suppress(_SpentError):
+        walk = _Walk(_Work(compiled, budget), deep=True)
+        for violation in islice(walk.at(compiled.index.root, value, ()), MAX_VIOLATIONS):
+            found.append(violation)  # noqa: PERF402 — what was found before the work is spent counts
+    return found or [_violation(compiled.index.root, "", "schema", (), _UNEXPLAINED)]
 
 
 class _SpentError(Exception):
@@ -48,8 +50,9 @@ class _SpentError(Exception):
 class _Work:
     """Verdicts on parts, counted: unions and patterns can ask for very many."""
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, compiled: Compiled, budget: Budget) -> None:
         self.compiled = compiled
+        self.budget = budget
         self.left = _MAX_WORK
 
     def spend(self, units: int) -> None:
@@ -59,11 +62,19 @@ class _Work:
 
     def fits(self, place: Place, value: Any) -> bool:
         self.spend(1)
-        return self.compiled.fits(place, value)
+        return self._told(self.compiled.fits(place, value))
+
+    def holds(self, place: Place, keyword: str, value: Any) -> bool:
+        return self._told(self.compiled.holds(place, keyword, value))
 
     def matches(self, pattern: str, name: str) -> bool:
         self.spend(1)
-        return self.compiled.matches(pattern, name)
+        return self._told(bool(search(pattern, name)))
+
+    def _told(self, verdict: bool) -> bool:
+        if self.budget.is_spent:  # then a pattern that was not tried looks like one that does not match
+            raise _SpentError
+        return verdict
 
 
 class _Walk:
@@ -107,7 +118,7 @@ class _Walk:
                 yield from handler(self, place, value, steps, keyword)
 
     def _assertion(self, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
-        if self.compiled.holds(place, keyword, value):
+        if self.work.holds(place, keyword, value):
             return
         expected, found = wording.expected(keyword, place.node), wording.found(keyword, value)
         message = f"expected {expected}, found {found}"

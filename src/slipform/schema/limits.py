@@ -21,14 +21,11 @@ MAX_SCHEMA_DEPTH = 240
 """JSON levels of a schema document; the validator itself stops a little above."""
 MAX_VALUE_DEPTH = 1_000
 """JSON levels of a value; parsers stop about here too, and the validator's own stack ends far above."""
-MAX_PATTERN_WEIGHT = 3_000_000
-"""Automaton states that all patterns of one schema may need together; about 100 MB."""
 LARGE_BYTES = 1_000_000
 """From about this size on, work belongs off an event loop."""
 
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_REPEAT = re.compile(r"\{(\d{1,7})(?:,(\d{0,7}))?\}")
 _HINT = "Correct the schema and send it again."
 
 
@@ -182,66 +179,3 @@ def is_large(size: int | bytes | str) -> bool:
     (True, False)
     """
     return (size if isinstance(size, int) else len(size)) >= LARGE_BYTES
-
-
-def check_patterns(document: Mapping[str, Any]) -> None:
-    """Refuse a schema whose patterns would need too much memory together."""
-    total = 0
-    stack: list[Any] = [document]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            if isinstance(pattern := item.get("pattern"), str):
-                total += pattern_weight(pattern)
-            if isinstance(keyed := item.get("patternProperties"), dict):
-                total += sum(map(pattern_weight, keyed))
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-        if total > MAX_PATTERN_WEIGHT:
-            raise SchemaError(
-                "The patterns of this schema are too large to compile", hint="Use fewer or smaller repetitions."
-            )
-
-
-def pattern_weight(pattern: str) -> int:
-    """About how many states a pattern's automaton has: repetitions multiply what they repeat.
-
-    >>> pattern_weight("ab"), pattern_weight("(ab){100}")
-    (2, 200)
-    """
-    groups = [0]
-    last = place = 0
-    while place < len(pattern):
-        char = pattern[place]
-        step = 1
-        if char == "(":
-            groups.append(0)
-            last = 0
-        elif char == ")" and len(groups) > 1:
-            last = groups.pop()
-            groups[-1] += last
-        elif repeat := _REPEAT.match(pattern, place):
-            times = max(int(repeat[1]), int(repeat[2] or 0), 1)
-            groups[-1] += last * (times - 1)
-            last *= times
-            step = len(repeat[0])
-        else:
-            last, step = _atom(pattern, place)
-            groups[-1] += last
-        place += step
-    return sum(groups)
-
-
-def _atom(pattern: str, place: int) -> tuple[int, int]:
-    """Weight and length of one atom; Unicode classes are by far the heaviest."""
-    char = pattern[place]
-    if char == "\\":
-        kind = pattern[place + 1 : place + 2]
-        return (600 if kind in "pPwW" and kind else 60 if kind in "dDsS" and kind else 1), 2
-    if char == "[":
-        end = pattern.find("]", place + 2)
-        end = len(pattern) if end < 0 else end
-        body = pattern[place:end]
-        return (600 if "\\p" in body or "\\w" in body or "^" in body[:2] else 8), end - place + 1
-    return (10 if char == "." else 1), 1

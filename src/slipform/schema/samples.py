@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import re
 from collections.abc import Sequence
 from typing import Any
+
+from slipform.schema.patterns import parsed
 
 FORMATS = {
     "date-time": "2024-01-31T12:00:00Z",
@@ -29,10 +29,7 @@ FORMATS = {
     "regex": "^a$",
 }
 
-# Python's own pattern parser has no public name; what it yields is only a guess that is checked afterwards.
-_parser = importlib.import_module("re._parser")
 _MAX_LENGTH = 2_000
-_AMBIGUOUS = re.compile(r"\[\[|--|&&|\|\||~~")  # the parser warns of these, and warnings are for the whole process
 _CLASSES = {"CATEGORY_DIGIT": "0", "CATEGORY_WORD": "a", "CATEGORY_SPACE": " "}
 
 
@@ -42,14 +39,11 @@ def matching(pattern: str, variant: int = 0, least: int = 0) -> str | None:
     >>> matching("^[A-Z]{3}-[0-9]+$")
     'AAA-0'
     """
-    if len(pattern) > _MAX_LENGTH or _AMBIGUOUS.search(pattern):
-        return None
-    try:
-        parsed = _parser.parse(re.sub(r"\(\?<([A-Za-z_]\w*)>", r"(?P<\1>", pattern))
-    except (re.error, RecursionError, OverflowError):
+    tree = parsed(pattern)
+    if tree is None:
         return None
     for extra in (0, 1, max(least, 1)):
-        text = _Writer(variant, extra).write(parsed)
+        text = _Writer(variant, extra).write(tree)
         if text is not None and least <= len(text) <= _MAX_LENGTH:
             return text
     return None
@@ -63,9 +57,9 @@ class _Writer:
         self.extra = extra
         self.groups: dict[int, str] = {}
 
-    def write(self, parsed: Sequence[tuple[Any, Any]]) -> str | None:
+    def write(self, tree: Sequence[tuple[Any, Any]]) -> str | None:
         parts: list[str] = []
-        for operation, argument in parsed:
+        for operation, argument in tree:
             part = self._one(str(operation), argument)
             if part is None or sum(map(len, parts)) > _MAX_LENGTH:
                 return None

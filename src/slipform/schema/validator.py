@@ -75,7 +75,7 @@ def find_violations(compiled: Compiled, value: Any) -> list[Violation]:
     if not plain and (strange := list(islice(not_json(value), MAX_VIOLATIONS))):
         return strange
     try:
-        return list(islice(explain(compiled, value), MAX_VIOLATIONS))
+        return explain(compiled, value)
     except (ValueError, RecursionError):
         message = "does not fit, and is nested too deeply to say why"
         return [Violation("", "", "depth", message, found=shown(value), steps=())]

@@ -8,11 +8,11 @@ let through: the validator has the last word.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from slipform.schema.graph import Index
+from slipform.schema.patterns import search
 
 MAX_ALTERNATIVES: Final = 64
 """A choice with more branches than this is not followed; everything is let through there."""
@@ -31,9 +31,9 @@ class Leaf:
         self.values: list[Any] | None = _values(schema)
         properties = schema.get("properties")
         self.properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-        self.patterns: list[tuple[re.Pattern[str], Any]] = []
+        patterns = schema.get("patternProperties")
+        self.patterns: Mapping[str, Any] = patterns if isinstance(patterns, Mapping) else {}
         self.additional: Any = schema.get("additionalProperties", True)
-        self._read_patterns(schema.get("patternProperties"))
         required = schema.get("required")
         self.required: list[str] = [k for k in required if isinstance(k, str)] if isinstance(required, list) else []
         items = schema.get("items", True)
@@ -52,24 +52,17 @@ class Leaf:
             for keyword in ("properties", "patternProperties", "additionalProperties", "items", "prefixItems")
         )
 
-    def _read_patterns(self, patterns: Any) -> None:
-        if not isinstance(patterns, Mapping):
-            return
-        for pattern, schema in patterns.items():
-            try:
-                self.patterns.append((re.compile(pattern), schema))
-            except (re.error, TypeError):
-                self.additional = True  # cannot tell which keys it covers, so none is refused
-
     def property_schemas(self, key: str, out: list[Any]) -> bool:
         """Add the schemas for that key; false when the key is not allowed."""
         found = False
         if key in self.properties:
             out.append(self.properties[key])
             found = True
-        for pattern, schema in self.patterns:
-            if pattern.search(key):
-                out.append(schema)
+        for pattern, schema in self.patterns.items():
+            match = search(pattern, key)
+            if match is not False:
+                # Where it cannot be told whether the key is meant, it is not refused: the validator has the last word.
+                out.append(schema if match else True)
                 found = True
         if not found:
             if self.additional is False:

@@ -6,12 +6,12 @@ Estimates for JSON on one line. Digits are one token each in small models' vocab
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from slipform.providers.local.walk import Json, lookup
+from slipform.schema.patterns import parsed
 
 PER_CHARACTER = 0.5
 """Of a text, in tokens: words with some names and numbers among them."""
@@ -191,11 +191,10 @@ def widths(sub: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _pattern_widths(pattern: str) -> tuple[float, float]:
-    try:
-        # Python's own parser knows the widths of what it parsed, though it does not say so in public.
-        narrow, wide = vars(re)["_parser"].parse(pattern).getwidth()
-    except (re.error, KeyError, AttributeError, OverflowError, RecursionError):
+    tree = parsed(pattern)
+    if tree is None:
         return 4, math.inf
+    narrow, wide = tree.getwidth()
     return float(min(narrow, 10_000)), math.inf if wide > 10_000 else float(wide)
 
 

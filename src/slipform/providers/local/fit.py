@@ -8,7 +8,6 @@ that are left there, so that recursion ends. Everything valid under the result i
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +25,7 @@ from slipform.providers.local.cost import (
     types,
     widths,
 )
-from slipform.providers.local.merge import ANNOTATIONS, DEFINITIONS, merged
+from slipform.providers.local.merge import ANNOTATIONS, DEFINITIONS, Unmergeable, is_named, merged
 from slipform.providers.local.patterns import bounded
 from slipform.providers.local.walk import Json, Pointer, lookup, subschemas
 
@@ -253,7 +252,7 @@ class _Fitting:
         beyond = changed.get("patternProperties")
         try:
             listed = _said_of({*required, *asked}, listed, beyond or {}, more)
-        except re.error:
+        except Unmergeable:
             changed |= self._as_it_is(changed, tokens)
             return
         if beyond or isinstance(more, Mapping):
@@ -328,7 +327,7 @@ def _said_of(needed: set[str], listed: Mapping[str, Json], beyond: Mapping[str, 
     result: dict[str, Json] = {}
     for name in (*listed, *sorted(needed - listed.keys())):
         said = [listed[name]] if name in listed else []
-        said += [each for pattern, each in beyond.items() if re.search(pattern, name)]
+        said += [each for pattern, each in beyond.items() if is_named(name, [pattern])]
         if not said:
             said = [more]
         if said != [False] or name in listed:

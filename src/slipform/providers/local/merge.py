@@ -6,12 +6,12 @@ what it cannot put into one schema it leaves alone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from slipform.providers.local.cost import Kinds, types
 from slipform.providers.local.walk import Json, lookup
+from slipform.schema.patterns import search
 
 ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "$comment", "deprecated", "$id", "id", "$schema", "readOnly"}
@@ -129,15 +129,16 @@ def said_of(sub: Mapping[str, Any], name: str) -> Json:
     False
     """
     said = [sub["properties"][name]] if name in sub.get("properties", ()) else []
-    said += [each for pattern, each in sub.get("patternProperties", {}).items() if _is_named(name, [pattern])]
+    said += [each for pattern, each in sub.get("patternProperties", {}).items() if is_named(name, [pattern])]
     return _together(said) if said else sub.get("additionalProperties", True)
 
 
-def _is_named(name: str, patterns: Iterable[str]) -> bool:
-    try:
-        return any(re.search(pattern, name) for pattern in patterns)
-    except re.error as error:
-        raise Unmergeable from error
+def is_named(name: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns names the property; `Unmergeable` where that cannot be told."""
+    matches = [search(pattern, name) for pattern in patterns]
+    if None in matches:
+        raise Unmergeable
+    return True in matches
 
 
 def _together(said: list[Json]) -> Json:
@@ -175,7 +176,7 @@ def _properties(result: Schema, one: Schema, other: Schema) -> None:
         del result["patternProperties"]
     if shut_out:
         held |= held_by_both(result.get("required", ()))
-        if any(_is_named(name, each["patternProperties"]) for each in patterned for name in shut_out):
+        if any(is_named(name, each["patternProperties"]) for each in patterned for name in shut_out):
             result.pop("patternProperties", None)
         result["additionalProperties"] = False
     elif any("additionalProperties" in each for each in sides):

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import jsonschema_rs
-
+from slipform.schema.compiled import Compiled
 from slipform.schema.lower.plan import (
     Choice,
     Field,
@@ -53,14 +52,14 @@ class Encoder:
 
     defs: Mapping[str, Any]
     active: frozenset[int]
-    _validators: dict[int, jsonschema_rs.Draft202012Validator] = field(default_factory=dict)
+    _validators: dict[int, Compiled] = field(default_factory=dict)
 
     def fits(self, schema: Mapping[str, Any], value: Any) -> bool:
         """Whether a value of the vendor's shape is an instance of a lowered schema."""
         found = self._validators.get(id(schema))
         if found is None:
             document = {**schema, "$defs": self.defs}
-            found = self._validators[id(schema)] = jsonschema_rs.Draft202012Validator(document, offline=True)
+            found = self._validators[id(schema)] = Compiled(document, formats="ignored")
         return found.is_valid(value)
 
     def encode(self, plan: Plan, value: Any) -> Any:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-import jsonschema_rs
-
-from slipform.bounded import BoundedCache
-from slipform.schema.limits import pattern_weight
 from slipform.schema.lower.shape import GROUPS, flatten, knows
 from slipform.schema.lower.source import Part, Source
+from slipform.schema.patterns import search
 
 Openness: TypeAlias = Literal["closed", "schema", "true", "implicit"]
 """Other keys are refused, must fit a schema, are allowed in so many words, or are not spoken of."""
@@ -97,8 +94,9 @@ def _keys(source: Source, view: ObjectView, part: Part) -> None:
         if named:
             parts.append(source.child(part, "properties", name))
         for pattern in patterns:
-            if matches(pattern, name):
-                named = True
+            match = search(pattern, name)
+            named = named or match is not False
+            if match:
                 parts.append(source.child(part, "patternProperties", pattern))
         if not named and other is not None and other is not True:
             parts.append(source.child(part, "additionalProperties"))
@@ -204,30 +202,3 @@ def _opened(before: Openness, said: Any) -> Openness:
 def _mapping(part: Part, keyword: str) -> dict[str, Any]:
     value = part.get(keyword)
     return value if isinstance(value, dict) else {}
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern is found in a text; an engine that cannot be made to hang decides."""
-    compiled = _compiled(pattern)
-    return compiled is not None and compiled.is_valid(text)
-
-
-def _compiled(pattern: str) -> jsonschema_rs.Draft202012Validator | None:
-    if pattern in _PATTERNS:
-        return _PATTERNS.get(pattern)
-    try:
-        made = jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True)
-    except (jsonschema_rs.ValidationError, ValueError):
-        made = None
-    _PATTERNS.put(pattern, made, 2_000 + 80 * len(pattern) + 2 * pattern_weight(pattern))
-    return made
-
-
-_PATTERNS = BoundedCache[str, jsonschema_rs.Draft202012Validator | None](
-    "patterns of schemas", entries=512, max_bytes=16_000_000
-)
-
-
-def matches_nothing(pattern: str) -> bool:
-    """Whether a pattern is no regular expression at all."""
-    return _compiled(pattern) is None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from slipform.schema.lower.shape import Bound, Shape
-from slipform.schema.lower.views import matches_nothing
+from slipform.schema.patterns import is_pattern
 
 if TYPE_CHECKING:
     from slipform.schema.lower.emit import Emitter
@@ -91,7 +91,7 @@ def _nearest(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple[str, Any] 
 
 def takes_pattern(emitter: Emitter, pattern: Any) -> bool:
     """Whether the dialect takes a regular expression."""
-    if not isinstance(pattern, str) or "pattern" not in emitter.dialect.keywords or matches_nothing(pattern):
+    if not isinstance(pattern, str) or "pattern" not in emitter.dialect.keywords or not is_pattern(pattern):
         return False
     if emitter.dialect.regex == "any":
         return True

@@ -1,0 +1,353 @@
+r"""Run and measure callers' regular expressions: the only module that does, and never with Python's `re`.
+
+The engine is the validator's own (`jsonschema-rs`), so a consumer and the final verdict read a pattern alike. Its limit
+on backtracking is not yet a bound on the cost, for two reasons that were measured. A step of a pattern with look-around
+may read the whole text: `(?=.*x)y` takes 17 s on 100 kB with 100,000 steps. And without look-around the cost is the
+text's length times the places of the automaton that are alive at once: `[ab]*a[ab]{10000}c` takes 14 s on 100 kB.
+So `search` allows a match as many steps as its text and pattern leave room for, and gives up (None) beyond that; the
+caller then leaves the keyword to the validator. A schema whose patterns could be costly is validated with `search` too
+(`CountedPattern`), within a budget for the whole value.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import jsonschema_rs
+from jsonschema_rs import FancyRegexOptions
+
+from slipform.bounded import BoundedCache
+from slipform.errors import SchemaError
+
+MAX_PATTERN_WEIGHT = 3_000_000
+"""Automaton states that all patterns of one schema may need together; about 100 MB."""
+MAX_STEPS = 100_000
+"""Steps back that the engine may take for one match."""
+MAX_NAME_STEPS = 1_000
+"""The same for a property's name, where the validator matches by itself."""
+MAX_MATCH_WORK = 20_000_000
+"""Places alive × characters × steps of one match; 2 to 14 ns each."""
+MAX_VALUE_WORK = 100_000_000
+"""The same for all the strings of one value together."""
+MAX_NAME_WORK = 1_000_000_000
+"""The same for all the names of one value together, if each took all its steps; hardly any takes more than a few."""
+
+_FEW_STEPS = 100  # enough for nearly every honest pattern, and cheap enough not to be counted
+_UNCOUNTED_PLACES = 500  # of all the patterns of a schema; a value under fewer is validated without counting
+_BYTES_PER_STATE = 33
+_KNOWN = 256
+_REPEAT = re.compile(r"\{(\d{1,7})(?:(,)(\d{0,7}))?\}")
+_MAY_BACKTRACK = re.compile(r"\(\?(?!:)|\\[1-9kgKGR]|[*+?}]\+")
+_NAMED_GROUP = re.compile(r"\(\?<([A-Za-z_]\w*)>")
+_AMBIGUOUS = re.compile(r"\[\[|--|&&|\|\||~~")  # Python's parser warns of these, and warnings are for the whole process
+_MAX_PARSED = 2_000
+# Python's own pattern parser has no public name. It only parses: what it yields is never run.
+_parser = importlib.import_module("re._parser")
+
+
+class PatternUse(NamedTuple):
+    """What the patterns of a schema may cost a value."""
+
+    counted: bool = False
+    """Whether matches have to be counted."""
+    per_name_character: int = 0
+    """The most work for one character of a property's name."""
+
+
+class Budget:
+    """The work that matches may still do for one value, and how many of them were given up."""
+
+    __slots__ = ("given_up", "is_spent", "left")
+
+    def __init__(self) -> None:
+        self.left = MAX_VALUE_WORK
+        self.given_up = 0
+        self.is_spent = False
+
+    def spend(self, work: int) -> bool:
+        """Whether there is that much left, which then is less."""
+        if work > self.left:
+            self.is_spent = True
+            return False
+        self.left -= work
+        return True
+
+
+_BUDGET: ContextVar[Budget | None] = ContextVar("pattern_budget", default=None)
+
+
+@contextmanager
+def counting() -> Iterator[Budget]:
+    """One budget for all the matches inside, also where this is nested."""
+    budget = _BUDGET.get()
+    if budget is not None:
+        yield budget
+        return
+    budget = Budget()
+    token = _BUDGET.set(budget)
+    try:
+        yield budget
+    finally:
+        _BUDGET.reset(token)
+
+
+def search(pattern: str, text: str) -> bool | None:
+    """Whether a pattern is found in a text, as the validator reads it; None when that would cost too much to find out.
+
+    None too for what is no regular expression, and for a text that is no Unicode.
+
+    >>> search("^a", "ab"), search("^a", "ba"), search("(", "a")
+    (True, False, None)
+    """
+    engine = _engine(pattern)
+    if engine is None:
+        return None
+    budget = _BUDGET.get()
+    try:
+        match = engine.search(text, budget.spend if budget else _is_little)
+    except ValueError:  # a lone surrogate
+        match = None
+    if match is None and budget is not None:
+        budget.given_up += 1
+    return match
+
+
+def is_pattern(pattern: str) -> bool:
+    """Whether it is a regular expression that the validator knows, and not too large a one."""
+    return _engine(pattern) is not None
+
+
+def parsed(pattern: str) -> Any:
+    """A pattern as a tree of Python's parser, to be read and not to be run; None where that cannot read it."""
+    if len(pattern) > _MAX_PARSED or _AMBIGUOUS.search(pattern):
+        return None
+    try:
+        return _parser.parse(_NAMED_GROUP.sub(r"(?P<\1>", pattern))
+    except (re.error, RecursionError, OverflowError):
+        return None
+
+
+def survey(documents: list[Any]) -> PatternUse:
+    """What the patterns of these schemas may cost; a `SchemaError` where they would need too much memory together."""
+    values: set[str] = set()
+    names: set[str] = set()
+    stack = list(documents)
+    weight = 0
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            found = [item["pattern"]] if isinstance(item.get("pattern"), str) else []
+            values.update(found)
+            if isinstance(keyed := item.get("patternProperties"), dict):
+                names.update(keyed)
+                found += keyed
+            weight += sum(map(pattern_weight, found))
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+        if weight > MAX_PATTERN_WEIGHT:
+            raise SchemaError(
+                "The patterns of this schema are too large to compile", hint="Use fewer or smaller repetitions."
+            )
+    known = values | names
+    counted = any(map(_MAY_BACKTRACK.search, known)) or sum(map(places_alive, known)) > _UNCOUNTED_PLACES
+    if not counted:
+        return PatternUse()
+    each = (places_alive(name) * (MAX_NAME_STEPS if _MAY_BACKTRACK.search(name) else 1) for name in names)
+    return PatternUse(counted=True, per_name_character=sum(each))
+
+
+def name_characters(value: Any) -> int:
+    """How many characters the names of all properties in a value have together."""
+    total = 0
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            total += sum(map(len, item))
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+    return total
+
+
+class CountedPattern:
+    """The keyword `pattern`, held by `search`; for the validator of a schema whose patterns could be costly."""
+
+    def __init__(self, _parent: Any, pattern: str, _path: list[str | int]) -> None:
+        self._pattern = pattern
+
+    def validate(self, value: Any) -> None:
+        """Raise where a string does not match, or where that cannot be told."""
+        if isinstance(value, str) and not search(self._pattern, value):
+            raise ValueError("does not match the pattern")
+
+
+class _Engine:
+    """One pattern, compiled for as many limits as it needed."""
+
+    __slots__ = ("_backtracks", "_known", "_matching", "_pattern", "_places")
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._backtracks = _MAY_BACKTRACK.search(pattern) is not None
+        self._places = places_alive(pattern)
+        self._matching: dict[int, jsonschema_rs.Validator] = {}
+        self._known: dict[int, bool | None] = {}
+        """What was costly to find out, by the text's hash: streams and explanations ask again and again."""
+        self._within(_FEW_STEPS)
+
+    def search(self, text: str, spend: Callable[[int], bool]) -> bool | None:
+        """Whether it is found in a text; None when that would cost too much."""
+        work = self._places * (len(text) + 1)
+        if work > MAX_MATCH_WORK or not spend(work):
+            return None
+        if not self._backtracks:
+            return self._within(_FEW_STEPS).is_valid(text)
+        key = hash(text)
+        if key in self._known:
+            return self._known[key]
+        most = MAX_STEPS
+        while most * work > MAX_MATCH_WORK:
+            most //= 10
+        few = min(most, _FEW_STEPS)
+        match = self._search_within(few, text)
+        if match is not None or not spend(few * work):
+            return match
+        if most > few:
+            match = self._search_within(most, text) if spend(most * work) else None
+        if len(self._known) >= _KNOWN:
+            self._known.clear()
+        self._known[key] = match
+        return match
+
+    def _search_within(self, steps: int, text: str) -> bool | None:
+        matching = self._within(steps)
+        if matching.is_valid(text):
+            return True
+        try:
+            matching.validate(text)
+        except jsonschema_rs.ValidationError as error:
+            gave_up = isinstance(error.kind, jsonschema_rs.ValidationErrorKind.BacktrackLimitExceeded)
+            return None if gave_up else False
+        return True
+
+    def _within(self, steps: int) -> jsonschema_rs.Validator:
+        found = self._matching.get(steps)
+        if found is None:
+            found = self._matching[steps] = jsonschema_rs.validator_for(
+                {"pattern": self._pattern}, pattern_options=FancyRegexOptions(backtrack_limit=steps), offline=True
+            )
+        return found
+
+
+_ENGINES = BoundedCache[str, _Engine | None]("patterns of schemas", entries=2_000, max_bytes=32_000_000)
+
+
+def _engine(pattern: str) -> _Engine | None:
+    engine = _ENGINES.get(pattern)
+    if engine is not None or pattern in _ENGINES:
+        return engine
+    weight = pattern_weight(pattern)
+    if weight <= MAX_PATTERN_WEIGHT:
+        with suppress(jsonschema_rs.ValidationError, ValueError):
+            engine = _Engine(pattern)
+    _ENGINES.put(pattern, engine, 2_000 + 80 * len(pattern) + _BYTES_PER_STATE * weight)
+    return engine
+
+
+def _is_little(_work: int) -> bool:
+    return True
+
+
+def pattern_weight(pattern: str) -> int:
+    """About how many states a pattern's automaton has: repetitions multiply what they repeat.
+
+    >>> pattern_weight("ab"), pattern_weight("(ab){100}")
+    (2, 200)
+    """
+    return _total(pattern, _states)
+
+
+def places_alive(pattern: str) -> int:
+    """At most how many places of a pattern a text can have reached at the same time.
+
+    That is all of its places, except in `^[a-z]{1,5000}$` and the like: there, each character leads to one place.
+
+    >>> places_alive("[ab]*a[ab]{100}c"), places_alive("^[ab]{1,100}$")
+    (103, 3)
+    """
+    if pattern.startswith("^") and _is_one_path(pattern):
+        return 3
+    return max(1, _total(pattern, _one))
+
+
+def _is_one_path(pattern: str) -> bool:
+    choices = 0
+    place = 0
+    while place < len(pattern):
+        if pattern[place] in "*+?|(":
+            return False
+        if repeat := _REPEAT.match(pattern, place):
+            if repeat[2]:
+                choices += 1
+            if repeat[2] and not repeat[3]:
+                return False
+            place += len(repeat[0])
+        else:
+            place += _atom_length(pattern, place)
+    return choices <= 1
+
+
+def _total(pattern: str, measure: Callable[[str], int]) -> int:
+    """The sum of all atoms, each as often as it is repeated."""
+    groups = [0]
+    last = place = 0
+    while place < len(pattern):
+        char = pattern[place]
+        step = 1
+        if char == "(":
+            groups.append(0)
+            last = 0
+        elif char == ")" and len(groups) > 1:
+            last = groups.pop()
+            groups[-1] += last
+        elif repeat := _REPEAT.match(pattern, place):
+            times = max(int(repeat[1]), int(repeat[3] or 0), 1)
+            groups[-1] += last * (times - 1)
+            last *= times
+            step = len(repeat[0])
+        else:
+            step = _atom_length(pattern, place)
+            last = measure(pattern[place : place + step])
+            groups[-1] += last
+        place += step
+    return sum(groups)
+
+
+def _atom_length(pattern: str, place: int) -> int:
+    if pattern[place] == "\\":
+        return 2
+    if pattern[place] == "[":
+        end = pattern.find("]", place + 2)
+        return (len(pattern) if end < 0 else end) - place + 1
+    return 1
+
+
+def _states(atom: str) -> int:
+    """Unicode classes are by far the heaviest."""
+    if atom[0] == "\\":
+        kind = atom[1:2]
+        return 600 if kind in "pPwW" and kind else 60 if kind in "dDsS" and kind else 1
+    if atom[0] == "[":
+        return 600 if "\\p" in atom or "\\w" in atom or "^" in atom[:2] else 8
+    return 10 if atom == "." else 1
+
+
+def _one(atom: str) -> int:
+    return 0 if atom in "^$*+?|)" else 1
