@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +26,7 @@ from slipform.errors import (
 from slipform.ir import ModelRequest, ModelResponse
 from slipform.runner import Summary, batch
 from slipform.runner.engine_local import Patience
+from slipform.runner.outputs import Lines
 from slipform.testing import FakeModel, FakeVendor, Received, rate_limited, server_error
 from slipform.testing.steps import Step
 from tests.conftest import PERSON
@@ -452,3 +454,90 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(ConfigError, match=r"cannot be written.*taken"):
         ask_all(tmp_path, FakeModel(answer), out="taken/out.jsonl")
+
+
+def test_a_damaged_line_of_the_journal_costs_its_row_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_rows(tmp_path / "in.jsonl", 40)
+    ask_all(tmp_path, FakeModel(answer))
+    journal = tmp_path / "out.jsonl.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    lines[11] = lines[11].replace(b'"name"', b'"mane"')
+    journal.write_bytes(b"".join(lines))
+    again = FakeModel(answer)
+    summary = ask_all(tmp_path, again)
+    assert len(again.requests) == summary.done == 1
+    assert "1 damaged lines" in caplog.text
+    assert [row["row"] for row in read_rows(tmp_path / "out.jsonl")] == list(range(1, 41))
+    once_more = FakeModel(answer)
+    assert ask_all(tmp_path, once_more).done == 0
+
+
+def test_a_changed_row_is_noticed_by_its_content_where_keys_come_from_a_column(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_rows(tmp_path / "in.jsonl", 20)
+    ask_all(tmp_path, FakeModel(answer), key="id")
+    lines = (tmp_path / "in.jsonl").read_text().splitlines()
+    lines[6] = json.dumps({"id": 7, "name": "P77"})
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
+    again = FakeModel(answer)
+    summary = ask_all(tmp_path, again, key="id")
+    assert (summary.done, summary.changed, len(again.requests)) == (1, 1, 1)
+    assert "1 rows are not what they were" in caplog.text
+    found = read_rows(tmp_path / "out.jsonl")
+    assert [row["row"] for row in found] == list(range(1, 21))
+    assert found[6]["value"]["name"] == "P77"
+    assert ask_all(tmp_path, FakeModel(answer), key="id").changed == 0
+
+
+def test_a_changed_row_that_had_failed_is_no_longer_counted_as_failed(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", 5)
+    broken = FakeModel(lambda request: "no" if "P3" in request.messages[-1].text else answer(request))
+    assert ask_all(tmp_path, broken, key="id").failed == 1
+    lines = (tmp_path / "in.jsonl").read_text().splitlines()
+    lines[2] = json.dumps({"id": 3, "name": "P33"})
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
+    summary = ask_all(tmp_path, FakeModel(answer), key="id")
+    assert (summary.changed, summary.failed) == (1, 0)
+
+
+@pytest.mark.parametrize("room", [1, 99, 250, 70_000])
+def test_a_full_disk_leaves_the_results_with_whole_lines(tmp_path: Path, room: int) -> None:
+    path = tmp_path / "out.jsonl"
+    written = Lines(path)
+    written.write(b'{"row":0}')
+    written.flush()
+    assert written._file is not None
+    written._file = Full(written._file, room)  # type: ignore[assignment]
+
+    def fill() -> None:
+        for number in range(1, 10_000):
+            written.write(b'{"row":%d,"value":"some text"}' % number)
+            if room < 1_000:
+                written.flush()
+
+    with pytest.raises(ConfigError, match="No space left on device"):
+        fill()
+    written.close(complete=False)
+    rows = [row["row"] for row in read_rows(path)]
+    assert path.read_bytes().endswith(b"}\n")
+    assert rows == list(range(len(rows)))
+    assert path.stat().st_size <= room + 10
+
+
+class Full:
+    """A file on a disk with so many bytes left."""
+
+    def __init__(self, file: IO[bytes], room: int) -> None:
+        self._file = file
+        self._room = room
+
+    def write(self, data: bytes) -> int:
+        if not self._room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = self._file.write(data[: self._room])
+        self._room -= written
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

@@ -106,6 +106,8 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
         assert b"out.jsonl.journal" in said
         assert b"run the same command again" in said
         assert b"Traceback" not in said
+        for left in ("out.jsonl", "out.jsonl.journal"):
+            assert (tmp_path / left).read_bytes()[-1:] in (b"\n", b"")
         asked = len(vendor.requests)
         assert command(*JOB, cwd=tmp_path).returncode == 0
         assert len(vendor.requests) < asked + 300

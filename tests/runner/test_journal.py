@@ -9,7 +9,7 @@ import pytest
 
 from slipform.errors import ConfigError
 from slipform.runner.engine_local import Window
-from slipform.runner.journal import Entry, Journal, settled
+from slipform.runner.journal import Entry, Journal, gaps, settled
 
 JOB = {"version": 1, "input": "in.jsonl", "model": "fake/any", "prompt": "p"}
 
@@ -67,13 +67,60 @@ def test_a_damaged_end_is_cut_off_and_told(tmp_path: Path, damage: bytes) -> Non
     assert rows_in(path) == [1, 2, 3]
 
 
-def test_a_flipped_bit_ends_what_is_believed(tmp_path: Path) -> None:
-    path = begun(tmp_path / "j", [1, 2, 3])
+def damaged(path: Path, words: bytes, flip: int = 1) -> Path:
     data = bytearray(path.read_bytes())
-    at = data.index(b'"k2"') + 1
-    data[at] ^= 1
+    data[data.index(words) + 1] ^= flip
     path.write_bytes(data)
-    assert rows_in(path) == [1]
+    return path
+
+
+def test_a_flipped_bit_costs_its_row_and_no_other(tmp_path: Path) -> None:
+    path = damaged(begun(tmp_path / "j", [1, 2, 3, 5, 4]), b'"k2"')
+    size = path.stat().st_size
+    journal = Journal.open(path, JOB)
+    assert (journal.damaged, journal.cut) == (1, 0)
+    assert [each.row for each in settled(path, journal.segments)] == [1, 3, 4, 5]
+    assert list(gaps(settled(path, journal.segments))) == [2]
+    journal.finish(entry(2, said="again"))
+    journal.close()
+    assert path.stat().st_size > size
+    assert rows_in(path) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("at", range(0, 300, 7))
+def test_whatever_byte_is_damaged_at_most_two_rows_are_lost(tmp_path: Path, at: int) -> None:
+    path = begun(tmp_path / "j", [1, 2, 3, 4, 5, 6])
+    data = bytearray(path.read_bytes())
+    start = data.index(b"\n") + 1
+    data[min(start + at, len(data) - 1)] ^= 0x15
+    path.write_bytes(data)
+    found = rows_in(path)
+    assert found == sorted(found)
+    assert len(found) >= 4
+
+
+def test_a_pass_whose_first_line_is_lost_still_has_the_last_word(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    journal = Journal.open(path, JOB)
+    for row in (1, 2, 3):
+        journal.finish(entry(row, ok=row != 2))
+    journal.begin_pass(window=2)
+    journal.finish(entry(2, said="again"))
+    journal.close()
+    damaged(path, b'"pass"')
+    journal = Journal.open(path, JOB)
+    assert [(each.row, each.ok) for each in settled(path, journal.segments)] == [(1, True), (2, True), (3, True)]
+    journal.close()
+
+
+def test_a_journal_of_an_older_version_is_read_and_the_content_of_rows_is_kept_from_now_on(tmp_path: Path) -> None:
+    path = begun(tmp_path / "j", [1, 2])
+    assert b'"of"' not in path.read_bytes()
+    journal = Journal.open(path, JOB)
+    journal.finish(Entry(3, "k3", True, b'{"row":3,"key":"k3","value":"\\":\\""}', "0123456789abcdef"))
+    assert [each.content for each in settled(path, journal.segments)] == ["", "", "0123456789abcdef"]
+    journal.close()
+    assert rows_in(damaged(path, b"0123456789abcdef")) == [1, 2]
 
 
 def test_a_later_pass_has_the_last_word(tmp_path: Path) -> None:

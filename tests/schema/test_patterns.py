@@ -33,8 +33,7 @@ ENGINE = "schema/patterns.py"
 OWN_PATTERNS = {
     ("prices.py", "_fits"): "the operator's price table, escaped but for its stars",
     ("providers/catalog.py", "_glob"): "the operator's and the catalog's globs",
-    ("text/candidates.py", "_thought"): "a tag's name, escaped",
-    ("text/fence.py", "_skip_reasoning"): "a tag's name, escaped",
+    ("text/reasoning.py", "__init__"): "our own table of markers",
     ("text/repair_strides.py", "_patterns"): "our own tables, compiled on first use",
 }
 

@@ -62,7 +62,7 @@ class Asker:
         usage = outcome.report.usage
         text = outcome.text.encode("utf-8", "backslashreplace")  # half a character has no UTF-8, but a JSON escape
         line = b'{"row":%d,"key":%s,"value":%s}' % (task.number, as_json(task.key), text)
-        return Answered(Entry(task.number, task.key, True, line), usage, cost_of(self.price, usage))
+        return Answered(Entry(task.number, task.key, True, line, task.content), usage, cost_of(self.price, usage))
 
     def failed(self, task: Task, error: SlipformError) -> Answered:
         """A row that could not be done, with the reason."""
@@ -73,7 +73,7 @@ class Asker:
 def failure_entry(task: Task, error: SlipformError) -> Entry:
     """The line of a row that could not be done: the reason, and the row as it was."""
     fields = {"row": task.number, "key": task.key, "error": _plain(error.to_dict()), "input": task.row}
-    return Entry(task.number, task.key, False, as_json(fields))
+    return Entry(task.number, task.key, False, as_json(fields), task.content)
 
 
 def asker_of(job: Job, router: Router | None) -> Asker:

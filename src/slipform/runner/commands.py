@@ -199,6 +199,8 @@ def _ended(summary: Summary) -> str:
         parts.append("nothing was left to do")
     if summary.cost is not None:
         parts.append(f"cost {summary.cost:,.4g}")
+    if summary.changed:
+        parts.append(f"{summary.changed:,} had changed in the input since they were done")
     if summary.failed:
         parts.append(f"{summary.failed:,} failed: see {summary.failures}, and --retry-failures")
     return "; ".join(parts)

@@ -20,7 +20,7 @@ from slipform.providers.router import Router
 from slipform.runner.asking import Answered, asker_of, resolved, runner_router
 from slipform.runner.engine_local import answer_rows, run_loop, until_one_ends
 from slipform.runner.jobs import Estimate, Job, Pending, Survey, Task, estimate, survey
-from slipform.runner.journal import Entry, Journal, settled
+from slipform.runner.journal import Entry, Journal, gaps, settled
 from slipform.runner.outputs import Ledger, Lines, results_for
 from slipform.runner.progress import Display, Tally, show
 from slipform.runner.template import WHOLE_ROW, Template
@@ -47,6 +47,8 @@ class Summary:
     seconds: float
     out: Path
     failures: Path
+    changed: int = 0
+    """Rows of the input that are not what they were when they were done; their key is the same."""
 
 
 def make_job(
@@ -173,8 +175,15 @@ def start(
     try:
         if journal.cut:
             _log.warning("%s: a torn end of %d bytes was cut off; its rows are done again", journal.path, journal.cut)
+        if journal.damaged:
+            _log.warning("%s: %d damaged lines; their rows are done again", journal.path, journal.damaged)
         found = survey(job, settled(journal.path, journal.segments), retry=retry_failures)
         _mention_missing(job, found)
+        if found.changed:
+            _log.warning(
+                "%s: %d rows are not what they were when they were done; %s", job.input, len(found.changed),
+                "run without --retry-failures to do them again" if retry_failures else "they are done again",
+            )  # fmt: skip
         tally = Tally(found.left, before=found.rows - found.left)
         run = _Run(job, router, engine, tally, quiet)
         (_retry if retry_failures else _go_on)(run, journal, ledger, found)
@@ -184,7 +193,10 @@ def start(
         else:
             journal.close()
     failed = found.failed + tally.failed - (tally.done if retry_failures else 0)
-    return Summary(found.rows, tally.done, failed, tally.usage, tally.cost, tally.seconds, job.out, job.failures_path)
+    return Summary(
+        found.rows, tally.done, failed, tally.usage, tally.cost, tally.seconds, job.out, job.failures_path,
+        len(found.changed),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +236,21 @@ class _Run:
 
 
 def _go_on(run: _Run, journal: Journal, ledger: Ledger, found: Survey) -> None:
-    """What was never done; results grow as the rows before them are done."""
+    """What was never done; results grow as the rows before them are done.
+
+    Rows that are lost or changed come first, in a pass of their own: all that is behind them would else have to wait
+    for them in memory.
+    """
+    again = set(found.changed)
+    if journal.damaged:
+        again.update(row for row in gaps(settled(journal.path, journal.segments)) if row <= found.rows)
+    if again:
+        journal.begin_pass(run.job.window)
+        run.work(Pending(found.rows, chosen=array("Q", sorted(again))), journal.finish, journal.sync)
     ledger.begin(settled(journal.path, journal.segments))
     complete = False
     try:
-        if found.left:
+        if found.left > len(again):
             if len(journal.segments) > 1:
                 journal.begin_pass(run.job.window)
             run.work(Pending(ledger.frontier, ledger.ahead), ledger.finish, ledger.housekeep)

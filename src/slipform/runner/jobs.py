@@ -15,7 +15,7 @@ from slipform.errors import ConfigError
 from slipform.ir import Usage
 from slipform.prices import cost_of, guess_tokens
 from slipform.runner.journal import Entry
-from slipform.runner.keys import SeenKeys, row_key
+from slipform.runner.keys import SeenKeys, content_hash, row_key
 from slipform.runner.rows import Row, rows_of
 from slipform.runner.template import Template
 from slipform.schema import Schema
@@ -35,6 +35,8 @@ class Task:
     number: int
     key: str
     row: Row
+    content: str = ""
+    """A hash of what the row holds, where the key does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,10 @@ class Job:
 
     def tasks(self) -> Iterator[Task]:
         """The rows with their numbers and keys."""
-        return (Task(number, row_key(number, row, self.key), row) for number, row in self.rows())
+        return (
+            Task(number, row_key(number, row, self.key), row, "" if self.key is None else content_hash(row))
+            for number, row in self.rows()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,8 @@ class Survey:
     left: int = 0
     failed: int = 0
     """Rows that were tried before and failed."""
+    changed: array[int] = field(default_factory=lambda: array("Q"))
+    """Rows that are done, but held something else then; their key is the same."""
     missing: dict[str, int] = field(default_factory=dict)
     """In how many rows a column of the prompt has no value."""
     prompt_tokens: int = 0
@@ -155,6 +162,9 @@ def survey(job: Job, known: Iterator[Entry], *, count_tokens: bool = False, retr
                 found.missing[column] = found.missing.get(column, 0) + 1
             elif isinstance(value, bytes):
                 _check_text(value, column, found.rows, job)
+        if done is not None and done.content and done.content != content_hash(row):
+            found.changed.append(found.rows)
+            done = done if retry else None
         if done is not None:
             found.failed += not done.ok
         if (retry and not done.ok) if done is not None else not retry:

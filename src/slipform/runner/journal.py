@@ -1,8 +1,9 @@
 """The journal of a batch: what was finished, in the order it finished, one checked line each.
 
-It is the truth of a job. A line is written whole by one call and carries a checksum; whatever follows the last good
-line after a crash is cut off, and its rows are asked for again. The head says which job it is; a `pass` line begins
-another pass, for one over the rows that failed.
+It is the truth of a job. A line is written whole by one call and carries a checksum. Whatever follows the last good
+line after a crash is cut off; a damaged line between good ones is passed over. The rows of both are asked for again.
+The head says which job it is; a `pass` line begins another pass, for one over the rows that failed. Where rows are told
+apart by a column, a line also has the hash of the row's content (`of`), by which a changed row is noticed.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import heapq
 import json
 import os
 import zlib
+from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +28,9 @@ from slipform.runner.atomic import unwritable, writing
 from slipform.text.strict import parse
 
 _FORM = b'{"crc":"%08x","%s":%s}\n'
+_HASHED = b'{"crc":"%08x","of":"%s","%s":%s}\n'
+_OF = b'of":"'
+_NAMES = (b"head", b"pass", b"done")
 _CRC = slice(8, 16)
 _BODY = 19
 """Where the name of what a line holds begins."""
@@ -40,6 +45,8 @@ class Entry:
     key: str
     ok: bool
     line: bytes
+    content: str = ""
+    """A hash of what the row held, where the key does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,8 @@ class Segment:
     start: int
     end: int
     window: int | None = None
+    damaged: int = 0
+    """How many lines in it cannot be read."""
 
 
 class Journal:
@@ -58,6 +67,8 @@ class Journal:
         self.path = path
         self.cut = cut
         """How many bytes of a torn or damaged end were cut off."""
+        self.damaged = sum(segment.damaged for segment in segments)
+        """How many lines before that cannot be read."""
         self._descriptor = descriptor
         self._segments = segments
         self._size = size
@@ -66,7 +77,7 @@ class Journal:
     def segments(self) -> tuple[Segment, ...]:
         """The passes so far; the last one ends where the file does now."""
         *whole, last = self._segments
-        return (*whole, Segment(last.start, self._size, last.window))
+        return (*whole, replace(last, end=self._size))
 
     @property
     def is_empty(self) -> bool:
@@ -109,10 +120,11 @@ class Journal:
 
     def finish(self, entry: Entry) -> None:
         """A row is finished; an error leaves the file as it was before."""
-        self._write(b"done", entry.line)
+        self._write(b"done", entry.line, entry.content.encode())
 
-    def _write(self, name: bytes, body: bytes) -> None:
-        line = _FORM % (zlib.crc32(body), name, body)
+    def _write(self, name: bytes, body: bytes, content: bytes = b"") -> None:
+        crc = zlib.crc32(content + body)
+        line = _HASHED % (crc, content, name, body) if content else _FORM % (crc, name, body)
         try:
             written = os.write(self._descriptor, line)
             while written < len(line):
@@ -160,7 +172,22 @@ def _tagged(entries: Iterator[Entry], tag: int) -> Iterator[tuple[Entry, int]]:
     return ((entry, tag) for entry in entries)
 
 
+def gaps(known: Iterator[Entry]) -> Iterator[int]:
+    """The rows that are missing before the last one that is known.
+
+    >>> list(gaps(iter([Entry(2, "", True, b""), Entry(5, "", True, b"")])))
+    [1, 3, 4]
+    """
+    following = 1
+    for entry in known:
+        yield from range(following, entry.row)
+        following = entry.row + 1
+
+
 def _sorted(path: Path, segment: Segment) -> Iterator[Entry]:
+    if segment.damaged:
+        yield from _sorted_by_place(path, segment)
+        return
     held: list[tuple[int, int, Entry]] = []
     following = 1
     for at, entry in enumerate(_entries(path, segment)):
@@ -175,16 +202,47 @@ def _sorted(path: Path, segment: Segment) -> Iterator[Entry]:
         yield heapq.heappop(held)[2]
 
 
+def _sorted_by_place(path: Path, segment: Segment) -> Iterator[Entry]:
+    """Where lines are lost, no window says how far a row may be from its place: so the places are sorted.
+
+    The lost line may have begun a pass: of a row that comes twice, the last word counts.
+    """
+    rows, places = array("Q"), array("Q")
+    for at, line in _lines(path, segment):
+        if (entry := _entry(line)) is not None:
+            rows.append(entry.row)
+            places.append(at)
+    order = sorted(range(len(rows)), key=lambda number: (rows[number], -places[number]))
+    with path.open("rb") as file:
+        for _, same in groupby(order, key=rows.__getitem__):
+            file.seek(places[next(same)])
+            if (entry := _entry(file.readline())) is not None:
+                yield entry
+
+
 def _entries(path: Path, segment: Segment) -> Iterator[Entry]:
+    for _, line in _lines(path, segment):
+        if (entry := _entry(line)) is not None:
+            yield entry
+
+
+def _lines(path: Path, segment: Segment) -> Iterator[tuple[int, bytes]]:
     with path.open("rb") as file:
         file.seek(segment.start)
         at = segment.start
         while at < segment.end:
             line = file.readline()
+            yield at, line
             at += len(line)
-            body = line[line.index(b":", _BODY) + 1 : -2]
-            found = read_line(body)
-            yield Entry(found["row"], found["key"], "error" not in found, body)
+
+
+def _entry(line: bytes) -> Entry | None:
+    """The finished row of a line; None when it is damaged."""
+    name, body, content = _checked(line)
+    if name != b"done":
+        return None
+    found = read_line(body)
+    return Entry(found["row"], found["key"], "error" not in found, body, content.decode())
 
 
 def read_line(line: bytes) -> dict[str, Any]:
@@ -200,39 +258,45 @@ def _scan(path: Path) -> tuple[int, tuple[Segment, ...], dict[str, Any]]:
     """How far the file is good, its passes, and the job it names."""
     segments: list[Segment] = []
     head: dict[str, Any] = {}
-    good = start = 0
+    good = start = at = damaged = unread = 0
     window: int | None = None
     with path.open("rb") as file:
         for line in file:
-            name, body = _checked(line)
-            if name is None or (good == 0 and name != b"head"):
+            name, body, _ = _checked(line)
+            if good == 0 and name != b"head":
                 break
-            if name != b"done":
-                if name == b"head":
-                    head = orjson.loads(body)
-                else:
-                    segments.append(Segment(start, good, window))
-                    window = int(orjson.loads(body)["window"])
-                start = good + len(line)
-            good += len(line)
+            before, at = at, at + len(line)
+            if name is None:
+                unread += 1
+                continue
+            good, damaged, unread = at, damaged + unread, 0
+            if name == b"head":
+                head, start = orjson.loads(body), at
+            elif name != b"done":
+                segments.append(Segment(start, before, window, damaged))
+                window, start, damaged = int(orjson.loads(body)["window"]), at, 0
     if good == 0 and path.stat().st_size > 0 and not _torn_head(path):
         raise ConfigError("This file is no journal of a batch", where=str(path), hint="Give another --out.")
-    return good, (*segments, Segment(start, good, window)), head
+    return good, (*segments, Segment(start, good, window, damaged)), head
 
 
 def _has_rows(segments: tuple[Segment, ...]) -> bool:
     return any(segment.start < segment.end for segment in segments)
 
 
-def _checked(line: bytes) -> tuple[bytes | None, bytes]:
-    """What a line holds and its body; None when it is torn or damaged."""
-    end = line.find(b'":', _BODY)
+def _checked(line: bytes) -> tuple[bytes | None, bytes, bytes]:
+    """What a line holds, its body, and the hash of the row's content; None when it is torn or damaged."""
+    start, content = _BODY, b""
+    if line.startswith(_OF, _BODY):
+        content = line[_BODY + len(_OF) : line.find(b'"', _BODY + len(_OF))]
+        start += len(_OF) + len(content) + len(b'","')
+    end = line.find(b'":', start)
     if not line.startswith(b'{"crc":"') or not line.endswith(b"}\n") or end < 0:
-        return None, b""
-    body = line[end + 2 : -2]
-    if line[_CRC] != b"%08x" % zlib.crc32(body):
-        return None, b""
-    return line[_BODY:end], body
+        return None, b"", b""
+    name, body = line[start:end], line[end + 2 : -2]
+    if line[_CRC] != b"%08x" % zlib.crc32(content + body) or name not in _NAMES:
+        return None, b"", b""
+    return name, body, content
 
 
 def _torn_head(path: Path) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -11,6 +13,8 @@ from slipform.errors import ConfigError
 from slipform.runner.atomic import part_of, unwritable, writing
 from slipform.runner.journal import Entry, Journal
 from slipform.runner.parquet import ParquetResults
+
+_SENT_AT_ONCE = 1 << 16
 
 
 class Results(Protocol):
@@ -44,27 +48,27 @@ class Lines:
         self.path = path
         self._sparse = sparse
         self._file: IO[bytes] | None = None
+        self._waiting = bytearray()
+        self._lock = threading.RLock()  # rows are written on the event loop, and flushed beside it
 
     def begin(self) -> None:
         """Start anew; the older file stays until `publish`."""
         with writing(self.path):
-            self._file = part_of(self.path).open("wb", buffering=1 << 16)
+            self._file = part_of(self.path).open("wb", buffering=0)
 
     def write(self, line: bytes) -> None:
         """Add a line."""
-        try:
-            if self._file is None:
-                self._file = self.path.open("ab", buffering=1 << 16)
-            self._file.write(line + b"\n")
-        except OSError as error:
-            raise unwritable(self.path, error) from error
+        with self._lock:
+            self._waiting += line + b"\n"
+            if len(self._waiting) >= _SENT_AT_ONCE:
+                self.flush()
 
     def publish(self) -> None:
         """Put what is written so far in place; what is written from now on is added to it."""
         if self._file is None:
             return
         with writing(self.path):
-            self._file.flush()
+            self.flush()
             os.fsync(self._file.fileno())
             if self._sparse and self._file.tell() == 0:
                 self.close(complete=False)
@@ -74,17 +78,30 @@ class Lines:
                 part_of(self.path).replace(self.path)
 
     def flush(self) -> None:
-        """Let others see what is there."""
-        if self._file is not None:
-            with writing(self.path):
-                self._file.flush()
+        """Let others see what is there. Where the disk is full, the file is brought back to its last whole line."""
+        with self._lock:
+            lines, written = bytes(self._waiting), 0
+            self._waiting.clear()
+            try:
+                if lines and self._file is None:
+                    self._file = self.path.open("ab", buffering=0)
+                while self._file is not None and written < len(lines):
+                    written += self._file.write(lines[written:])
+            except OSError as error:
+                if self._file is not None and (torn := written - lines.rfind(b"\n", 0, written) - 1):
+                    with contextlib.suppress(OSError):
+                        self._file.truncate(self._file.seek(0, os.SEEK_END) - torn)
+                raise unwritable(self.path, error) from error
 
     def close(self, *, complete: bool) -> None:  # noqa: ARG002 — lines are good as far as they go
         """Stop."""
-        if self._file is not None:
-            file, self._file = self._file, None
-            with writing(self.path):
-                file.close()
+        try:
+            self.flush()
+        finally:
+            if self._file is not None:
+                file, self._file = self._file, None
+                with writing(self.path):
+                    file.close()
 
 
 def results_for(path: Path, kind: str | None, document: dict[str, Any]) -> Results:
