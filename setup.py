@@ -117,6 +117,14 @@ def go_on_plain(reason: str) -> str:
     return reason
 
 
+def in_few_words(error: BaseException) -> str:
+    """What went wrong, without the dozens of words of the command that did: those are in the build's output."""
+    for each in (error, error.__cause__, error.__context__):
+        if isinstance(each, CalledProcessError):
+            return f"{each.cmd[0]} ended with {each.returncode}"
+    return str(error)
+
+
 def extensions() -> list[Any]:
     """The compiled modules, or none when nothing is being built, it was switched off, or mypyc cannot make them."""
     if not BUILDS.intersection(sys.argv):
@@ -170,8 +178,7 @@ class AllOrNothing(build_ext):
         try:
             super().run()
         except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever went wrong, plain Python works
-            said = f"{error.cmd[0]} ended with {error.returncode}" if isinstance(error, CalledProcessError) else error
-            why = go_on_plain(f"the compiler failed: {said}")
+            why = go_on_plain(f"the compiler failed: {in_few_words(error)}")
             remove_compiled(Path(self.build_lib))
             remove_compiled(Path("src"))
             self.extensions = []

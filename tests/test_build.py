@@ -108,6 +108,12 @@ def test_a_build_without_mypyc_records_it(
     assert recorded(tree / "src" / "slipform").startswith("mypyc failed: import of mypyc.build halted")
 
 
+def test_a_compiler_is_named_without_its_command_line(setup_py: dict[str, Any]) -> None:
+    error = OSError("Command '['cc', '-I/some/where'...]' returned 1")
+    error.__cause__ = subprocess.CalledProcessError(1, ["cc", "-I/some/where"])
+    assert setup_py["in_few_words"](error) == "cc ended with 1"
+
+
 def test_a_compiler_that_fails_is_recorded_also_where_the_wheel_is_made_from(
     setup_py: dict[str, Any], tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
