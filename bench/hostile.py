@@ -305,19 +305,20 @@ async def gzip_bomb(server: Server) -> bool:
 async def long_names(server: Server) -> bool:
     """Names as large as bodies."""
     print(f"long names: {_NAMES} requests with model names of {_NAME_BYTES / _MB:g} MB", flush=True)
-    # Bodies of this size need some memory while they are read: what they need is warmed up first.
     calls, warm = Calls(), Calls()
 
     async def ask(number: int, kept: Calls) -> None:
         name = f"up/{number}" + "n" * _NAME_BYTES
         await _timed(http(server.address, "POST", "/v1/chat/completions", _chat("Ada", model=name)), kept)
 
-    for number in range(20):
-        await ask(-number - 1, warm)
+    async def ask_all(first: int, last: int, kept: Calls) -> None:
+        for start in range(first, last, 4):
+            await asyncio.gather(*(ask(number, kept) for number in range(start, start + 4)))
+
+    await ask_all(-100, 0, warm)  # bodies of this size need some memory while they are read
     idle, written = server.memory(), server.log.stat().st_size
     _, page = await http(server.address, "GET", "/metrics")
-    for start in range(0, _NAMES, 4):
-        await asyncio.gather(*(ask(number, calls) for number in range(start, start + 4)))
+    await ask_all(0, _NAMES, calls)
     began = time.monotonic()
     _, grown = await http(server.address, "GET", "/metrics")
     took = time.monotonic() - began
