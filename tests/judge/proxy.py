@@ -126,7 +126,7 @@ class Judge:
         try:
             connection.request("POST", path, json.dumps(body), headers_of(case))
             response = connection.getresponse()
-            return response.status, response.headers, response.read()
+            return response.status, dict(response.headers.items()), response.read()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise BrokenPromiseError(f"the answer did not come to its end: {error!r}") from error
