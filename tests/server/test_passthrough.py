@@ -16,6 +16,7 @@ from google import genai
 from slipform.client import AsyncClient
 from slipform.config import Settings, read_settings
 from slipform.providers.http import HttpProvider
+from slipform.providers.masking import mask_of
 from slipform.providers.retry import Retries
 from slipform.providers.router import Router
 from slipform.providers.transport import Timeouts
@@ -79,7 +80,8 @@ def test_the_vendors_errors_come_back_as_they_are_but_for_a_key_in_them() -> Non
     headers = {"content-type": "application/json", "retry-after": "3"}
     reply, _ = sent_through(BODY, Raw(status=401, pieces=(said,), headers=headers))
     assert reply.status == 401
-    assert reply.json()["error"] == {"message": "Incorrect API key provided: [redacted]", "type": "auth"}
+    masked = mask_of(KEY.encode()).decode()
+    assert reply.json()["error"] == {"message": f"Incorrect API key provided: {masked}", "type": "auth"}
     assert reply.headers["retry-after"] == "3"
 
 

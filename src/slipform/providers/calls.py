@@ -109,9 +109,9 @@ def _exchange(
         body = b""
         try:
             if streamed:
-                head = yield Open(sent)
+                head = yield Open(sent, prepared.authorised.secrets)
             else:
-                head, body = yield Fetch(sent)
+                head, body = yield Fetch(sent, prepared.authorised.secrets)
         except TransportFault as fault:
             error = broken(prepared, fault)
             if not retry.after_fault(fault):

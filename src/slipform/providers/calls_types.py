@@ -6,25 +6,31 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from slipform.ir import CompletionChunk, ModelResponse
+from slipform.providers.secrets import Secret
 from slipform.providers.transport import HttpRequest
 
 
 class Open:
-    """Send this, and come back with the answer's head."""
+    """Send this, and come back with the answer's head; the secrets are masked in all of the answer."""
 
-    __slots__ = ("request",)
+    __slots__ = ("request", "secrets")
 
-    def __init__(self, request: HttpRequest) -> None:
+    def __init__(self, request: HttpRequest, secrets: tuple[Secret, ...] = ()) -> None:
         self.request: Final = request
+        self.secrets: Final = secrets
 
 
 class Fetch:
-    """Send this, and come back with the answer's head and, where its status is a success, with its whole body."""
+    """Send this, and come back with the answer's head and, where its status is a success, with its whole body.
 
-    __slots__ = ("request",)
+    The secrets are masked in all of the answer.
+    """
 
-    def __init__(self, request: HttpRequest) -> None:
+    __slots__ = ("request", "secrets")
+
+    def __init__(self, request: HttpRequest, secrets: tuple[Secret, ...] = ()) -> None:
         self.request: Final = request
+        self.secrets: Final = secrets
 
 
 class Read(NamedTuple):

@@ -1,4 +1,4 @@
-"""A caller's own body, sent to the vendor as it is; the vendor's own answer, handed back unread."""
+"""A caller's own body, sent to the vendor as it is; the vendor's own answer, handed back with keys masked in it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from slipform.ir.quick import quick
 from slipform.providers import retry
 from slipform.providers.calls import broken, time_left
 from slipform.providers.endpoint import Endpoint
+from slipform.providers.masking import masked_async
 from slipform.providers.prepared import Prepared
-from slipform.providers.secrets import MASK
 from slipform.providers.transport import AsyncByteStream, HttpRequest, Timeouts, Transport, TransportFault, each
 
 _KEPT = 256
 _DRESSED = 16
-_LONG_ENOUGH = 6
 _PROBE = (Message.user("."),)
 
 
@@ -84,14 +83,6 @@ class Forwarded:
             parts.append(data)
         return b"".join(parts)
 
-    def scrubbed(self, body: bytes) -> bytes:
-        """The bytes without any key in them: vendors do repeat the key they refuse."""
-        for secret in self.prepared.authorised.secrets:
-            word = secret.reveal().encode()
-            if len(word) >= _LONG_ENOUGH:
-                body = body.replace(word, MASK.encode())
-        return body
-
     async def close(self) -> None:
         """Let go of the connection, closing it when the body was not read to its end."""
         await self.stream.close()
@@ -138,7 +129,7 @@ async def open_forward(
             if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
                 raise error from fault
         else:
-            return Forwarded(stream, prepared)
+            return Forwarded(masked_async(stream, prepared.authorised.secrets), prepared)
         attempt += 1
         await asyncio.sleep(pause)
         timeouts = time_left(endpoint, prepared, deadline)

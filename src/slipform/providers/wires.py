@@ -9,6 +9,7 @@ from slipform.ir import ModelResponse
 from slipform.providers.base import Made, Through
 from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.following import Following
+from slipform.providers.masking import masked, masked_async
 from slipform.providers.transport import AsyncByteStream, Begun, ByteStream, Transport, TransportFault, each
 
 
@@ -55,7 +56,7 @@ class Wire:
         try:
             if isinstance(effect, Fetch):
                 self.close()
-                head = self._stream = self._transport.open(effect.request)
+                head = self._stream = masked(self._transport.open(effect.request), effect.secrets)
                 parts: list[bytes] = []
                 good = 200 <= head.status < 300
                 while good and (data := head.read()):
@@ -65,7 +66,7 @@ class Wire:
                 reply = self._stream.read() if self._stream is not None else b""
             elif isinstance(effect, Open):
                 self.close()
-                reply = self._stream = self._transport.open(effect.request)
+                reply = self._stream = masked(self._transport.open(effect.request), effect.secrets)
             elif isinstance(effect, Sleep):
                 time.sleep(effect.seconds)
         except TransportFault as fault:
@@ -94,7 +95,7 @@ class AsyncWire:
             if isinstance(effect, Fetch):
                 if self.stream is not None:  # a repeat
                     await self.stream.close()
-                head = self.stream = await self._transport.open_async(effect.request)
+                head = self.stream = masked_async(await self._transport.open_async(effect.request), effect.secrets)
                 parts: list[bytes] = []
                 good = 200 <= head.status < 300
                 while good and (data := await head.read()):
@@ -104,7 +105,7 @@ class AsyncWire:
                 reply = await self.stream.read() if self.stream is not None else b""
             elif isinstance(effect, Open):
                 await self.close()
-                reply = self.stream = await self._transport.open_async(effect.request)
+                reply = self.stream = masked_async(await self._transport.open_async(effect.request), effect.secrets)
             elif isinstance(effect, Sleep):
                 await asyncio.sleep(effect.seconds)
         except TransportFault as fault:

@@ -244,9 +244,8 @@ async def _refused(answer: Forwarded, status: int, send: Send, head: list[Header
             body += data
     except UpstreamError:
         pass  # the status says enough
-    sent = answer.scrubbed(bytes(body))
-    head.append((b"content-length", str(len(sent)).encode()))
-    await send_whole(send, status, head, sent)
+    head.append((b"content-length", str(len(body)).encode()))
+    await send_whole(send, status, head, bytes(body))
 
 
 async def _ended(answer: Forwarded) -> str:

@@ -1,0 +1,186 @@
+r"""Mask the operator's keys in whatever a vendor sends back: bodies, events and headers, before anything reads them.
+
+Vendors and gateways do repeat the key they were called with, in errors, in 200 bodies and in headers. This is the one
+place where a vendor's bytes come in and the key of the call is known, so passed-through and enforced answers, logs and
+traces all get the masked ones. A mask is as long as what it covers: lengths that were announced stay true.
+
+A key is found as it is, URL-quoted, and escaped as JSON libraries do (`\/`, `\u003d`); also where it is cut by two
+reads. It is not found when the vendor spells it in some other way (base64, a letter in each event), and keys of less
+than `MIN_MASKED` characters are left alone: local servers are given keys like `ollama`, which are words of answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from urllib.parse import quote
+
+from slipform.providers.secrets import MASK, Secret
+from slipform.providers.transport import AsyncByteStream, ByteStream, each
+
+MIN_MASKED = 8
+"""Keys that are shorter are not masked in what a vendor sends."""
+
+_HTML_IN_JSON = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&='"})
+
+
+class Masker:
+    """Masks words in bytes that come in pieces; holds back the end of a piece that may be the beginning of a word.
+
+    >>> masker = Masker((b"sk-12345678",))
+    >>> masker.feed(b'{"key": "sk-123'), masker.feed(b'45678"}'), masker.finish()
+    (b'{"key": "', b'[redacted]*"}', b'')
+    """
+
+    __slots__ = ("_held", "_words")
+
+    def __init__(self, words: tuple[bytes, ...]) -> None:
+        self._words = words
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What can be told now, with words masked."""
+        if self._held:
+            data, self._held = self._held + data, b""
+        for word in self._words:
+            if word in data:
+                data = data.replace(word, mask_of(word))
+        begun = max((_begun_word(data, word) for word in self._words), default=0)
+        if begun:
+            data, self._held = data[:-begun], data[-begun:]
+        return data
+
+    def finish(self) -> bytes:
+        """What was held back, when nothing follows."""
+        data, self._held = self._held, b""
+        return data
+
+
+def _begun_word(data: bytes, word: bytes) -> int:
+    """How many bytes at the end may be the beginning of a word."""
+    start = data.find(word[:1], max(0, len(data) - len(word) + 1))
+    while start >= 0:
+        if word.startswith(data[start:]):
+            return len(data) - start
+        start = data.find(word[:1], start + 1)
+    return 0
+
+
+def mask_of(word: bytes) -> bytes:
+    """A mask of the same length.
+
+    >>> mask_of(b"sk-1234567890"), mask_of(b"sk-12345")
+    (b'[redacted]***', b'********')
+    """
+    return MASK.encode().ljust(len(word), b"*") if len(word) >= len(MASK) else b"*" * len(word)
+
+
+@lru_cache(maxsize=64)
+def spellings(secrets: tuple[Secret, ...]) -> tuple[bytes, ...]:
+    """The bytes that each of these secrets may be spelled as, the longest first."""
+    found: set[str] = set()
+    for secret in secrets:
+        word = secret.reveal()
+        if len(word) >= MIN_MASKED:
+            escaped = json.dumps(word)[1:-1]
+            html = escaped.translate(_HTML_IN_JSON)
+            found |= {
+                word,
+                quote(word, safe=""),
+                quote(word),
+                escaped,
+                html,
+            }
+            found |= {escaped.replace("/", "\\/"), html.replace("/", "\\/"), html.replace("+", "\\u002b")}
+    return tuple(sorted((word.encode("utf-8", "surrogatepass") for word in found), key=lambda word: (-len(word), word)))
+
+
+def masked(stream: ByteStream, secrets: Iterable[Secret]) -> ByteStream:
+    """An answer without any of these secrets in it."""
+    words = spellings(tuple(secrets))
+    return MaskedStream(stream, words) if words else stream
+
+
+def masked_async(stream: AsyncByteStream, secrets: Iterable[Secret]) -> AsyncByteStream:
+    """`masked`, for `async` callers."""
+    words = spellings(tuple(secrets))
+    return AsyncMaskedStream(stream, words) if words else stream
+
+
+def _masked_headers(headers: Mapping[str, str], words: tuple[bytes, ...]) -> Mapping[str, str]:
+    spelled = [word.decode("utf-8", "surrogatepass") for word in words]
+    if not any(word in value for value in headers.values() for word in spelled):
+        return headers
+    changed = dict(headers)
+    for name, value in headers.items():
+        for word, covered in zip(spelled, words, strict=True):
+            if word in value:
+                changed[name] = value = value.replace(word, mask_of(covered).decode())
+    return changed
+
+
+class MaskedStream:
+    """An answer, with the words masked in its body and in its headers."""
+
+    __slots__ = ("_masker", "_stream", "headers", "status")
+
+    def __init__(self, stream: ByteStream, words: tuple[bytes, ...]) -> None:
+        self._stream = stream
+        self._masker = Masker(words)
+        self.status: int = stream.status
+        self.headers: Mapping[str, str] = _masked_headers(stream.headers, words)
+
+    def read(self) -> bytes:
+        """The next bytes of the body; empty at its end."""
+        while data := self._stream.read():
+            if told := self._masker.feed(data):
+                return told
+        return self._masker.finish()
+
+    def close(self) -> None:
+        """Stop."""
+        self._stream.close()
+
+
+class AsyncMaskedStream:
+    """`MaskedStream`, for `async` callers."""
+
+    __slots__ = ("_ended", "_masker", "_stream", "headers", "status")
+
+    def __init__(self, stream: AsyncByteStream, words: tuple[bytes, ...]) -> None:
+        self._stream = stream
+        self._masker = Masker(words)
+        self._ended = False
+        self.status: int = stream.status
+        self.headers: Mapping[str, str] = _masked_headers(stream.headers, words)
+
+    async def read(self) -> bytes:
+        """The next bytes of the body; empty at its end."""
+        while not self._ended and (data := await self._stream.read()):
+            if told := self._masker.feed(data):
+                return told
+        self._ended = True
+        return self._masker.finish()
+
+    async def each(self, take: Callable[[bytes], bool]) -> None:
+        """Hand what arrives to `take` at once, nothing at the end, until that answers False."""
+        masker = self._masker
+
+        def masking(data: bytes) -> bool:
+            if data:
+                told = masker.feed(data)
+                return take(told) if told else True
+            self._ended = True
+            rest = masker.finish()
+            # The end is told by the next call where what was held back is as much as can be taken now.
+            return False if rest and not take(rest) else take(b"")
+
+        if self._ended:
+            take(masker.finish())
+        else:
+            await each(self._stream, masking)
+
+    async def close(self) -> None:
+        """Stop."""
+        await self._stream.close()
