@@ -167,6 +167,12 @@ class ServerSettings(_Block):
     """Whether to serve an address that other machines can reach without a file of keys."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
     """For each key that has no limit of its own, or for each caller's address without keys."""
+    wrong_keys_per_minute: Annotated[int, Field(ge=1)] | None = 30
+    """From one address; more wrong keys than that are answered with 429. Right ones are let in all the same."""
+    open_pages: list[Literal["metrics", "docs", "openapi", "version", "readyz"]] = []
+    """Operators' pages that need no operator's key where there are keys."""
+    allowed_hosts: list[str] = []
+    """Names, beside this machine's own, under which pages are shown on loopback without keys."""
     log: Literal["text", "json", "off"] = "text"
     debug_traces: bool = False
     """Also log what was asked and answered. It may be private: off by default."""
@@ -185,7 +191,7 @@ class Cache(_Block):
 
 
 class Redis(_Block):
-    """Where several workers or machines share keys, rate limits, the cache and what was learnt of vendors."""
+    """Where several workers or machines share revoked keys, rate limits, the cache and what was learnt of vendors."""
 
     url: str
     prefix: str = "slipform:"

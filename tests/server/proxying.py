@@ -89,6 +89,12 @@ class RedisServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    def client(self) -> Any:
+        """Somebody else who reads and writes there."""
+        import redis
+
+        return redis.Redis.from_url(self.url)
+
     def start(self) -> None:
         command = [self._program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir"]
         self._process = subprocess.Popen([*command, self._folder.name], stdout=subprocess.DEVNULL)

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from slipform.cli.keys import app
 from slipform.errors import ConfigError
-from slipform.server.keys import KeyFile, add_key, disable_key, read_keys, remove_key
+from slipform.server.key_file import KeyFile
+from slipform.server.keys import add_key, disable_key, read_keys, remove_key
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_what_is_removed_disabled_or_added_counts_without_a_restart(path: Path) 
     remove_key(path, "ada")
     now = 4.5
     assert keys.find(ada) is None
-    keys.revoked = frozenset({found.id})
+    keys.hear({found.id: b"removed 0"})
     assert keys.find(bob) is None
 
 

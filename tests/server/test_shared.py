@@ -19,9 +19,12 @@ from slipform.errors import ConfigError
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.lessons import MemoryLessons
-from slipform.server.keys import add_key
-from slipform.server.shared import LessonExchange, Shared, revoke_everywhere
+from slipform.server.key_file import KeyFile
+from slipform.server.keys import add_key, disable_key, read_keys, revocation_of
+from slipform.server.revocations import Revocation
+from slipform.server.shared import LessonExchange, Shared, tell_machines
 from slipform.testing import FakeModel, FakeVendor, Received, Step, rejected
+from tests.conftest import serving
 from tests.server.proxying import ADA, RedisServer, call, chat, proxied, running_redis
 
 
@@ -52,6 +55,188 @@ def test_a_key_revoked_on_one_machine_is_refused_on_all(redis: RedisServer, tmp_
         removed = CliRunner().invoke(app, ["remove", "ada", "--config", str(config)])
         assert removed.exit_code == 0
         assert until(lambda: chat(address, {"x-api-key": secret}).status == 401)
+
+
+class Machine:
+    """A machine with its own copy of a key file, which shares a Redis with others."""
+
+    def __init__(self, folder: Path, redis: RedisServer, prefix: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.keys = folder / "keys.json"
+        self._shared = {"url": redis.url, "prefix": prefix}
+        self._config = folder / "slipform.yaml"
+        self._config.write_text(
+            f"server: {{keys_file: '{self.keys}'}}\nredis: {{url: '{redis.url}', prefix: '{prefix}'}}\n"
+        )
+
+    def run(self, *words: str) -> int:
+        return CliRunner().invoke(app, [*words, "--config", str(self._config)]).exit_code
+
+    def serving(self) -> serving:
+        return proxied({"fake": FakeModel([ADA])}, {"server": {"keys_file": str(self.keys)}, "redis": self._shared})
+
+
+def lets_in(address: str, secret: str) -> bool:
+    return call(address, "/v1/models", headers={"x-api-key": secret}).status == 200
+
+
+@pytest.fixture
+def two(redis: RedisServer, tmp_path: Path) -> tuple[Machine, Machine, str]:
+    """Two machines whose files have the same key, and that key."""
+    one, two = (Machine(tmp_path / name, redis, f"{tmp_path.name}:") for name in ("one", "two"))
+    _, secret = add_key(one.keys, "ada")
+    two.keys.write_bytes(one.keys.read_bytes())
+    return one, two, secret
+
+
+def test_a_key_disabled_on_one_machine_is_refused_on_all_until_it_is_enabled(two: tuple[Machine, Machine, str]) -> None:
+    one, other, secret = two
+    with other.serving() as address:
+        assert lets_in(address, secret)
+        assert one.run("disable", "ada") == 0
+        assert until(lambda: not lets_in(address, secret))
+        reply = chat(address, {"x-api-key": secret})
+        assert "disabled" in reply.json["error"]["message"]
+        assert one.run("enable", "ada") == 0
+        assert until(lambda: lets_in(address, secret))
+        assert one.run("disable", "ada") == 0
+        assert until(lambda: not lets_in(address, secret))
+        assert other.run("enable", "ada") == 0  # where its own file never said anything else
+        assert until(lambda: lets_in(address, secret))
+
+
+def test_the_clock_of_the_machine_does_not_decide_which_command_was_last(
+    two: tuple[Machine, Machine, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, secret = two
+    with other.serving() as address:
+        assert one.run("enable", "ada") == 0
+        day = 86_400.0
+        monkeypatch.setattr("slipform.server.keys.time.time", lambda: time.monotonic() + day)  # half a century ago
+        assert one.run("disable", "ada") == 0
+        assert until(lambda: not lets_in(address, secret))
+
+
+@pytest.mark.parametrize("command", ["remove", "disable"])
+def test_a_revoked_key_stays_so_when_redis_comes_back_empty_and_servers_start_again(
+    tmp_path: Path, command: str
+) -> None:
+    with running_redis() as own:
+        one, two = (Machine(tmp_path / name, own, "empty:") for name in ("one", "two"))
+        _, secret = add_key(one.keys, "ada")
+        _, good = add_key(one.keys, "bob")
+        two.keys.write_bytes(one.keys.read_bytes())
+        with two.serving() as address:
+            assert one.run(command, "ada") == 0
+            assert until(lambda: not lets_in(address, secret))
+            own.kill()
+            own.start()
+            # Two has heard it, and tells the empty Redis.
+            assert until(lambda: bool(own.client().hlen("empty:revocations")))
+            assert not lets_in(address, secret)
+        own.client().flushall()
+        with two.serving() as address:  # which has nothing but what it wrote down
+            assert not lets_in(address, secret)
+            assert lets_in(address, good)
+        two.keys.with_name("keys.json.revoked").unlink()
+        own.client().flushall()
+        with one.serving(), two.serving() as address:  # and nothing but what the first machine's file says
+            assert until(lambda: not lets_in(address, secret))
+            assert lets_in(address, good)
+
+
+def test_a_revocation_made_while_redis_is_away_is_told_when_it_is_back(tmp_path: Path) -> None:
+    with running_redis() as own:
+        one, two = (Machine(tmp_path / name, own, "away:") for name in ("one", "two"))
+        _, secret = add_key(one.keys, "ada")
+        two.keys.write_bytes(one.keys.read_bytes())
+        with one.serving(), two.serving() as address:
+            own.kill()
+            assert one.run("remove", "ada") != 0
+            assert lets_in(address, secret)
+            own.start()
+            assert until(lambda: not lets_in(address, secret))
+        assert one.run("remove", "ada") == 0  # may be repeated
+
+
+GARBAGE: list[object] = [
+    b"",
+    b"\xff\xfe",
+    b"on",
+    b"on 999999999999999",
+    b"on 999999999999999 " + b"0" * 64,
+    b"on -1",
+    b"on 1e9",
+    b"enabled",
+    b"off 1 junk",
+    b"off 99999999999999999999",
+    b"{}",
+    b"removed",
+]
+
+
+@pytest.mark.parametrize("said", GARBAGE)
+def test_nothing_in_redis_lets_a_key_in_again(two: tuple[Machine, Machine, str], said: bytes) -> None:
+    _, other, secret = two
+    identity = next(iter(read_keys(other.keys)))
+    keys = KeyFile(other.keys)
+    keys.hear({identity: said})
+    assert keys.find(secret) is not None
+    assert not keys.find(secret).disabled  # type: ignore[union-attr]
+    keys.hear({identity: b"off 7"})
+    keys.hear({identity: said})
+    found = keys.find(secret)
+    assert found is not None
+    assert found.disabled
+    keys.hear({identity: b"removed 0"})
+    keys.hear({identity: said})
+    assert keys.find(secret) is None
+    assert KeyFile(other.keys).find(secret) is None
+
+
+def test_an_older_proof_does_not_undo_a_later_switch(two: tuple[Machine, Machine, str]) -> None:
+    one, other, secret = two
+    enabled = disable_key(one.keys, "ada", disabled=False)
+    disabled = disable_key(one.keys, "ada")
+    keys = KeyFile(other.keys)
+    keys.hear({enabled.id: str(revocation_of(disabled))})
+    keys.hear({enabled.id: str(revocation_of(enabled))})
+    found = keys.find(secret)
+    assert found is not None
+    assert found.disabled
+    later = disable_key(one.keys, "ada", disabled=False)
+    keys.hear({enabled.id: str(revocation_of(later))})
+    assert keys.find(secret) == read_keys(other.keys)[enabled.id]
+
+
+def test_a_redis_full_of_something_else_harms_nothing(
+    two: tuple[Machine, Machine, str], redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other, secret = two
+    place = f"{one.folder.parent.name}:revocations"
+    client = redis.client()
+    client.set(place, b"not a hash at all")
+    with other.serving() as address:
+        assert lets_in(address, secret)
+        assert one.run("remove", "ada") == 0
+        assert until(lambda: not lets_in(address, secret))
+        client.delete(place)
+        client.set(place, b"again")
+        assert until(lambda: client.type(place) == b"hash")
+        assert not lets_in(address, secret)
+    assert "goes on alone" not in caplog.text
+
+
+def test_what_was_remembered_is_damaged_and_the_server_says_so_and_serves(
+    two: tuple[Machine, Machine, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    _, other, secret = two
+    other.keys.with_name("keys.json.revoked").write_text("{")
+    assert KeyFile(other.keys).find(secret) is not None
+    assert "not known until Redis tells" in caplog.text
+    other.keys.with_name("keys.json.revoked").write_text('["x"]')
+    assert KeyFile(other.keys).find(secret) is not None
 
 
 def test_rate_limits_count_over_all_machines(redis: RedisServer) -> None:
@@ -136,7 +321,7 @@ def test_a_proxy_starts_without_redis_being_there() -> None:
 
 def test_a_revocation_that_nobody_hears_is_said_so() -> None:
     with pytest.raises(ConfigError, match="could not be told"):
-        revoke_everywhere(Redis(url="redis://127.0.0.1:1/0"), "x")
+        tell_machines(Redis(url="redis://127.0.0.1:1/0"), "x", Revocation("removed", 0))
 
 
 def test_what_is_missing_or_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

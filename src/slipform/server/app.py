@@ -17,12 +17,12 @@ from slipform.codecs.serving import Serving
 from slipform.config import ConfigReading, Settings
 from slipform.errors import LocalModelError, SlipformError, UnknownModelError
 from slipform.providers.local import LocalProvider
-from slipform.server import openapi, pages
+from slipform.server import audit, openapi, pages
 from slipform.server.apis import Listing, api_at, error_api, listing_at, named_model, paths, route_of
 from slipform.server.cors import with_headers
 from slipform.server.deployment import REFUSED, Deployment, Deployments, InForce, Load, deploy
 from slipform.server.exchange import Exchange
-from slipform.server.guard import Admission
+from slipform.server.guard import ANYBODY, Admission
 from slipform.server.http import (
     Receive,
     Scope,
@@ -39,7 +39,7 @@ from slipform.server.logs import log_request, log_trace
 from slipform.server.metrics import Metrics
 from slipform.server.outgoing import Outgoing
 from slipform.server.record import CallRecord, Header, request_id
-from slipform.server.refusals import error_headers
+from slipform.server.refusals import KeyRefused, NotAllowed, TooManyWrongKeys, error_headers
 from slipform.server.siblings import Worker
 
 _log = logging.getLogger("slipform.server")
@@ -166,7 +166,9 @@ class App:
             await self._page(method, path, scope, headers, send)
         except SlipformError as error:
             status, body = error_api(path, headers).encode_error(error)
-            more: list[Header] = [(b"x-request-id", request_id(headers).encode())]
+            identity = request_id(headers)
+            _note_refusal(error, scope, identity)
+            more: list[Header] = [(b"x-request-id", identity.encode())]
             if isinstance(error, pages.WrongMethodError):
                 more.append((b"allow", b"POST" if api_at(path) else b"GET, HEAD"))
             await send_bytes(send, status, body, [*more, *error_headers(error)])
@@ -181,14 +183,13 @@ class App:
         out = Outgoing(send, record, exchange=exchange, keep=deployment.settings.server.debug_traces)
         out.extra = marks
         span = tracing.start_server_span("POST", route_of(scope["path"]), headers) if tracing.is_tracing() else None
-        body = b""
+        body, caller = b"", ANYBODY
         try:
             guard = deployment.gate.guard
             told: Sequence[Header] = ()
-            caller = guard.caller(headers, scope.get("query_string", b""))
+            address = _address(scope)
+            caller = await guard.identify(headers, scope.get("query_string", b""), address)
             record.caller = caller.name
-            client = scope.get("client")
-            address = client[0] if client else ""
             if guard.is_limited(caller):
                 told = await guard.permitted(caller, address, api.name)
             make_room = None if exchange is None else exchange.make_room
@@ -209,7 +210,12 @@ class App:
                     settings=deployment.settings,
                 )
                 await self._answer(deployment, call, admission, receive, out, exchange)
+        except UnknownModelError as error:
+            said = caller.unknown(error, record.model, deployment.client.router)
+            _note_refusal(said, scope, record.request_id, caller.name)
+            await _failed(api, record, said, out)
         except SlipformError as error:
+            _note_refusal(error, scope, record.request_id, caller.name)
             await _failed(api, record, error, out)
         except asyncio.CancelledError:
             if not self._draining:
@@ -270,29 +276,58 @@ class App:
         elif path in pages.READY:
             waiting = "draining" if self._draining else self._waiting_for
             generation = self._deployments.current.generation
-            await send_json(send, *pages.readiness(waiting, generation, reload_refused=self._last_refused))
+            shown = generation if await self._shows("readyz", scope, headers) else None
+            await send_json(send, *pages.readiness(waiting, shown, reload_refused=self._last_refused))
         elif path == "/version":
-            await send_json(send, 200, pages.version())
+            await send_json(send, 200, pages.version(detailed=await self._shows("version", scope, headers)))
         elif path == "/metrics":
+            await self._check_operator("metrics", scope, headers)
             await self._metrics_page(scope, headers, send)
         elif path == "/openapi.json":
+            await self._check_operator("openapi", scope, headers)
             await send_bytes(send, 200, openapi.document_bytes())
         elif path == "/docs":
+            await self._check_operator("docs", scope, headers)
             await send_page(send, 200, openapi.page(), b"text/html; charset=utf-8")
         else:
             raise pages.NoSuchPageError(f"There is nothing at {method} {path}", hint=f"slipform serves {paths()}.")
 
+    async def _shows(self, page: str, scope: Scope, headers: dict[bytes, bytes]) -> bool:
+        """Whether who asks is shown all that a page tells; raises for a wrong key, not for none."""
+        if self._worker is not None and scope.get("server") is None:
+            return True  # another worker asks, on a socket that only they can reach
+        guard = self._deployments.current.gate.guard
+        if not guard.is_own_host(headers, _bound(scope)):
+            return False
+        return await guard.operator_sees(page, headers, scope.get("query_string", b""), _address(scope))
+
+    async def _check_operator(self, page: str, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        if await self._shows(page, scope, headers):
+            return
+        guard = self._deployments.current.gate.guard
+        guard.check_host(headers, _bound(scope))
+        caller = guard.caller(headers, scope.get("query_string", b""))  # raises where there is no key at all
+        raise NotAllowed(
+            f"{scope['path']} is for operators, and the API key {caller.name!r} is not one of theirs",
+            hint="Make one with `slipform keys add NAME --operator`, or list the page in `server.open_pages`.",
+            key=caller.id,
+        )
+
     async def _models(self, listing: Listing, path: str, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
         deployment = self._deployments.current
-        caller = deployment.gate.guard.caller(headers, scope.get("query_string", b""))
+        deployment.gate.guard.check_host(headers, _bound(scope))
+        caller = await deployment.gate.guard.identify(headers, scope.get("query_string", b""), _address(scope))
         router, name = deployment.client.router, named_model(path)
         if not name:
             names = [each for each in router.names() if caller.may_use(each, router)]
             await send_json(send, 200, listing.many(names, self._started))
             return
-        router.resolve(check_name(name, "the path"))
-        if not caller.may_use(name, router):
-            raise UnknownModelError(f"Unknown model {name!r}")
+        try:
+            router.resolve(check_name(name, "the path"))
+            if not caller.may_use(name, router):
+                raise UnknownModelError(f"Unknown model {name!r}")
+        except UnknownModelError as error:
+            raise (error if caller.models is None else UnknownModelError(f"Unknown model {name!r}")) from None
         await send_json(send, 200, listing.one(name, self._started))
 
     async def _metrics_page(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
@@ -314,6 +349,23 @@ class ShuttingDownError(SlipformError):
 
 
 _SEE_LOG = "See the server's log."
+
+
+def _address(scope: Scope) -> str:
+    """Who calls, as far as the socket, or a balancer that is believed, tells."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _bound(scope: Scope) -> str:
+    """The address of this machine at which a request came in."""
+    server = scope.get("server")
+    return str(server[0]) if server else ""
+
+
+def _note_refusal(error: SlipformError, scope: Scope, identity: str, name: str = "") -> None:
+    if isinstance(error, (KeyRefused, NotAllowed, TooManyWrongKeys)):
+        audit.log_refusal(error, address=_address(scope), request_id=identity, path=scope["path"], name=name)
 
 
 async def _warm(deployment: Deployment) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterator
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from slipform.client import AsyncClient
 from slipform.config import Settings
@@ -21,6 +22,10 @@ from slipform.server.outgoing import Outgoing
 from slipform.server.passthrough import Ways
 from slipform.server.shared import LessonExchange, Shared
 from slipform.server.straight import Straights, go_straight
+
+_log = logging.getLogger("slipform.server")
+_REFRESH_SECONDS = 1.0
+_RECANCEL_SECONDS = 0.1
 
 
 class Gate:
@@ -39,15 +44,25 @@ class Gate:
         self.ways = Ways(client.router, settings)
         self.straights = Straights(client, settings, self.ways)
         self._cache = AnswerCache(settings, client, self._shared) if settings.cache.enabled else None
+        self._refreshing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, on the event loop, to hear from other machines; the first call does it at the latest."""
-        if self._shared is not None and not self._shared.started:
-            lessons = LessonExchange(self._shared, functools.partial(_stores, self._client))
-            self._shared.start(self.guard.refresh, lessons.refresh)
+        """Begin, on the event loop, to watch the key file and other machines; the first call does it at the latest."""
+        if self._refreshing is not None or not (self.guard.wants_keys or self._shared):
+            return
+        self.guard.start()
+        jobs = [self.guard.refresh]
+        if self._shared is not None:
+            jobs.append(LessonExchange(self._shared, functools.partial(_stores, self._client)).refresh)
+        self._refreshing = asyncio.create_task(_refresh(jobs))
 
     async def close(self) -> None:
-        """Let go of Redis."""
+        """Let go of Redis and of the key file."""
+        while self._refreshing is not None and not self._refreshing.done():
+            # More than once, because a Redis client that is just connecting can lose it.
+            self._refreshing.cancel()
+            await asyncio.wait([self._refreshing], timeout=_RECANCEL_SECONDS)
+        self.guard.close()
         if self._cache is not None:
             await self._cache.close()
         if self._shared is not None:
@@ -55,7 +70,7 @@ class Gate:
 
     async def answer(self, call: Inbound, admission: Admission, send: Outgoing) -> None:
         """Write the whole response; see `answers.answer`."""
-        if self._shared is not None:
+        if self._refreshing is None:
             self.start()
         if admission.headers:
             send.extra = [*send.extra, *admission.headers]
@@ -86,6 +101,16 @@ class Gate:
         finally:
             if begun is not None:
                 await begun.stream.close()
+
+
+async def _refresh(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    while True:
+        for job in jobs:
+            try:
+                await job()
+            except Exception:  # noqa: BLE001 — the next round may do better, and the proxy serves without it
+                _log.exception("the keys, or what is shared through Redis, could not be refreshed")
+        await asyncio.sleep(_REFRESH_SECONDS)
 
 
 def _stores(client: AsyncClient) -> Iterator[MemoryLessons]:

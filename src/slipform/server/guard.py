@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import ipaddress
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -16,14 +18,26 @@ from urllib.parse import parse_qs, urlsplit
 from slipform.config import Settings
 from slipform.errors import ConfigError, UnknownModelError
 from slipform.providers.router import Router
-from slipform.server.keys import KeyFile
+from slipform.server.key_file import KeyFile
+from slipform.server.keys import presented_id
 from slipform.server.rates import LocalRates, Rates, SharedRates, rate_headers
 from slipform.server.record import Header
-from slipform.server.refusals import BodyTooSlow, Busy, KeyRefused, NotAllowed, Refused, TookTooLong, TooManyRequests
+from slipform.server.refusals import (
+    BodyTooSlow,
+    Busy,
+    KeyRefused,
+    NotAllowed,
+    Refused,
+    TookTooLong,
+    TooManyRequests,
+    TooManyWrongKeys,
+    WrongKey,
+)
 from slipform.server.shared import Shared
 
 _ONE_CALLERS_SHARE = 0.9
 """Of the calls at the same time, unless set: one caller alone cannot keep all others out."""
+_NEAREST = 5
 _KEY_HEADERS = (b"authorization", b"x-api-key", b"x-goog-api-key")
 
 
@@ -39,6 +53,8 @@ class Caller:
     models: tuple[str, ...] | None = None
     id: str = ""
     requests_per_minute: int | None = None
+    operator: bool = False
+    """Whether the key opens the operators' pages."""
 
     def allows(self, model: str) -> bool:
         """Whether a name fits one of the key's patterns."""
@@ -57,13 +73,35 @@ class Caller:
         """Raise `NotAllowed` for the first of these models that the key may not use."""
         for model in models if self.models is not None else ():
             if not self.may_use(model, router):
-                raise NotAllowed(
-                    f"The API key {self.name!r} may not use the model {model!r}",
-                    hint=f"It may use: {', '.join(self.models or ())}.",
-                )
+                raise self._not_allowed(model)
+
+    def unknown(self, error: UnknownModelError, model: str, router: Router) -> UnknownModelError | NotAllowed:
+        """What the caller is told of a model that nobody knows: no more names than the key may use.
+
+        A name that the key may not use is refused in the same words whether there is such a model or not.
+        """
+        if self.models is None:
+            return error
+        named = error.details.get("model")
+        if isinstance(named, str) and (not model or self.allows(named)):
+            model = named  # the one of a list that is not known
+        if not self.allows(model):
+            return self._not_allowed(model)
+        usable = [name for name in router.names() if self.may_use(name, router)]
+        near = (difflib.get_close_matches(model, usable, n=_NEAREST) or usable)[:_NEAREST]
+        hint = f"This key may use {', '.join(near or self.models)}."
+        return UnknownModelError(f"Unknown model {model!r}", hint=hint, details={"model": model, "nearest": near})
+
+    def _not_allowed(self, model: str) -> NotAllowed:
+        return NotAllowed(
+            f"The API key {self.name!r} may not use the model {model!r}",
+            hint=f"It may use: {', '.join(self.models or ())}.",
+            key=self.id,
+        )
 
 
-_ANYBODY = Caller()
+ANYBODY = Caller()
+"""Who calls where there are no keys."""
 
 
 class Guard:
@@ -75,7 +113,13 @@ class Guard:
         self._shared = shared
         self._limit = server.requests_per_minute
         self._rates: Rates = SharedRates(shared) if shared else LocalRates()
+        self._wrong_keys: Rates = SharedRates(shared) if shared else LocalRates()
+        self._wrong_keys_limit = server.wrong_keys_per_minute
+        self._open_pages = frozenset[str](server.open_pages)
         self._origins = frozenset(server.cors_origins)
+        self._hosts = frozenset(
+            _host(each.partition("://")[2] or each) for each in [*self._origins, *server.allowed_hosts]
+        )
         self.max_concurrent = server.max_concurrent
         self.max_per_caller = server.max_concurrent_per_key or math.ceil(server.max_concurrent * _ONE_CALLERS_SHARE)
         self.body_seconds = server.body_seconds
@@ -89,6 +133,21 @@ class Guard:
         """Those among them whose first time limit has not come: it is the same for all, so they are in its order."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def wants_keys(self) -> bool:
+        """Whether callers need a key."""
+        return self._keys is not None
+
+    def start(self) -> None:
+        """Show `slipform keys` which version of the key file is in force."""
+        if self._keys is not None:
+            self._keys.start()
+
+    def close(self) -> None:
+        """Show it no longer."""
+        if self._keys is not None:
+            self._keys.close()
 
     def admit(
         self,
@@ -109,17 +168,75 @@ class Guard:
         if self._keys is None:
             if b"origin" in headers:
                 self._check_origin(headers)
-            return _ANYBODY
+            return ANYBODY
         given = _presented(headers, query)
         if not given:
             raise KeyRefused("No API key was given", hint="Send one of the keys of this server, as the API key.")
         for each in given:
             key = self._keys.find(each)
-            if key is not None:
-                if key.disabled:
-                    raise KeyRefused("This API key is disabled", hint="Ask who runs this server.")
-                return Caller(key.name, key.models, key.id, key.requests_per_minute)
-        raise KeyRefused("This API key is not known here", hint="Ask who runs this server for one.")
+            if key is None:
+                continue
+            if key.disabled:
+                raise KeyRefused("This API key is disabled", hint="Ask who runs this server.", key=key.id)
+            if key.expires and key.is_expired(time.time()):
+                said = f"This API key has expired: it was good until {key.expires}"
+                raise KeyRefused(said, hint="Ask who runs this server for a new one.", key=key.id)
+            return Caller(key.name, key.models, key.id, key.requests_per_minute, key.operator)
+        raise WrongKey(
+            "This API key is not known here", hint="Ask who runs this server for one.", key=presented_id(given[0])
+        )
+
+    async def identify(self, headers: Mapping[bytes, bytes], query: bytes, address: str) -> Caller:
+        """`caller`, with a brake on guessing: an address that presents too many wrong keys is told to wait.
+
+        A right key gets in all the same, because others may share the address.
+        """
+        try:
+            return self.caller(headers, query)
+        except WrongKey as wrong:
+            limit = self._wrong_keys_limit
+            if limit is None:
+                raise
+            name = f"wrong-key:{_network(address)}"
+            allowance = self._wrong_keys.take(name, limit) or await self._wrong_keys.fetch(name, limit)
+            if allowance.ok:
+                raise
+            raise TooManyWrongKeys(
+                f"More than {limit} wrong API keys in a minute came from this address",
+                hint=f"Try again in {allowance.wait:.3g} seconds, with a key of this server.",
+                retry_after=allowance.wait,
+                key=wrong.key,
+            ) from None
+
+    def is_own_host(self, headers: Mapping[bytes, bytes], bound: str) -> bool:
+        """Whether a request names this server as `Host`, not a web site that was made to lead here (DNS rebinding).
+
+        Asked only where there are no keys, and on loopback (`bound` is the address at which the request came in): only
+        there could a page in somebody's browser read what nobody else can reach.
+        """
+        asked = headers.get(b"host")
+        if self._keys is not None or asked is None or not is_loopback(bound) or "*" in self._origins:
+            return True
+        host = _host(asked.decode("latin-1"))
+        return is_loopback(host) or host == bound or host in self._hosts
+
+    def check_host(self, headers: Mapping[bytes, bytes], bound: str) -> None:
+        """Raise `NotAllowed` where `is_own_host` says no."""
+        if not self.is_own_host(headers, bound):
+            host = headers[b"host"].decode("latin-1")
+            raise NotAllowed(
+                f"This server does not go by the name {host[:100]!r}", hint="List the name in `server.allowed_hosts`."
+            )
+
+    async def operator_sees(self, page: str, headers: Mapping[bytes, bytes], query: bytes, address: str) -> bool:
+        """Whether a page, or the part of it that tells of configuration and traffic, is shown to who asks.
+
+        Everybody sees it where there are no keys, or where `server.open_pages` has it; else only an operator. Raises
+        for a key that is wrong, not for none.
+        """
+        if self._keys is None or page in self._open_pages:
+            return True
+        return bool(_presented(headers, query)) and (await self.identify(headers, query, address)).operator
 
     async def permitted(self, caller: Caller, address: str, api: str) -> list[Header]:
         """Take a permit of the caller's bucket, and give the headers that tell what is left."""
@@ -139,11 +256,14 @@ class Guard:
         )
 
     async def refresh(self) -> None:
-        """Hear from Redis which keys were revoked on other machines."""
-        if self._keys is not None and self._shared is not None:
-            revoked = await self._shared.revoked()
-            if revoked is not None:
-                self._keys.revoked = revoked
+        """Take a change of the key file, and what other machines have done with the keys."""
+        if self._keys is None:
+            return
+        self._keys.refresh()
+        if self._shared is not None:
+            said = await self._shared.exchange_revocations(self._keys.known_revocations(), self._keys.ids())
+            if said is not None:
+                self._keys.hear(said)
 
     def is_limited(self, caller: Caller) -> bool:
         """Whether the caller's requests are counted."""
@@ -323,6 +443,15 @@ def _host(authority: str) -> str:
 def _name(caller: Caller, address: str) -> str:
     """Whom a limit counts for: the key, or the address of those who have none."""
     return caller.id or f"address:{address}"
+
+
+def _network(address: str) -> str:
+    """An address, or of IPv6 the network that one customer has: 2^64 addresses are not as many chances to guess."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:100]
+    return str(found) if found.version == 4 else str(ipaddress.ip_network((int(found), 64), strict=False))
 
 
 def _presented(headers: Mapping[bytes, bytes], query: bytes) -> list[str]:

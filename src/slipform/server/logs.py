@@ -221,6 +221,7 @@ def set_up(
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for name, level in levels.items():
         logging.getLogger(name).setLevel(logging.WARNING if style == "off" else level)
+    logging.getLogger("slipform.audit").setLevel(logging.INFO)  # also where the operator wants no other lines
     return handler
 
 

@@ -39,28 +39,29 @@ def health() -> dict[str, Any]:
     return {"status": "ok"}
 
 
-def readiness(waiting_for: str | None, generation: int, *, reload_refused: bool = False) -> tuple[int, dict[str, Any]]:
-    """Whether requests should be sent here: the status, and why not; also whether the last reload was refused.
+def readiness(
+    waiting_for: str | None, generation: int | None, *, reload_refused: bool = False
+) -> tuple[int, dict[str, Any]]:
+    """Whether requests should be sent here; where a generation is given, why not, and whether the last reload was refused.
 
-    Anybody may ask: why it was refused, which names files and settings, is only in the log.
+    Without one it is for those who are no operators. Why a reload was refused, which names files, is only in the log.
 
     >>> readiness(None, 2)
     (200, {'status': 'ready', 'config': 2})
     """
-    detail = {"status": waiting_for or "ready", "config": generation}
+    status = 200 if waiting_for is None else 503
+    if generation is None:
+        return status, {"status": "ready" if waiting_for is None else "not ready"}
+    detail: dict[str, Any] = {"status": waiting_for or "ready", "config": generation}
     if reload_refused:
         detail["last_reload"] = "refused: the server's log says why"
-    return 200 if waiting_for is None else 503, detail
+    return status, detail
 
 
-def version() -> dict[str, Any]:
-    """Which slipform this is, and whether it is compiled."""
-    return {
-        "name": "slipform",
-        "version": __version__,
-        "python": platform.python_version(),
-        "build": str(build_in_use()),
-    }
+def version(*, detailed: bool = True) -> dict[str, Any]:
+    """Which slipform this is, and for operators on what it runs and whether it is compiled."""
+    told = {"name": "slipform", "version": __version__}
+    return {**told, "python": platform.python_version(), "build": str(build_in_use())} if detailed else told
 
 
 def model_list(names: Sequence[str], created: int) -> dict[str, Any]:

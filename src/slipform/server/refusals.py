@@ -15,11 +15,19 @@ class Refused(RequestError):  # noqa: N818 — its kinds read as what they are
     code = "refused"
 
     def __init__(
-        self, message: str, *, hint: str | None = None, retry_after: float | None = None, headers: Sequence[Header] = ()
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        retry_after: float | None = None,
+        headers: Sequence[Header] = (),
+        key: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
         self.headers = tuple(headers)
+        self.key = key
+        """The public id of the key that was presented, for the audit log."""
 
 
 class KeyRefused(Refused):
@@ -27,6 +35,17 @@ class KeyRefused(Refused):
 
     code = "invalid_api_key"
     http_status = 401
+
+
+class WrongKey(KeyRefused):
+    """A key was presented that is not one of those here: a guess, perhaps."""
+
+
+class TooManyWrongKeys(Refused):
+    """One address has presented too many wrong keys; right ones are still let in."""
+
+    code = "too_many_wrong_keys"
+    http_status = 429
 
 
 class NotAllowed(Refused):

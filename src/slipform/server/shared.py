@@ -5,16 +5,15 @@ Nothing here is needed to serve: while Redis is away every call gives back "not 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from slipform.errors import ConfigError
 from slipform.providers.lessons import LESSON_SECONDS, LESSONS, Learned, MemoryLessons
+from slipform.server.revocations import Revocation
 
 if TYPE_CHECKING:
     from slipform.config import Redis as RedisSettings
@@ -24,7 +23,6 @@ T = TypeVar("T")
 _log = logging.getLogger("slipform.server")
 _CALL_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
-_REFRESH_SECONDS = 2.0
 _CLOCKS_APART = 60.0
 """How many seconds the clocks of two machines may differ."""
 _REFUSALS_APART = 60.0
@@ -61,17 +59,11 @@ class Shared:
         self._away = False
         self._refused_at = -_REFUSALS_APART
         self._take = self._client.register_script(_TAKE)
-        self._refreshing: asyncio.Task[None] | None = None
 
     @property
     def down(self) -> bool:
         """Whether Redis has just failed, so that there is no point in asking it now."""
         return self._away and self._clock() < self._away_until
-
-    @property
-    def started(self) -> bool:
-        """Whether it refreshes in the background."""
-        return self._refreshing is not None
 
     async def permits(self, name: str, limit: int, want: int) -> tuple[int, int, float] | None:
         """Up to `want` permits of a bucket: how many were given, how many are left, seconds until there is one."""
@@ -95,10 +87,29 @@ class Shared:
         lifetime = max(1, int(seconds * 1000))
         await self._tried(lambda: self._client.set(f"{self._prefix}answer:{key}", value, px=lifetime))
 
-    async def revoked(self) -> frozenset[str] | None:
-        """The ids of the keys that were revoked anywhere."""
-        found = await self._tried(lambda: self._client.smembers(f"{self._prefix}revoked"))
-        return None if found is None else frozenset(each.decode() for each in found)
+    async def exchange_revocations(
+        self, known: Mapping[str, Revocation], ids: Sequence[str]
+    ) -> dict[str, bytes | None] | None:
+        """Tell Redis what it does not know of these revocations, and hear what it says of the keys of these ids."""
+        names, place = list(dict.fromkeys([*ids, *known])), f"{self._prefix}revocations"
+        if not names:
+            return {}
+
+        async def both() -> list[bytes | None]:
+            try:
+                found: list[bytes | None] = await self._client.hmget(place, names)
+            except self._refusal as error:
+                if not _is_of_another_type(error):
+                    raise
+                await self._client.delete(place)  # not ours; every machine tells again what it knows
+                found = [None] * len(names)
+            missing = _missing(known, dict(zip(names, found, strict=True)))
+            if missing:
+                await self._client.hset(place, mapping=missing)
+            return found
+
+        said = await self._tried(both)
+        return None if said is None else dict(zip(names, said, strict=True))
 
     async def exchange_lessons(self, new: Iterable[Learned]) -> list[Learned]:
         """Tell what was learned here, and hear what all have learned."""
@@ -120,26 +131,9 @@ class Shared:
             await self._tried(lambda: self._client.hdel(place, *useless))
         return [lesson for lesson in read.values() if lesson is not None]
 
-    def start(self, *jobs: Callable[[], Awaitable[None]]) -> None:
-        """Do these every two seconds from now on, in the background."""
-        self._refreshing = asyncio.create_task(self._refresh(jobs))
-
     async def close(self) -> None:
-        """Stop refreshing, and let go of the connections."""
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._refreshing
+        """Let go of the connections."""
         await self._client.aclose()
-
-    async def _refresh(self, jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        while True:
-            for job in jobs:
-                try:
-                    await job()
-                except Exception:  # noqa: BLE001 — the next round may do better, and the proxy serves without it
-                    _log.exception("what is shared through Redis could not be refreshed")
-            await asyncio.sleep(_REFRESH_SECONDS)
 
     async def _tried(self, act: Callable[[], Awaitable[T]]) -> T | None:
         if self.down:
@@ -182,20 +176,52 @@ class LessonExchange:
         self._known = {(each.key, each.lesson) for each in heard}
 
 
-def revoke_everywhere(settings: RedisSettings, key_id: str) -> None:
-    """Tell all machines, through Redis, that a key counts no longer. Raises when they could not be told."""
+def shared_revision(settings: RedisSettings, key_id: str) -> int:
+    """The revision of the last record that other machines have of a key; 0 when there is none, or no Redis."""
     redis = _library()
-    client = redis.Redis.from_url(settings.url, socket_timeout=5, socket_connect_timeout=5)
+    client = _waiting_client(settings)
     try:
-        client.sadd(f"{settings.prefix}revoked", key_id)
+        found = Revocation.parse(client.hget(f"{settings.prefix}revocations", key_id))
+    except (redis.RedisError, OSError):
+        return 0  # `tell_machines` will meet the same, and say so
+    finally:
+        client.close()
+    return 0 if found is None else found.revision
+
+
+def tell_machines(settings: RedisSettings, key_id: str, revocation: Revocation) -> None:
+    """Tell all machines, through Redis, what was done with a key. Raises when they could not be told."""
+    redis = _library()
+    client, place = _waiting_client(settings), f"{settings.prefix}revocations"
+    try:
+        try:
+            client.hset(place, key_id, str(revocation))
+        except redis.ResponseError as error:
+            if not _is_of_another_type(error):
+                raise
+            client.delete(place)
+            client.hset(place, key_id, str(revocation))
     except (redis.RedisError, OSError) as error:
         raise ConfigError(
-            f"The key is out of this file, but other machines could not be told: {error}",
+            f"The file here is changed, but other machines could not be told: {error}",
             where="redis.url",
-            hint="Run the same command there, or again when Redis can be reached.",
+            hint="A server that runs here tells them when Redis is back. Without one, repeat the command then.",
         ) from error
     finally:
         client.close()
+
+
+def _waiting_client(settings: RedisSettings) -> Any:
+    return _library().Redis.from_url(settings.url, socket_timeout=5, socket_connect_timeout=5)
+
+
+def _missing(known: Mapping[str, Revocation], said: Mapping[str, object]) -> dict[str, str]:
+    """The records that Redis does not have, or has an earlier one for."""
+    return {key_id: str(each) for key_id, each in known.items() if each.outranks(Revocation.parse(said[key_id]))}
+
+
+def _is_of_another_type(error: Exception) -> bool:
+    return str(error).startswith("WRONGTYPE")
 
 
 def _connected(url: str) -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:

@@ -1,0 +1,154 @@
+"""Remember which keys other machines have switched off or removed, and prove to them what was switched here.
+
+Machines tell each other through Redis, which is not believed: what it says may refuse a key, never let one in. A key
+that was switched off elsewhere is let in again only by a record that is signed with the key's own hash, which only
+machines that have it in their file know, and that is later than the one that switched it off. What was heard is kept in
+a file, and told again to a Redis that has lost it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import orjson
+
+_log = logging.getLogger("slipform.server")
+_KINDS: dict[str, Literal["removed", "off", "on"]] = {"removed": "removed", "off": "off", "on": "on"}
+_FORM = re.compile(r"(removed|off|on) ([0-9]{1,15})(?: ([0-9a-f]{64}))?")
+
+
+class Revocation(NamedTuple):
+    """What was last done with a key: `removed` for good, or switched `off` or `on`, in which revision.
+
+    >>> Revocation("off", 7).outranks(Revocation("on", 6))
+    True
+    """
+
+    kind: Literal["removed", "off", "on"]
+    revision: int
+    proof: str = ""
+
+    @classmethod
+    def parse(cls, text: object) -> Revocation | None:
+        """What a text says; None for whatever is not of this form."""
+        found = _FORM.fullmatch(_decoded(text))
+        if found is None:
+            return None
+        return cls(_KINDS[found[1]], int(found[2]), found[3] or "")
+
+    @classmethod
+    def signed(cls, kind: Literal["off", "on"], key_id: str, key_hash: str, revision: int) -> Revocation:
+        """A record that whoever has the key's hash can tell from a made-up one."""
+        return cls(kind, revision, _proof(kind, key_id, key_hash, revision))
+
+    def is_proven(self, key_id: str, key_hash: str) -> bool:
+        """Whether it was signed by somebody who has the key's hash."""
+        return hmac.compare_digest(self.proof, _proof(self.kind, key_id, key_hash, self.revision))
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.revision} {self.proof}".rstrip()
+
+    def outranks(self, other: Revocation | None) -> bool:
+        """Whether it counts instead of the other: removal is final, the later one wins, and of two the stricter."""
+        if other is None:
+            return True
+        mine, theirs = (((each.kind == "removed"), each.revision, each.kind == "off") for each in (self, other))
+        return mine > theirs
+
+
+class HeardRevocations:
+    """What other machines have done with the keys known here; outlives a restart where it can be written down."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._heard: dict[str, Revocation] = _read(path)
+        self._is_kept = True
+
+    def all(self) -> Mapping[str, Revocation]:
+        """All that was heard, by the keys' ids."""
+        return self._heard
+
+    def hear(self, said: Mapping[str, object], hashes: Mapping[str, str]) -> list[str]:
+        """Take what Redis says about the keys of these hashes; the ids of those for which it changes something."""
+        changed = []
+        for key_id, text in said.items():
+            heard, key_hash = Revocation.parse(text), hashes.get(key_id)
+            if heard is None or key_hash is None or not heard.outranks(self._heard.get(key_id)):
+                continue
+            if heard.kind == "on" and not heard.is_proven(key_id, key_hash):
+                continue
+            self._heard[key_id] = heard
+            changed.append(key_id)
+        if changed:
+            self._keep()
+        return changed
+
+    def _keep(self) -> None:
+        """Write all down; the other workers do the same, each the whole of what it knows."""
+        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
+        document = {key_id: str(each) for key_id, each in sorted(self._heard.items())}
+        try:
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._path)
+        except OSError as error:
+            if self._is_kept:
+                _log.warning(
+                    "%s: %s. Keys revoked on other machines are remembered until this process ends, and heard again "
+                    "from Redis; give the server a folder it can write, as STATE_DIRECTORY, to remember them longer.",
+                    self._path, error.strerror,
+                )  # fmt: skip
+            self._is_kept = False
+        else:
+            self._is_kept = True
+
+
+def remembered_at(keys_file: Path, environment: Mapping[str, str]) -> Path:
+    """Where a server keeps what it has heard: in the folder that systemd gave it for its state, or beside the key file.
+
+    >>> remembered_at(Path("/etc/slipform/keys.json"), {"STATE_DIRECTORY": "/var/lib/slipform"}).as_posix()
+    '/var/lib/slipform/keys.json.revoked'
+    """
+    folder = environment.get("STATE_DIRECTORY", "").partition(":")[0]
+    return (Path(folder) if folder else keys_file.parent) / f"{keys_file.name}.revoked"
+
+
+def best_known(records: Iterable[tuple[str, Revocation]]) -> dict[str, Revocation]:
+    """The one that counts for each key."""
+    found: dict[str, Revocation] = {}
+    for key_id, each in records:
+        if each.outranks(found.get(key_id)):
+            found[key_id] = each
+    return found
+
+
+def _read(path: Path) -> dict[str, Revocation]:
+    try:
+        document = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, orjson.JSONDecodeError) as error:
+        _log.error("%s: %s. Keys revoked on other machines are not known until Redis tells of them.", path, error)
+        return {}
+    listed = document.items() if isinstance(document, dict) else ()
+    return {key_id: each for key_id, text in listed if (each := Revocation.parse(text)) is not None}
+
+
+def _proof(kind: str, key_id: str, key_hash: str, revision: int) -> str:
+    return hmac.new(key_hash.encode(), f"slipform {key_id} {kind} {revision}".encode(), hashlib.sha256).hexdigest()
+
+
+def _decoded(text: object) -> str:
+    if isinstance(text, bytes):
+        return text.decode("ascii", "replace")
+    return text if isinstance(text, str) else ""
