@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from slipform.config import read_settings
+from slipform.server.pages import LIVE, PAGES, READY
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -30,6 +31,14 @@ def test_the_unit_runs_reloads_and_waits_for_the_drain() -> None:
     assert service["ExecReload"].endswith("-HUP $MAINPID")
     assert int(service["TimeoutStopSec"]) > read_settings("").server.drain_seconds
     assert (service["DynamicUser"], service["ProtectSystem"], service["NoNewPrivileges"]) == ("yes", "strict", "yes")
+
+
+def test_the_unit_can_read_a_key_file_and_remember_revocations() -> None:
+    service, page = unit()["Service"], (ROOT / "docs" / "deploy.md").read_text()
+    group = service["SupplementaryGroups"]
+    assert f"groupadd --system {group}" in page
+    assert f"chgrp {group} /etc/slipform/keys.json && chmod 640" in page
+    assert service["StateDirectory"] == "slipform"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
@@ -64,6 +73,10 @@ def test_the_balancer_lets_streams_through() -> None:
     kept = re.search(r"keepalive_timeout (\d+)s", text)
     assert kept is not None
     assert int(kept[1]) < 75
+    hidden = re.search(r"location ~ (\S+) \{\s*return 404;", text)
+    assert hidden is not None
+    for page in PAGES - LIVE - READY:
+        assert re.search(hidden[1], page), page
     waits = re.search(r"proxy_read_timeout (\d+)s", text)
     assert waits is not None
     assert int(waits[1]) > read_settings("").server.request_seconds
@@ -76,7 +89,7 @@ def test_nginx_understands_its_file() -> None:
 
 def test_the_settings_shown_are_settings() -> None:
     shown = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "deploy.md").read_text(), re.MULTILINE | re.DOTALL)
-    ours = [block for block in shown if "model_list" not in block]
+    ours = [block for block in shown if "model_list" not in block and "scrape_configs" not in block]
     assert len(ours) == 2
     for block in ours:
         read_settings(block)

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias
 
-try:
+if sys.platform != "win32":  # which has no such locks: nobody is found there, and nobody can be ruled out
     import fcntl
-except ImportError:  # Windows has no such locks: nobody is found there, and nobody can be ruled out
-    fcntl = None  # type: ignore[assignment]
 
 Taken: TypeAlias = Literal["taken", "no server", "not taken", "unknown"]
 _WAIT_SECONDS = 5.0
@@ -27,7 +26,7 @@ _POLL_SECONDS = 0.05
 
 def hold(file: BinaryIO) -> bool:
     """Show that this file is the one in force here, until `release`; False when somebody looks at its lock just now."""
-    if fcntl is not None:
+    if sys.platform != "win32":
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -39,7 +38,7 @@ def hold(file: BinaryIO) -> bool:
 
 def release(file: BinaryIO) -> None:
     """It is in force no longer. Closing alone would not do where a child process has inherited the file."""
-    if fcntl is not None:
+    if sys.platform != "win32":
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
     file.close()
@@ -88,7 +87,7 @@ class KeyReaders:
     def _are_there(self) -> bool | None:
         if self._file is None:
             return False
-        if fcntl is None:
+        if sys.platform == "win32":
             return None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -42,9 +42,9 @@ def health() -> dict[str, Any]:
 def readiness(
     waiting_for: str | None, generation: int | None, *, reload_refused: bool = False
 ) -> tuple[int, dict[str, Any]]:
-    """Whether requests should be sent here; where a generation is given, why not, and whether the last reload was refused.
+    """Whether requests should be sent here; for operators, who are given a generation, also why not.
 
-    Without one it is for those who are no operators. Why a reload was refused, which names files, is only in the log.
+    They are told that the last reload was refused too. Why it was, which names files and settings, is only in the log.
 
     >>> readiness(None, 2)
     (200, {'status': 'ready', 'config': 2})
