@@ -9,6 +9,7 @@ import re
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -90,12 +91,20 @@ class Server:
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Starts servers whose keys are in `tmp_path/keys/keys.json`, and stops them."""
+def open_folder() -> Iterator[Path]:
+    """A folder that other users can come to, which those of pytest are not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Server]]:
+    """Starts servers whose keys are in `folder/keys/keys.json`, and stops them."""
     running: list[Server] = []
 
-    def start(workers: int = 1, user: str = "") -> Server:
-        running.append(Server(config_for(tmp_path), workers, user))
+    def start(folder: Path, workers: int = 1, user: str = "") -> Server:
+        running.append(Server(config_for(folder), workers, user))
         return running[-1]
 
     yield start
@@ -148,13 +157,6 @@ def as_nobody(act: Callable[[], object]) -> str:
     return said
 
 
-def open_to_all(folder: Path) -> None:
-    """Let users without rights come to a folder of pytest's."""
-    for each in (folder, *folder.parents[:3]):
-        if each.owner() == "root" and "pytest" in str(each):
-            each.chmod(each.stat().st_mode | 0o055)
-
-
 @as_root
 @pytest.mark.parametrize("mode", [0o600, 0o640])
 def test_every_change_keeps_the_files_owner_group_and_mode(tmp_path: Path, mode: int) -> None:
@@ -183,15 +185,14 @@ def test_a_link_to_the_file_stays_a_link(tmp_path: Path) -> None:
 
 
 @as_root
-def test_who_may_not_keep_the_owner_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
-    path = keys_path(tmp_path)
+def test_who_may_not_keep_the_owner_is_refused_and_nothing_is_changed(open_folder: Path) -> None:
+    path = keys_path(open_folder)
     add_key(path, "ada")
     os.chown(path, 0, 12345)
     path.chmod(0o644)  # readable, in a folder that anybody may write
-    tmp_path.chmod(0o777)
-    open_to_all(tmp_path)
+    open_folder.chmod(0o777)
     for ending in ("lock", "audit"):
-        tmp_path.joinpath(f"keys.json.{ending}").chmod(0o666)
+        open_folder.joinpath(f"keys.json.{ending}").chmod(0o666)
     before = path.read_bytes(), path.stat().st_ino
     said = as_nobody(lambda: remove_key(path, "ada"))
     assert said.startswith("ConfigError: ")
@@ -204,13 +205,12 @@ def test_who_may_not_keep_the_owner_is_refused_and_nothing_is_changed(tmp_path: 
 
 
 @as_root
-def test_the_files_owner_can_go_on_after_root(tmp_path: Path) -> None:
-    folder = tmp_path / "keys"
+def test_the_files_owner_can_go_on_after_root(open_folder: Path) -> None:
+    folder = open_folder / "keys"
     path = keys_path(folder)
     add_key(path, "ada")
     os.chown(folder, NOBODY, NOBODY)
     os.chown(path, NOBODY, NOBODY)
-    open_to_all(tmp_path)
     add_key(path, "bob")
     assert as_nobody(lambda: remove_key(path, "ada")) == ""
     assert [key.name for key in read_keys(path).values()] == ["bob"]
@@ -242,7 +242,7 @@ def test_the_command_waits_until_every_worker_refuses_the_key(
     path = tmp_path / "keys" / "keys.json"
     secrets = {name: add_key(path, name)[1] for name in ("ada", "bob")}
     config = config_for(tmp_path)
-    server = started(workers)
+    server = started(tmp_path, workers)
     assert all(map(server.lets_in, secrets.values()))
     removed = run(config, "remove", "ada")
     assert removed.exit_code == 0
@@ -258,14 +258,13 @@ def test_the_command_waits_until_every_worker_refuses_the_key(
 
 @as_root
 def test_a_key_removed_by_root_is_refused_by_a_server_of_another_user(
-    tmp_path: Path, started: Callable[..., Server]
+    open_folder: Path, started: Callable[..., Server]
 ) -> None:
-    path = tmp_path / "keys" / "keys.json"
+    path = open_folder / "keys" / "keys.json"
     _, secret = add_key(path, "ada")
     os.chown(path, NOBODY, NOBODY)
-    config = config_for(tmp_path)
-    open_to_all(tmp_path)
-    server = started(user="nobody")
+    config = config_for(open_folder)
+    server = started(open_folder, user="nobody")
     assert server.lets_in(secret)
     removed = run(config, "remove", "ada")
     assert removed.exit_code == 0
@@ -275,14 +274,13 @@ def test_a_key_removed_by_root_is_refused_by_a_server_of_another_user(
 
 @as_root
 def test_a_server_that_cannot_read_the_new_file_makes_the_command_fail_until_it_can(
-    tmp_path: Path, started: Callable[..., Server]
+    open_folder: Path, started: Callable[..., Server]
 ) -> None:
-    path = tmp_path / "keys" / "keys.json"
+    path = open_folder / "keys" / "keys.json"
     secrets = {name: add_key(path, name)[1] for name in ("ada", "bob")}
     os.chown(path, NOBODY, NOBODY)
-    config = config_for(tmp_path)
-    open_to_all(tmp_path)
-    server = started(user="nobody")
+    config = config_for(open_folder)
+    server = started(open_folder, user="nobody")
     os.chown(path, 0, 0)  # by somebody's slip; the server has read it before
     refused = run(config, "remove", "ada")
     assert isinstance(refused.exception, ConfigError)
@@ -291,7 +289,7 @@ def test_a_server_that_cannot_read_the_new_file_makes_the_command_fail_until_it_
     assert server.lets_in(secrets["ada"])
     assert until(lambda: any("stay in force" in line for line in server.lines))
     os.chown(path, NOBODY, NOBODY)  # changes no time of the file: it has to be tried again
-    assert until(lambda: not server.lets_in(secrets["ada"]))
+    assert until(lambda: not server.lets_in(secrets["ada"])), "".join(server.lines)
     assert server.lets_in(secrets["bob"])
     assert sum("stay in force" in line for line in server.lines) == 1
 
