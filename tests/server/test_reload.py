@@ -264,7 +264,7 @@ def test_a_reload_never_opens_a_server_that_asks_for_keys(
     started: Callable[..., Served], tmp_path: Path, way: str, workers: int
 ) -> None:
     keys = tmp_path / "keys.json"
-    _, key = add_key(keys, "ada")
+    _, key = add_key(keys, "ada", operator=True)
     ways: dict[str, dict[str, Any]] = {
         "flag": {},
         "here": {"flags": ["--host", "0.0.0.0"]},
@@ -297,7 +297,7 @@ def test_a_worker_that_is_replaced_begins_with_what_is_in_force_and_not_with_the
     started: Callable[..., Served], tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys.json"
-    _, key = add_key(keys, "ada")
+    _, key = add_key(keys, "ada", operator=True)
     with FakeVendor(["hi"]) as vendor:
         served = started(vendor, 2, keys_file=str(keys), key=key)
         served.configure("model_aliases: {quick: fake/m}\n")
@@ -323,7 +323,7 @@ def test_a_worker_that_is_replaced_begins_with_what_is_in_force_and_not_with_the
 @needs_signals
 def test_keys_are_dropped_by_a_file_that_says_so_itself(started: Callable[..., Served], tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"
-    _, key = add_key(keys, "ada")
+    _, key = add_key(keys, "ada", operator=True)
     with FakeVendor(["hi"]) as vendor:
         served = started(vendor, host="0.0.0.0", keys_file=str(keys), key=key)
         assert served.ask("") == 401
