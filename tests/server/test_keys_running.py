@@ -265,7 +265,7 @@ def test_a_key_removed_by_root_is_refused_by_a_server_of_another_user(
     os.chown(path, NOBODY, NOBODY)
     config = config_for(open_folder)
     server = started(open_folder, user="nobody")
-    assert server.lets_in(secret)
+    assert server.lets_in(secret), "".join(server.lines)
     removed = run(config, "remove", "ada")
     assert removed.exit_code == 0
     assert "has taken it" in removed.stderr

@@ -124,5 +124,8 @@ def find_installed(part: Part) -> Path | None:
 
 
 def is_whole(path: Path, size: int) -> bool:
-    """Whether the file is there in its full length."""
-    return path.is_file() and path.stat().st_size == size
+    """Whether the file is there in its full length; a folder that this user may not look into has none."""
+    try:
+        return path.is_file() and path.stat().st_size == size
+    except OSError:
+        return False
