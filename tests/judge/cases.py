@@ -94,7 +94,7 @@ def random_case(seed: str, number: int) -> Case:
         caller=CALLERS[caller],
         vendors=(first, second) if dice.random() < 0.2 else (first,),
         schema=random_schema(dice),
-        tool=random_schema(dice) if dice.random() < 0.1 else None,
+        tool=random_schema(dice, of_tool=True) if dice.random() < 0.1 else None,
         stream=bool(stream),
         strategy=tuple(OutputStrategy)[number % len(OutputStrategy)].value,
         mode=dice.choice(("auto", "auto", "live", "live", "buffer")) if stream else "auto",

@@ -29,12 +29,13 @@ _DEFINITIONS = ("one", "Box<int>", "a/b~c", "größe")
 _DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 
-def random_schema(dice: Random, *, tidy: bool | None = None) -> dict[str, Any]:
+def random_schema(dice: Random, *, tidy: bool | None = None, of_tool: bool = False) -> dict[str, Any]:
     """A document with definitions that it, and they themselves, may refer to.
 
-    In a tidy one objects are closed and all their properties required, as vendors' strict modes want it.
+    In a tidy one objects are closed and all their properties required, as vendors' strict modes want it. A tool's
+    parameters are an object in every API.
     """
-    return _Drawing(dice, dice.random() < 0.3 if tidy is None else tidy).document()
+    return _Drawing(dice, dice.random() < 0.3 if tidy is None else tidy).document(of_tool=of_tool)
 
 
 def validator_of(schema: dict[str, Any]) -> Validator:
@@ -54,8 +55,8 @@ class _Drawing:
         self.names = dice.sample(_DEFINITIONS, dice.randrange(4))
         self.anchored = {name for name in self.names if not self.old and dice.random() < 0.3}
 
-    def document(self) -> dict[str, Any]:
-        root = self.object(3) if self.dice.random() < 0.75 else self.node(3)
+    def document(self, *, of_tool: bool) -> dict[str, Any]:
+        root = self.object(3) if self.dice.random() < 0.75 or of_tool else self.node(3)
         if "$ref" in root and self.old:  # what stands beside it would not count
             root = {"allOf": [root]}
         if self.old:
