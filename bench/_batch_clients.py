@@ -9,8 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
-from slipform.providers.sockets import SocketTransport
-from slipform.providers.transport import HttpRequest
+from slipform.providers.network.client import HttpTransport
+from slipform.providers.network.transport import HttpRequest
 from slipform.runner.engine_local import run_loop
 
 Call: TypeAlias = Callable[[HttpRequest], Awaitable[object]]
@@ -21,7 +21,9 @@ OURS = "slipform's own"
 
 def clients() -> dict[str, tuple[Callable[[], Opened], int]]:
     """The clients that are installed: how each is opened, and how much dearer it is, to keep the run short."""
-    found: dict[str, tuple[Callable[[], Opened], int]] = {OURS: (_sockets, 1), "pyreqwest": (_pyreqwest, 1)}
+    found: dict[str, tuple[Callable[[], Opened], int]] = {OURS: (_own, 1)}
+    if importlib.util.find_spec("pyreqwest"):
+        found["pyreqwest"] = (_pyreqwest, 1)
     for module in ("httpx", "httpx2"):
         if importlib.util.find_spec(module):
             found[module] = (lambda name=module: _httpx(name), 8)  # type: ignore[misc]
@@ -49,8 +51,8 @@ def alone(open_client: Callable[[], Opened], requests: Sequence[HttpRequest], co
     return wall / len(requests), cpu / len(requests)
 
 
-def _sockets() -> Opened:
-    transport = SocketTransport()
+def _own() -> Opened:
+    transport = HttpTransport()
 
     async def call(request: HttpRequest) -> None:
         stream = await transport.open_async(request)

@@ -15,11 +15,10 @@ from typing import Any
 import orjson
 import uvicorn
 import uvloop
-from pyreqwest.client import ClientBuilder
 
 from slipform.codecs.sse import SseDecoder
-from slipform.providers.sockets import SocketTransport
-from slipform.providers.transport import HttpRequest, Timeouts
+from slipform.providers.network.client import HttpTransport
+from slipform.providers.network.transport import HttpRequest, Timeouts
 from slipform.server.listening import Listening
 
 _HEADERS = {"content-type": "application/json", "authorization": "Bearer bench-key-0000"}
@@ -29,7 +28,7 @@ class Own:
     """slipform's client."""
 
     def __init__(self) -> None:
-        self._transport = SocketTransport()
+        self._transport = HttpTransport()
 
     async def open(self, url: str, body: bytes, streamed: bool) -> Callable[[], Awaitable[bytes]]:
         """Ask, and give what reads the answer."""
@@ -40,6 +39,8 @@ class Rust:
     """pyreqwest."""
 
     def __init__(self) -> None:
+        from pyreqwest.client import ClientBuilder  # of the extra `bench`
+
         self._client = ClientBuilder().http2(False).build()
 
     async def open(self, url: str, body: bytes, streamed: bool) -> Callable[[], Awaitable[Any]]:  # noqa: ARG002

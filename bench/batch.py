@@ -33,8 +33,8 @@ from slipform.config import Settings, read_settings
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
 from slipform.providers.http import HttpProvider
+from slipform.providers.network.transport import AsyncByteStream, ByteStream, HttpRequest, TransportFault
 from slipform.providers.router import Router
-from slipform.providers.transport import AsyncByteStream, ByteStream, HttpRequest, TransportFault
 from slipform.runner import batch
 from slipform.runner.asking import Answered
 from slipform.runner.datasets import make_job

@@ -20,9 +20,8 @@ from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse
 from slipform.providers.http import HttpProvider
-from slipform.providers.pyreqwest_transport import PyreqwestTransport
-from slipform.providers.sockets import SocketTransport
-from slipform.providers.transport import HttpRequest
+from slipform.providers.network.client import HttpTransport
+from slipform.providers.network.transport import HttpRequest
 from slipform.testing.shapes import SHAPES
 
 TEXT = '{"name": "Ada Lovelace", "age": 36, "born": "1815-12-10"}' * 4
@@ -134,19 +133,20 @@ async def measure(call: Call, calls: int, workers: int, passes: int) -> float:
 
 async def callers(url: str) -> AsyncIterator[tuple[str, int, Call, Call]]:
     """Each client with a whole call and a streamed one; the number is how much dearer it is, to keep the run short."""
-    for name, transport in (("sockets", SocketTransport()), ("pyreqwest", PyreqwestTransport())):
-        yield f"{name}, bare transport", 1, _bare(transport, url, BODY), _bare(transport, url, STREAM_BODY)
-        provider = HttpProvider("openai", base_url=url, api_key="x", codec=PlainCodec, transport=transport)
-        yield f"HttpProvider over {name}", 1, lambda p=provider: p.complete_async(REQUEST), _streamed(provider)
-        provider.close()
-    yield "pyreqwest, its own API", 1, *_pyreqwest(url)
+    transport = HttpTransport()
+    yield "HttpTransport", 1, _bare(transport, url, BODY), _bare(transport, url, STREAM_BODY)
+    provider = HttpProvider("openai", base_url=url, api_key="x", codec=PlainCodec, transport=transport)
+    yield "HttpProvider", 1, lambda: provider.complete_async(REQUEST), _streamed(provider)
+    provider.close()
+    if importlib.util.find_spec("pyreqwest"):
+        yield "pyreqwest", 1, *_pyreqwest(url)
     for module in ("httpx2", "httpx", "aiohttp", "openai"):
         if importlib.util.find_spec(module):
             async with _OTHERS[module](url) as pair:
                 yield module, 8 if module != "aiohttp" else 2, *pair
 
 
-def _bare(transport: SocketTransport | PyreqwestTransport, url: str, body: bytes) -> Call:
+def _bare(transport: HttpTransport, url: str, body: bytes) -> Call:
     request = HttpRequest(f"{url}/chat/completions", HEADERS, body)
 
     async def call() -> bytes:

@@ -28,8 +28,8 @@ from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.base import Made, Through, batches_of
 from slipform.providers.http import HttpProvider
+from slipform.providers.network.transport import Begun
 from slipform.providers.router import Router
-from slipform.providers.transport import Begun
 from slipform.respond_stream import Mode, respond_batches
 from slipform.schema import Schema
 from slipform.streaming import AsyncStream, Result

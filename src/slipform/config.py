@@ -75,6 +75,16 @@ class ProviderSettings(_Block):
     """Calls to it at the same time; the next one waits."""
     timeout_seconds: Positive | None = None
     """For one call; `runtime.timeout_seconds` when not given."""
+    max_answer_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
+    """Larger answers, decompressed, are refused."""
+    ca_file: str | None = None
+    """A PEM file of the authorities to trust, instead of the system's."""
+    client_certificate: str | None = None
+    """A PEM file with a certificate to show to the provider."""
+    client_key: str | None = None
+    """The certificate's key, if it is in a file of its own."""
+    proxy: str | None = None
+    """An `http://` or `https://` proxy, or `none`; what the environment says when not given."""
 
 
 class Price(_Block):

@@ -25,11 +25,12 @@ from slipform.prices import Price, cost_of, price_of
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
+from slipform.providers.network.client import HttpTransport
+from slipform.providers.network.connections import NO_PROXY, read_proxy, tls_context
+from slipform.providers.network.transport import ProtocolError, Timeouts, Transport
 from slipform.providers.retry import Retries
 from slipform.providers.router import Router
-from slipform.providers.sockets import SocketTransport
 from slipform.providers.throttle import throttled
-from slipform.providers.transport import Timeouts
 from slipform.schema import OutputStrategy, ResponseFormat, Schema, is_large
 from slipform.schema.kept import is_kept, schema_of
 from slipform.tracing import is_tracing, traced
@@ -295,7 +296,7 @@ def router_of(
                 timeouts=Timeouts(total=seconds),
                 retries=retries,
                 settings=given.settings if given else None,
-                transport=throttled(SocketTransport(), given.max_concurrent) if given else None,
+                transport=_transport(name, given) if given else None,
             )
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **settings.model_aliases}
     return Router(providers, aliases=aliases, default=settings.default_model)
@@ -308,6 +309,30 @@ def default_router(settings: Settings | None = None) -> Router:
 
         settings = load_settings()
     return router_of(settings)
+
+
+def _transport(name: str, given: ProviderSettings) -> Transport:
+    """What sends a configured provider's requests."""
+    tls = None
+    if given.client_key is not None and given.client_certificate is None:
+        raise ConfigError("There is no `client_certificate` for this key", where=f"providers.{name}.client_key")
+    if given.ca_file is not None or given.client_certificate is not None:
+        try:
+            tls = tls_context(given.ca_file, given.client_certificate, given.client_key)
+        except OSError as error:
+            field = "ca_file" if given.client_certificate is None else "client_certificate"
+            raise ConfigError(
+                f"A certificate cannot be read: {error}",
+                where=f"providers.{name}.{field}",
+                hint="It must be a PEM file; a key that is not in the certificate's file goes to `client_key`.",
+            ) from error
+    if given.proxy not in (None, NO_PROXY):
+        try:
+            read_proxy(given.proxy)
+        except ProtocolError as error:
+            raise ConfigError(f"The proxy cannot be used: {error}", where=f"providers.{name}.proxy") from error
+    sender = HttpTransport(tls=tls, proxy=given.proxy, max_answer_bytes=given.max_answer_bytes)
+    return throttled(sender, given.max_concurrent)
 
 
 def _row(given: ProviderSettings) -> dict[str, Any]:

@@ -10,10 +10,9 @@ from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.base import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
-from slipform.providers.pyreqwest_transport import PyreqwestTransport
+from slipform.providers.network.client import HttpTransport
+from slipform.providers.network.transport import Transport
 from slipform.providers.retry import Retries
-from slipform.providers.sockets import SocketTransport
-from slipform.providers.transport import Transport
 from tests.providers.chat import ChatCodec
 
 QUICK = Retries(attempts=2, base=0.002, cap=0.01, longest_wait=5.0)
@@ -52,16 +51,16 @@ def face(request: pytest.FixtureRequest) -> SyncFace | AsyncFace:
     return SyncFace() if request.param == "sync" else AsyncFace()
 
 
-@pytest.fixture(params=["sockets", "pyreqwest"])
-def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
-    made: Transport = SocketTransport() if request.param == "sockets" else PyreqwestTransport()
+@pytest.fixture
+def transport() -> Iterator[Transport]:
+    made = HttpTransport()
     yield made
     made.close()
 
 
 @pytest.fixture
 def make(transport: Transport) -> Callable[..., HttpProvider]:
-    """Makes a provider for a fake vendor, over each transport in turn."""
+    """Makes a provider for a fake vendor, over one transport."""
 
     def build(base_url: str, **given: Any) -> HttpProvider:
         options: dict[str, Any] = {"api_key": "sk-test-1234567890", "retries": QUICK, "transport": transport, **given}

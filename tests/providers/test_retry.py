@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from slipform.errors import RateLimitError, UpstreamError
+from slipform.providers.network.transport import TransportFault
 from slipform.providers.retry import Retries, after_fault, after_status, asked_wait
-from slipform.providers.transport import TransportFault
 
 NOW = "Sun, 15 Nov 2026 12:00:00 GMT"
 

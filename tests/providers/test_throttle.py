@@ -16,9 +16,9 @@ from slipform.errors import UpstreamTimeout
 from slipform.ir import Message, ModelRequest
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
-from slipform.providers.sockets import SocketTransport
+from slipform.providers.network.client import HttpTransport
+from slipform.providers.network.transport import Timeouts
 from slipform.providers.throttle import Slots, ThrottledTransport
-from slipform.providers.transport import Timeouts
 from slipform.testing import Answer, FakeVendor, Received
 
 ASKED = ModelRequest("m", (Message.user("hi"),))
@@ -26,7 +26,7 @@ ASKED = ModelRequest("m", (Message.user("hi"),))
 
 def limited(vendor: FakeVendor, limit: int, total: float = 30.0) -> HttpProvider:
     row = load_catalog({"mine": {"extends": "openai", "base_url": vendor.base_url}}).vendor("mine")
-    transport = ThrottledTransport(SocketTransport(), limit)
+    transport = ThrottledTransport(HttpTransport(), limit)
     return HttpProvider(row, api_key="k-000000", transport=transport, timeouts=Timeouts(total=total))
 
 
@@ -161,5 +161,5 @@ def test_the_configuration_sets_the_limit() -> None:
         )
         made, _ = router.resolve("mine/m")
         assert isinstance(made, HttpProvider)
-        assert isinstance(made._transport, ThrottledTransport)
+        assert isinstance(made.transport, ThrottledTransport)
         router.close()

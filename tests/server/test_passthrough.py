@@ -17,9 +17,9 @@ from slipform.client import AsyncClient
 from slipform.config import Settings, read_settings
 from slipform.providers.http import HttpProvider
 from slipform.providers.masking import mask_of
+from slipform.providers.network.transport import Timeouts
 from slipform.providers.retry import Retries
 from slipform.providers.router import Router
-from slipform.providers.transport import Timeouts
 from slipform.server import App
 from slipform.testing import Answer, FakeVendor, Raw, hang
 from tests.conftest import serving

@@ -21,6 +21,7 @@ from slipform.providers.router import Router
 from slipform.server import App, gate
 from slipform.server import straight as straight_way
 from slipform.testing import (
+    Answer,
     FakeVendor,
     Raw,
     Step,
@@ -37,6 +38,8 @@ from tests.server.wire import Reply, before, post, provider_of
 
 CHAT = "/v1/chat/completions"
 GOOD = '{"name":"Ada","age":36}'
+FRESH = Answer(GOOD, headers={"connection": "close"})
+"""After which the next call has a new connection: one that is kept and breaks is a reason to ask once more."""
 FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
 BODY: dict[str, Any] = {
     "model": "fast",
@@ -119,7 +122,7 @@ def both_ways(steps: Sequence[Step], body: Any, repeats: int = 0) -> tuple[tuple
     with FakeVendor([*steps, GOOD]) as vendor, proxy(vendor, repeats=repeats) as address:
         general = told(post(address, CHAT, body))
         general_sent = [each.json() for each in vendor.requests]
-    with FakeVendor([GOOD, GOOD, *steps, GOOD]) as vendor, proxy(vendor, repeats=repeats) as address:
+    with FakeVendor([FRESH, FRESH, *steps, GOOD]) as vendor, proxy(vendor, repeats=repeats) as address:
         assert [post(address, CHAT, body).status for _ in range(2)] == [200, 200]
         quick = told(post(address, CHAT, body))
         quick_sent = [each.json() for each in vendor.requests[2:]]

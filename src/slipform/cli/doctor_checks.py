@@ -116,22 +116,18 @@ def reachable(settings: Settings, providers: Mapping[str, Provider]) -> Iterator
 def _probe(provider: Provider) -> tuple[bool, str]:
     from slipform.cli.effective import masked_url
     from slipform.providers.http import HttpProvider
-    from slipform.providers.sockets import SocketTransport
-    from slipform.providers.transport import HttpRequest, Timeouts, TransportFault
+    from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
 
     assert isinstance(provider, HttpProvider)  # noqa: S101 — the only kind that is asked
-    transport = SocketTransport()
     try:
         url = provider.base_url
         limits = Timeouts(connect=_SECONDS, first_byte=_SECONDS, between_chunks=_SECONDS, total=_SECONDS)
-        answer = transport.open(HttpRequest(url, {"user-agent": "slipform"}, b"", limits, method="GET"))
+        answer = provider.transport.open(HttpRequest(url, {"user-agent": "slipform"}, b"", limits, method="GET"))
         answer.close()
     except TransportFault as fault:
         return False, f"{masked_url(url)} cannot be reached: {_ERRNO.sub('', fault.message)}"
     except SlipformError as error:
         return False, str(error)
-    finally:
-        transport.close()
     return True, f"{masked_url(url)} answers"
 
 

@@ -17,8 +17,8 @@ from slipform.providers import retry
 from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.chunking import as_chunks
 from slipform.providers.endpoint import Endpoint, logger
+from slipform.providers.network.transport import ByteStream, Limit, Reason, Timeouts, TransportFault
 from slipform.providers.prepared import Prepared
-from slipform.providers.transport import ByteStream, Limit, Timeouts, TransportFault
 
 _ERROR_BODY = 1 << 20
 
@@ -74,7 +74,7 @@ def _pieces(prepared: Prepared) -> Generator[Effect, Any, Sequence[CompletionChu
         try:
             data = yield Read(chunks, texts)
         except TransportFault as fault:
-            if fault.limit is not None:
+            if fault.limit is not None or fault.reason != "broken":
                 raise broken(prepared, fault) from fault
             return _warned(_finish_cut(decoder, fault), warnings)
         if not data:
@@ -199,6 +199,21 @@ _WHAT_RAN_OUT: dict[Limit, str] = {
     "total": "No complete answer within {0:g} s",
 }
 
+_HINTS: dict[Reason, tuple[str, str]] = {
+    "setup": (
+        "Cannot connect",
+        "Check the provider's `base_url`, `ca_file` and `proxy`, and the proxy variables of the environment.",
+    ),
+    "malformed": (
+        "The vendor's answer is malformed",
+        "The vendor, or a proxy or load balancer before it, breaks the rules of HTTP. Its answer is not used.",
+    ),
+    "too_large": (
+        "The answer is too large",
+        "Raise `max_answer_bytes` of the provider if such answers are expected.",
+    ),
+}
+
 
 def broken(prepared: Prepared, fault: TransportFault) -> UpstreamError:
     """What a caller is told of a fault of the network."""
@@ -210,6 +225,9 @@ def broken(prepared: Prepared, fault: TransportFault) -> UpstreamError:
             hint=f"Raise the time limit `{fault.limit}` if the model needs longer.",
             details={**details, "limit": fault.limit},
         )
+    elif fault.reason in _HINTS:
+        what, hint = _HINTS[fault.reason]
+        error = UpstreamError(f"{what}: {fault.message}", hint=hint, details={**details, "reason": fault.reason})
     elif fault.unsent:
         error = UpstreamError(
             f"Cannot connect: {fault.message}", hint="Check `base_url` and the network.", details=details

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from slipform.ir import CompletionChunk, ModelResponse
+from slipform.providers.network.transport import HttpRequest
 from slipform.providers.secrets import Secret
-from slipform.providers.transport import HttpRequest
 
 
 class Open:

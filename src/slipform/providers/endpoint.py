@@ -15,10 +15,10 @@ from slipform.providers.auth import Authorised, authorise, secrets_in
 from slipform.providers.catalog import Vendor
 from slipform.providers.codecs_by_name import CodecFactory
 from slipform.providers.lessons import LessonStore
+from slipform.providers.network.transport import Timeouts
 from slipform.providers.prepared import Prepared
 from slipform.providers.retry import Retries
 from slipform.providers.secrets import Secret, from_environment
-from slipform.providers.transport import Timeouts
 
 logger = logging.getLogger("slipform.providers")
 

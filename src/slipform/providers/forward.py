@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import orjson
@@ -17,8 +17,8 @@ from slipform.providers import retry
 from slipform.providers.calls import broken, time_left
 from slipform.providers.endpoint import Endpoint
 from slipform.providers.masking import masked_async
+from slipform.providers.network.transport import AsyncByteStream, HttpRequest, Push, Timeouts, Transport, TransportFault
 from slipform.providers.prepared import Prepared
-from slipform.providers.transport import AsyncByteStream, HttpRequest, Timeouts, Transport, TransportFault, each
 
 _KEPT = 256
 _DRESSED = 16
@@ -67,10 +67,10 @@ class Forwarded:
         except TransportFault as fault:
             raise broken(self.prepared, fault) from fault
 
-    async def each(self, take: Callable[[bytes], bool]) -> None:
-        """Hand what arrives to `take` at once, nothing at the end, until that answers False."""
+    async def on_body(self, push: Push) -> None:
+        """Call `push` with each piece of the body as it arrives, with nothing at its end, until it returns False."""
         try:
-            await each(self.stream, take)
+            await self.stream.on_body(push)
         except TransportFault as fault:
             raise broken(self.prepared, fault) from fault
 

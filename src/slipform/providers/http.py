@@ -16,10 +16,10 @@ from slipform.providers.codecs_by_name import CodecFactory, codec_factory
 from slipform.providers.endpoint import Endpoint
 from slipform.providers.forward import Forwarded, Route, open_forward, route_of
 from slipform.providers.lessons import LessonStore, MemoryLessons
+from slipform.providers.network.client import HttpTransport
+from slipform.providers.network.transport import Begun, Timeouts, Transport
 from slipform.providers.retry import Retries
 from slipform.providers.secrets import Secret
-from slipform.providers.sockets import SocketTransport
-from slipform.providers.transport import Begun, Timeouts, Transport
 from slipform.providers.wires import AsyncWire, Wire, answered, answered_async
 
 
@@ -64,7 +64,8 @@ class HttpProvider:
             timeouts=timeouts,
             retries=retries,
         )
-        self._transport: Transport = transport or SocketTransport()
+        self.transport: Transport = transport or HttpTransport()
+        """What sends its requests."""
         self._routes: dict[tuple[str, bool], Route | None] = {}
 
     def __repr__(self) -> str:
@@ -114,7 +115,7 @@ class HttpProvider:
 
     def forward_async(self, route: Route, body: bytes, headers: Mapping[str, str]) -> Coroutine[Any, Any, Forwarded]:
         """Send a body as it is, under this provider's own key; the answer comes back unread, errors included."""
-        return open_forward(self._endpoint, self._transport, route, body, headers)
+        return open_forward(self._endpoint, self.transport, route, body, headers)
 
     def models(self) -> list[str]:
         """The models its row lists; empty when any name goes."""
@@ -127,12 +128,12 @@ class HttpProvider:
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer, blocking."""
-        return answered(calls.answer(self._endpoint, request), self._transport)
+        return answered(calls.answer(self._endpoint, request), self.transport)
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
         """Answer piece by piece, blocking; closing the iterator closes the connection."""
         steps = calls.stream(self._endpoint, request)
-        wire = Wire(self._transport)
+        wire = Wire(self.transport)
         try:
             effect = next(steps)
             while not isinstance(effect, Finish):
@@ -145,11 +146,11 @@ class HttpProvider:
 
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
         """Answer; cancelling closes the connection."""
-        return answered_async(calls.answer(self._endpoint, request), self._transport)
+        return answered_async(calls.answer(self._endpoint, request), self.transport)
 
     def resume_async(self, request: ModelRequest, begun: Begun) -> Coroutine[Any, Any, ModelResponse]:
         """`complete_async`, where the request was sent by `forward_async` and this has come back."""
-        return answered_async(calls.answer(self._endpoint, request, begun.sent), self._transport, begun)
+        return answered_async(calls.answer(self._endpoint, request, begun.sent), self.transport, begun)
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""
@@ -161,7 +162,7 @@ class HttpProvider:
     async def batches_async(self, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
         """`stream_async`, through a function that is given the chunks that arrived together as soon as they have."""
         steps = calls.stream(self._endpoint, request)
-        wire = AsyncWire(self._transport)
+        wire = AsyncWire(self.transport)
         try:
             effect = next(steps)
             while not isinstance(effect, Finish):
@@ -181,7 +182,7 @@ class HttpProvider:
 
     def close(self) -> None:
         """Let go of pooled connections."""
-        self._transport.close()
+        self.transport.close()
 
 
 def _as_they_are(chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk]:

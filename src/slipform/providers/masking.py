@@ -12,12 +12,12 @@ than `MIN_MASKED` characters are left alone: local servers are given keys like `
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import quote
 
+from slipform.providers.network.transport import AsyncByteStream, ByteStream, Push
 from slipform.providers.secrets import MASK, Secret
-from slipform.providers.transport import AsyncByteStream, ByteStream, each
 
 MIN_MASKED = 8
 """Keys that are shorter are not masked in what a vendor sends."""
@@ -163,23 +163,23 @@ class AsyncMaskedStream:
         self._ended = True
         return self._masker.finish()
 
-    async def each(self, take: Callable[[bytes], bool]) -> None:
-        """Hand what arrives to `take` at once, nothing at the end, until that answers False."""
+    async def on_body(self, push: Push) -> None:
+        """Call `push` with each piece of the body as it arrives, with nothing at its end, until it returns False."""
         masker = self._masker
 
         def masking(data: bytes) -> bool:
             if data:
                 told = masker.feed(data)
-                return take(told) if told else True
+                return push(told) if told else True
             self._ended = True
             rest = masker.finish()
             # The end is told by the next call where what was held back is as much as can be taken now.
-            return False if rest and not take(rest) else take(b"")
+            return False if rest and not push(rest) else push(b"")
 
         if self._ended:
-            take(masker.finish())
+            push(masker.finish())
         else:
-            await each(self._stream, masking)
+            await self._stream.on_body(masking)
 
     async def close(self) -> None:
         """Stop."""

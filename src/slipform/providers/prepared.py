@@ -9,8 +9,8 @@ from slipform.codecs.base import Capabilities, Codec, EncodedRequest
 from slipform.errors import SlipformError
 from slipform.ir import ModelWarning
 from slipform.providers.auth import Authorised
+from slipform.providers.network.transport import HttpRequest, Timeouts
 from slipform.providers.secrets import scrub_error
-from slipform.providers.transport import HttpRequest, Timeouts
 
 _USUAL: Final = Timeouts()
 _REQUEST_ID: Final = (

@@ -10,7 +10,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 
 from slipform.errors import UpstreamError
-from slipform.providers.transport import TransportFault
+from slipform.providers.network.transport import TransportFault
 
 _RETRYABLE = frozenset({408, 409, 429})
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
@@ -23,7 +23,8 @@ class Retries:
 
     These repeats never spend the enforcement budget. The pause doubles each time, is drawn at random from its upper
     half, and is never shorter than what the vendor asks for; a vendor that asks for more than `longest_wait` gets no
-    repeat. A request is never repeated once its answer has begun, nor when the connection broke after it was sent.
+    repeat. A request is never repeated once its answer has begun, nor when the connection broke after it was sent;
+    but for a kept connection that breaks at once, which its server had closed: there the transport sends it again.
 
     >>> Retries(attempts=0)
     Retries(attempts=0, base=0.5, cap=8.0, longest_wait=60.0)
@@ -45,8 +46,11 @@ class Retries:
 
 
 def after_fault(fault: TransportFault) -> bool:
-    """Whether a broken connection may be repeated: only when the server cannot have seen the request."""
-    return fault.unsent and fault.limit != "total"
+    """Whether a broken connection may be repeated: only when the server cannot have seen the request.
+
+    A certificate that is not trusted, a proxy or an address that is wrong will be so the next time.
+    """
+    return fault.unsent and fault.limit != "total" and fault.reason == "broken"
 
 
 def after_status(status: int, headers: Mapping[str, str], error: UpstreamError) -> bool:

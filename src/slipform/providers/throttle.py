@@ -6,10 +6,17 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from slipform.providers.transport import AsyncByteStream, ByteStream, HttpRequest, Transport, TransportFault, each
+from slipform.providers.network.transport import (
+    AsyncByteStream,
+    ByteStream,
+    HttpRequest,
+    Push,
+    Transport,
+    TransportFault,
+)
 
 _NOTICED = 0.001
 
@@ -191,8 +198,8 @@ class _AsyncHeld:
     async def read(self) -> bytes:
         return await self._stream.read()
 
-    async def each(self, take: Callable[[bytes], bool]) -> None:
-        await each(self._stream, take)
+    async def on_body(self, push: Push) -> None:
+        await self._stream.on_body(push)
 
     async def close(self) -> None:
         slots, self._slots = self._slots, None
@@ -212,7 +219,7 @@ def _shortened(request: HttpRequest, began: float) -> HttpRequest:
     total, waited = request.timeouts.total, time.monotonic() - began
     if total is None or waited < _NOTICED:
         return request
-    return replace(request, timeouts=replace(request.timeouts, total=max(_NOTICED, total - waited)))
+    return request._replace(timeouts=replace(request.timeouts, total=max(_NOTICED, total - waited)))
 
 
 def _settle(future: asyncio.Future[None]) -> None:

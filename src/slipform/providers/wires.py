@@ -10,7 +10,7 @@ from slipform.providers.base import Made, Through
 from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.following import Following
 from slipform.providers.masking import masked, masked_async
-from slipform.providers.transport import AsyncByteStream, Begun, ByteStream, Transport, TransportFault, each
+from slipform.providers.network.transport import AsyncByteStream, Begun, ByteStream, Transport, TransportFault
 
 
 def answered(steps: Steps, transport: Transport) -> ModelResponse:
@@ -117,7 +117,7 @@ class AsyncWire:
         following = Following(steps, read, through)
         try:
             if self.stream is not None:
-                await each(self.stream, following)
+                await self.stream.on_body(following)
         except TransportFault as fault:
             following.effect = steps.throw(fault)
         return following.effect, following.made

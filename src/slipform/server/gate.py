@@ -11,7 +11,7 @@ from slipform.client import AsyncClient
 from slipform.config import Settings
 from slipform.providers.http import HttpProvider
 from slipform.providers.lessons import MemoryLessons
-from slipform.providers.transport import Begun
+from slipform.providers.network.transport import Begun
 from slipform.server.answers import answer
 from slipform.server.cache import AnswerCache
 from slipform.server.cors import Cors

@@ -14,8 +14,8 @@ from slipform.codecs.serving import ServedRequest, Serving
 from slipform.config import Settings
 from slipform.errors import RequestError
 from slipform.ir import ModelRequest
+from slipform.providers.network.transport import Begun
 from slipform.providers.router import Router
-from slipform.providers.transport import Begun
 from slipform.schema import is_large
 from slipform.schema.kept import schema_of
 from slipform.server.guard import Caller

@@ -202,22 +202,21 @@ async def pass_through(
         if status >= 400:
             await _refused(answer, status, send, head)
             return Passed(status, "upstream_error")
+        if not call.route.streamed:
+            # Read to its end before the status is told: one that breaks on the way is an error, not half an answer.
+            data = await answer.read_whole()
+            head.append((b"content-length", b"%d" % len(data)))
+            await send_whole(send, status, head, data)
+            return Passed(status, "ok", looked_up(partial(usage_in, call.api, data), len(data)))
         length = said.get("content-length", "")
         known = int(length) if length.isdigit() and "content-encoding" not in said else None
-        if known is not None:
-            head.append((b"content-length", length.encode()))
-        else:
-            head += _UNKEPT
+        head += _UNKEPT if known is None else ((b"content-length", length.encode()),)
         data = await answer.read()
-        if len(data) == known:
-            await send_whole(send, status, head, data)
-            outcome, usage = await _ended(answer), looked_up(partial(usage_in, call.api, data), len(data))
-        else:
-            await send({"type": "http.response.start", "status": status, "headers": head})
-            events = "text/event-stream" in said.get("content-type", "")
-            relay = Relay(send, known)
-            outcome = await relay.run(answer, data, fail if events else None)
-            usage = looked_up(partial(relay.tail.usage, call.api), relay.tail.size)
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        events = "text/event-stream" in said.get("content-type", "")
+        relay = Relay(send, known)
+        outcome = await relay.run(answer, data, fail if events else None)
+        usage = looked_up(partial(relay.tail.usage, call.api), relay.tail.size)
         return Passed(status, outcome, usage)
     finally:
         await answer.close()
@@ -246,12 +245,3 @@ async def _refused(answer: Forwarded, status: int, send: Send, head: list[Header
         pass  # the status says enough
     head.append((b"content-length", str(len(body)).encode()))
     await send_whole(send, status, head, bytes(body))
-
-
-async def _ended(answer: Forwarded) -> str:
-    """Read the end of an answer that is here as a whole, after which its connection can be used again."""
-    try:
-        await answer.read()
-    except UpstreamError as error:
-        return error.code
-    return "ok"

@@ -52,7 +52,7 @@ class Relay:
                     await self._body(data, more=self._sent != self._known)
                 if self._over:
                     break
-                await answer.each(self)
+                await answer.on_body(self)
         except UpstreamError as error:
             if fail is not None and self._between_events:
                 await self._body(fail(error), more=False)

@@ -28,7 +28,7 @@ from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelWarning
 from slipform.providers.forward import Route
 from slipform.providers.http import HttpProvider
-from slipform.providers.transport import Begun
+from slipform.providers.network.transport import Begun
 from slipform.schema import OutputStrategy, is_large
 from slipform.schema.kept import is_kept
 from slipform.server.http import Send, send_bytes

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from slipform.providers.looped import Heard
-from slipform.providers.sockets import SocketTransport
-from slipform.providers.transport import HttpRequest, Timeouts, TransportFault
+from slipform.providers.network.async_connection import ClientConnection
+from slipform.providers.network.client import HttpTransport
+from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
 from slipform.testing import FakeVendor
-from tests.providers.test_each import HEAD, framed
+from tests.providers.network.test_on_body import HEAD, framed
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -48,7 +48,7 @@ def request(url: str, body: bytes = b"{}", timeouts: Timeouts | None = None) -> 
     return HttpRequest(url, {}, body, timeouts or Timeouts(total=10))
 
 
-async def body_of(transport: SocketTransport, asked: HttpRequest) -> bytes:
+async def body_of(transport: HttpTransport, asked: HttpRequest) -> bytes:
     stream = await transport.open_async(asked)
     body = b""
     while data := await stream.read():
@@ -56,9 +56,13 @@ async def body_of(transport: SocketTransport, asked: HttpRequest) -> bytes:
     return body
 
 
-def at_rest(transport: SocketTransport) -> list[Heard]:
-    kept = transport._loops.here().pool._kept
-    return [connection for queue in kept.values() for _, connection in queue]
+def at_rest(transport: HttpTransport) -> list[ClientConnection]:
+    idle = transport._loops[asyncio.get_running_loop()].idle._idle
+    return [connection for queue in idle.values() for _, connection in queue]
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 408 Request Timeout\r\n\r\n"], ids=["hangs up", "speaks unasked"])
@@ -74,22 +78,22 @@ async def test_a_connection_at_rest_is_closed_as_soon_as_its_server(said: bytes)
         writer.write(said)
 
     async with listening(serve) as url:
-        transport = SocketTransport(use_proxies=False)
+        transport = HttpTransport(proxy="none")
         assert await body_of(transport, request(url)) == b"hi"
         (resting,) = at_rest(transport)
         for _ in range(100):
             await asyncio.sleep(0.01)
-            if resting.connection.socket.fileno() < 0:
+            if not resting.is_usable():
                 break
-        assert resting.connection.socket.fileno() < 0
+        assert not resting.is_usable()
         assert await body_of(transport, request(url)) == b"hi"
         assert connections == 2
         transport.close()
 
 
-async def test_a_server_that_hung_up_while_the_loop_was_busy_is_noticed_before_anything_is_sent() -> None:
+async def test_a_server_that_hung_up_while_the_loop_was_busy_is_asked_over_a_new_connection() -> None:
     with FakeVendor(["x"]) as vendor:
-        transport = SocketTransport(use_proxies=False)
+        transport = HttpTransport(proxy="none")
         await body_of(transport, request(vendor.base_url))
         vendor.hang_up()  # this loop stands still meanwhile, and so hears nothing
         await body_of(transport, request(vendor.base_url))
@@ -111,7 +115,7 @@ async def test_while_nobody_reads_the_server_has_to_wait() -> None:
         writer.write(b"0\r\n\r\n")
 
     async with listening(serve) as url:
-        transport = SocketTransport(use_proxies=False)
+        transport = HttpTransport(proxy="none")
         stream = await transport.open_async(request(url))
         assert await stream.read()
         await asyncio.sleep(0.3)
@@ -139,7 +143,7 @@ async def test_a_large_request_arrives_whole_at_a_server_that_reads_slowly() -> 
         writer.write(WHOLE)
 
     async with listening(serve) as url:
-        transport = SocketTransport(use_proxies=False)
+        transport = HttpTransport(proxy="none")
         assert await body_of(transport, request(url, body)) == b"hi"
         assert got == body
         transport.close()
@@ -151,7 +155,7 @@ async def test_a_server_that_takes_nothing_runs_out_of_time_while_the_request_is
         await asyncio.sleep(30)
 
     async with listening(serve) as url:
-        transport = SocketTransport(use_proxies=False)
+        transport = HttpTransport(proxy="none")
         with pytest.raises(TransportFault) as caught:
             await body_of(transport, request(url, b"x" * (64 << 20), Timeouts(first_byte=0.1)))
         assert (caught.value.phase, caught.value.limit, caught.value.unsent) == ("send", "first_byte", True)
@@ -159,35 +163,44 @@ async def test_a_server_that_takes_nothing_runs_out_of_time_while_the_request_is
 
 @pytest.mark.parametrize(
     ("timeouts", "limit"),
-    [
-        (Timeouts(between_chunks=0.1), "between_chunks"),
-        (Timeouts(total=0.1), "total"),
-        (Timeouts(first_byte=0.1), None),
-    ],
+    [(Timeouts(between_chunks=0.2), "between_chunks"), (Timeouts(total=1.0), "total")],
 )
-async def test_each_wait_has_its_own_limit_though_one_timer_serves_all(timeouts: Timeouts, limit: str | None) -> None:
+async def test_each_wait_has_its_own_limit_though_a_timer_is_kept(timeouts: Timeouts, limit: str) -> None:
+    goes_on = asyncio.Event()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(HEAD + framed(b"first"))
-        await asyncio.sleep(0.3)
+        await goes_on.wait()
         writer.write(framed(b"second") + b"0\r\n\r\n")
 
     async with listening(serve) as url:
-        transport = SocketTransport(use_proxies=False)
+        transport = HttpTransport(proxy="none")
         patient = asyncio.create_task(body_of(transport, request(url)))
-        if limit is None:
-            assert await body_of(transport, request(url, timeouts=timeouts)) == b"firstsecond"
-        else:
-            with pytest.raises(TransportFault) as caught:
-                await body_of(transport, request(url, timeouts=timeouts))
-            assert (caught.value.phase, caught.value.limit) == ("body", limit)
+        with pytest.raises(TransportFault) as caught:
+            await body_of(transport, request(url, timeouts=timeouts))
+        assert (caught.value.phase, caught.value.limit) == ("body", limit)
+        goes_on.set()
         assert await patient == b"firstsecond"
+        transport.close()
+
+
+async def test_the_limit_of_the_first_byte_is_over_with_it() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(HEAD + framed(b"first"))
+        await asyncio.sleep(1.1)
+        writer.write(framed(b"second") + b"0\r\n\r\n")
+
+    async with listening(serve) as url:
+        transport = HttpTransport(proxy="none")
+        assert await body_of(transport, request(url, timeouts=Timeouts(first_byte=1.0))) == b"firstsecond"
         transport.close()
 
 
 def test_a_transport_is_closed_from_another_thread_than_its_loop() -> None:
     with FakeVendor(["x"]) as vendor:
-        transport = SocketTransport(use_proxies=False)
+        transport = HttpTransport(proxy="none")
 
         async def run() -> None:
             await body_of(transport, request(vendor.base_url))
@@ -202,21 +215,19 @@ def test_a_transport_is_closed_from_another_thread_than_its_loop() -> None:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
 def test_loops_that_come_and_go_leave_no_descriptor(run: Callable[[Awaitable[bytes]], bytes]) -> None:
     with FakeVendor(["x"]) as vendor:
-        transport = SocketTransport(use_proxies=False)
+        transport = HttpTransport(proxy="none")
         run(body_of(transport, request(vendor.base_url)))
-        before = len(list(Path("/proc/self/fd").iterdir()))
+        assert vendor.wait_until(lambda v: v.open_connections == 0)
+        before = descriptors()
         for _ in range(5):
             run(body_of(transport, request(vendor.base_url)))
-        assert vendor.connections_made == 1
-        assert len(list(Path("/proc/self/fd").iterdir())) == before
-        del transport
-        gc.collect()
-        assert vendor.wait_until(lambda v: v.open_connections == 0)
+        assert vendor.connections_made == 6
+        assert vendor.wait_until(lambda v: v.open_connections == 0 and descriptors() <= before)
 
 
 def test_what_its_loop_could_not_close_any_more_is_closed_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(url: str) -> None:
-        transport = SocketTransport(use_proxies=False)
+        transport = HttpTransport(proxy="none")
         await body_of(transport, request(url))
         with monkeypatch.context() as patched:  # word is left with the loop, which ends before it heeds it
             patched.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", lambda *_: None)
@@ -235,7 +246,7 @@ def test_a_transport_that_goes_in_a_cycle_with_its_loop_gives_no_warning(
     run: Callable[[Awaitable[None]], None],
 ) -> None:
     async def use(url: str) -> None:
-        transport = SocketTransport(use_proxies=False)
+        transport = HttpTransport(proxy="none")
         await body_of(transport, request(url))
         loop_and_all: list[object] = [asyncio.get_running_loop(), transport, *at_rest(transport)]
         loop_and_all.append(loop_and_all)

@@ -6,20 +6,16 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slipform.ir import CompletionChunk, ModelRequest
 from slipform.providers.base import batches_of
-from slipform.providers.socket_stream import AsyncSocketStream
-from slipform.providers.sockets import SocketTransport
+from slipform.providers.network.client import HttpTransport
+from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
 from slipform.providers.throttle import ThrottledTransport
-from slipform.providers.transport import HttpRequest, Timeouts, TransportFault, each
-from tests.providers.test_sockets import certificate
-
-__all__ = ["certificate"]
+from tests.providers.network.conftest import Certificate
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -71,8 +67,8 @@ def request(url: str, timeouts: Timeouts | None = None) -> HttpRequest:
     return HttpRequest(url, {}, b"{}", timeouts or Timeouts(total=10))
 
 
-def transport(tls: ssl.SSLContext | None = None) -> SocketTransport:
-    return SocketTransport(tls=tls, use_proxies=False)
+def transport(tls: ssl.SSLContext | None = None) -> HttpTransport:
+    return HttpTransport(tls=tls, proxy="none")
 
 
 async def collect(stream: Any) -> list[bytes]:
@@ -82,7 +78,7 @@ async def collect(stream: Any) -> list[bytes]:
         taken.append(data)
         return bool(data)
 
-    await each(stream, take)
+    await stream.on_body(take)
     return taken
 
 
@@ -99,26 +95,19 @@ async def test_every_piece_is_handed_on_and_the_end_too_and_the_connection_is_ke
         sockets.close()
 
 
-async def test_tls_is_handed_on_deciphered(certificate: tuple[Path, Path]) -> None:
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate[1], certificate[0])
-    client = ssl.create_default_context(cafile=str(certificate[1]))
-    async with answering(pieces, server) as (url, _):
-        sockets = transport(client)
+async def test_tls_is_handed_on_deciphered(certificate: Certificate) -> None:
+    async with answering(pieces, certificate.server()) as (url, _):
+        sockets = transport(certificate.client())
         taken = await collect(await sockets.open_async(request(url)))
         assert b"".join(taken) == b"".join(b"%d" % at for at in range(20))
         assert taken[-1] == b""
         sockets.close()
 
 
-async def test_a_transport_that_only_reads_and_one_with_slots_hand_on_the_same() -> None:
-    class Plain:
-        def __init__(self, stream: AsyncSocketStream) -> None:
-            self.read = stream.read
-
+async def test_a_transport_with_slots_hands_on_the_same() -> None:
     async with answering(pieces) as (url, _):
         sockets = transport()
-        plain = await collect(Plain(await sockets.open_async(request(url))))
+        plain = await collect(await sockets.open_async(request(url)))
         held = await ThrottledTransport(sockets, 1).open_async(request(url))
         assert b"".join(plain) == b"".join(await collect(held))
         await held.close()
@@ -137,13 +126,40 @@ async def test_who_wants_no_more_gets_no_more_until_it_asks_again() -> None:
 
         while not taken or taken[-1]:
             before = len(taken)
-            await stream.each(some)
+            await stream.on_body(some)
             assert len(taken) == before + 1
             await asyncio.sleep(0.002)
             assert len(taken) == before + 1
         assert b"".join(taken) == b"".join(b"%d" % at for at in range(20))
-        await stream.each(some)
+        await stream.on_body(some)
         assert taken[-2:] == [b"", b""], "after the end there is the end"
+        sockets.close()
+
+
+async def test_what_arrives_right_after_a_piece_that_was_enough_is_kept_for_the_next_time() -> None:
+    """uvloop hands on several receptions before any task has its turn."""
+
+    async def hang(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(30)
+
+    async with answering(hang) as (url, _):
+        sockets = transport()
+        stream = await sockets.open_async(request(url))
+        taken: list[bytes] = []
+
+        def one(data: bytes) -> bool:
+            taken.append(data)
+            return False
+
+        waiting = asyncio.create_task(stream.on_body(one))
+        await asyncio.sleep(0)
+        for piece in (framed(b"a"), framed(b"b"), framed(b"c") + END):
+            stream._connection.data_received(piece)
+        await waiting
+        assert taken == [b"a"]
+        await stream.on_body(one)
+        await stream.on_body(one)
+        assert taken == [b"a", b"bc", b""]
         sockets.close()
 
 
@@ -158,7 +174,7 @@ async def test_what_goes_wrong_with_a_piece_is_raised_where_it_is_waited_for_and
             return True
 
         with pytest.raises(LookupError, match="seven"):
-            await stream.each(refuse)
+            await stream.on_body(refuse)
         assert await stream.read() == b""
         await collect(await sockets.open_async(request(url)))
         assert len(connections) == 2
@@ -183,7 +199,7 @@ async def test_a_silence_longer_than_allowed_is_told_after_the_last_piece_not_th
             return True
 
         with pytest.raises(TransportFault) as caught:
-            await stream.each(take)
+            await stream.on_body(take)
         assert (caught.value.limit, caught.value.phase) == ("between_chunks", "body")
         assert taken == b"x" * 12
 
@@ -198,7 +214,7 @@ async def test_the_total_time_counts_however_much_arrives() -> None:
     async with answering(endless) as (url, _):
         stream = await transport().open_async(request(url, Timeouts(between_chunks=5, total=0.3)))
         with pytest.raises(TransportFault) as caught:
-            await stream.each(bool)
+            await stream.on_body(bool)
         assert caught.value.limit == "total"
 
 
@@ -217,7 +233,7 @@ async def test_a_body_that_is_cut_off_is_told_after_what_came() -> None:
 
         stream = await transport().open_async(request(url))
         with pytest.raises(TransportFault) as caught:
-            await stream.each(take)
+            await stream.on_body(take)
         assert caught.value.phase == "body"
         assert taken == b"abcxy"
 
@@ -237,7 +253,7 @@ async def test_cancelling_closes_the_connection() -> None:
             began.set()
             return True
 
-        waiting = asyncio.create_task(stream.each(take))
+        waiting = asyncio.create_task(stream.on_body(take))
         await began.wait()
         await asyncio.sleep(0)
         waiting.cancel()

@@ -1,0 +1,227 @@
+"""Send requests from event loops and threads: `HttpTransport`, and how its async side connects and keeps connections.
+
+Connections belong to the event loop that made them. What happens on one of them is in `async_connection`; the blocking
+side is in `blocking`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import AsyncGenerator
+
+import aiohappyeyeballs
+
+from slipform.providers.network.async_connection import ClientConnection, ResponseStream
+from slipform.providers.network.blocking import BlockingClient, BlockingStream
+from slipform.providers.network.connections import (
+    ADDRESS_DELAY,
+    IdleConnections,
+    Origin,
+    Origins,
+    TlsContext,
+    addresses,
+    default_tls,
+    tune,
+)
+from slipform.providers.network.http1 import (
+    MAX_ANSWER_BYTES,
+    ResponseReader,
+    check_tunnel,
+    encode_connect,
+    encode_request,
+)
+from slipform.providers.network.transport import (
+    Deadlines,
+    HttpRequest,
+    ProtocolError,
+    Timeouts,
+    TransportFault,
+)
+
+_SWEEP_SECONDS = 4.0
+
+
+class HttpTransport:
+    """Sends requests over HTTP/1.1 connections that it keeps for a few seconds; one serves all threads and event loops.
+
+    `tls` replaces the default context (the system's authorities), `proxy` what the environment says (`"none"` for no
+    proxy). An answer larger than `max_answer_bytes`, decompressed, is refused.
+    """
+
+    def __init__(
+        self,
+        *,
+        tls: ssl.SSLContext | None = None,
+        proxy: str | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        idle_per_origin: int = 512,
+    ) -> None:
+        # No method of ours, which would be a cycle: a transport that is dropped closes its sockets at once.
+        self._tls: TlsContext = default_tls if tls is None else lambda: tls
+        self._max_answer_bytes = max_answer_bytes
+        self._idle_per_origin = idle_per_origin
+        self._origins = Origins(proxy)
+        self._blocking = BlockingClient(self._tls, max_answer_bytes, idle_per_origin)
+        self._loops: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
+        self._lock = threading.Lock()
+
+    def open(self, request: HttpRequest) -> BlockingStream:
+        """Send, and wait for the answer's head."""
+        origin, data = self._encoded(request)
+        return self._blocking.open(origin, data, Deadlines(request.timeouts))
+
+    async def open_async(self, request: HttpRequest) -> ResponseStream:
+        """Send, and wait for the answer's head; cancelling closes the connection."""
+        origin, data = self._encoded(request)
+        deadlines = Deadlines(request.timeouts)
+        connections = self._loops.get(asyncio.get_running_loop()) or await self._add_loop()
+        idle = connections.idle.take(origin)
+        if idle is not None:
+            stream = ResponseStream(idle, connections.release, deadlines)
+            if await stream.send(data, reused=True):
+                return stream
+        stream = ResponseStream(await self._connect(origin, deadlines), connections.release, deadlines)
+        await stream.send(data, reused=False)
+        return stream
+
+    def close(self) -> None:
+        """Close idle connections; those in use close when their answer ends."""
+        self._blocking.close()
+        with self._lock:
+            loops = list(self._loops.values())
+        for connections in loops:
+            connections.close_threadsafe()
+
+    def _encoded(self, request: HttpRequest) -> tuple[Origin, bytes]:
+        try:
+            origin, target = self._origins.find(request.url)
+            proxy = None if origin.proxy is None or origin.tunnelled else origin.proxy.authorization
+            return origin, encode_request(request, target, origin.authority, proxy)
+        except ProtocolError as error:
+            raise TransportFault(str(error), phase="connect", reason=error.reason) from None
+
+    async def _add_loop(self) -> LoopConnections:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            for known in [known for known in self._loops if known.is_closed()]:
+                del self._loops[known]
+            added = self._loops.setdefault(loop, LoopConnections(loop, self._idle_per_origin))
+        await added.watch_loop()
+        return added
+
+    async def _connect(self, origin: Origin, deadlines: Deadlines) -> ClientConnection:
+        try:
+            async with asyncio.timeout(deadlines.left("connect")):
+                return await connect(origin, self._tls, ResponseReader(self._max_answer_bytes))
+        except (OSError, ProtocolError) as error:
+            raise deadlines.fault(error, "connect", "connect") from error
+
+
+class LoopConnections:
+    """The connections of one event loop: those at rest, swept while there are any, closed when the loop shuts down."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, per_origin: int) -> None:
+        self.loop = loop
+        self.idle: IdleConnections[ClientConnection] = IdleConnections(per_origin)
+        self._is_sweeping = False
+        self._watcher: AsyncGenerator[None, None] | None = None
+
+    async def watch_loop(self) -> None:
+        """Close what is idle when the loop shuts down its generators, which is the only notice that a loop gives.
+
+        Sockets left to the garbage collector after their loop make it warn.
+        """
+        if self._watcher is None:
+            self._watcher = _close_at_shutdown(self)
+            await anext(self._watcher)
+
+    def release(self, connection: ClientConnection) -> None:
+        """An answer was received to its end: keep its connection, or close it."""
+        connection.stream = None
+        seconds = connection.reader.idle_seconds
+        if not connection.reader.reusable or connection.is_sending or seconds <= 0 or not connection.is_usable():
+            connection.close()
+            return
+        self.idle.give(connection.origin, connection, seconds)
+        if not self._is_sweeping:
+            self._is_sweeping = True
+            self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def close_threadsafe(self) -> None:
+        """Close what is idle, from any thread."""
+        with contextlib.suppress(RuntimeError):  # no loop runs here
+            if asyncio.get_running_loop() is self.loop:
+                self.idle.close()
+                return
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and its connections with it
+            self.loop.call_soon_threadsafe(self.idle.close)
+
+    def _sweep(self) -> None:
+        self._is_sweeping = self.idle.sweep()
+        if self._is_sweeping:
+            self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+
+async def _close_at_shutdown(connections: LoopConnections) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        connections.idle.close()
+        await asyncio.sleep(0)  # transports close their sockets in the next turn of the loop
+
+
+async def connect(origin: Origin, tls: TlsContext, reader: ResponseReader) -> ClientConnection:
+    """A new connection to an origin, through its proxy if it has one, with all handshakes done."""
+    loop = asyncio.get_running_loop()
+    sock = await _connect_socket(*origin.dialled)
+    connection = ClientConnection(origin, ResponseReader() if origin.tunnelled else reader, loop)
+    host = origin.first_tls_host
+    try:
+        tune(sock)
+        context = None if host is None else tls()
+        transport, _ = await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=host)
+    except BaseException:
+        sock.close()
+        raise
+    if origin.tunnelled and origin.proxy is not None:
+        try:
+            await _open_tunnel(connection, encode_connect(origin.host, origin.port, origin.proxy.authorization))
+            inner = await loop.start_tls(transport, connection, tls(), server_hostname=origin.host)
+        except TypeError as error:
+            connection.close()
+            # Where TLS in TLS fails, asyncio before 3.12 trips over its own clean-up and hides the reason.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        if inner is None:
+            raise ConnectionResetError("the server closed the connection in the TLS handshake")
+        connection.connection_made(inner)
+        connection.reader = reader
+    return connection
+
+
+async def _open_tunnel(connection: ClientConnection, request: bytes) -> None:
+    """Ask the proxy for a tunnel. Whoever connects has the time limit."""
+    stream = ResponseStream(connection, ClientConnection.close, Deadlines(Timeouts(None, None, None, None)))
+    try:
+        await stream.send(request, reused=False)
+    except TransportFault as fault:
+        raise ProtocolError(f"the proxy: {fault.message}", fault.reason) from fault
+    check_tunnel(connection.reader)
+    connection.stream = None
+
+
+async def _connect_socket(host: str, port: int) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    try:
+        found = addresses(host, port, numeric=True)
+    except socket.gaierror:
+        found = await loop.run_in_executor(None, addresses, host, port)
+    return await aiohappyeyeballs.start_connection(found, happy_eyeballs_delay=ADDRESS_DELAY, interleave=1, loop=loop)
