@@ -203,7 +203,7 @@ def _valid(text: str, said: str) -> str:
 
 
 def _request(path: str, body: bytes) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nhost: soak\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nconnection: close\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
