@@ -7,6 +7,8 @@ exits with 1 when a bar is missed. All of it stays on 127.0.0.0/8.
   asking. Every one of its calls must be served.
 - gzip bomb: an upstream answers 1 GB of JSON in about 1 MB of gzip, to a call without a schema, one with, and a
   streamed one. Memory stays within 150 MB of idle, and a client that pings never waits 0.5 s.
+- schemas: the costliest that are let in, and some that are not, to every way an answer can take. A client that pings
+  never waits 0.5 s, and what is over a limit is told so (413).
 - long names: 500 requests with model names of 1 MB. Memory stays within 20 MB, and `/metrics` within 100 KB.
 """
 
@@ -32,6 +34,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from bench._hostile_schemas import schemas
 from bench._soak_clients import PERSON, Address, http
 from bench.soak import sample, started
 
@@ -40,7 +43,7 @@ _HOSTILE = "127.0.0.2"
 _BOMB_BYTES = 1 << 30
 _NAMES, _NAME_BYTES = 500, 1_000_000
 _MB = 1e6
-_LONGEST = 120.0
+_LONGEST = 300.0
 """Seconds for one attack; a server that takes longer has lost."""
 _GOOD = '{"name": "Ada", "age": 36}'
 _SLOW_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -186,7 +189,7 @@ def _chat(said: str, *, model: str = "up/m", shaped: bool = False, stream: bool 
 async def _timed(call: Awaitable[tuple[int, bytes]], calls: Calls) -> None:
     began = time.monotonic()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(_LONGEST):
             status, _ = await call
         calls.outcomes[str(status)] += 1
     except (OSError, TimeoutError, AssertionError) as error:
@@ -219,7 +222,7 @@ def _verdict(name: str, good: bool, bar: str) -> bool:
     return good
 
 
-# The three attacks.
+# The attacks.
 
 
 async def slow_readers(server: Server, seconds: float) -> bool:
@@ -302,6 +305,51 @@ async def gzip_bomb(server: Server) -> bool:
     return held
 
 
+async def costly_schemas(server: Server) -> bool:
+    """Schemas that take long to make ready or to hold an answer to, one after the other and several at a time."""
+    cases = list(schemas())
+    print(f"schemas: {len(cases)} that are costly, as response format, in a prompt, streamed and of a tool", flush=True)
+    pings, asked, worst = Calls(), Calls(), dict[str, float]()
+
+    def ping() -> Awaitable[tuple[int, bytes]]:
+        return http(server.address, "GET", "/healthz")
+
+    async with repeating(ping, pings, 0.002):
+        for name, schema in cases:
+            seen = len(pings.seconds)
+            bodies = [_shaped(schema, **way) for way in _SCHEMA_WAYS]
+            await asyncio.gather(
+                *(_timed(http(server.address, "POST", "/v1/chat/completions", body), asked) for body in bodies)
+            )
+            worst[name] = max(pings.seconds[seen:], default=0.0)
+        refused = Calls()
+        for schema in ({"enum": ["x" * 600_000]}, {"enum": list(range(30_000))}):
+            await _timed(http(server.address, "POST", "/v1/chat/completions", _shaped(schema)), refused)
+    print(asked.row("asked"))
+    for name in sorted(worst, key=lambda each: -worst[each])[:5]:
+        print(f"  {name}: longest ping {worst[name]:.3f} s")
+    held = _verdict("event loop", pings.at(1) < 500 and not pings.failed, "no ping of 0.5 s")
+    return held & _verdict("limits", refused.outcomes["413"] == 2, "413 over them")
+
+
+_SCHEMA_WAYS: list[dict[str, Any]] = [
+    {},
+    {"slipform": {"strategy": "native"}},
+    {"slipform": {"strategy": "prompted"}},
+    {"stream": True, "slipform": {"strategy": "native", "stream_mode": "live"}},
+    {"tool": True},
+]
+
+
+def _shaped(schema: dict[str, Any], *, tool: bool = False, **more: Any) -> bytes:
+    body: dict[str, Any] = {"model": "up/m", "messages": [{"role": "user", "content": "Ada is 36"}], **more}
+    if tool:
+        body["tools"] = [{"type": "function", "function": {"name": "save", "parameters": schema}}]
+    else:
+        body["response_format"] = {"type": "json_schema", "json_schema": {"name": "costly", "schema": schema}}
+    return json.dumps(body).encode()
+
+
 async def long_names(server: Server) -> bool:
     """Names as large as bodies."""
     print(f"long names: {_NAMES} requests with model names of {_NAME_BYTES / _MB:g} MB", flush=True)
@@ -342,13 +390,13 @@ async def _within(seconds: float, name: str, attack: Awaitable[bool]) -> bool:
 def main() -> int:
     """Run the attacks that the command line names, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("attacks", nargs="*", choices=["slow", "bomb", "names", []], help="all by default")
+    parser.add_argument("attacks", nargs="*", choices=["slow", "bomb", "names", "schemas", []], help="all by default")
     parser.add_argument("--seconds", type=float, default=40, help="how long the slow readers stay")
     given = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     here, there = multiprocessing.Pipe()
-    chosen = given.attacks or ["slow", "bomb", "names"]
+    chosen = given.attacks or ["slow", "bomb", "names", "schemas"]
     making = (there, "bomb" in chosen)
     upstream = multiprocessing.get_context("spawn").Process(target=_upstream, args=making, daemon=True)
     upstream.start()
@@ -356,6 +404,7 @@ def main() -> int:
         port = here.recv()
         attacks: dict[str, Callable[[Server], Awaitable[bool]]] = {
             "slow": lambda server: slow_readers(server, given.seconds), "bomb": gzip_bomb, "names": long_names,
+            "schemas": costly_schemas,
         }  # fmt: skip
         commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
         print(f"slipform {commit.stdout.strip()}, {os.cpu_count()} cores", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing
 from types import TracebackType
@@ -23,7 +24,7 @@ from slipform.client_request import (
 )
 from slipform.enforce import Outcome, Plan, Watch, WatchedAnswer, enforce
 from slipform.enforce.listening import Sink
-from slipform.engine import Options, advance_async, logged, plan_for, routed
+from slipform.engine import Options, advance_async, begin_async, logged, plan_async, plan_for, routed
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.providers.base import Made, Through, batches_of
@@ -102,11 +103,11 @@ class AsyncClient:
 
         `begun` is the first answer, where the request was sent already.
         """
-        return await self._enforced(request, plan_for(self.router, request, options or self.options), begun)
+        return await self._enforced(request, await plan_async(self.router, request, options or self.options), begun)
 
     async def _enforced(self, request: ModelRequest, plan: Plan, begun: Begun | None = None) -> Outcome:
         steps = logged(enforce(request, plan, begun.sent if begun else None), request, plan)
-        asked = next(steps)
+        asked = await begin_async(steps, request)
         while True:
             try:
                 response = await self._answer(asked, plan, begun)
@@ -114,7 +115,7 @@ class AsyncClient:
                 asked = steps.throw(error)
                 continue
             begun = None
-            further = await advance_async(steps, response)
+            further = await advance_async(steps, response, request)
             if isinstance(further, Outcome):
                 return further
             asked = further
@@ -173,8 +174,8 @@ class AsyncClient:
         self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto", sink: Sink | None = None
     ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
         """`respond_stream`, with the chunks that became certain together in one piece, less those the sink takes."""
-        plan = plan_for(self.router, request, options or self.options)
-        return respond_batches(request, plan, self.complete_batches, mode, sink)
+        planned = functools.partial(plan_async, self.router, request, options or self.options)
+        return respond_batches(request, planned, self.complete_batches, mode, sink)
 
     async def close(self) -> None:
         """Let go of connections and models."""

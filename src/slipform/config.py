@@ -151,6 +151,10 @@ class ServerSettings(_Block):
     """Serving processes."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
     """Larger requests are refused."""
+    max_schema_bytes: Annotated[int, Field(ge=1024, le=5_000_000)] = 500_000
+    """Of the schemas of one request together: its response format and its tools."""
+    max_schema_nodes: Annotated[int, Field(ge=100)] = 20_000
+    """Values (objects, lists, words, numbers) in those schemas; a pattern counts as 20."""
     body_seconds: Positive = 30
     """How long a client may take to send its request."""
     request_seconds: Positive = 600

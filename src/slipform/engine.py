@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
 import os
@@ -20,7 +19,9 @@ from slipform.enforce.judge import Validator
 from slipform.enforce.loop import advance
 from slipform.errors import ConfigError, SlipformError
 from slipform.ir import ModelRequest, ModelResponse, NamedTool, Usage
+from slipform.ir.request import is_heavy
 from slipform.log_fields import pairs
+from slipform.off_loop import off_loop
 from slipform.prices import Price, cost_of, price_of
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
@@ -369,10 +370,21 @@ def logged(
     return _watched(steps, request, plan, streaming)
 
 
-async def advance_async(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
-    """`advance`, with a large answer judged off the event loop."""
-    if is_large(len(response.text)):
-        return await asyncio.to_thread(advance, steps, response)
+async def plan_async(router: Router, request: ModelRequest, options: Options) -> Plan:
+    """`plan_for`, with large schemas compiled off the event loop."""
+    given = (router, request, options)
+    return await off_loop(plan_for, *given) if is_heavy(request) else plan_for(*given)
+
+
+async def begin_async(steps: Steps, request: ModelRequest) -> ModelRequest:
+    """What the steps of this request ask first; where its schemas are large, worded off the event loop."""
+    return await off_loop(next, steps) if is_heavy(request) else next(steps)
+
+
+async def advance_async(steps: Steps, response: ModelResponse, request: ModelRequest) -> ModelRequest | Outcome:
+    """`advance`, with a large answer, and any answer to large schemas, judged off the event loop."""
+    if is_large(len(response.text)) or is_heavy(request):
+        return await off_loop(advance, steps, response)
     return advance(steps, response)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+import functools
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Literal, TypeAlias
 
 from slipform.enforce import Outcome, Plan, enforce
 from slipform.enforce.listening import Listening, Sink
 from slipform.enforce.stream import closing_chunks
-from slipform.engine import advance_async, logged
+from slipform.engine import advance_async, begin_async, logged
 from slipform.errors import SlipformError, TruncatedError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest
+from slipform.ir.request import is_heavy, schema_text
+from slipform.off_loop import off_loop
 from slipform.providers.base import Through
 from slipform.schema import OutputStrategy
 
@@ -24,7 +27,11 @@ Source: TypeAlias = Callable[
 
 
 async def respond_batches(
-    request: ModelRequest, plan: Plan, source: Source, mode: Mode = "auto", sink: Sink | None = None
+    request: ModelRequest,
+    planned: Callable[[], Awaitable[Plan]],
+    source: Source,
+    mode: Mode = "auto",
+    sink: Sink | None = None,
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
 
@@ -32,11 +39,16 @@ async def respond_batches(
     The model is then asked again behind the open stream. What has left stays: a new answer that does not begin with it
     is an error. What the sink takes, as soon as it is certain, is not given here.
     """
-    listening = Listening(plan, follows=_follows(request, plan, mode), sink=sink)
+    plan, heavy = await planned(), is_heavy(request)
+    listen = functools.partial(Listening, plan, follows=_follows(request, plan, mode), sink=sink)
+    listening = await off_loop(listen) if heavy else listen()
     steps = logged(enforce(request, plan), request, plan, streaming=True)
-    asked = next(steps)
+    asked = await begin_async(steps, request)
     while True:
-        listening.begin(asked)
+        if heavy:
+            await off_loop(listening.begin, asked)
+        else:
+            listening.begin(asked)
         heard = source(asked, listening)
         try:
             async for certain in heard:
@@ -54,7 +66,7 @@ async def respond_batches(
             # An answer that was left off early ends with its connection.
             with contextlib.suppress(SlipformError):
                 await heard.aclose()
-        further = await advance_async(steps, listening.response())
+        further = await advance_async(steps, listening.response(), request)
         if isinstance(further, Outcome):
             rest, outcome = listening.settled(further)
             yield outcome
@@ -63,8 +75,14 @@ async def respond_batches(
         asked = further
 
 
+_MOST_FOLLOWED = 1 << 16
+"""Bytes of a schema that a growing answer is held to, piece by piece on the event loop."""
+
+
 def _follows(request: ModelRequest, plan: Plan, mode: Mode) -> bool:
     """Whether the answer can be followed: there is one shape for it, and nothing else may come in its place."""
     if plan.schema is None or request.tools or plan.on_failure == "raw" or mode == "buffer":
+        return False
+    if len(schema_text(request)) > _MOST_FOLLOWED:
         return False
     return mode == "live" or plan.strategy is OutputStrategy.NATIVE

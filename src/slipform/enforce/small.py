@@ -19,6 +19,8 @@ KEYS_AND_KINDS: Final = "Reply in JSON with the keys: {keys}."
 KIND_ONLY: Final = "Reply in JSON with: {kind}."
 _MOST_CHARS: Final = 1_200
 _DEPTH: Final = 5
+_SHORTEST: Final = 4
+"""Characters that the kind of a part takes at the least."""
 _KINDS: Final = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 
 _WORKED: Final = (
@@ -69,30 +71,36 @@ def asked_for(schema: Mapping[str, Any]) -> str:
     'Reply in JSON with the keys: age (whole number).'
     """
     shape = settled(schema, schema)
-    properties = shape.get("properties")
+    properties, room = shape.get("properties"), [_MOST_CHARS]
     if not isinstance(properties, Mapping) or not properties:
-        return KIND_ONLY.format(kind=_kind(shape, schema, 0)[:_MOST_CHARS])
-    keys = ", ".join(f"{name} ({_kind(each, schema, 0)})" for name, each in properties.items())
+        return KIND_ONLY.format(kind=_kind(shape, schema, 0, room)[:_MOST_CHARS])
+    keys = ", ".join(f"{name} ({_kind(each, schema, 0, room)})" for name, each in properties.items())
     return KEYS_AND_KINDS.format(keys=keys if len(keys) <= _MOST_CHARS else ", ".join(properties)[:_MOST_CHARS])
 
 
-def _kind(node: Any, document: Mapping[str, Any], depth: int) -> str:
-    """What a value must be, in words that are short and read like the JSON they ask for."""
+def _kind(node: Any, document: Mapping[str, Any], depth: int, room: list[int]) -> str:
+    """What a value must be, in words that are short and read like the JSON they ask for.
+
+    `room` holds how many characters are left: references may lead to far more parts than a schema has.
+    """
+    room[0] -= _SHORTEST
+    if room[0] <= 0:
+        return "anything"
     shape = settled(node, document)
     listed = [shape["const"]] if "const" in shape else shape.get("enum")
     if isinstance(listed, list):
         return " or ".join(json.dumps(member, ensure_ascii=False) for member in listed)
     union = shape.get("anyOf", shape.get("oneOf"))
     if isinstance(union, list) and depth < _DEPTH:
-        return " or ".join(dict.fromkeys(_kind(branch, document, depth + 1) for branch in union))
+        return " or ".join(dict.fromkeys(_kind(branch, document, depth + 1, room) for branch in union))
     kind = shape.get("type")
     if isinstance(kind, list):
         return " or ".join(_KINDS.get(each, str(each)) for each in kind)
     if kind == "array" and depth < _DEPTH:
-        return f"list of {_kind(shape.get('items', {}), document, depth + 1)}"
+        return f"list of {_kind(shape.get('items', {}), document, depth + 1, room)}"
     properties = shape.get("properties")
     if isinstance(properties, Mapping) and depth < _DEPTH:
-        inner = (f"{json.dumps(name)}: {_kind(each, document, depth + 1)}" for name, each in properties.items())
+        inner = (f"{json.dumps(name)}: {_kind(each, document, depth + 1, room)}" for name, each in properties.items())
         return "{" + ", ".join(inner) + "}"
     return _KINDS.get(str(kind), str(kind or "anything"))
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from slipform.errors import SlipformError
 from slipform.ir.messages import Message
 from slipform.ir.quick import copier, quick
+from slipform.schema.limits import is_heavy_text, json_text
 from slipform.schema.spec import ResponseFormat
 
 RESERVED_TOOL = "output"
@@ -137,3 +138,19 @@ class ModelRequest:
 
 
 _copied: Final = copier(ModelRequest)
+
+
+def is_heavy(request: ModelRequest) -> bool:
+    """Whether work on this request's schemas (its response format, its tools) is to be kept off event loops.
+
+    >>> is_heavy(ModelRequest("m", (), tools=(Tool("t", {"enum": ["x" * 5000]}),)))
+    True
+    """
+    return is_heavy_text(schema_text(request))
+
+
+def schema_text(request: ModelRequest) -> bytes:
+    """The JSON text of a request's schemas, one after the other."""
+    wanted = request.response_format
+    text = b"" if wanted is None else json_text(wanted.json_schema.schema)
+    return b"".join([text, *[json_text(tool.parameters) for tool in request.tools]]) if request.tools else text

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from slipform.codecs.base import Capabilities, EncodedRequest
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir.request import is_heavy
 from slipform.providers import calls
 from slipform.providers.base import Made, Through
 from slipform.providers.calls_types import Finish, Read
@@ -146,11 +147,12 @@ class HttpProvider:
 
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
         """Answer; cancelling closes the connection."""
-        return answered_async(calls.answer(self._endpoint, request), self.transport)
+        return answered_async(calls.answer(self._endpoint, request), self.transport, heavy=is_heavy(request))
 
     def resume_async(self, request: ModelRequest, begun: Begun) -> Coroutine[Any, Any, ModelResponse]:
         """`complete_async`, where the request was sent by `forward_async` and this has come back."""
-        return answered_async(calls.answer(self._endpoint, request, begun.sent), self.transport, begun)
+        steps = calls.answer(self._endpoint, request, begun.sent)
+        return answered_async(steps, self.transport, begun, heavy=is_heavy(request))
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""
@@ -162,9 +164,9 @@ class HttpProvider:
     async def batches_async(self, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
         """`stream_async`, through a function that is given the chunks that arrived together as soon as they have."""
         steps = calls.stream(self._endpoint, request)
-        wire = AsyncWire(self.transport)
+        wire = AsyncWire(self.transport, heavy=is_heavy(request))
         try:
-            effect = next(steps)
+            effect = await wire.begin(steps)
             while not isinstance(effect, Finish):
                 if not isinstance(effect, Read):
                     effect = await wire.step(steps, effect)

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from slipform.ir import ModelResponse
+from slipform.off_loop import off_loop
 from slipform.providers.base import Made, Through
 from slipform.providers.calls_types import Effect, Fetch, Finish, Open, Read, Sleep, Steps
 from slipform.providers.following import Following
@@ -25,14 +26,19 @@ def answered(steps: Steps, transport: Transport) -> ModelResponse:
         wire.close()
 
 
-async def answered_async(steps: Steps, transport: Transport, begun: Begun | None = None) -> ModelResponse:
-    """`answered`, on the event loop; cancelling closes the connection. What has begun is not sent again."""
-    wire = AsyncWire(transport)
+async def answered_async(
+    steps: Steps, transport: Transport, begun: Begun | None = None, *, heavy: bool = False
+) -> ModelResponse:
+    """`answered`, on the event loop; cancelling closes the connection. What has begun is not sent again.
+
+    `heavy` says that the steps themselves, which spell the request and read the answer, take long.
+    """
+    wire = AsyncWire(transport, heavy=heavy)
     try:
-        effect = next(steps)
+        effect = await wire.begin(steps)
         if begun is not None:
             wire.stream = begun.stream
-            effect = steps.send((begun.stream, begun.body))
+            effect = await wire.go_on(steps, (begun.stream, begun.body))
         while not isinstance(effect, Finish):
             effect = await wire.step(steps, effect)
         return effect.response
@@ -82,11 +88,20 @@ class Wire:
 class AsyncWire:
     """Does what the steps of one call ask for, on the event loop."""
 
-    __slots__ = ("_transport", "stream")
+    __slots__ = ("_heavy", "_transport", "stream")
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, *, heavy: bool = False) -> None:
         self._transport = transport
+        self._heavy = heavy
         self.stream: AsyncByteStream | None = None
+
+    async def begin(self, steps: Steps) -> Effect:
+        """What is to be done first."""
+        return await off_loop(next, steps) if self._heavy else next(steps)
+
+    async def go_on(self, steps: Steps, reply: object) -> Effect:
+        """What is to be done after this has come back."""
+        return await off_loop(steps.send, reply) if self._heavy else steps.send(reply)
 
     async def step(self, steps: Steps, effect: Effect) -> Effect:
         """Do this, and come back with what is to be done next."""
@@ -110,7 +125,7 @@ class AsyncWire:
                 await asyncio.sleep(effect.seconds)
         except TransportFault as fault:
             return steps.throw(fault)
-        return steps.send(reply)
+        return await self.go_on(steps, reply)
 
     async def follow(self, steps: Steps, read: Read, through: Through[Made]) -> tuple[Effect, Made | None]:
         """Read until the steps want something else or something was made of their chunks; gives both."""

@@ -105,7 +105,7 @@ async def drive(steps: Steps, client: AsyncClient, backoff: float = 0, seconds: 
         except BaseException as error:  # cancelled: the log line and the span are written all the same
             steps.throw(error)
             raise
-        further = await advance_async(steps, response)
+        further = await advance_async(steps, response, asked)
         if isinstance(further, Outcome):
             return further
         if backoff:

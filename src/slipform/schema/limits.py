@@ -13,7 +13,8 @@ from typing import Any, cast
 
 import orjson
 
-from slipform.errors import SchemaError
+from slipform.errors import SchemaError, TooLargeError
+from slipform.schema.patterns import pattern_weight
 from slipform.schema.violations import Violation, pointer
 
 MAX_SCHEMA_BYTES = 5_000_000
@@ -26,6 +27,9 @@ LARGE_BYTES = 1_000_000
 
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_PATTERN = b'"pattern'
+_PATTERN_NODES = 20
+_QUICK_WITH_PATTERNS = 512
 _HINT = "Correct the schema and send it again."
 
 
@@ -179,3 +183,76 @@ def is_large(size: int | bytes | str) -> bool:
     (True, False)
     """
     return (size if isinstance(size, int) else len(size)) >= LARGE_BYTES
+
+
+def check_size(documents: Mapping[str, Mapping[str, Any]], max_bytes: int, max_nodes: int) -> None:
+    """Refuse schemas, by where they stand in a request, that are together longer than this or have more values.
+
+    A pattern counts as 20 values, and as more where it repeats much: that is what compiling it costs.
+
+    >>> check_size({"tools[0]": {"enum": [1, 2, 3]}}, max_bytes=100, max_nodes=4)
+    Traceback (most recent call last):
+    slipform.errors.TooLargeError: The schemas of this request have more than 4 values, at tools[0]...
+    """
+    texts = {where: json_text(document) for where, document in documents.items()}
+    length = 0
+    for where, text in texts.items():
+        length += len(text)
+        if length > max_bytes:
+            raise TooLargeError(
+                f"The schemas of this request are longer than {max_bytes:,} bytes",
+                where=where,
+                hint="Send smaller ones; `server.max_schema_bytes` is the limit here.",
+            )
+    # A value takes two characters at the least.
+    if length <= 2 * max_nodes and not any(_PATTERN in text for text in texts.values()):
+        return
+    nodes = 0
+    for where, document in documents.items():
+        nodes += _count(document, max_nodes - nodes)
+        if nodes > max_nodes:
+            raise TooLargeError(
+                f"The schemas of this request have more than {max_nodes:,} values",
+                where=where,
+                hint="Send smaller ones; `server.max_schema_nodes` is the limit here.",
+            )
+
+
+def is_heavy_text(text: bytes, most: int = 2_048) -> bool:
+    """Whether work on schemas with this text is to be kept off event loops: it is long, or it may repeat patterns.
+
+    >>> is_heavy_text(b'{"type":"object"}')
+    False
+    """
+    return len(text) > most or (len(text) > _QUICK_WITH_PATTERNS and _PATTERN in text)
+
+
+def json_text(document: Any) -> bytes:
+    """About the JSON text of a document that may be no JSON."""
+    try:
+        return orjson.dumps(document)
+    except TypeError:
+        return repr(document).encode("utf-8", "replace")
+
+
+def _count(document: Any, most: int) -> int:
+    """The values in a document, a pattern as many as it costs; it stops counting when they are more than `most`."""
+    total = 0
+    stack: list[Any] = [document]
+    while stack and total <= most:
+        item = stack.pop()
+        total += 1
+        if type(item) is dict or isinstance(item, Mapping):
+            total += sum([_PATTERN_NODES + pattern_weight(each) // _PATTERN_NODES for each in _patterns(item)])
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+    return total
+
+
+def _patterns(node: Mapping[str, Any]) -> Iterator[str]:
+    """The patterns that a node itself has."""
+    if isinstance(pattern := node.get("pattern"), str):
+        yield pattern
+    if isinstance(keyed := node.get("patternProperties"), dict):
+        yield from keyed

@@ -23,7 +23,9 @@ from slipform.enforce.judge import judge
 from slipform.engine import plan_for
 from slipform.errors import SlipformError
 from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
+from slipform.ir.request import is_heavy
 from slipform.ir.response import FinishReason
+from slipform.off_loop import off_loop
 from slipform.providers.chunking import as_chunks
 from slipform.schema import OutputStrategy, is_large
 from slipform.server.http import Send, send_bytes, send_start
@@ -136,7 +138,8 @@ class AnswerCache:
             if data is not None:
                 request = call.served.request.replace(model=model)
                 judged = (data, request)
-                found = await asyncio.to_thread(self._believed, *judged) if is_large(data) else self._believed(*judged)
+                heavy = is_large(data) or is_heavy(request)
+                found = await off_loop(self._believed, *judged) if heavy else self._believed(*judged)
                 if found is not None:
                     self._kept.put(key, found, _size(data))
         return found

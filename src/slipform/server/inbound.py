@@ -11,13 +11,15 @@ import orjson
 from slipform.codecs.plan import dumps
 from slipform.codecs.reading import read_body
 from slipform.codecs.serving import ServedRequest, Serving
-from slipform.config import Settings
+from slipform.config import ServerSettings, Settings
 from slipform.errors import RequestError
 from slipform.ir import ModelRequest
+from slipform.ir.request import is_heavy
+from slipform.off_loop import off_loop
 from slipform.providers.network.transport import Begun
 from slipform.providers.router import Router
 from slipform.schema import is_large
-from slipform.schema.kept import schema_of
+from slipform.schema.limits import check_size
 from slipform.server.guard import Caller
 from slipform.server.names import check_fields, check_named_once, requested_models
 from slipform.server.passthrough import Forwarding, Ways
@@ -66,7 +68,7 @@ async def read_call(
     straights: Straights,
     settings: Settings,
 ) -> Inbound:
-    """The call, checked; a large one is read, and its schema made ready, off the event loop.
+    """The call, checked; a large one is read, and large schemas are looked at, off the event loop.
 
     Nothing is looked up or kept for a name before it is known that the caller may use it.
     """
@@ -96,7 +98,11 @@ async def read_call(
         if models and isinstance(data.get("model"), list):  # no vendor's API has it: its reader gets the first
             data = {**data, "model": models[0]}
         given = (api, data, body, path)
-        served = await asyncio.to_thread(_decode_and_compile, *given) if large else _decode(*given)
+        served = await asyncio.to_thread(_decode, *given) if large else _decode(*given)
+        if is_heavy(served.request):
+            await off_loop(_check_schemas, served.request, settings.server)
+        else:
+            _check_schemas(served.request, settings.server)
         call = Inbound(api, _switched(served, asked), body, record, models, asked)
         record.enforced = is_enforced(served.request, settings)
     record.model, record.stream = served.request.model, served.stream
@@ -136,6 +142,15 @@ def _decode(api: Serving, data: Mapping[str, Any], body: bytes, path: str) -> Se
     return served
 
 
+def _check_schemas(request: ModelRequest, limits: ServerSettings) -> None:
+    """Refuse a request (413) whose schemas together are over the limits; nothing has been made of them yet."""
+    schemas = {f"tools[{at}]": tool.parameters for at, tool in enumerate(request.tools)}
+    if request.response_format is not None:
+        schemas["response_format"] = request.response_format.json_schema.schema
+    if schemas:
+        check_size(schemas, limits.max_schema_bytes, limits.max_schema_nodes)
+
+
 def _check_depth(data: Mapping[str, Any], body: bytes) -> None:
     """Refuse what can be read but, being nested so deeply, not be written again."""
     if body.count(b"{") + body.count(b"[") <= _DEEPEST:
@@ -147,10 +162,3 @@ def _check_depth(data: Mapping[str, Any], body: bytes) -> None:
         orjson.dumps(wrapped)
     except TypeError:
         raise RequestError(f"The request is nested more than {_DEEPEST} levels deep") from None
-
-
-def _decode_and_compile(api: Serving, data: Mapping[str, Any], body: bytes, path: str) -> ServedRequest:
-    served = _decode(api, data, body, path)
-    if served.request.response_format is not None:
-        schema_of(served.request.response_format.json_schema)  # kept, so that the event loop finds it ready
-    return served

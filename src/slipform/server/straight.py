@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,11 +27,13 @@ from slipform.enforce.loop import settled
 from slipform.engine import is_told_of_calls, plan_for
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelWarning
+from slipform.off_loop import in_background, off_loop
 from slipform.providers.forward import Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import Begun
 from slipform.schema import OutputStrategy, is_large
 from slipform.schema.kept import is_kept
+from slipform.schema.limits import check_size, is_heavy_text
 from slipform.server.http import Send, send_bytes
 from slipform.server.passthrough import Ways
 from slipform.server.record import CallRecord
@@ -80,6 +83,7 @@ class Straights:
         self._open = not settings.cache.enabled
         self._known = BoundedCache[bytes, Straight | None]("straight ways", entries=_MOST_KNOWN, max_bytes=32_000_000)
         self._seen: set[int] = set()
+        self._limits = settings.server
 
     def find(self, api: Serving | None, data: Mapping[str, Any]) -> Sent | None:
         """The call as one that goes straight, or None when it has to be looked at more closely."""
@@ -107,6 +111,14 @@ class Straights:
                 self._seen.clear()
             self._seen.add(mark)
             return None
+        if not is_heavy_text(key):
+            return self._worked_out_and_kept(api, rest, key)
+        # It would keep the event loop from others; until it is done, such calls go the general way.
+        self._seen.discard(mark)
+        in_background(partial(self._worked_out_and_kept, api, rest, key))
+        return None
+
+    def _worked_out_and_kept(self, api: Serving, rest: Mapping[str, Any], key: bytes) -> Straight | None:
         try:
             way = self._worked_out(api, rest)
         except SlipformError:
@@ -120,6 +132,8 @@ class Straights:
         wanted = request.response_format
         if wanted is None or not is_kept(wanted.json_schema) or request.tools or served.stream:
             return None
+        limits = self._limits
+        check_size({"": wanted.json_schema.schema}, limits.max_schema_bytes, limits.max_schema_nodes)
         found = self._ways.way(api.name, request.model, streamed=False)
         if found is None or request.extra.get("n") not in (None, 1):
             return None
@@ -158,7 +172,10 @@ async def go_straight(sent: Sent, record: CallRecord, send: Send) -> Begun | Non
     except UpstreamError as error:
         error.report = Report()
         raise
-    told = None if is_large(body) else _judged(way, body, record, time.monotonic() - began)
+    told, judged = None, (way, body, record, time.monotonic() - began)
+    if not is_large(body):
+        heavy = is_heavy_text(way.before) or is_heavy_text(way.after)
+        told = await off_loop(_judged, *judged) if heavy else _judged(*judged)
     if told is None:
         return Begun(answer.stream, body, began)
     record.status = 200

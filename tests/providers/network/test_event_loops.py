@@ -256,3 +256,18 @@ def test_a_transport_that_goes_in_a_cycle_with_its_loop_gives_no_warning(
             run(use(vendor.base_url))
         gc.collect()
         assert vendor.wait_until(lambda v: v.open_connections == 0)
+
+
+async def test_an_answers_head_stays_its_own_when_its_connection_serves_the_next_call() -> None:
+    with FakeVendor([Raw((b"one",), 201, {"x-which": "first"}), Raw((b"two",), 202, {"x-which": "second"})]) as vendor:
+        transport = HttpTransport()
+        try:
+            first = await transport.open_async(HttpRequest(f"{vendor.base_url}/chat/completions", {}, b"{}"))
+            while await first.read():
+                pass
+            second = await transport.open_async(HttpRequest(f"{vendor.base_url}/chat/completions", {}, b"{}"))
+            assert (second.status, second.headers["x-which"]) == (202, "second")
+            assert (first.status, first.headers["x-which"]) == (201, "first")
+            await second.close()
+        finally:
+            transport.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slipform.schema.lower.plan import ANY, SAME, Branch, Choice, NullBox, Out, Plan, Ref, Same, Text, Union
 from slipform.schema.lower.shape import ALL_TYPES, Bound, Shape, flatten, words
-from slipform.schema.lower.source import Part
+from slipform.schema.lower.source import Part, to_text
 from slipform.schema.lower.writing import describe
 
 if TYPE_CHECKING:
@@ -156,8 +156,11 @@ def _flat(outs: list[tuple[str, Out]]) -> list[tuple[str, Out]]:
         else:
             flat.append((name, out))
     found: list[tuple[str, Out]] = []
+    known: dict[bytes, list[Out]] = {}
     for name, out in flat:
-        if not any(_alike(out, other) for _, other in found):
+        same = known.setdefault(to_text(out.schema), [])
+        if not any(_alike(out, other) for other in same):
+            same.append(out)
             found.append((name, out))
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slipform.errors import UnsupportedSchemaError
 from slipform.schema.lower.alternatives import kinds_of
 from slipform.schema.lower.plan import (
     ANY,
@@ -30,6 +31,7 @@ from slipform.schema.lower.shape import key_of
 
 _DEFS = "#/$defs/"
 _MAX_LEAVES = 400
+"""Alternatives of one union: each is compared with every other."""
 _MAX_DEPTH = 30
 
 
@@ -43,6 +45,13 @@ class _Leaf:
     required: frozenset[str] = frozenset()
     properties: Mapping[str, Any] = field(default_factory=dict)
     closed: bool = False
+    _values: dict[str, frozenset[str] | None] = field(default_factory=dict)
+
+    def values_of(self, key: str) -> frozenset[str] | None:
+        """The values that a property may have, where they are listed; every pair of alternatives asks for them."""
+        if key not in self._values:
+            self._values[key] = _values(self.properties[key])
+        return self._values[key]
 
 
 class _Clash(Exception):  # noqa: N818 — control flow: this branch needs a tag
@@ -98,6 +107,8 @@ class _Settler:
     def _table(self, union: Union) -> Table:
         by_kind: dict[str, Plan] = {}
         groups: list[tuple[list[_Leaf], Plan]] = []
+        if len(union.branches) > _MAX_LEAVES:
+            raise _too_many(len(union.branches))
         leaves = [leaf for branch in union.branches for leaf in self._leaves(branch)]
         if len(leaves) > _MAX_LEAVES:
             raise _Clash(_untagged(union))
@@ -170,7 +181,7 @@ class _Settler:
         """A test that every object of `one` passes and none of `other`."""
         shared = [key for key in one.properties if key in other.properties]
         for key in shared:
-            mine, theirs = _values(one.properties[key]), _values(other.properties[key])
+            mine, theirs = one.values_of(key), other.values_of(key)
             if mine is not None and theirs is not None and mine.isdisjoint(theirs):
                 if key in one.required:
                     return ("in", key, mine)
@@ -282,7 +293,17 @@ class _Settler:
 
 
 def _untagged(union: Union) -> Branch:
-    return next(branch for branch in union.branches if not isinstance(branch.plan, Wrapped))
+    found = next((branch for branch in union.branches if not isinstance(branch.plan, Wrapped)), None)
+    if found is None:
+        raise _too_many(len(union.branches))
+    return found
+
+
+def _too_many(count: int) -> UnsupportedSchemaError:
+    return UnsupportedSchemaError(
+        f"A union of {count} alternatives that have to be told apart; up to {_MAX_LEAVES} can be",
+        hint="Use fewer, or the next channel: a tool call or a prompt.",
+    )
 
 
 def _tag(union: Union, branch: Branch) -> None:
