@@ -15,7 +15,7 @@ import uvloop
 from slipform.providers.network.async_connection import ClientConnection
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
-from slipform.testing import FakeVendor
+from slipform.testing import FakeVendor, Raw
 from tests.providers.network.test_on_body import HEAD, framed
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
