@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest
-from slipform.runner.engine_local import run_loop
+from slipform.runner.scheduler import run_loop
 
 Call: TypeAlias = Callable[[HttpRequest], Awaitable[object]]
 Opened: TypeAlias = tuple[Call, Callable[[], Awaitable[None]]]

@@ -16,10 +16,10 @@ import orjson
 import uvicorn
 import uvloop
 
-from slipform.codecs.sse import SseDecoder
+from slipform.codecs.framing import SseDecoder
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest, Timeouts
-from slipform.server.listening import Listening
+from slipform.proxy.http_server.server import HttpServer
 
 _HEADERS = {"content-type": "application/json", "authorization": "Bearer bench-key-0000"}
 
@@ -107,7 +107,7 @@ class Bare:
 
 
 async def _serve(app: Bare, port: int) -> None:
-    await Listening(app).start([socket.create_server(("127.0.0.1", port), backlog=1024)])
+    await HttpServer(app).start([socket.create_server(("127.0.0.1", port), backlog=1024)])
     await asyncio.get_running_loop().create_future()
 
 

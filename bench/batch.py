@@ -28,7 +28,7 @@ from unittest import mock
 import orjson
 
 from bench._batch_clients import alone, clients
-from slipform.codecs.base import Capabilities
+from slipform.codecs.codec import Capabilities
 from slipform.config import Settings, read_settings
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
@@ -36,14 +36,14 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import AsyncByteStream, ByteStream, HttpRequest, TransportFault
 from slipform.providers.router import Router
 from slipform.runner import batch
-from slipform.runner.asking import Answered
+from slipform.runner.call import FinishedRow
 from slipform.runner.datasets import make_job
-from slipform.runner.engine_local import run_loop
 from slipform.runner.jobs import Task
-from slipform.runner.journal import Entry
-from slipform.runner.template import Template, as_json
+from slipform.runner.journal import JournalEntry
+from slipform.runner.rows import Template, as_json
+from slipform.runner.scheduler import run_loop
 from slipform.schema import ResponseFormat, Schema
-from slipform.testing.shapes import SHAPES
+from slipform.testing.wire_formats import SHAPES
 
 SCHEMA = {
     "type": "object",
@@ -245,13 +245,13 @@ class Unasked:
     def __init__(self, template: Template) -> None:
         self._template = template
 
-    async def ask(self, task: Task) -> Answered:
+    async def ask(self, task: Task) -> FinishedRow:
         """The canned answer."""
         self._template.fill(task.row)
         line = b'{"row":%d,"key":%s,"value":%s}' % (task.number, as_json(task.key), TEXT.encode())
-        return Answered(Entry(task.number, task.key, True, line), Usage(input=90, output=20, total=110))
+        return FinishedRow(JournalEntry(task.number, task.key, True, line), Usage(input=90, output=20, total=110))
 
-    def failed(self, task: Task, error: SlipformError) -> Answered:  # noqa: ARG002
+    def failed(self, task: Task, error: SlipformError) -> FinishedRow:  # noqa: ARG002
         """Nothing fails here."""
         raise error
 

@@ -16,13 +16,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 
 import orjson
 
-from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
+from slipform.codecs.codec import Capabilities, EncodedRequest, StreamDecoder
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest
-from slipform.testing.shapes import SHAPES
+from slipform.testing.wire_formats import SHAPES
 
 TEXT = '{"name": "Ada Lovelace", "age": 36, "born": "1815-12-10"}' * 4
 BODY = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "Who was Ada Lovelace? " * 20}]})

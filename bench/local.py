@@ -27,13 +27,12 @@ from typing import Any, Protocol
 
 from slipform import Client, Schema
 from slipform.enforce import Budget
-from slipform.engine import Options
+from slipform.engine.setup import Options
 from slipform.errors import SlipformError
-from slipform.providers.local import LocalProvider
-from slipform.providers.local.constraint import constrain
-from slipform.providers.local.engine import engine_folder
-from slipform.providers.local.llama import load_model
-from slipform.providers.local.models import locate
+from slipform.providers.embedded import LocalProvider
+from slipform.providers.embedded.decoding.constrain import constrain
+from slipform.providers.embedded.engine import engine_folder, locate
+from slipform.providers.embedded.llama import load_model
 from slipform.providers.router import Router
 
 

@@ -25,11 +25,11 @@ import llguidance
 
 from slipform import Client
 from slipform.enforce import Budget
-from slipform.engine import Options
+from slipform.engine.setup import Options
 from slipform.errors import SchemaError, SlipformError
-from slipform.providers.local import LocalProvider
-from slipform.providers.local.constraint import constrain
-from slipform.providers.local.weaken import problem
+from slipform.providers.embedded import LocalProvider
+from slipform.providers.embedded.decoding.constrain import constrain
+from slipform.providers.embedded.decoding.weaken import problem
 from slipform.providers.router import Router
 
 WORDS = "Write one short, realistic example."

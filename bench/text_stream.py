@@ -19,7 +19,7 @@ from typing import Any
 from slipform.text import parser as parser_module
 from slipform.text.parser import Parser
 from slipform.text.resolve import ResolveCache, resolve
-from slipform.text.resolve_types import Match
+from slipform.text.tracker import Match
 
 PROSE = "the answer to life is größer than 42 and needs “quotes”, naïveté and some 漢字 as well"
 WORDS = PROSE.split()

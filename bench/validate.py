@@ -15,7 +15,7 @@ import jsonschema_rs
 import orjson
 
 from slipform.schema import Schema
-from slipform.schema.compiled import Compiled
+from slipform.schema.validator import Compiled
 
 LINE = {
     "type": "object",

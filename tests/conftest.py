@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import uvloop
 
-from slipform.client import AsyncClient
 from slipform.config import Settings
 from slipform.enforce import Budget
-from slipform.engine import Options
+from slipform.engine.setup import Options
+from slipform.library.async_client import AsyncClient
 from slipform.providers import Provider
-from slipform.providers.local import LocalProvider
+from slipform.providers.embedded import LocalProvider
 from slipform.providers.router import Router
-from slipform.server import App
-from slipform.server.listening import Listening
+from slipform.proxy import App
+from slipform.proxy.http_server.server import HttpServer
 
 PERSON = {
     "type": "object",
@@ -65,7 +65,7 @@ class serving:  # noqa: N801 — reads as a verb
     def __init__(self, app: Any, loop: Any = uvloop.new_event_loop, **options: Any) -> None:
         self._loop = loop
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self._server = Listening(app, **options)
+        self._server = HttpServer(app, **options)
         self._started = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from slipform.config import read_settings
-from slipform.server.pages import LIVE, PAGES, READY
+from slipform.proxy.calls.pages import LIVE, PAGES, READY
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"

@@ -11,14 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slipform.client import Client as Client
-    from slipform.client_async import AsyncClient as AsyncClient
     from slipform.enforce import Budget as Budget
     from slipform.enforce import Guard as Guard
     from slipform.enforce import Switches as Switches
     from slipform.enforce import loads as loads
     from slipform.enforce import loads_report as loads_report
-    from slipform.engine import Options as Options
+    from slipform.engine.setup import Options as Options
+    from slipform.engine.setup import Price as Price
     from slipform.errors import ConfigError as ConfigError
     from slipform.errors import EnforcementError as EnforcementError
     from slipform.errors import JsonEnforcementError as JsonEnforcementError
@@ -32,38 +31,39 @@ if TYPE_CHECKING:
     from slipform.ir import ModelRequest as ModelRequest
     from slipform.ir import ModelResponse as ModelResponse
     from slipform.ir import Usage as Usage
-    from slipform.partial import UNSET as UNSET
-    from slipform.partial import Partial as Partial
-    from slipform.partial import so_far as so_far
-    from slipform.partial import still_open as still_open
-    from slipform.prices import Price as Price
+    from slipform.library.async_client import AsyncClient as AsyncClient
+    from slipform.library.client import Client as Client
+    from slipform.library.partial import UNSET as UNSET
+    from slipform.library.partial import Partial as Partial
+    from slipform.library.partial import so_far as so_far
+    from slipform.library.partial import still_open as still_open
+    from slipform.library.shortcuts import ask as ask
+    from slipform.library.shortcuts import ask_async as ask_async
+    from slipform.library.shortcuts import ask_text as ask_text
+    from slipform.library.shortcuts import ask_text_async as ask_text_async
+    from slipform.library.shortcuts import stream as stream
+    from slipform.library.shortcuts import stream_async as stream_async
+    from slipform.library.stream import AsyncStream as AsyncStream
+    from slipform.library.stream import Stream as Stream
+    from slipform.library.stream_session import Delta as Delta
+    from slipform.library.stream_session import Result as Result
+    from slipform.library.wrap_client import wrap as wrap
     from slipform.schema import JsonSchemaSpec as JsonSchemaSpec
     from slipform.schema import OutputStrategy as OutputStrategy
     from slipform.schema import ResponseFormat as ResponseFormat
     from slipform.schema import Schema as Schema
     from slipform.schema import Violation as Violation
-    from slipform.shortcuts import ask as ask
-    from slipform.shortcuts import ask_async as ask_async
-    from slipform.shortcuts import ask_text as ask_text
-    from slipform.shortcuts import ask_text_async as ask_text_async
-    from slipform.shortcuts import stream as stream
-    from slipform.shortcuts import stream_async as stream_async
-    from slipform.streaming import AsyncStream as AsyncStream
-    from slipform.streaming import Delta as Delta
-    from slipform.streaming import Result as Result
-    from slipform.streaming import Stream as Stream
     from slipform.text.parser import Parser as Parser
-    from slipform.wrappers import wrap as wrap
 
 __version__ = "0.1.0"
 
 # Importing slipform costs nothing until a name is used; what is above says the same to type checkers.
 _HOMES = {
-    "client": ("Client",),
-    "client_async": ("AsyncClient",),
+    "library.client": ("Client",),
+    "library.async_client": ("AsyncClient",),
     "enforce": ("Budget", "Guard", "Switches", "loads", "loads_report"),
     "engine": ("Options",),
-    "prices": ("Price",),
+    "engine.setup": ("Price",),
     "errors": (
         "ConfigError",
         "EnforcementError",
@@ -76,12 +76,12 @@ _HOMES = {
         "UpstreamError",
     ),
     "ir": ("Message", "ModelRequest", "ModelResponse", "Usage"),
-    "partial": ("UNSET", "Partial", "so_far", "still_open"),
+    "library.partial": ("UNSET", "Partial", "so_far", "still_open"),
     "schema": ("JsonSchemaSpec", "OutputStrategy", "ResponseFormat", "Schema", "Violation"),
-    "shortcuts": ("ask", "ask_async", "ask_text", "ask_text_async", "stream", "stream_async"),
-    "streaming": ("AsyncStream", "Delta", "Result", "Stream"),
+    "library.shortcuts": ("ask", "ask_async", "ask_text", "ask_text_async", "stream", "stream_async"),
+    "library.stream": ("AsyncStream", "Delta", "Result", "Stream"),
     "text.parser": ("Parser",),
-    "wrappers": ("wrap",),
+    "library.wrap_client": ("wrap",),
 }
 _HOME_OF = {name: f"slipform.{home}" for home, names in _HOMES.items() for name in names}
 

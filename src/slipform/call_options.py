@@ -7,7 +7,7 @@ from typing import Any
 
 from slipform.config import Settings
 from slipform.enforce import Budget
-from slipform.engine import Options
+from slipform.engine.setup import Options
 from slipform.schema import Schema
 from slipform.schema.registry import Registry
 

@@ -17,14 +17,22 @@ import pytest
 
 from slipform import __version__
 from slipform.build_info import build_in_use
-from slipform.cli.exits import Exit, exit_for
+from slipform.cli.terminal import Exit, exit_for
 from slipform.errors import SlipformError
 from slipform.testing import FakeVendor, hang, trickle
 from tests.cli.conftest import PROGRAM, Cli, environment, run_program
 
 Fake = Callable[..., FakeVendor]
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
-HEAVY = ("pydantic", "yaml", "asyncio", "jsonschema_rs", "slipform.client", "slipform.engine", "slipform.enforce")
+HEAVY = (
+    "pydantic",
+    "yaml",
+    "asyncio",
+    "jsonschema_rs",
+    "slipform.library.client",
+    "slipform.engine",
+    "slipform.enforce",
+)
 
 
 def in_terminal(*words: str, cwd: Path, extra: dict[str, str] | None = None) -> tuple[int, str]:

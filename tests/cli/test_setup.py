@@ -10,7 +10,7 @@ import pytest
 
 from slipform import config
 from slipform.build_info import build_in_use
-from slipform.cli.settings_file import commented
+from slipform.cli.settings import commented
 from slipform.config import Settings, read_settings
 from slipform.testing import FakeVendor
 from tests.cli.conftest import Cli
@@ -63,7 +63,7 @@ def test_a_folder_that_cannot_be_written_is_told(cli: Cli, folder: Path) -> None
 
 
 def test_what_init_writes_pleases_the_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipform.providers.local.LocalProvider.warm", lambda _: None)
+    monkeypatch.setattr("slipform.providers.embedded.LocalProvider.warm", lambda _: None)
     cli("init")
     done = cli("doctor", "--offline")
     assert done.code == 0
@@ -87,7 +87,7 @@ def test_the_doctor_loads_the_embedded_model(cli: Cli) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedded model is not looked for."""
-    monkeypatch.setattr("slipform.cli.doctor_checks.embedded", lambda _: [])
+    monkeypatch.setattr("slipform.cli.doctor.embedded", lambda _: [])
 
 
 @pytest.mark.usefixtures("quick")
@@ -158,7 +158,7 @@ def test_a_broken_embedded_engine_is_a_fault_when_it_is_the_default(
     def fail(_: object) -> None:
         raise LocalModelError("The engine is ill")
 
-    monkeypatch.setattr("slipform.providers.local.LocalProvider.warm", fail)
+    monkeypatch.setattr("slipform.providers.embedded.LocalProvider.warm", fail)
     assert cli("doctor", "--offline").code == 1
     (folder / "slipform.yaml").write_text("default_model: m/x\nproviders: {m: {base_url: 'http://h/v1'}}\n")
     done = cli("doctor", "--offline")
@@ -168,7 +168,7 @@ def test_a_broken_embedded_engine_is_a_fault_when_it_is_the_default(
 
 def test_weights_that_are_not_here_are_worth_knowing(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIPFORM_CACHE", str(folder / "empty"))
-    monkeypatch.setattr("slipform.providers.local.weights.find_installed", lambda _: None)
+    monkeypatch.setattr("slipform.providers.embedded.weights.find_installed", lambda _: None)
     done = cli("doctor", "--offline")
     assert done.code == 0
     assert "not fetched" in done.out

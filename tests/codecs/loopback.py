@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from slipform.codecs import SERVINGS, ServedRequest, Serving
-from slipform.codecs.serving import Stamp
+from slipform.codecs.codec import Stamp
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, ModelResponse, ToolDelta
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slipform.codecs.eventstream import encode_frame
+from slipform.codecs.framing import encode_frame
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared"
 

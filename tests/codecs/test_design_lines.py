@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from slipform.codecs.anthropic import AnthropicCodec
-from slipform.codecs.base import Capabilities, Codec
+from slipform.codecs.codec import Capabilities, Codec
 from slipform.codecs.gemini import GeminiCodec
 from slipform.codecs.openai_chat import OpenAIChatCodec
 from slipform.ir import Message, ModelRequest

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.codecs.eventstream import EventStreamDecoder, encode_frame
-from slipform.codecs.sse import Event
+from slipform.codecs.framing import Event, EventStreamDecoder, encode_frame
 from slipform.errors import TruncatedError, UpstreamError
 
 FRAMES = st.lists(st.tuples(st.text(min_size=1, max_size=8), st.binary(max_size=40)), max_size=4)

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from slipform.codecs import CODECS, Capabilities, EncodedRequest, make_codec
-from slipform.codecs.faults import fault_error, retry_after
+from slipform.codecs.vendor_errors import fault_error, retry_after
 from slipform.errors import AuthenticationError, RateLimitError, UpstreamError, UpstreamRequestError, UpstreamTimeout
 
 # status, body, category, class

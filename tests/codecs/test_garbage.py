@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform.codecs import CODECS, SERVINGS, Capabilities, EncodedRequest, StreamDecoder, make_codec
-from slipform.codecs.eventstream import encode_frame
+from slipform.codecs.framing import encode_frame
 from slipform.errors import SlipformError
 from slipform.ir.reducer import Reducer, Snapshot
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.codecs.ndjson import JsonArrayDecoder, NdjsonDecoder
-from slipform.codecs.sse import Framing
+from slipform.codecs.framing import Framing, JsonArrayDecoder, NdjsonDecoder
 from slipform.errors import UpstreamError
 
 VALUES = st.recursive(

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.codecs.anthropic.serve import AnthropicServing
-from slipform.codecs.gemini.serve import GeminiServing
-from slipform.codecs.openai_chat.serve import OpenAIChatServing
-from slipform.codecs.openai_chat.stream import ChatMachine
-from slipform.codecs.openai_responses.serve import OpenAIResponsesServing
-from slipform.codecs.plan_types import Plan
-from slipform.codecs.serving import ServedRequest, Stamp
-from slipform.codecs.sse import SseDecoder
-from slipform.codecs.stream import Reader
+from slipform.codecs.anthropic.serve_encode import AnthropicServing
+from slipform.codecs.codec import ServedRequest, Stamp
+from slipform.codecs.framing import SseDecoder
+from slipform.codecs.gemini.serve_encode import GeminiServing
+from slipform.codecs.openai_chat.decode import ChatEvents
+from slipform.codecs.openai_chat.serve_encode import OpenAIChatServing
+from slipform.codecs.openai_responses.serve_encode import OpenAIResponsesServing
+from slipform.codecs.schema_channel import SchemaChannel
+from slipform.codecs.stream_decoder import EventDecoder
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest
 
@@ -32,8 +32,8 @@ def event(delta: Any, spelling: dict[str, Any] | None = None, **more: Any) -> by
     return json.dumps(data, **(spelling or {})).encode()
 
 
-def reader() -> Reader:
-    return Reader(SseDecoder(), ChatMachine(), Plan())
+def reader() -> EventDecoder:
+    return EventDecoder(SseDecoder(), ChatEvents(), SchemaChannel())
 
 
 def read(*events: bytes) -> list[CompletionChunk]:
@@ -106,7 +106,7 @@ def test_an_event_by_the_name_of_an_error_is_one_whatever_it_holds() -> None:
         one.feed(b"data: " + plain + b"\n\n")
 
 
-def read_as_text(pieces: list[bytes], one: Reader) -> list[CompletionChunk]:
+def read_as_text(pieces: list[bytes], one: EventDecoder) -> list[CompletionChunk]:
     """What is given where all that can be is read as text alone, as a chunk by who spoke last."""
     found: list[CompletionChunk] = []
     for data in pieces:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slipform.codecs import CODECS, Capabilities, make_codec
-from slipform.codecs import plan as plan_module
+from slipform.codecs import schema_channel as plan_module
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import (
     LossyEncode,
@@ -25,7 +25,8 @@ from slipform.ir import (
     Tool,
 )
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
-from slipform.schema.lowering import Loss, Lowered
+from slipform.schema.lowering.emit import LoweringLoss
+from slipform.schema.lowering.lowered import Lowered
 
 SCHEMA = {
     "type": "object",
@@ -171,8 +172,8 @@ def wrapping(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fake(schema: Any, dialect: str, *, open_objects: str) -> Lowered:
         assert (dialect, open_objects) == ("wrapped", "closed")
-        lost = Loss("/properties/name/pattern", "pattern", "a+", "dropped", "local")
-        encoded = Loss("", "type", None, "encoded", "vendor")
+        lost = LoweringLoss("/properties/name/pattern", "pattern", "a+", "dropped", "local")
+        encoded = LoweringLoss("", "type", None, "encoded", "vendor")
         wrapper = {
             "type": "object",
             "properties": {"value": schema},

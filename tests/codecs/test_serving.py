@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from slipform.codecs import SERVINGS
-from slipform.codecs.gemini.openapi import to_json_schema
-from slipform.codecs.serving import ServedRequest
+from slipform.codecs.codec import ServedRequest
+from slipform.codecs.gemini.serve_decode import to_json_schema
 from slipform.errors import RequestError, SchemaViolationError, UpstreamError
 from slipform.ir import (
     CompletionChunk,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.codecs.sse import Event, SseDecoder
+from slipform.codecs.framing import Event, SseDecoder
 from slipform.errors import UpstreamError
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipform.codecs.base import Capabilities
-from slipform.codecs.openai_chat.codec import OpenAIChatCodec
-from slipform.codecs.openai_chat.response import decode_body
-from slipform.codecs.openai_chat.serve import OpenAIChatServing
+from slipform.codecs.codec import Capabilities
+from slipform.codecs.openai_chat import OpenAIChatCodec
+from slipform.codecs.openai_chat.decode import decode_body
+from slipform.codecs.openai_chat.serve_encode import OpenAIChatServing
 from slipform.codecs.openai_chat.straight import is_plain_talk, plain_answer, with_text
-from slipform.codecs.plan_types import Plan
+from slipform.codecs.schema_channel import SchemaChannel
 from slipform.ir import ModelWarning
 
 PLAIN: dict[str, Any] = {
@@ -64,7 +64,7 @@ def test_an_answer_that_passes_for_plain_is_read_the_same_by_the_decoder(path: t
     found = plain_answer(answer)
     if found is None:
         return
-    read = decode_body(answer, Plan())
+    read = decode_body(answer, SchemaChannel())
     assert (found.text, found.finish, found.raw_finish, found.usage, found.model, found.id, found.warnings) == (
         read.text, read.finish, read.raw_finish, read.usage, read.model, read.id, read.warnings,
     )  # fmt: skip

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from slipform.codecs import Capabilities, EncodedRequest, StreamDecoder, make_codec
-from slipform.codecs.eventstream import encode_frame
+from slipform.codecs.framing import encode_frame
 from slipform.errors import RateLimitError, TruncatedError, UpstreamError, UpstreamRequestError
 from slipform.ir import CompletionChunk
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipform.enforce import Standard, judge
+from slipform.enforce import Requirement, judge
 from slipform.errors import (
     EmptyAnswerError,
     JsonEnforcementError,
@@ -16,7 +16,7 @@ from slipform.ir import ModelResponse, ToolCall
 from slipform.schema import Schema
 from tests.conftest import PERSON
 
-SCHEMA = Standard(Schema[object]("person", PERSON))
+SCHEMA = Requirement(Schema[object]("person", PERSON))
 
 
 @pytest.mark.covers("S0-82", "S2-41", "S2-43", "S2-63")
@@ -82,7 +82,7 @@ FIND = Schema[object]("find", {"type": "object", "properties": {"id": {"type": "
 def test_text_that_is_a_forced_tools_arguments_becomes_the_call(
     text: str, must_call: tuple[str, ...], called: str
 ) -> None:
-    verdict = judge(ModelResponse(text=text), Standard(None, {"save": SAVE, "find": FIND}, must_call=must_call))
+    verdict = judge(ModelResponse(text=text), Requirement(None, {"save": SAVE, "find": FIND}, must_call=must_call))
     assert verdict.ok
     assert verdict.candidate == ""
     assert [call.name for call in verdict.tool_calls] == [called]
@@ -94,7 +94,7 @@ def test_a_forced_tool_that_is_not_called_is_an_error_that_can_be_asked_about(te
     """Also where the text could be the arguments of either tool: which one was meant cannot be known."""
     either = Schema[object]("save", {"type": "object", "required": ["name", "age"]})
     verdict = judge(
-        ModelResponse(text=text), Standard(None, {"save": either, "find": FIND}, must_call=("save", "find"))
+        ModelResponse(text=text), Requirement(None, {"save": either, "find": FIND}, must_call=("save", "find"))
     )
     assert isinstance(verdict.error, SchemaViolationError)
     assert not verdict.hopeless
@@ -116,7 +116,7 @@ def test_an_answer_cut_off_in_its_last_brackets_is_whole_only_if_nothing_could_f
         "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "city": {"type": "string"}},
         "required": ["name"],
     }
-    verdict = judge(ModelResponse(text=text, finish="length"), Standard(Schema[object]("person", shape)))
+    verdict = judge(ModelResponse(text=text, finish="length"), Requirement(Schema[object]("person", shape)))
     assert verdict.ok is whole
     if whole:
         assert [edit.kind for edit in verdict.repairs] == ["missing_bracket"]
@@ -129,5 +129,5 @@ def test_an_answer_cut_off_in_its_last_brackets_is_whole_only_if_nothing_could_f
 )
 def test_an_array_that_was_cut_off_may_have_had_more_items(text: str, whole: bool) -> None:
     shape = {"type": "object", "properties": {"l": {"type": "array", "maxItems": 2}}}
-    verdict = judge(ModelResponse(text=text, finish="length"), Standard(Schema[object]("l", shape)))
+    verdict = judge(ModelResponse(text=text, finish="length"), Requirement(Schema[object]("l", shape)))
     assert verdict.ok is whole

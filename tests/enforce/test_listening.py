@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform.enforce import Guard, Plan
-from slipform.enforce.listening import Listening
+from slipform.enforce.stream import EnforcedStream
 from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, ToolDelta
 from slipform.schema import OutputStrategy, Schema
 
@@ -19,8 +19,8 @@ SCHEMA: Schema[Any] = Schema.of(
 ASKED = ModelRequest("m", (Message.user("?"),))
 
 
-def listening(sink: Any = None, **plan: Any) -> Listening:
-    made = Listening(Plan(SCHEMA, **plan), follows=True, sink=sink)
+def listening(sink: Any = None, **plan: Any) -> EnforcedStream:
+    made = EnforcedStream(Plan(SCHEMA, **plan), follows=True, sink=sink)
     made.begin(ASKED)
     return made
 
@@ -122,7 +122,7 @@ def test_a_sink_that_knows_only_chunks_is_given_chunks() -> None:
 
 
 def test_a_guarded_answer_is_read_and_given_whole() -> None:
-    heard = Listening(Plan(SCHEMA, guard=Guard(stop_after_json=True)), follows=False)
+    heard = EnforcedStream(Plan(SCHEMA, guard=Guard(stop_after_json=True)), follows=False)
     heard.begin(ASKED)
     assert heard.texts(['{"a":']) is None
     assert heard.hear([CompletionChunk('"x"} and'), CompletionChunk(" more")]) == []

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.client import AsyncClient
-from slipform.codecs.base import Capabilities
-from slipform.enforce import Budget, Live, Outcome, Standard, Switches
+from slipform.codecs.codec import Capabilities
+from slipform.enforce import Budget, Outcome, ReleaseGate, Requirement, Switches
 from slipform.enforce import live_match as matching
-from slipform.engine import Options
+from slipform.engine.setup import Options
 from slipform.errors import SlipformError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, ModelResponse, ToolCall
+from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
 from slipform.schema import JsonSchemaSpec, ResponseFormat, Schema
 from slipform.testing import FakeModel
@@ -158,7 +158,7 @@ async def test_what_has_left_begins_the_answer_whatever_the_model_writes_and_how
 @given(order=ORDERS, cuts=st.lists(st.integers(1, 12), min_size=1, max_size=6))
 async def test_a_valid_answer_leaves_the_same_however_it_is_cut(order: Any, cuts: list[int]) -> None:
     text = json.dumps(order, indent=1)
-    live = Live(Schema.of(ORDER), Switches())
+    live = ReleaseGate(Schema.of(ORDER), Switches())
     left, at, turn = "", 0, 0
     while at < len(text):
         left += live.feed(text[at : at + cuts[turn % len(cuts)]])
@@ -172,8 +172,8 @@ async def test_a_valid_answer_leaves_the_same_however_it_is_cut(order: Any, cuts
     assert left + found[0] == found[1] == compact
 
 
-def following(schema: Any, *pieces: str, switches: Switches | None = None) -> tuple[Live, list[str]]:
-    live = Live(Schema.of(schema), switches or Switches())
+def following(schema: Any, *pieces: str, switches: Switches | None = None) -> tuple[ReleaseGate, list[str]]:
+    live = ReleaseGate(Schema.of(schema), switches or Switches())
     return live, [live.feed(piece) for piece in pieces]
 
 
@@ -215,7 +215,7 @@ def test_what_can_no_longer_become_valid_is_noticed_at_that_byte(said: str, wher
     live, _ = following(PERSON, *said)
     assert live.fault is not None
     assert live.fault.path == where
-    assert live.confirmed(Standard(Schema.of(PERSON)))
+    assert live.confirmed(Requirement(Schema.of(PERSON)))
 
 
 @pytest.mark.parametrize("schema", [{"pattern": "^[A-Z]{2}-[0-9]+$"}, {"enum": ["AB-1", "ZZ-9"]}, {"maxLength": 2}])

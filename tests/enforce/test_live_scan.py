@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.enforce.fixes import Switches
+from slipform.enforce.coercion import Switches
 from slipform.enforce.live_number import BEGUN, FRACTION, INTEGER, NO_NUMBER, number_so_far
 from slipform.enforce.live_scan import Scanner
 from slipform.enforce.live_shape import shape_of
-from slipform.enforce.live_walk import Walk
+from slipform.enforce.live_walk import LiveTracker
 from slipform.schema import Schema
 
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -26,7 +26,7 @@ VALUES = st.recursive(
 
 
 def scanner() -> Scanner:
-    return Scanner(Walk(shape_of(Schema.of({})), Switches()))
+    return Scanner(LiveTracker(shape_of(Schema.of({})), Switches()))
 
 
 def fed(text: str, sizes: list[int]) -> tuple[Scanner, str]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipform.enforce.fixes import Switches
-from slipform.enforce.patch import patch
+from slipform.enforce.coercion import Switches
+from slipform.enforce.patching import patch
 from slipform.schema import Schema
 
 A = {

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.enforce.judge import dumps
-from slipform.enforce.resume import resumed
+from slipform.enforce.judging import dumps
+from slipform.enforce.release import continue_from
 
 SCALARS = st.none() | st.booleans() | st.integers(-99, 99) | st.text(max_size=5)
 VALUES = st.recursive(
@@ -37,7 +37,7 @@ def test_any_beginning_of_the_same_value_can_be_gone_on_from(value: Any, order: 
     sent = other[: data.draw(st.integers(0, len(other)))]
     if sent[-1:].isdigit() and sent != other:
         return  # half a number never leaves
-    text = resumed(sent, value)
+    text = continue_from(sent, value)
     assert text is not None
     assert text.startswith(sent)
     assert json.loads(text) == value
@@ -48,7 +48,7 @@ def test_any_beginning_of_the_same_value_can_be_gone_on_from(value: Any, order: 
 def test_what_cannot_be_gone_on_from_is_given_up_never_bent(sent_of: Any, value: Any, data: Any) -> None:
     other = dumps(sent_of)
     sent = other[: data.draw(st.integers(0, len(other)))]
-    text = resumed(sent, value)
+    text = continue_from(sent, value)
     if text is not None:
         assert text.startswith(sent)
         assert json.loads(text) == value
@@ -56,4 +56,4 @@ def test_what_cannot_be_gone_on_from_is_given_up_never_bent(sent_of: Any, value:
 
 @pytest.mark.parametrize("sent", ['{"b":1', '{"a":2', '{"a":1,"b"', '{"a":1},', "[1"])
 def test_another_value_is_not_gone_on_from(sent: str) -> None:
-    assert resumed(sent, {"a": 1}) is None
+    assert continue_from(sent, {"a": 1}) is None

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from slipform import AsyncClient, Client
-from slipform.codecs.base import Capabilities
+from slipform.codecs.codec import Capabilities
 from slipform.enforce import Budget, Outcome, Report, Switches
-from slipform.engine import Options, _is_installed, plan_for
+from slipform.engine.planning import _is_installed, plan_for
+from slipform.engine.setup import Options
 from slipform.errors import (
     EmptyAnswerError,
     JsonEnforcementError,

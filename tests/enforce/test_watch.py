@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform import AsyncClient, Client
-from slipform.codecs.base import Capabilities
-from slipform.enforce import Budget, Guard, Outcome, Plan, Watch, enforce
-from slipform.engine import Options
+from slipform.codecs.codec import Capabilities
+from slipform.enforce import Budget, EarlyStop, Guard, Outcome, Plan, enforce
+from slipform.engine.setup import Options
 from slipform.errors import InvalidResponseFormat, RefusalError, RequestError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse
 from slipform.providers.router import Router
@@ -201,7 +201,7 @@ VALUES = st.fixed_dictionaries({"a": st.integers()}, optional={"b": st.lists(st.
 @given(value=VALUES, size=st.integers(1, 9), indent=st.sampled_from([None, 2]))
 def test_a_valid_answer_is_never_stopped_before_its_end(value: Any, size: int, indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
-    watch = Watch(Guard(stop_after_json=True, response_format_fail_hard=True), Schema.of(SHAPE))
+    watch = EarlyStop(Guard(stop_after_json=True, response_format_fail_hard=True), Schema.of(SHAPE))
     read = ""
     for at in range(0, len(text), size):
         read += text[at : at + size]
@@ -212,7 +212,7 @@ def test_a_valid_answer_is_never_stopped_before_its_end(value: Any, size: int, i
 
 
 def test_native_answers_of_a_vendors_shape_are_judged_at_their_end() -> None:
-    watch = Watch(HARD, Schema.of(SHAPE))
+    watch = EarlyStop(HARD, Schema.of(SHAPE))
     watch.follow_no_schema()
     assert not watch.feed('{"items": [{"key": "a", "value": 1}], "rest": null')
     assert Capabilities().auto_strategy is OutputStrategy.PROMPTED

@@ -20,7 +20,7 @@ with atheris.instrument_imports(include=["slipform.text"]):
     from slipform.errors import JsonEnforcementError
     from slipform.text.loads import load
     from slipform.text.repair import repair
-    from slipform.text.repair_edits import apply_edits
+    from slipform.text.repair.tokens import apply_edits
 
 
 def check(text: str) -> None:

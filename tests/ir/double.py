@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from slipform.ir.channel import Reading
+from slipform.ir.reducer import ParserChoice
 
 _MEMBER = re.compile(r'"([^"]*)":\s*("(?:[^"\\]|\\.)*"|-?\d+(?=[,}])|\{[^{}]*\}|\[[^\[\]]*\])')
 
@@ -70,4 +70,4 @@ def resolve(schema: Any, parser: TextParser, cache: dict[str, Any]) -> Match | I
     return Match(value)
 
 
-READING = Reading(TextParser, resolve, dict)
+READING = ParserChoice(TextParser, resolve, dict)

@@ -18,7 +18,7 @@ from slipform.ir import (
     ToolCall,
     Usage,
 )
-from slipform.ir.merge import CallTable
+from slipform.ir.choice_merge import CallTable
 from slipform.ir.response import settle_finish
 
 COUNTS = st.none() | st.integers(0, 100)

@@ -11,7 +11,7 @@ from typing import Any
 from slipform.ir import RESERVED_TOOL, ModelResponse, ToolCall, Usage
 from slipform.schema import OutputStrategy
 from slipform.testing import Api, Raw, Received, garbage_body
-from slipform.testing.shapes import SHAPES
+from slipform.testing.wire_formats import SHAPES
 from tests.judge.answers import Reply, random_reply
 from tests.judge.schemas import random_schema, random_value
 

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from slipform.providers import Provider
 from slipform.providers.http import HttpProvider
-from slipform.providers.retry import Retries
+from slipform.providers.retry import RetryPolicy
 from slipform.testing import Api, FakeVendor, Raw, Received, rejected
 from tests.judge.answers import Reply
 from tests.judge.cases import MOST_ATTEMPTS, TOOL, VENDORS, Case, as_step, drawn_reply, headers_of, request_of
 from tests.judge.schemas import validator_of
-from tests.server.proxying import proxied
+from tests.proxy.proxying import proxied
 
 _NUMBERED = re.compile(rb"case (\d+)\.")
 _INTERNAL = b"unexpected error inside slipform"
@@ -78,7 +78,7 @@ class Judge:
         aliases = {"-then-".join(pair): [f"{name}/m" for name in pair] for pair in permutations(VENDORS, 2)}
         for cached in (False, True):
             providers: dict[str, Provider] = {
-                api: HttpProvider(api, base_url=vendor.base_url, api_key="any", retries=Retries(1, base=0.001))
+                api: HttpProvider(api, base_url=vendor.base_url, api_key="any", retries=RetryPolicy(1, base=0.001))
                 for api, vendor in vendors.items()
             }
             settings = {"default_model": "openai/m", "model_aliases": aliases, "cache": {"enabled": cached}}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
+from slipform.codecs.codec import Capabilities, EncodedRequest, StreamDecoder
 from slipform.errors import AuthenticationError, RateLimitError, TruncatedError, UpstreamError, UpstreamRequestError
 from slipform.ir import CompletionChunk, LossyEncode, Message, ModelRequest, ModelResponse, Sampling, Usage
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat

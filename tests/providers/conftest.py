@@ -12,10 +12,10 @@ from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import Transport
-from slipform.providers.retry import Retries
+from slipform.providers.retry import RetryPolicy
 from tests.providers.chat import ChatCodec
 
-QUICK = Retries(attempts=2, base=0.002, cap=0.01, longest_wait=5.0)
+QUICK = RetryPolicy(attempts=2, base=0.002, cap=0.01, longest_wait=5.0)
 
 
 class SyncFace:

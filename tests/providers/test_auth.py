@@ -8,11 +8,10 @@ import pickle
 import pytest
 
 from slipform.errors import AuthenticationError, SlipformError, UpstreamError
-from slipform.providers.auth import authorise
+from slipform.providers.auth import Secret, authorise, from_environment, scrub, scrub_error
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import HttpRequest
-from slipform.providers.secrets import Secret, from_environment, scrub, scrub_error
 from slipform.testing import FakeVendor, rejected, server_error
 from tests.providers.chat import ChatCodec, ask
 from tests.providers.conftest import QUICK, AsyncFace, SyncFace

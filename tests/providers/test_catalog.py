@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from slipform.codecs import _HOMES, codec_factory
 from slipform.errors import ConfigError
-from slipform.providers.catalog import bare_name, load_catalog
-from slipform.providers.codecs_by_name import CODECS, codec_factory
-from slipform.providers.rows import DIALECTS
+from slipform.providers.catalog import DIALECTS, bare_name, load_catalog
 from slipform.schema import OutputStrategy
 
 NATIVE, TOOL, PROMPTED = OutputStrategy.NATIVE, OutputStrategy.TOOL, OutputStrategy.PROMPTED
@@ -27,7 +26,7 @@ def test_every_vendor_has_a_row_with_its_source() -> None:
     for vendor in vendors.values():
         assert vendor.source
         assert vendor.checked == "2026-11-15"
-        assert vendor.codec in CODECS
+        assert vendor.codec in _HOMES
         assert vendor.capabilities("any").dialect in DIALECTS
         assert vendor.key == "optional" or vendor.api_key_env
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from slipform.ir import ModelResponse, ModelWarning, ToolCall, Usage
-from slipform.providers.chunking import as_chunks
+from slipform.providers.base import as_chunks
 
 
 def test_a_whole_answer_told_as_a_stream_loses_nothing() -> None:

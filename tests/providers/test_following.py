@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from slipform.ir import CompletionChunk, ModelResponse
-from slipform.providers.calls_types import Effect, Finish, Read, Steps
-from slipform.providers.following import Following
+from slipform.providers.call import Effect, FinishEffect, Following, ReadEffect, Steps
 
 
 def steps(seen: list[bytes]) -> Steps:
     """A call whose bytes are its text; upper case may be taken as text alone."""
-    effect: Effect = Read()
+    effect: Effect = ReadEffect()
     while data := (yield effect):
         seen.append(data)
-        effect = Read([CompletionChunk(data.decode())], lambda data: [data.decode()] if data.isupper() else None)
-    yield Finish(ModelResponse())
+        effect = ReadEffect([CompletionChunk(data.decode())], lambda data: [data.decode()] if data.isupper() else None)
+    yield FinishEffect(ModelResponse())
 
 
 class Through:
@@ -34,7 +33,7 @@ class Through:
 def following(through: Any, seen: list[bytes]) -> Following[Any]:
     call = steps(seen)
     read = next(call)
-    assert isinstance(read, Read)
+    assert isinstance(read, ReadEffect)
     return Following(call, read, through)
 
 
@@ -47,10 +46,10 @@ def test_text_goes_past_the_steps_of_the_call_once_they_say_how_to_read_it() -> 
     assert seen == [b"A", b"c"]
     assert not one(b"STOP")
     assert one.made == "made"
-    assert isinstance(one.effect, Read), "the call goes on where it was"
+    assert isinstance(one.effect, ReadEffect), "the call goes on where it was"
     one.made = None
     assert not one(b"")
-    assert isinstance(one.effect, Finish)
+    assert isinstance(one.effect, FinishEffect)
 
 
 def test_who_knows_only_chunks_is_given_chunks() -> None:

@@ -18,7 +18,7 @@ from slipform.errors import (
 from slipform.providers.base import Provider
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import Timeouts
-from slipform.providers.retry import Retries
+from slipform.providers.retry import RetryPolicy
 from slipform.testing import (
     Answer,
     FakeVendor,
@@ -291,5 +291,5 @@ def test_waiting_for_a_repeat_counts_towards_the_total(face: AnyFace, make: Make
 
 def test_no_repeats_when_told_so(face: AnyFace, make: Make) -> None:
     with FakeVendor([server_error()]) as vendor, pytest.raises(UpstreamError):
-        face.complete(make(vendor.base_url, retries=Retries(attempts=0)), ask())
+        face.complete(make(vendor.base_url, retries=RetryPolicy(attempts=0)), ask())
     assert len(vendor.requests) == 1

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from slipform.codecs.base import Capabilities
+from slipform.codecs.codec import Capabilities
 from slipform.errors import UpstreamRequestError
 from slipform.providers.http import HttpProvider
-from slipform.providers.lessons import MemoryLessons, downgrade, learn
+from slipform.providers.retry import MemoryDowngrades, apply_downgrades, record_refusal
 from slipform.schema import OutputStrategy
 from slipform.testing import FakeVendor, Received, Step, rejected
 from tests.providers.chat import ChatCodec, ask
@@ -114,7 +114,7 @@ def test_a_plain_bad_request_teaches_nothing() -> None:
 
 
 def test_lessons_can_be_shared_between_providers() -> None:
-    store = MemoryLessons()
+    store = MemoryDowngrades()
     with FakeVendor(no_native) as vendor:
         provider_for(vendor, lessons=store).complete(ask(schema=SCHEMA))
         provider_for(vendor, lessons=store).complete(ask(schema=SCHEMA))
@@ -135,7 +135,7 @@ def test_lessons_can_be_shared_between_providers() -> None:
     ],
 )
 def test_what_vendors_words_teach(message: str, lesson: str) -> None:
-    assert learn(message, ask(schema=SCHEMA, max_tokens=5), EVERYTHING) == (lesson, False)
+    assert record_refusal(message, ask(schema=SCHEMA, max_tokens=5), EVERYTHING) == (lesson, False)
 
 
 @pytest.mark.parametrize(
@@ -147,22 +147,22 @@ def test_what_vendors_words_teach(message: str, lesson: str) -> None:
     ],
 )
 def test_the_ladder_goes_from_tool_to_json_mode_to_the_prompt(message: str) -> None:
-    no_native = downgrade(EVERYTHING, frozenset({"no_native"}))
-    assert learn(message, ask(schema=SCHEMA), no_native) == ("no_forced_tool", False)
-    neither = downgrade(EVERYTHING, frozenset({"no_native", "no_forced_tool"}))
+    no_native = apply_downgrades(EVERYTHING, frozenset({"no_native"}))
+    assert record_refusal(message, ask(schema=SCHEMA), no_native) == ("no_forced_tool", False)
+    neither = apply_downgrades(EVERYTHING, frozenset({"no_native", "no_forced_tool"}))
     assert neither.auto_strategy is OutputStrategy.PROMPTED
-    assert learn("response_format is not supported", ask(schema=SCHEMA), neither) == ("no_json_mode", False)
-    nothing = downgrade(neither, frozenset({"no_json_mode"}))
-    assert learn("response_format is not supported", ask(schema=SCHEMA), nothing) is None
+    assert record_refusal("response_format is not supported", ask(schema=SCHEMA), neither) == ("no_json_mode", False)
+    nothing = apply_downgrades(neither, frozenset({"no_json_mode"}))
+    assert record_refusal("response_format is not supported", ask(schema=SCHEMA), nothing) is None
 
 
 def test_a_tool_choice_of_the_callers_own_teaches_nothing() -> None:
-    assert learn("tool_choice is not supported", ask(), EVERYTHING) is None
+    assert record_refusal("tool_choice is not supported", ask(), EVERYTHING) is None
 
 
 def test_the_store_is_bounded_and_forgets() -> None:
     now = [0.0]
-    store = MemoryLessons(size=2, lifetime=10, clock=lambda: now[0])
+    store = MemoryDowngrades(size=2, lifetime=10, clock=lambda: now[0])
     for key in "abc":
         store.add(key, "no_native")
     assert [len(store.get(key)) for key in "abc"] == [0, 1, 1]

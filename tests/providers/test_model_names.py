@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
+from slipform.codecs import codec_factory
 from slipform.codecs.model_name import MOST, check_name, url_path
 from slipform.errors import RequestError, UpstreamError
 from slipform.ir import Message, ModelRequest
 from slipform.providers.catalog import load_catalog
-from slipform.providers.codecs_by_name import codec_factory
 from slipform.providers.http import HttpProvider
-from slipform.providers.retry import Retries
+from slipform.providers.retry import RetryPolicy
 from slipform.testing import FakeVendor, Raw
 
 MARK = "claude-mark"
@@ -82,7 +82,7 @@ def encoded_path(vendor: str, model: str) -> str:
 @contextlib.contextmanager
 def sending(kind: str, vendor: FakeVendor) -> Iterator[HttpProvider]:
     address = f"{vendor.base_url}/base"
-    with HttpProvider(kind, base_url=address, api_key="k", retries=Retries(attempts=0)) as provider:
+    with HttpProvider(kind, base_url=address, api_key="k", retries=RetryPolicy(attempts=0)) as provider:
         yield provider
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from slipform.errors import RateLimitError, UpstreamError
 from slipform.providers.network.transport import TransportFault
-from slipform.providers.retry import Retries, after_fault, after_status, asked_wait
+from slipform.providers.retry import RetryPolicy, after_fault, after_status, asked_wait
 
 NOW = "Sun, 15 Nov 2026 12:00:00 GMT"
 
@@ -50,14 +50,14 @@ def test_a_wait_read_from_the_body_counts_when_no_header_says_it() -> None:
 
 
 def test_the_pause_doubles_with_jitter_up_to_a_cap() -> None:
-    retries = Retries(attempts=5, base=1.0, cap=3.0)
+    retries = RetryPolicy(attempts=5, base=1.0, cap=3.0)
     assert [retries.pause(n, None, lambda: 1.0) for n in range(4)] == [1.0, 2.0, 3.0, 3.0]
     assert [retries.pause(n, None, lambda: 0.0) for n in range(3)] == [0.5, 1.0, 1.5]
     assert retries.pause(5, None) is None
 
 
 def test_the_vendors_wait_is_the_least() -> None:
-    retries = Retries(base=1.0, longest_wait=10)
+    retries = RetryPolicy(base=1.0, longest_wait=10)
     assert retries.pause(0, 7.0, lambda: 1.0) == 7.0
     assert retries.pause(0, 0.1, lambda: 1.0) == 1.0
     assert retries.pause(0, 11.0) is None

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from slipform.providers.secrets import Secret
-from slipform.providers.sigv4 import AwsKeys, sign
+from slipform.providers.auth import AwsKeys, Secret, sign
 
 KEYS = AwsKeys("AKIDEXAMPLE", Secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"))
 MOMENT = datetime(2015, 8, 30, 12, 36, tzinfo=UTC)

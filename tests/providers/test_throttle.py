@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from slipform.config import read_settings
-from slipform.engine import router_of
+from slipform.engine.setup import router_of
 from slipform.errors import UpstreamTimeout
 from slipform.ir import Message, ModelRequest
 from slipform.providers.catalog import load_catalog
+from slipform.providers.concurrency import ConcurrencyLimit, ThrottledTransport
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import Timeouts
-from slipform.providers.throttle import Slots, ThrottledTransport
 from slipform.testing import Answer, FakeVendor, Received
 
 ASKED = ModelRequest("m", (Message.user("hi"),))
@@ -76,7 +76,7 @@ async def _one(provider: HttpProvider):  # type: ignore[no-untyped-def]
 
 
 async def test_who_waits_and_is_cancelled_takes_nothing_from_those_behind() -> None:
-    slots = Slots(1)
+    slots = ConcurrencyLimit(1)
     assert await slots.acquire_async()
     order: list[int] = []
 
@@ -98,7 +98,7 @@ async def test_who_waits_and_is_cancelled_takes_nothing_from_those_behind() -> N
 
 
 async def test_first_come_first_served() -> None:
-    slots = Slots(2)
+    slots = ConcurrencyLimit(2)
     order: list[int] = []
 
     async def turn(number: int) -> None:
@@ -112,7 +112,7 @@ async def test_first_come_first_served() -> None:
 
 
 def test_a_thread_waits_for_its_turn_and_not_for_ever() -> None:
-    slots = Slots(1)
+    slots = ConcurrencyLimit(1)
     assert slots.acquire()
     assert not slots.acquire(timeout=0.01)
     waiting = threading.Thread(target=slots.acquire)

@@ -25,10 +25,10 @@ from slipform.errors import (
 )
 from slipform.ir import ModelRequest, ModelResponse
 from slipform.runner import Summary, batch
-from slipform.runner.engine_local import Patience
-from slipform.runner.outputs import Lines
+from slipform.runner.outputs import JsonLinesFile
+from slipform.runner.scheduler import GiveUpPolicy
 from slipform.testing import FakeModel, FakeVendor, Received, rate_limited, server_error
-from slipform.testing.steps import Step
+from slipform.testing.vendor import Step
 from tests.conftest import PERSON
 from tests.runner.conftest import (
     answer,
@@ -285,7 +285,7 @@ def test_what_no_row_can_get_past_stops_the_job(tmp_path: Path, error: SlipformE
 def test_a_server_that_fails_is_asked_again_and_then_the_row_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipform.runner.engine_local.Patience", lambda: Patience(pause=0.001))
+    monkeypatch.setattr("slipform.runner.scheduler.GiveUpPolicy", lambda: GiveUpPolicy(pause=0.001))
     write_rows(tmp_path / "in.jsonl", 3)
     tries: dict[int, int] = {}
 
@@ -504,7 +504,7 @@ def test_a_changed_row_that_had_failed_is_no_longer_counted_as_failed(tmp_path: 
 @pytest.mark.parametrize("room", [1, 99, 250, 70_000])
 def test_a_full_disk_leaves_the_results_with_whole_lines(tmp_path: Path, room: int) -> None:
     path = tmp_path / "out.jsonl"
-    written = Lines(path)
+    written = JsonLinesFile(path)
     written.write(b'{"row":0}')
     written.flush()
     assert written._file is not None

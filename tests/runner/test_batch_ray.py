@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slipform.testing import FakeVendor, Received, rate_limited
-from slipform.testing.steps import Step
+from slipform.testing.vendor import Step
 from tests.runner.conftest import answer_http, asked_for, environment, read_rows, settings_for, write_rows
 
 pytest.importorskip("ray")

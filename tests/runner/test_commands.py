@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from slipform.cli.batch import batch
 from slipform.errors import SlipformError
-from slipform.runner.commands import batch
 from slipform.testing import FakeVendor
 from tests.conftest import PERSON
 from tests.runner.conftest import answer_http, command, read_rows, settings_for, write_rows

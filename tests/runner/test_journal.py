@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from slipform.errors import ConfigError
-from slipform.runner.engine_local import Window
-from slipform.runner.journal import Entry, Journal, gaps, settled
+from slipform.runner.journal import Journal, JournalEntry, gaps, settled
+from slipform.runner.scheduler import RowWindow
 
 JOB = {"version": 1, "input": "in.jsonl", "model": "fake/any", "prompt": "p"}
 
 
-def entry(row: int, *, ok: bool = True, said: str = "") -> Entry:
+def entry(row: int, *, ok: bool = True, said: str = "") -> JournalEntry:
     line = f'{{"row":{row},"key":"k{row}",' + (f'"value":"{said}"}}' if ok else '"error":{}}')
-    return Entry(row, f"k{row}", ok, line.encode())
+    return JournalEntry(row, f"k{row}", ok, line.encode())
 
 
 def begun(path: Path, rows: list[int]) -> Path:
@@ -117,7 +117,7 @@ def test_a_journal_of_an_older_version_is_read_and_the_content_of_rows_is_kept_f
     path = begun(tmp_path / "j", [1, 2])
     assert b'"of"' not in path.read_bytes()
     journal = Journal.open(path, JOB)
-    journal.finish(Entry(3, "k3", True, b'{"row":3,"key":"k3","value":"\\":\\""}', "0123456789abcdef"))
+    journal.finish(JournalEntry(3, "k3", True, b'{"row":3,"key":"k3","value":"\\":\\""}', "0123456789abcdef"))
     assert [each.content for each in settled(path, journal.segments)] == ["", "", "0123456789abcdef"]
     journal.close()
     assert rows_in(damaged(path, b"0123456789abcdef")) == [1, 2]
@@ -152,7 +152,7 @@ def test_a_later_pass_has_the_last_word(tmp_path: Path) -> None:
 def test_rows_out_of_order_by_less_than_the_window_come_back_in_order(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     rows = sorted(draw.sample(range(1, 2000), 500))
-    window, written, under_way = Window(20), list[int](), dict[int, int]()
+    window, written, under_way = RowWindow(20), list[int](), dict[int, int]()
     for row in rows:
         while window.full or (under_way and draw.random() < 0.4):
             place = min(under_way) if window.full else draw.choice(list(under_way))
@@ -196,6 +196,6 @@ def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
 def test_half_a_character_in_a_value_survives(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j", JOB)
     line = b'{"row":1,"key":"k","value":"\\ud800 123456789012345678901234567890"}'
-    journal.finish(Entry(1, "k", True, line))
+    journal.finish(JournalEntry(1, "k", True, line))
     assert [each.line for each in settled(journal.path, journal.segments)] == [line]
     journal.close()

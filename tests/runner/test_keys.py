@@ -7,7 +7,7 @@ import random
 import pytest
 
 from slipform.errors import ConfigError
-from slipform.runner.keys import SeenKeys, row_key
+from slipform.runner.journal import SeenKeys, row_key
 
 
 def test_the_key_is_place_and_content_unless_a_column_is_named() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from slipform.runner.engine_ray import Board
-from slipform.runner.pace import Pace, Refusal
+from slipform.runner.ray import SlowDownBoard
+from slipform.runner.scheduler import AdaptiveConcurrency, SlowDown
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
 
 def test_a_burst_of_refusals_halves_once() -> None:
     clock = Clock()
-    pace = Pace(32, clock=clock, draw=lambda: 1.0)
+    pace = AdaptiveConcurrency(32, clock=clock, draw=lambda: 1.0)
     began = clock()
     clock.time += 1
     for _ in range(10):
@@ -30,7 +30,7 @@ def test_a_burst_of_refusals_halves_once() -> None:
 
 def test_it_never_falls_below_one_and_rises_by_one_a_round() -> None:
     clock = Clock()
-    pace = Pace(4, clock=clock, draw=lambda: 1.0)
+    pace = AdaptiveConcurrency(4, clock=clock, draw=lambda: 1.0)
     for _ in range(5):
         clock.time += 1
         pace.refused(clock(), 0.0)
@@ -46,7 +46,7 @@ def test_it_never_falls_below_one_and_rises_by_one_a_round() -> None:
 
 
 async def test_the_door_stays_shut_as_long_as_the_vendor_asks() -> None:
-    pace = Pace(2)
+    pace = AdaptiveConcurrency(2)
     pace.refused(pace.now(), 0.05)
     began = pace.now()
     await pace.enter()
@@ -54,7 +54,7 @@ async def test_the_door_stays_shut_as_long_as_the_vendor_asks() -> None:
 
 
 async def test_no_more_calls_go_in_than_the_limit_says_and_each_that_waits_gets_in() -> None:
-    pace = Pace(3)
+    pace = AdaptiveConcurrency(3)
     inside = most = entered = 0
 
     async def call() -> None:
@@ -72,7 +72,7 @@ async def test_no_more_calls_go_in_than_the_limit_says_and_each_that_waits_gets_
 
 
 async def test_a_waiter_that_is_cancelled_does_not_take_anothers_turn() -> None:
-    pace = Pace(1)
+    pace = AdaptiveConcurrency(1)
     await pace.enter()
     first, second = (asyncio.create_task(pace.enter()) for _ in range(2))
     await asyncio.sleep(0)
@@ -84,25 +84,25 @@ async def test_a_waiter_that_is_cancelled_does_not_take_anothers_turn() -> None:
 
 def test_refusals_are_told_to_others_and_those_of_others_heard() -> None:
     clock = Clock()
-    told: list[Refusal] = []
-    pace = Pace(32, tell=told.append, clock=clock, draw=lambda: 1.0)
+    told: list[SlowDown] = []
+    pace = AdaptiveConcurrency(32, tell=told.append, clock=clock, draw=lambda: 1.0)
     pace.refused(clock() - 2, 0.0)
-    assert (pace.limit, told) == (16, [Refusal(2.0, 0.0)])
+    assert (pace.limit, told) == (16, [SlowDown(2.0, 0.0)])
     clock.time += 1
-    pace.heard(Refusal(1.5, 0.0))  # of the same burst
+    pace.heard(SlowDown(1.5, 0.0))  # of the same burst
     assert (pace.limit, len(told)) == (16, 1)
-    pace.heard(Refusal(0.5, 0.0))
+    pace.heard(SlowDown(0.5, 0.0))
     assert (pace.limit, len(told)) == (8, 1)
 
 
 def test_a_board_tells_each_worker_of_the_others_refusals_once() -> None:
     clock = Clock()
-    board = Board(clock)
+    board = SlowDownBoard(clock)
     assert board.read("a", 0) == (0, None)
-    board.tell("a", Refusal(0.5, 3.0))
+    board.tell("a", SlowDown(0.5, 3.0))
     clock.time += 1
     assert board.read("a", 0) == (1, None)
-    assert board.read("b", 0) == (1, Refusal(1.5, 2.0))
+    assert board.read("b", 0) == (1, SlowDown(1.5, 2.0))
     assert board.read("b", 1) == (1, None)
-    board.tell("b", Refusal(0.0, None))
-    assert board.read("a", 1) == (2, Refusal(0.0, None))
+    board.tell("b", SlowDown(0.0, None))
+    assert board.read("a", 1) == (2, SlowDown(0.0, None))

@@ -9,10 +9,10 @@ import time
 import pytest
 
 from slipform.ir import Usage
-from slipform.runner import progress
-from slipform.runner.asking import Answered
-from slipform.runner.journal import Entry
-from slipform.runner.progress import Display, Tally, show
+from slipform.runner import outputs as progress
+from slipform.runner.call import FinishedRow
+from slipform.runner.journal import JournalEntry
+from slipform.runner.outputs import Display, Tally, show
 
 
 class Terminal(io.StringIO):
@@ -22,8 +22,8 @@ class Terminal(io.StringIO):
 
 def test_the_tally_counts_rows_tokens_and_money() -> None:
     tally = Tally(left=3)
-    tally.add(Answered(Entry(1, "1", True, b""), Usage(input=2, output=1), 0.5))
-    tally.add(Answered(Entry(2, "2", False, b""), Usage(input=2, output=1), 0.25))
+    tally.add(FinishedRow(JournalEntry(1, "1", True, b""), Usage(input=2, output=1), 0.5))
+    tally.add(FinishedRow(JournalEntry(2, "2", False, b""), Usage(input=2, output=1), 0.25))
     assert (tally.done, tally.failed, tally.usage.total, tally.cost) == (2, 1, 6, 0.75)
     assert "2 of 3 rows, 1 failed" in tally.describe()
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from slipform.client_async import AsyncClient
 from slipform.config import Settings, read_settings
-from slipform.engine import Options
+from slipform.engine.setup import Options
 from slipform.errors import ConfigError, JsonEnforcementError, SchemaViolationError, SlipformError, UpstreamTimeout
 from slipform.ir import ModelRequest, ModelResponse
+from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.runner import run, run_report
-from slipform.runner.calls import Adapter
+from slipform.runner.call import Adapter
 from slipform.schema import Schema
 from slipform.testing import Api, FakeModel, FakeVendor, hang
 from tests.conftest import PERSON
@@ -284,7 +284,7 @@ def test_the_pause_of_the_config_is_kept_before_the_repair(tmp_path: Path, monke
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr("slipform.runner.asking.asyncio.sleep", sleep)
+    monkeypatch.setattr("slipform.runner.call.asyncio.sleep", sleep)
     settings = read_settings("output: {require_json: true}")
     run("Tell me.", letters(tmp_path, "a.txt"), settings=settings, router=fake_router(FakeModel(["no JSON", ADA])))
     assert slept == [2]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slipform.errors import ConfigError
-from slipform.runner.template import WHOLE_ROW, Template
+from slipform.runner.rows import WHOLE_ROW, Template
 
 
 @pytest.mark.parametrize(

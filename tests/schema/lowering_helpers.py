@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipform.schema.lowering import Lowered, lower
+from slipform.schema.lowering.lowered import Lowered, lower
 from tests.schema.lowering_linter import lint, strays
 
 

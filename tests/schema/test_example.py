@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from slipform.schema import Schema, example
-from slipform.schema.samples import FORMATS, matching
+from slipform.schema.examples import FORMATS, matching
 from slipform.schema.validator import violations
 from tests.schema.data import needs_real_world, real_world
 from tests.schema.strategies import schemas

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from slipform.errors import SchemaError
-from slipform.schema.lowering import lower
+from slipform.schema.lowering.lowered import lower
 from tests.schema.lowering_linter import lint, strays
 
 DATA = Path(__file__).resolve().parents[2] / ".." / "shared" / "schemas" / "real_world.jsonl"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from slipform.errors import ConfigError
-from slipform.schema.lowering import dialect_named, dialect_names, lower
+from slipform.schema.lowering.dialects import dialect, dialect_names
+from slipform.schema.lowering.lowered import lower
 
 PERSON = {
     "type": "object",
@@ -28,7 +29,7 @@ def test_an_unknown_dialect_names_the_nearest() -> None:
 
 @pytest.mark.parametrize("name", dialect_names())
 def test_every_dialect_names_its_source_and_date(name: str) -> None:
-    row = dialect_named(name)
+    row = dialect(name)
     assert row.source
     assert row.date.year >= 2026
 
@@ -40,7 +41,7 @@ def test_the_vendors_asked_for_are_there() -> None:
         "deepseek", "cohere", "bedrock", "tool", "llguidance", "identity",
     }  # fmt: skip
     for name in wanted:
-        dialect_named(name)
+        dialect(name)
 
 
 @pytest.mark.covers("C18")

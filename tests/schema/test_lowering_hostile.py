@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from slipform.errors import SchemaError
-from slipform.schema.lowering import dialect_names, lower
+from slipform.schema.lowering.dialects import dialect_names
+from slipform.schema.lowering.lowered import lower
 
 
 def bomb(word: str, levels: int = 30) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slipform.errors import SchemaError, UnsupportedSchemaError
-from slipform.schema.lowering import Lowered, lower
+from slipform.schema.lowering.lowered import Lowered, lower
 from tests.schema.lowering_linter import lint, strays
 from tests.schema.lowering_strategies import JSON, schemas, validator, values
 

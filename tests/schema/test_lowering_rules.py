@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from slipform.errors import SchemaError, UnsupportedSchemaError
-from slipform.schema.lowering import Loss, lower
+from slipform.schema.lowering.emit import LoweringLoss
+from slipform.schema.lowering.lowered import lower
 from tests.schema.lowering_helpers import actions, both_ways, closed
 
 
@@ -19,11 +20,11 @@ def test_what_the_dialect_lacks_is_told_in_the_description_and_left_to_the_local
         "type": "integer",
         "description": "even (minimum: 1; multipleOf: 2)",
     }
-    assert Loss("/properties/n/minimum", "minimum", 1, "dropped", "local") in lowered.report
+    assert LoweringLoss("/properties/n/minimum", "minimum", 1, "dropped", "local") in lowered.report
     lowered = both_ways(schema, "openai")
     assert lowered.schema["properties"]["n"]["minimum"] == 1
     assert "pattern" not in lowered.schema["properties"]["s"]
-    assert Loss("/properties/n/minimum", "minimum", 1, "kept", "vendor") in lowered.report
+    assert LoweringLoss("/properties/n/minimum", "minimum", 1, "kept", "vendor") in lowered.report
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slipform.errors import SchemaError
-from slipform.schema.lowering import PENDING, lower
+from slipform.schema.lowering.lift_plan import PENDING
+from slipform.schema.lowering.lowered import lower
 from tests.schema.lowering_strategies import schemas, validator, values
 
 

@@ -12,29 +12,29 @@ from typing import Any
 import pytest
 
 import slipform
-from slipform.enforce import Live, Switches
+from slipform.enforce import ReleaseGate, Switches
 from slipform.enforce.live_match import matcher_for
-from slipform.enforce.patch import patch
+from slipform.enforce.patching import patch
 from slipform.errors import SlipformError
-from slipform.providers.local.constraint import constrain
-from slipform.providers.local.cost import widths
+from slipform.providers.embedded.decoding.constrain import constrain
+from slipform.providers.embedded.decoding.cost import widths
 from slipform.schema import Schema, example
 from slipform.schema import patterns as engine
-from slipform.schema.lowering import lower
+from slipform.schema.lowering.lowered import lower
 from slipform.schema.patterns import counting, is_pattern, parsed, places_alive, search
 from slipform.schema.validator import compile_schema, violations
 from slipform.text.parser import Parser
 from slipform.text.resolve import ResolveCache, resolve
-from slipform.text.resolve_types import Invalid
+from slipform.text.tracker import Invalid
 
 SOURCE = Path(slipform.__file__).parent
 ENGINE = "schema/patterns.py"
 
 OWN_PATTERNS = {
-    ("prices.py", "_fits"): "the operator's price table, escaped but for its stars",
+    ("engine/setup.py", "_fits"): "the operator's price table, escaped but for its stars",
     ("providers/catalog.py", "_glob"): "the operator's and the catalog's globs",
     ("text/reasoning.py", "__init__"): "our own table of markers",
-    ("text/repair_strides.py", "_patterns"): "our own tables, compiled on first use",
+    ("text/repair/fast_paths.py", "_patterns"): "our own tables, compiled on first use",
 }
 
 HOSTILE = [
@@ -109,7 +109,7 @@ def test_no_module_but_one_reaches_for_another_engine_or_for_the_parser_of_re() 
     for path in modules():
         text = path.read_text()
         assert not any(word in text for word in ("re._parser", "vars(re)", "sre_parse", "import regex", "import re2"))
-        if path.name != "compiled.py":
+        if path.name != "validator.py":
             assert "import jsonschema_rs" not in text, path
 
 
@@ -141,7 +141,7 @@ def resolves_it(pattern: str, text: str) -> None:
 
 
 def streams_it(pattern: str, text: str) -> None:
-    live = Live(Schema("test", object_with(pattern)), Switches())
+    live = ReleaseGate(Schema("test", object_with(pattern)), Switches())
     written = json.dumps(value_with(text))
     for start in range(0, len(written), 1_000):
         ends(lambda start=start: live.feed(written[start : start + 1_000]))  # type: ignore[misc]

@@ -35,7 +35,7 @@ from slipform.testing import (
     trickle,
     truncated,
 )
-from slipform.testing.shapes import SHAPES
+from slipform.testing.wire_formats import SHAPES
 
 CALL = ModelResponse(
     tool_calls=(ToolCall("call_1", "find", '{"city": "Zürich"}'),), finish="tool_calls", usage=Usage(input=1, output=2)

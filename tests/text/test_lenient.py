@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform.text.parser import Parser
-from slipform.text.parser_types import PENDING, Note
+from slipform.text.tree import PENDING, Note
 
 from .test_parser import cut, jsonish, parse, same, values
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform.text.parser import Parser
-from slipform.text.parser_types import PENDING, Delta
+from slipform.text.tree import PENDING, ParserDelta
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(
@@ -79,7 +79,7 @@ def is_prefix(part: Any, whole: Any, *, open_path: bool = True) -> bool:
     return same(part, whole)
 
 
-def apply(deltas: Iterable[Delta], value: Any) -> Any:
+def apply(deltas: Iterable[ParserDelta], value: Any) -> Any:
     holder = [copy.deepcopy(value)]
     for delta in deltas:
         target: Any = holder
@@ -370,11 +370,11 @@ class TestDeltas:
 
     def test_a_growing_string_says_only_what_was_added(self) -> None:
         parser = Parser().feed('{"a": {"b": "x')
-        assert parser.feed("yz").deltas() == (Delta(("a", "b"), "text", "yz"),)
+        assert parser.feed("yz").deltas() == (ParserDelta(("a", "b"), "text", "yz"),)
         assert parser.feed('"').deltas() == ()
         assert parser.feed('y", "c": [true, {').deltas() == (
-            Delta(("a", "b"), "text", "y"),
-            Delta(("a", "c"), "open", []),
-            Delta(("a", "c", 0), "set", True),
-            Delta(("a", "c", 1), "open", {}),
+            ParserDelta(("a", "b"), "text", "y"),
+            ParserDelta(("a", "c"), "open", []),
+            ParserDelta(("a", "c", 0), "set", True),
+            ParserDelta(("a", "c", 1), "open", {}),
         )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipform.text.parser import Parser
-from slipform.text.parser_types import PENDING, ParseError
+from slipform.text.tree import PENDING, ParseError
 
 from .test_parser import cut, jsonish, modest, parse, same
 

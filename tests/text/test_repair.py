@@ -12,7 +12,7 @@ from slipform.errors import EmptyAnswerError, JsonEnforcementError
 from slipform.schema.validator import violations
 from slipform.text.loads import load
 from slipform.text.repair import repair
-from slipform.text.repair_edits import Edit, apply_edits
+from slipform.text.repair.tokens import RepairEdit, apply_edits
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 
@@ -89,17 +89,17 @@ def test_corpus_is_large_and_covers_every_kind_of_edit() -> None:
 @pytest.mark.parametrize(
     ("text", "edits"),
     [
-        ("[1,]", [Edit("trailing_comma", 2, ",", "")]),
-        ("{a: 1}", [Edit("unquoted_key", 1, "a", '"a"')]),
-        ('{"a": "x\ny"}', [Edit("control_character", 8, "\n", "\\n")]),
-        ('{"a": 1', [Edit("missing_bracket", 7, "", "}")]),
-        ("[True]", [Edit("literal", 1, "True", "true")]),
-        ('{"a": "b', [Edit("truncated", 8, "", '"'), Edit("missing_bracket", 8, "", "}")]),
-        ("[1 /* one */]", [Edit("comment", 3, "/* one */", "")]),
-        ('{"a": 1, "b', [Edit("truncated", 7, ', "b', ""), Edit("missing_bracket", 11, "", "}")]),
+        ("[1,]", [RepairEdit("trailing_comma", 2, ",", "")]),
+        ("{a: 1}", [RepairEdit("unquoted_key", 1, "a", '"a"')]),
+        ('{"a": "x\ny"}', [RepairEdit("control_character", 8, "\n", "\\n")]),
+        ('{"a": 1', [RepairEdit("missing_bracket", 7, "", "}")]),
+        ("[True]", [RepairEdit("literal", 1, "True", "true")]),
+        ('{"a": "b', [RepairEdit("truncated", 8, "", '"'), RepairEdit("missing_bracket", 8, "", "}")]),
+        ("[1 /* one */]", [RepairEdit("comment", 3, "/* one */", "")]),
+        ('{"a": 1, "b', [RepairEdit("truncated", 7, ', "b', ""), RepairEdit("missing_bracket", 11, "", "}")]),
     ],
 )
-def test_edits_say_what_changed_and_where(text: str, edits: list[Edit]) -> None:
+def test_edits_say_what_changed_and_where(text: str, edits: list[RepairEdit]) -> None:
     repaired = repair(text)
     assert list(repaired.edits) == edits
     assert apply_edits(text, repaired.edits, repaired.start, repaired.end) == repaired.text

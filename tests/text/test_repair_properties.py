@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slipform.errors import JsonEnforcementError
 from slipform.text.loads import load
 from slipform.text.repair import repair
-from slipform.text.repair_edits import apply_edits
+from slipform.text.repair.tokens import apply_edits
 
 TEXTS = st.text(max_size=12) | st.sampled_from(
     ["it's", 'q"q', "a, b: c", "{x}", "\\n", "```json", "</think>", "// x", "😀"]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.text import resolve_check
+from slipform.text import tracker as resolve_check
 from slipform.text.parser import Parser
 from slipform.text.resolve import ResolveCache, resolve
-from slipform.text.resolve_types import Invalid, Match, NoMatch
+from slipform.text.tracker import Invalid, Match, NoMatch
 
 from .test_parser import cut, is_prefix, nodes, same
 

@@ -1,4 +1,4 @@
-"""The command line: `slipform ask`, `slipform fix`, `slipform serve` and the others, one module each.
+"""The command line.
 
 Nothing but typer is imported until a command runs, so that `--help` and completion answer at once; of the commands,
 only the one that was asked for.
@@ -19,15 +19,15 @@ __all__ = ["app", "main"]
 _COMMANDS = {
     "ask": "slipform.cli.ask:ask",
     "fix": "slipform.cli.fix:fix",
-    "check": "slipform.cli.check:check",
+    "check": "slipform.cli.schema:check",
     "schema": "slipform.cli.schema:schema",
     "models": "slipform.cli.models:models",
-    "init": "slipform.cli.init:init",
+    "init": "slipform.cli.settings:init",
     "doctor": "slipform.cli.doctor:doctor",
     "serve": "slipform.cli.serve:serve",
-    "keys": "slipform.cli.keys:app",
-    "run": "slipform.runner.commands:run",
-    "batch": "slipform.runner.commands:batch",
+    "keys": "slipform.cli.serve:app",
+    "run": "slipform.cli.batch:run",
+    "batch": "slipform.cli.batch:batch",
 }
 
 
@@ -71,8 +71,7 @@ def app(asked: str | None = None) -> typer.Typer:
 
 def main() -> None:
     """Run the command line; what goes wrong is said in one paragraph, without a traceback."""
-    from slipform.cli.exits import Exit, exit_for
-    from slipform.cli.output import complain, leave_quietly, say
+    from slipform.cli.terminal import Exit, complain, exit_for, leave_quietly, say
     from slipform.errors import SlipformError
 
     try:

@@ -1,28 +1,33 @@
-"""`slipform ask`: one question, one valid answer."""
+"""`slipform ask`."""
 
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from slipform.cli.completions import model_names
-from slipform.cli.inputs import STDIN, read_text
-from slipform.cli.output import json_text, say, write
+from slipform.cli.models import model_names
+from slipform.cli.terminal import STDIN, json_text, read_text, say, write
 from slipform.named_schemas import HELP, schema_named
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from slipform.client import AsyncClient
+    from rich.console import Console
+    from rich.text import Text
+
     from slipform.config import Settings
     from slipform.enforce import Report
-    from slipform.engine import Options
+    from slipform.engine.setup import Options
     from slipform.errors import UnknownModelError
     from slipform.ir import Message
+    from slipform.library.async_client import AsyncClient
+    from slipform.library.stream import AsyncStream
+    from slipform.library.stream_session import Result
     from slipform.schema import Schema
 
 
@@ -112,7 +117,7 @@ def _enforcement(settings: Settings, attempts: int | None) -> Options:
 
     from slipform.call_options import retrying
     from slipform.enforce import Budget
-    from slipform.engine import options_of
+    from slipform.engine.setup import options_of
 
     asked = retrying(settings)
     budget = asked.budget if attempts is None else Budget(attempts)
@@ -124,8 +129,8 @@ async def _answer(question: _Question, model: str, settings: Settings, options: 
     """The answer's text and the way to it."""
     import asyncio
 
-    from slipform.client_async import AsyncClient
     from slipform.errors import UnknownModelError, UpstreamTimeout
+    from slipform.library.async_client import AsyncClient
 
     async with AsyncClient(model, options=options, config=settings) as client:
         try:
@@ -161,8 +166,6 @@ def _keyless(error: UnknownModelError, model: str, providers: Container[str]) ->
 
 async def _shaped(client: AsyncClient, question: _Question, schema: Any) -> tuple[str, Report]:
     if question.stream and sys.stdout.isatty():
-        from slipform.cli.live import watch
-
         async with client.stream(schema, question.messages, max_tokens=question.max_tokens) as stream:
             result = await watch(stream)
     else:
@@ -204,7 +207,44 @@ def _tell(report: object, wanted: bool, as_json: bool) -> None:
     if as_json:
         say(json_text(report.to_dict(), 0))
     elif wanted:
-        from slipform.cli.reports import told
+        from slipform.cli.terminal import report_lines
 
-        for line in told(report):
+        for line in report_lines(report):
             say(line)
+
+
+_PER_SECOND: Final = 15
+
+
+async def watch(stream: AsyncStream[Any], console: Console | None = None) -> Result[Any]:
+    """Show what there is of the answer while it comes; the view is gone when it is over, and the answer given back."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from slipform.library.partial import so_far
+
+    screen = console or Console()
+    drawn = 0.0
+    with Live(console=screen, auto_refresh=False, transient=True) as live:
+        async for partial in stream:
+            now = time.monotonic()
+            if now - drawn >= 1 / _PER_SECOND:  # a frame costs as much as the value is long, however fast it comes
+                drawn = now
+                live.update(frame(so_far(partial), stream.attempt, screen.height), refresh=True)
+        return await stream.result()
+
+
+def frame(value: Any, attempt: int, height: int) -> Text:
+    """The end of what there is, as much as fits, in colours; and which attempt it is, after the first.
+
+    >>> frame({"a": 1}, 2, 24).plain.splitlines()[-1]
+    'attempt 2 …'
+    """
+    from rich.json import JSON
+    from rich.text import Text
+
+    whole = JSON.from_data(value, indent=2).text
+    lines = whole.split("\n")
+    room = max(height - 2, 1)
+    shown = Text("\n").join(lines[-room:])
+    return shown if attempt < 2 else Text("\n").join([shown, Text(f"attempt {attempt} …", style="dim")])

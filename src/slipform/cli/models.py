@@ -1,4 +1,4 @@
-"""`slipform models`: which models there are, and `slipform models pull`."""
+"""`slipform models`, completions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,41 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipform.cli.output import say, write
+from slipform.cli.terminal import say, write
 
 if TYPE_CHECKING:
     from slipform.config import Settings
 
+
+def model_names(incomplete: str) -> list[str]:
+    """The names of models that are known here.
+
+    >>> "local/smollm2-135m" in model_names("local/")
+    True
+    """
+    from slipform.engine.setup import default_router
+    from slipform.errors import SlipformError
+
+    try:
+        names = default_router().names()
+    except SlipformError:  # a mistake in the config is for the command itself to tell
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def dialects(incomplete: str) -> list[str]:
+    """The schema dialects there are.
+
+    >>> dialects("openai")
+    ['openai']
+    """
+    from slipform.schema.lowering.dialects import dialect_names
+
+    return [name for name in dialect_names() if name.startswith(incomplete)]
+
+
 models = typer.Typer(help="Which models there are, and fetching the embedded ones.", invoke_without_command=True)
+
 
 _Row = tuple[str, str]
 
@@ -46,15 +75,14 @@ def pull(
     name: Annotated[str | None, typer.Argument(help="Which embedded model.", show_default="the first")] = None,
 ) -> None:
     """Fetch an embedded model's weights into the cache, if they are not there."""
-    from slipform.providers.local.progress import pull_shown
-    from slipform.providers.local.weights import DEFAULT, known
+    from slipform.providers.embedded.weights import DEFAULT, known, pull_shown
 
     write(str(pull_shown(known((name or DEFAULT).removeprefix("local/")))))
 
 
 def _known(settings: Settings) -> Iterator[_Row]:
-    from slipform.engine import router_of
-    from slipform.providers.local.weights import KNOWN, find
+    from slipform.engine.setup import router_of
+    from slipform.providers.embedded.weights import KNOWN, find
 
     router = router_of(settings)
     for alias, target in router.aliases.items():
@@ -75,7 +103,7 @@ def _known(settings: Settings) -> Iterator[_Row]:
 
 def _missing(settings: Settings) -> Iterator[_Row]:
     """The catalogue's vendors that are not in use, and what it takes to use them."""
-    from slipform.engine import router_of
+    from slipform.engine.setup import router_of
     from slipform.providers.catalog import load_catalog
 
     here = router_of(settings).providers

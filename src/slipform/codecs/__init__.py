@@ -1,15 +1,25 @@
-"""How each vendor spells it."""
+"""Which codec a name stands for: one registry, loaded late."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias, cast
 
 from slipform.codecs.anthropic import AnthropicCodec, AnthropicServing
-from slipform.codecs.base import Capabilities, Codec, EncodedRequest, StreamDecoder
+from slipform.codecs.codec import (
+    Capabilities,
+    Codec,
+    EncodedRequest,
+    ServedRequest,
+    Serving,
+    StreamDecoder,
+    StreamEncoder,
+)
 from slipform.codecs.gemini import GeminiCodec, GeminiServing
 from slipform.codecs.openai_chat import OpenAIChatCodec, OpenAIChatServing
 from slipform.codecs.openai_responses import OpenAIResponsesCodec, OpenAIResponsesServing
-from slipform.codecs.serving import ServedRequest, Serving, StreamEncoder
 from slipform.errors import ConfigError
 
 __all__ = [
@@ -55,6 +65,7 @@ CODECS: dict[str, Callable[[Capabilities], Codec]] = {
 }
 """The codecs by name; those that no API is served with are imported when they are first made."""
 
+
 SERVINGS: dict[str, Callable[[], Serving]] = {
     "openai-chat": OpenAIChatServing,
     "openai-responses": OpenAIResponsesServing,
@@ -73,3 +84,29 @@ def make_codec(name: str, capabilities: Capabilities) -> Codec:
     if name not in CODECS:
         raise ConfigError(f"Unknown codec {name!r}", hint=f"The codecs are: {', '.join(CODECS)}.")
     return CODECS[name](capabilities)
+
+
+CodecFactory: TypeAlias = Callable[[Capabilities], Codec]
+
+
+_HOMES: Mapping[str, str] = MappingProxyType(
+    {
+        "openai-chat": "slipform.codecs.openai_chat:OpenAIChatCodec",
+        "openai-responses": "slipform.codecs.openai_responses:OpenAIResponsesCodec",
+        "anthropic": "slipform.codecs.anthropic:AnthropicCodec",
+        "gemini": "slipform.codecs.gemini:GeminiCodec",
+        "bedrock": "slipform.codecs.bedrock:BedrockCodec",
+        "cohere": "slipform.codecs.cohere:CohereCodec",
+        "ollama": "slipform.codecs.ollama:OllamaCodec",
+    }
+)
+"""Where each codec lives."""
+
+
+def codec_factory(name: str) -> CodecFactory:
+    """What makes codecs of that name: call it with the capabilities of a model."""
+    target = _HOMES.get(name)
+    if target is None:
+        raise ConfigError(f"Unknown codec {name!r}", hint=f"The codecs are: {', '.join(sorted(_HOMES))}.")
+    module, _, attribute = target.partition(":")
+    return cast("CodecFactory", getattr(importlib.import_module(module), attribute))

@@ -1,4 +1,4 @@
-"""From what a vendor said to a `ModelResponse`: the steps that are the same for all of them."""
+"""What all vendors' answers have in common."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from slipform.codecs.base import EncodedRequest
-from slipform.codecs.faults import fault_error
-from slipform.codecs.plan_types import Plan
+from slipform.codecs.codec import EncodedRequest
+from slipform.codecs.schema_channel import SchemaChannel
+from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import (
     RESERVED_TOOL,
@@ -28,9 +28,9 @@ from slipform.ir.response import NO_USAGE, settle_finish
 from slipform.schema import OutputStrategy
 
 
-def plan_of(encoded: EncodedRequest) -> Plan:
+def plan_of(encoded: EncodedRequest) -> SchemaChannel:
     """The plan the codec left in the encoded request."""
-    return encoded.context if isinstance(encoded.context, Plan) else Plan(warnings=encoded.warnings)
+    return encoded.context if isinstance(encoded.context, SchemaChannel) else SchemaChannel(warnings=encoded.warnings)
 
 
 def read_json(body: bytes) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def malformed(error: Exception) -> UpstreamError:
 
 
 def read_answer(
-    body: bytes, encoded: EncodedRequest, decode: Callable[[dict[str, Any], Plan], ModelResponse]
+    body: bytes, encoded: EncodedRequest, decode: Callable[[dict[str, Any], SchemaChannel], ModelResponse]
 ) -> ModelResponse:
     """Read a whole answer with a vendor's decoder; any shape that it cannot read is an `UpstreamError`."""
     data = read_json(body)
@@ -129,7 +129,7 @@ def usage_of(
 
 
 def build_answer(
-    plan: Plan,
+    plan: SchemaChannel,
     parts: Sequence[Part],
     *,
     finish: FinishReason,

@@ -1,4 +1,4 @@
-"""Cohere v2 Chat."""
+"""Cohere v2 chat."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipform.codecs.answer import arguments_text, build_answer, count, plan_of, read_answer, rest_of, usage_of
-from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
-from slipform.codecs.faults import fault_error, read_error_body
-from slipform.codecs.openai_chat.request import data_url
-from slipform.codecs.plan import Losses, add_extra, drop_sampling, dumps, lost, make_plan, own_extra, settle
-from slipform.codecs.plan_types import Plan
-from slipform.codecs.sse import MAX_EVENT_BYTES
-from slipform.codecs.stream import Reader, SniffingDecoder
+from slipform.codecs.codec import Capabilities, EncodedRequest, StreamDecoder
+from slipform.codecs.framing import MAX_EVENT_BYTES
+from slipform.codecs.openai_chat.encode import data_url
+from slipform.codecs.schema_channel import (
+    Losses,
+    SchemaChannel,
+    add_extra,
+    add_loss,
+    choose_channel,
+    drop_sampling,
+    dumps,
+    finish_channel,
+    own_extra,
+)
+from slipform.codecs.stream_decoder import EventDecoder, SniffingDecoder
+from slipform.codecs.vendor_errors import fault_error, read_error_body
 from slipform.errors import UpstreamError
 from slipform.ir import (
     CompletionChunk,
@@ -73,11 +82,11 @@ class CohereCodec:
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
         """Spell the request."""
         losses: Losses = []
-        plan = make_plan(request, self.capabilities, self.strategy, losses)
+        plan = choose_channel(request, self.capabilities, self.strategy, losses)
         body = _body(request, plan, self.capabilities, losses)
         body["stream"] = stream
         add_extra(body, request, NAME, losses)
-        plan = settle(plan, losses)
+        plan = finish_channel(plan, losses)
         return EncodedRequest("/v2/chat", dumps(body), warnings=plan.warnings, context=plan)
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
@@ -86,14 +95,14 @@ class CohereCodec:
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""
-        return Reader(SniffingDecoder(self._max_event_bytes), CohereMachine(), plan_of(encoded))
+        return EventDecoder(SniffingDecoder(self._max_event_bytes), CohereEvents(), plan_of(encoded))
 
     def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
         """The error that a non-2xx answer stands for."""
         return fault_error(read_error_body(body), status=status, headers=headers)
 
 
-def _body(request: ModelRequest, plan: Plan, capabilities: Capabilities, losses: Losses) -> dict[str, Any]:
+def _body(request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses) -> dict[str, Any]:
     body: dict[str, Any] = {"model": request.model, "messages": _messages(request.messages, losses)}
     if plan.strategy is OutputStrategy.NATIVE:
         body["response_format"] = {"type": "json_object", "json_schema": plan.schema}
@@ -110,16 +119,18 @@ def _body(request: ModelRequest, plan: Plan, capabilities: Capabilities, losses:
         body["thinking"] = {"type": "disabled" if off else "enabled"}
     _add_tools(body, plan, losses)
     if request.metadata:
-        losses.append(lost("metadata", "This API keeps no metadata."))
+        losses.append(add_loss("metadata", "This API keeps no metadata."))
     return body
 
 
-def _add_tools(body: dict[str, Any], plan: Plan, losses: Losses) -> None:
+def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> None:
     offered = plan.tools
     choice = plan.tool_choice
     if isinstance(choice, NamedTool) and len(offered) > 1:
         # A single tool cannot be named here, but it can be the only one there is.
-        losses.append(lost("tools", f"Only {choice.name} is offered, so that it is the one called.", "approximated"))
+        losses.append(
+            add_loss("tools", f"Only {choice.name} is offered, so that it is the one called.", "approximated")
+        )
         offered = tuple(tool for tool in offered if tool.name == choice.name)
     tools = [spelled for tool in offered if (spelled := _tool(tool, losses)) is not None]
     if not tools:
@@ -132,13 +143,13 @@ def _add_tools(body: dict[str, Any], plan: Plan, losses: Losses) -> None:
     elif choice not in (None, "auto"):
         body["tool_choice"] = "REQUIRED"
     if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
-        losses.append(lost("parallel_tool_calls", "This API may call several tools at once."))
+        losses.append(add_loss("parallel_tool_calls", "This API may call several tools at once."))
 
 
 def _tool(tool: Tool, losses: Losses) -> dict[str, Any] | None:
     own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
     if tool.vendor is not None:
-        losses.append(lost(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
+        losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
         return None
     function: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:
@@ -186,11 +197,11 @@ def _content(parts: tuple[Part, ...], path: str, losses: Losses) -> str | list[d
         elif isinstance(part, Reasoning) and NAME in part.opaque:
             content.append(dict(part.opaque[NAME]))
         elif not (isinstance(part, Opaque) and part.vendor == NAME):
-            losses.append(lost(path, "A part that this API does not take."))
+            losses.append(add_loss(path, "A part that this API does not take."))
     return content
 
 
-def _decode(data: Mapping[str, Any], plan: Plan) -> ModelResponse:
+def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     message = data.get("message") or {}
     parts: list[Part] = [Opaque(NAME, {"tool_plan": message["tool_plan"]})] if message.get("tool_plan") else []
     content = message.get("content") or ()
@@ -234,7 +245,7 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     )
 
 
-class CohereMachine:
+class CohereEvents:
     """What the events of a v2 chat stream mean."""
 
     __slots__ = ("_plan", "_thoughts", "ended", "fault")

@@ -1,4 +1,4 @@
-"""Ollama's own chat API."""
+"""Ollama's chat."""
 
 from __future__ import annotations
 
@@ -18,13 +18,21 @@ from slipform.codecs.answer import (
     rest_of,
     usage_of,
 )
-from slipform.codecs.base import Capabilities, EncodedRequest, StreamDecoder
-from slipform.codecs.faults import fault_error, read_error_body
-from slipform.codecs.ndjson import NdjsonDecoder
-from slipform.codecs.plan import Losses, add_extra, drop_sampling, dumps, lost, make_plan, own_extra, settle
-from slipform.codecs.plan_types import Plan
-from slipform.codecs.sse import MAX_EVENT_BYTES
-from slipform.codecs.stream import Reader
+from slipform.codecs.codec import Capabilities, EncodedRequest, StreamDecoder
+from slipform.codecs.framing import MAX_EVENT_BYTES, NdjsonDecoder
+from slipform.codecs.schema_channel import (
+    Losses,
+    SchemaChannel,
+    add_extra,
+    add_loss,
+    choose_channel,
+    drop_sampling,
+    dumps,
+    finish_channel,
+    own_extra,
+)
+from slipform.codecs.stream_decoder import EventDecoder
+from slipform.codecs.vendor_errors import fault_error, read_error_body
 from slipform.errors import UpstreamError
 from slipform.ir import (
     CompletionChunk,
@@ -76,11 +84,11 @@ class OllamaCodec:
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
         """Spell the request; `stream` is always said, because its default here is true."""
         losses: Losses = []
-        plan = make_plan(request, self.capabilities, self.strategy, losses)
+        plan = choose_channel(request, self.capabilities, self.strategy, losses)
         body = _body(request, plan, self.capabilities, losses)
         body["stream"] = stream
         add_extra(body, request, NAME, losses)
-        plan = settle(plan, losses)
+        plan = finish_channel(plan, losses)
         return EncodedRequest("/api/chat", dumps(body), warnings=plan.warnings, context=plan)
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
@@ -89,22 +97,22 @@ class OllamaCodec:
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""
-        return Reader(NdjsonDecoder(self._max_event_bytes), OllamaMachine(), plan_of(encoded))
+        return EventDecoder(NdjsonDecoder(self._max_event_bytes), OllamaEvents(), plan_of(encoded))
 
     def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
         """The error that a non-2xx answer stands for."""
         return fault_error(read_error_body(body), status=status, headers=headers)
 
 
-def _body(request: ModelRequest, plan: Plan, capabilities: Capabilities, losses: Losses) -> dict[str, Any]:
+def _body(request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses) -> dict[str, Any]:
     body: dict[str, Any] = {"model": request.model, "messages": _messages(request.messages, losses)}
     tools = [_tool for tool in plan.tools if (_tool := _spelled(tool, losses)) is not None]
     if tools and plan.tool_choice != "none":
         body["tools"] = tools
         if plan.tool_choice not in (None, "auto"):
-            losses.append(lost("tool_choice", "This API has no tool choice; the model may answer with text."))
+            losses.append(add_loss("tool_choice", "This API has no tool choice; the model may answer with text."))
         if plan.parallel_tool_calls is False:
-            losses.append(lost("parallel_tool_calls", "This API may call several tools at once."))
+            losses.append(add_loss("parallel_tool_calls", "This API may call several tools at once."))
     if plan.strategy is OutputStrategy.NATIVE:
         body["format"] = plan.schema
     elif plan.json_object:
@@ -120,17 +128,17 @@ def _body(request: ModelRequest, plan: Plan, capabilities: Capabilities, losses:
     elif wanted.get("enabled") is not None:
         body["think"] = wanted["enabled"]
     if request.metadata:
-        losses.append(lost("metadata", "This API keeps no metadata."))
+        losses.append(add_loss("metadata", "This API keeps no metadata."))
     return body
 
 
 def _spelled(tool: Any, losses: Losses) -> dict[str, Any] | None:
     own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
     if tool.vendor is not None:
-        losses.append(lost(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
+        losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
         return None
     if tool.strict:
-        losses.append(lost(f"tools.{tool.name}.strict", "This API has no strict tools."))
+        losses.append(add_loss(f"tools.{tool.name}.strict", "This API has no strict tools."))
     function: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:
         function["description"] = tool.description
@@ -167,7 +175,7 @@ def _turn(message: Message, path: str, losses: Losses) -> dict[str, Any]:
     for part in message.parts:
         foreign = isinstance(part, Opaque) or (isinstance(part, Reasoning) and NAME not in part.opaque)
         if foreign or (isinstance(part, Media) and part not in images):
-            losses.append(lost(path, "A part that this API does not take."))
+            losses.append(add_loss(path, "A part that this API does not take."))
     if message.tool_calls:
         turn["tool_calls"] = [
             {"function": {"name": call.name, "arguments": arguments_object(call.arguments)}}
@@ -176,7 +184,7 @@ def _turn(message: Message, path: str, losses: Losses) -> dict[str, Any]:
     return {**turn, **own_extra(message.extra, NAME, path, losses)}
 
 
-def _decode(data: Mapping[str, Any], plan: Plan) -> ModelResponse:
+def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     message = data.get("message") or {}
     parts: list[Part] = []
     if message.get("thinking"):
@@ -215,7 +223,7 @@ def read_usage(data: Mapping[str, Any]) -> Usage | None:
     return usage_of(count(data.get("prompt_eval_count")), count(data.get("eval_count")))
 
 
-class OllamaMachine:
+class OllamaEvents:
     """What the lines of a chat stream mean."""
 
     __slots__ = ("_calls", "_thought", "ended", "fault")

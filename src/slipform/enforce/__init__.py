@@ -1,32 +1,32 @@
-"""Make the answer fit."""
+"""How the answer is made to fit: the names of this package."""
 
-from slipform.enforce.fixes import Switches
-from slipform.enforce.judge import Standard, Verdict, judge
-from slipform.enforce.live import Live
-from slipform.enforce.loads import loads, loads_report
-from slipform.enforce.loop import Budget, Formatter, Outcome, Plan, Steps, enforce
-from slipform.enforce.patch import Patched, patch
+from slipform.enforce.coercion import Switches
+from slipform.enforce.early_stop import EarlyStop, GuardedAnswer
+from slipform.enforce.judging import Requirement, Verdict, judge
+from slipform.enforce.loading import loads, loads_report
+from slipform.enforce.loop import enforce
+from slipform.enforce.patching import Patched, patch
+from slipform.enforce.plan import Attempt, Budget, Formatter, Outcome, Plan, Report, Steps
 from slipform.enforce.prompts import Wording
-from slipform.enforce.report import Attempt, Report
-from slipform.enforce.watch import Watch, WatchedAnswer
-from slipform.ir.guard import Guard
+from slipform.enforce.release import ReleaseGate
+from slipform.ir.request import Guard
 
 __all__ = [
     "Attempt",
     "Budget",
+    "EarlyStop",
     "Formatter",
     "Guard",
-    "Live",
+    "GuardedAnswer",
     "Outcome",
     "Patched",
     "Plan",
+    "ReleaseGate",
     "Report",
-    "Standard",
+    "Requirement",
     "Steps",
     "Switches",
     "Verdict",
-    "Watch",
-    "WatchedAnswer",
     "Wording",
     "enforce",
     "judge",

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from slipform.enforce.live_number import BEGUN, INTEGER, NO_NUMBER, number_so_far
-from slipform.enforce.live_walk import Walk
+from slipform.enforce.live_walk import LiveTracker
 
 _LITERALS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 _DEEPEST: Final = 256
@@ -59,10 +59,10 @@ _ESCAPES: Final = frozenset(map(ord, '"\\/bfnrtu'))
 class Scanner:
     """Follows one JSON text, and tells the walk of its parts. `feed` gives what the chunk adds to it without blanks.
 
-    >>> from slipform.enforce.fixes import Switches
+    >>> from slipform.enforce.coercion import Switches
     >>> from slipform.enforce.live_shape import shape_of
     >>> from slipform.schema import Schema
-    >>> scanner = Scanner(Walk(shape_of(Schema.of({})), Switches()))
+    >>> scanner = Scanner(LiveTracker(shape_of(Schema.of({})), Switches()))
     >>> scanner.feed('{ "a" : [1, '), scanner.closers, scanner.feed(" 2 ] } and"), scanner.complete, scanner.rest
     ('{"a":[1,', ']}', '2]}', True, ' and')
     """
@@ -72,7 +72,7 @@ class Scanner:
         "complete", "length", "member", "rest", "stopped",
     )  # fmt: skip
 
-    def __init__(self, walk: Walk) -> None:
+    def __init__(self, walk: LiveTracker) -> None:
         self._walk = walk
         self._objects: list[bool] = []
         """Of every container that is open, whether it is an object."""

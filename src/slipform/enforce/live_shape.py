@@ -6,18 +6,108 @@ found again, so that what they speak about is held back until it can be judged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from slipform.bounded import BoundedCache
+from slipform.enforce.coercion import Switches, coercions
 from slipform.errors import SlipformError
 from slipform.schema import Schema
-from slipform.schema.graph import Index
+from slipform.schema.document import Index
 from slipform.schema.limits import plain_copy
-from slipform.text.resolve_plan import Alternative, Leaf, Node, Plan
+from slipform.text.resolve_plan import Alternative, Leaf, Node, NormalForm
+
+_LIKE_NUMBER = re.compile(r"\s*[+-]?[0-9.,_’'\u00a0\u202f eE+-]*\Z")
+
+
+_BLANK = " \t\r\n"
+
+
+def wanted_types(alternatives: Iterable[Alternative]) -> frozenset[str] | None:
+    """The types that may stand there; None when any may."""
+    found: set[str] = set()
+    for alternative in alternatives:
+        sets = [leaf.types for leaf in alternative.leaves if leaf.types is not None]
+        if not sets:
+            return None
+        found |= frozenset.intersection(*sets)
+    return frozenset(found)
+
+
+def wanted_values(alternatives: Iterable[Alternative]) -> list[Any]:
+    """The values that are listed there."""
+    lists = (leaf.values for each in alternatives for leaf in each.leaves if leaf.values is not None)
+    return [value for values in lists for value in values]
+
+
+def scalar_may_be_patched(value: Any, alternatives: list[Alternative], switches: Switches, *, optional: bool) -> bool:
+    """Whether a whole scalar in the wrong place may be mended; `optional` says that its key may be left out.
+
+    >>> from slipform.text.resolve_plan import NormalForm
+    >>> number = NormalForm({"type": "integer"}).root.alternatives
+    >>> [scalar_may_be_patched(each, number, Switches(), optional=False) for each in ("42", "many", None)]
+    [True, False, False]
+    """
+    if value is None and optional:
+        return True
+    types = wanted_types(alternatives)
+    if types is None:
+        return switches.coerce  # a value of the right type and the wrong content
+    if switches.wrap_scalars and "array" in types:
+        return True
+    if not switches.coerce:
+        return False
+    if isinstance(value, str):
+        said = value.strip().casefold()
+        if any(_as_json(member).casefold() == said for member in wanted_values(alternatives)):
+            return True
+    return next(coercions(value, types, units=switches.units), None) is not None
+
+
+def text_may_be_patched(text: str, alternatives: list[Alternative], switches: Switches) -> bool:
+    """The same for a string of which this much is there."""
+    types = wanted_types(alternatives)
+    if types is None or (switches.wrap_scalars and "array" in types):
+        return True
+    if not switches.coerce:
+        return False
+    said = text.lstrip(_BLANK)
+    folded = said.casefold()
+    words = [_as_json(member) for member in wanted_values(alternatives)]
+    words += ["true", "false"] if "boolean" in types else []
+    words += ["null"] if "null" in types else []
+    if any(word.casefold().startswith(folded.rstrip()) for word in words):
+        return True
+    if types & {"object", "array"} and (not said or said[0] in "{["):
+        return True
+    if types & {"integer", "number"}:
+        return switches.units or _LIKE_NUMBER.match(said) is not None
+    return False
+
+
+def container_may_be_patched(alternatives: list[Alternative], switches: Switches, *, root: bool) -> bool:
+    """The same for an object or array where none may stand."""
+    types = wanted_types(alternatives)
+    # At the root the answer may stand under a key of its own.
+    return root or types is None or (switches.wrap_scalars and "array" in types)
+
+
+def folded(name: str) -> str:
+    """A key as the patch that renames keys compares it."""
+    return "".join(sign for sign in name.casefold() if sign not in "_- ")
+
+
+def _as_json(member: Any) -> str:
+    if isinstance(member, bool):
+        return "true" if member else "false"
+    return member.strip() if isinstance(member, str) else str(member)
+
 
 _SCALAR = ("pattern", "format", "multipleOf", "contentEncoding", "contentMediaType", "contentSchema")
+
+
 _OPAQUE = frozenset(
     {
         "not", "if", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "dependentRequired",
@@ -25,8 +115,14 @@ _OPAQUE = frozenset(
     }
 )  # fmt: skip
 """What can only be judged when all of a value is there."""
+
+
 _SAID = (*_SCALAR, *sorted(_OPAQUE), "then", "else")
+
+
 _OF_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+
+
 _LIMITS: Mapping[str, frozenset[str]] = {
     "string": frozenset({"minLength", "maxLength"}),
     "integer": _OF_NUMBERS,
@@ -35,11 +131,13 @@ _LIMITS: Mapping[str, frozenset[str]] = {
     "null": frozenset(),
 }
 """The types of scalars, and the limits that each may be held to."""
+
+
 _ALL = ["object", "array", "string", "number", "boolean", "null"]
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
+class LeafFacts:
     """What the plan does not know of one schema."""
 
     check: Schema[Any] | None = None
@@ -51,10 +149,10 @@ class Beyond:
     """Whether a scalar, too, can only be judged then."""
 
 
-_NONE = Beyond()
+_NONE = LeafFacts()
 
 
-class Facts:
+class NodeFacts:
     """What there is to know of a place before anything stands there."""
 
     __slots__ = ("any_of", "free_text", "strings")
@@ -68,26 +166,26 @@ class Facts:
         """The types of scalars of which any value may stand there."""
 
 
-class Shape:
+class TrackerFacts:
     """A schema made ready. One serves any number of texts at a time."""
 
     __slots__ = ("_by_leaf", "_checks", "_extras", "_facts", "_known", "_opaque", "document", "has_unknown", "plan")
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        self._extras: dict[int, Beyond] = {}
+        self._extras: dict[int, LeafFacts] = {}
         self.document = plain_copy(document)
         index = Index(self.document)
         for subschema in index.subschemas:
             self._typed(subschema)
-        self.plan = Plan(self.document, index)
+        self.plan = NormalForm(self.document, index)
         self.has_unknown = any(each.unknown for each in self._extras.values())
-        self._by_leaf: dict[int, Beyond] = {}
+        self._by_leaf: dict[int, LeafFacts] = {}
         self._known = 0
         self._opaque: dict[Alternative, bool] = {}
         self._checks: dict[Alternative, list[Schema[Any]]] = {}
-        self._facts: dict[Node, Facts] = {}
+        self._facts: dict[Node, NodeFacts] = {}
 
-    def beyond(self, leaf: Leaf) -> Beyond:
+    def beyond(self, leaf: Leaf) -> LeafFacts:
         """What the plan does not know of a leaf."""
         if len(self.plan.leaves) != self._known:
             self._known = len(self.plan.leaves)
@@ -101,14 +199,14 @@ class Shape:
             known = self._opaque[alternative] = any(self.beyond(leaf).opaque for leaf in alternative.leaves)
         return known
 
-    def facts(self, node: Node) -> Facts:
+    def facts(self, node: Node) -> NodeFacts:
         """What there is to know of a place beforehand."""
         known = self._facts.get(node)
         if known is None:
             strings = [each for each in node.alternatives if each.admits("string")]
             free = any(self._takes_any(each, "string") for each in strings)
             any_of = [kind for kind in _LIMITS if any(self._takes_any(each, kind) for each in node.alternatives)]
-            known = self._facts[node] = Facts(strings, free, frozenset(_LIMITS if node.free else any_of))
+            known = self._facts[node] = NodeFacts(strings, free, frozenset(_LIMITS if node.free else any_of))
         return known
 
     def accepts(self, value: Any, alternative: Alternative) -> bool:
@@ -142,7 +240,7 @@ class Shape:
             self._extras[id(schema)] = extra
 
 
-def _extra(schema: Mapping[str, Any]) -> Beyond:
+def _extra(schema: Mapping[str, Any]) -> LeafFacts:
     said = {name: schema[name] for name in _SAID if name in schema}
     opaque = any(said.get(name, False) is not False for name in _OPAQUE)
     if not any(name in said for name in _SCALAR) and not opaque:
@@ -154,10 +252,10 @@ def _extra(schema: Mapping[str, Any]) -> Beyond:
     except SlipformError:
         check = None
     pattern = said.get("pattern")
-    return Beyond(check, pattern if isinstance(pattern, str) else None, opaque, check is None)
+    return LeafFacts(check, pattern if isinstance(pattern, str) else None, opaque, check is None)
 
 
-def shape_of(schema: Schema[Any]) -> Shape:
+def shape_of(schema: Schema[Any]) -> TrackerFacts:
     """The schema made ready, kept for the next text.
 
     >>> shape_of(Schema.of({"type": "integer"})) is shape_of(Schema.of({"type": "integer"}))
@@ -165,9 +263,9 @@ def shape_of(schema: Schema[Any]) -> Shape:
     """
     known = _SHAPES.use(schema.fingerprint)
     if known is None:
-        known = Shape(schema.document)
+        known = TrackerFacts(schema.document)
         _SHAPES.put(schema.fingerprint, known, 10_000 + schema.size)
     return known
 
 
-_SHAPES = BoundedCache[str, Shape]("followed schemas", entries=128, max_bytes=48_000_000)
+_SHAPES = BoundedCache[str, TrackerFacts]("followed schemas", entries=128, max_bytes=48_000_000)

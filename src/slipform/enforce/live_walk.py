@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
-from slipform.enforce.fixes import Switches
+from slipform.enforce.coercion import Switches
 from slipform.enforce.live_match import TextMatcher, matcher_for
-from slipform.enforce.live_patchable import (
+from slipform.enforce.live_shape import (
+    TrackerFacts,
     container_may_be_patched,
     folded,
     scalar_may_be_patched,
     text_may_be_patched,
 )
-from slipform.enforce.live_shape import Shape
-from slipform.text.resolve_check import closing_fault, kind_fault, kind_of, scalar_fault
 from slipform.text.resolve_plan import Alternative, Node
+from slipform.text.tracker import closing_fault, kind_fault, kind_of, scalar_fault
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Mismatch:
     """What is wrong, and where. `patchable` when only the whole answer can tell whether it can be mended."""
 
     path: tuple[str | int, ...]
@@ -42,7 +42,7 @@ class _Open:
 
     __slots__ = ("certain", "is_object", "items", "key", "limited", "members", "opaque", "start", "threads")
 
-    def __init__(self, is_object: bool, start: int, threads: list[_Thread], shape: Shape) -> None:
+    def __init__(self, is_object: bool, start: int, threads: list[_Thread], shape: TrackerFacts) -> None:
         self.is_object = is_object
         self.members: dict[str, Any] = {}
         self.items: list[Any] = []
@@ -60,7 +60,7 @@ class _Open:
         """The key or the index of what is being written."""
         return self.key if self.is_object else len(self.items)
 
-    def keep(self, threads: list[_Thread], shape: Shape) -> None:
+    def keep(self, threads: list[_Thread], shape: TrackerFacts) -> None:
         """Go on with these threads."""
         self.threads = threads
         self.opaque = self.limited = False
@@ -75,11 +75,11 @@ _NO_LIMIT: Final = float("inf")
 _ROOT: Final[list[_Thread | None]] = [None]
 
 
-class Walk:
+class LiveTracker:
     """Told by a scanner what a text holds, it keeps what the text may still become."""
 
-    def __init__(self, shape: Shape, switches: Switches) -> None:
-        self.fault: Fault | None = None
+    def __init__(self, shape: TrackerFacts, switches: Switches) -> None:
+        self.fault: Mismatch | None = None
         self._shape = shape
         self._switches = switches
         self._stack: list[_Open] = []
@@ -318,7 +318,7 @@ class Walk:
         return tuple(each.name for each in self._stack)
 
     def _wrong(self, message: str, patchable: bool, path: tuple[str | int, ...] | None = None) -> Literal[False]:
-        self.fault = Fault(self._path() if path is None else path, message, patchable)
+        self.fault = Mismatch(self._path() if path is None else path, message, patchable)
         return False
 
 

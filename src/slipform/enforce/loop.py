@@ -1,28 +1,29 @@
-"""The enforcement loop: ask, judge, ask again. A generator, so that sync, async and streaming share it."""
+"""Ask, judge, ask again: the generator `enforce`."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Final
 
-from slipform.enforce.judge import judge, judge_value, spoken
-from slipform.enforce.parts import SMALL, Parts, parts_of, parts_request
-from slipform.enforce.plan import Budget, Formatter, Outcome, Plan, Steps
+from slipform.enforce.judging import Requirement, Verdict, answer_text, judge, judge_value
+from slipform.enforce.plan import Attempt, Budget, Formatter, Outcome, Plan, Report, Steps
 from slipform.enforce.prompts import (
+    SMALL,
+    Parts,
     ask_plainly,
     call_again_request,
     first_request,
     formatter_request,
+    misnamed_keys,
+    parts_of,
+    parts_request,
     reask_request,
+    repeats_prompt,
     shorter_request,
 )
-from slipform.enforce.report import Attempt, Report
-from slipform.enforce.small import copied, wrong_keys
-from slipform.enforce.verdict import Standard, Verdict
 from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, TruncatedError, UpstreamError
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning
-from slipform.ir.guard import Guard
-from slipform.ir.request import CallCount
+from slipform.ir.request import CallCount, Guard
 from slipform.schema import OutputStrategy, Schema
 
 __all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "advance", "enforce", "settled"]
@@ -149,20 +150,20 @@ def _is_cut_again(report: Report) -> bool:
     return len(report.attempts) > 1 and all(each.outcome == TruncatedError.code for each in report.attempts[-2:])
 
 
-def _standard(plan: Plan, request: ModelRequest) -> Standard:
+def _standard(plan: Plan, request: ModelRequest) -> Requirement:
     """What answers are held to; where worked examples are shown, also that they are not copied."""
     standard = plan.standard
     if not plan.wording.list_keys or plan.strategy is not OutputStrategy.PROMPTED:
         return standard
     return dataclasses.replace(
-        standard, validators=(*standard.validators, lambda value: copied(value, request.messages))
+        standard, validators=(*standard.validators, lambda value: repeats_prompt(value, request.messages))
     )
 
 
-def _judged(response: ModelResponse, turn: _Turn, standard: Standard) -> Verdict:
+def _judged(response: ModelResponse, turn: _Turn, standard: Requirement) -> Verdict:
     if turn.parts is None:
         return judge(response, standard)
-    answered = judge(response, Standard(Schema("parts", turn.parts.schema), switches=standard.switches))
+    answered = judge(response, Requirement(Schema("parts", turn.parts.schema), switches=standard.switches))
     if answered.error is not None and answered.value is None:
         return answered
     merged = judge_value(turn.parts.merged(answered.value), standard)
@@ -201,7 +202,7 @@ def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan)
     """A small model repeats the bad answer that it is shown: it gets the question anew, for less where that will do."""
     parts = None
     if plan.schema is not None and plan.reask_scope != "full" and verdict.violations:
-        parts = wrong_keys(verdict.value, verdict.violations, plan.schema.document)
+        parts = misnamed_keys(verdict.value, verdict.violations, plan.schema.document)
     if parts is not None and request.response_format is not None:
         request = request.replace(response_format=parts.format(request.response_format))
     return _Turn(ask_plainly(request, plan.wording), OutputStrategy.PROMPTED, parts)
@@ -243,7 +244,7 @@ def _recorded(
 def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report) -> Outcome:
     """The contract of the prompt-only path: warn, and give the text back."""
     warning = ModelWarning(error.code, str(error))
-    text = spoken(response)
+    text = answer_text(response)
     return Outcome(text, text, response, dataclasses.replace(report, warnings=(*report.warnings, warning)))
 
 

@@ -1,4 +1,4 @@
-"""How an answer is enforced, and what came of it: plain classes, because the loop is compiled."""
+"""What an answer is held to and what came of it: Plan, Budget, Verdict, Outcome, Report."""
 
 from __future__ import annotations
 
@@ -7,15 +7,109 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from slipform.enforce.fixes import Switches
+from slipform.enforce.coercion import PatchEdit, Switches
+from slipform.enforce.early_stop import EarlyStop
+from slipform.enforce.judging import NOT_TYPED, Requirement, Validator
+from slipform.enforce.patching import Patched
 from slipform.enforce.prompts import Wording
-from slipform.enforce.report import Report
-from slipform.enforce.verdict import NOT_TYPED, Standard, Validator
-from slipform.enforce.watch import Watch
-from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, Usage
-from slipform.ir.guard import Guard
+from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
 from slipform.ir.quick import quick
-from slipform.schema import OutputStrategy, Schema
+from slipform.ir.request import Guard
+from slipform.schema import OutputStrategy, Schema, Violation
+from slipform.text.repair.tokens import RepairEdit
+
+_NOTHING = Usage()
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One model call and what became of its answer; `outcome` is "ok" or an error's code."""
+
+    outcome: str
+    strategy: OutputStrategy
+    model: str = ""
+    candidate: str = ""
+    """The JSON that was judged, or what stood in its place."""
+    text: str | None = None
+    """What the model wrote, kept only when asked for."""
+    repairs: tuple[RepairEdit, ...] = ()
+    patched: Patched | None = None
+    violations: tuple[Violation, ...] = ()
+    usage: Usage = _NOTHING
+    seconds: float | None = None
+    cost: float | None = None
+
+    @property
+    def patches(self) -> tuple[PatchEdit, ...]:
+        """The mechanical edits that were made."""
+        return self.patched.edits if self.patched else ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        fields: dict[str, Any] = {"outcome": self.outcome, "strategy": self.strategy.value, "model": self.model}
+        if self.repairs:
+            fields["repairs"] = [edit._asdict() for edit in self.repairs]
+        if self.patched:
+            fields["patch"] = [
+                {**operation, "reason": edit.reason, "risk": edit.risk}
+                for operation, edit in zip(self.patched.operations, self.patched.edits, strict=True)
+            ]
+        if self.violations:
+            fields["violations"] = [each.to_dict() for each in self.violations]
+        optional = {"text": self.text, "seconds": self.seconds, "cost": self.cost}
+        return {**fields, **{name: value for name, value in optional.items() if value is not None}}
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All attempts of one enforcement, what they cost, and what the caller should know."""
+
+    attempts: tuple[Attempt, ...] = ()
+    warnings: tuple[ModelWarning, ...] = ()
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens over all attempts."""
+        if len(self.attempts) == 1 and self.attempts[0].usage.total is not None:
+            return self.attempts[0].usage
+        total = _NOTHING
+        for attempt in self.attempts:
+            total += attempt.usage
+        return total
+
+    @property
+    def cost(self) -> float | None:
+        """Money over all attempts, when prices are known."""
+        known = [attempt.cost for attempt in self.attempts if attempt.cost is not None]
+        return sum(known) if known else None
+
+    @property
+    def repaired(self) -> bool:
+        """Whether the last answer's text had to be repaired."""
+        return bool(self.attempts and self.attempts[-1].repairs)
+
+    @property
+    def patched(self) -> bool:
+        """Whether the last answer's value had to be patched."""
+        return bool(self.attempts and self.attempts[-1].patches)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        usage = self.usage
+        spent = {"input": usage.input, "output": usage.output, "total": usage.total}
+        fields: dict[str, Any] = {
+            "attempts": [attempt.to_dict() for attempt in self.attempts],
+            "warnings": [_warning(each) for each in self.warnings],
+            "usage": {name: value for name, value in spent.items() if value is not None},
+        }
+        return fields if self.cost is None else {**fields, "cost": self.cost}
+
+
+def _warning(warning: ModelWarning) -> Mapping[str, Any]:
+    fields = {"code": warning.code, "message": warning.message}
+    return fields if warning.path is None else {**fields, "path": warning.path}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +176,16 @@ class Plan:
     backoff_seconds: float = 0
     """How long whoever drives the loop waits before each further call."""
     clock: Callable[[], float] = time.monotonic
-    standard: Standard = field(init=False, repr=False, compare=False)
+    standard: Requirement = field(init=False, repr=False, compare=False)
     """What answers are held to."""
 
     def __post_init__(self) -> None:
-        standard = Standard(
+        standard = Requirement(
             self.schema, self.tools, self.switches, self.repair, self.validators, self.must_call, self.calls
         )
         object.__setattr__(self, "standard", standard)
 
-    def watch(self, asked: ModelRequest) -> Watch | None:
+    def watch(self, asked: ModelRequest) -> EarlyStop | None:
         """What looks at the answer to this request while it is written, if anything does."""
         if not self.guard.watches or self.schema is None or asked.tools:
             return None
@@ -100,7 +194,7 @@ class Plan:
         if (self.strategy if strategy is OutputStrategy.AUTO else strategy) is OutputStrategy.TOOL:
             return None  # the answer is the call's arguments, which end by themselves
         schema = self.schema if wanted is None else Schema.of(wanted.json_schema)
-        return Watch(self.guard, schema, self.switches)
+        return EarlyStop(self.guard, schema, self.switches)
 
 
 @quick

@@ -1,24 +1,265 @@
-"""What slipform says to a model, as named templates."""
+"""What is said to a model, whole answers, parts and small models.
+
+A small model copies a schema that it is shown, and the placeholders of an example made from it; it does follow worked
+examples of other shapes, and a list of the keys with the kind of each.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slipform.enforce.small import asked_for, worked_examples
+from slipform.enforce.coercion import ABSENT, PatchEdit, Steps, at, chosen_branch, is_portable, locate
+from slipform.enforce.patching import apply
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Text, ToolResult
-from slipform.schema import OutputStrategy, Violation
+from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Violation
 from slipform.schema.summary import summarize
+from slipform.schema.violations import json_path
+
+SMALL = 2_000
+"""Answers under this many characters are re-asked whole: that is simpler, and costs nothing to speak of."""
+
+
+_MOST_PARTS = 8
+
+
+_DEFINITIONS = ("$defs", "definitions")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The places of a value that are to be asked for again, by the name each has in the question."""
+
+    value: Any
+    places: Mapping[str, Steps]
+    schema: dict[str, Any]
+    """The shape of the answer: one key per place."""
+
+    def merged(self, answer: Any) -> Any:
+        """The value with the answered parts put in place; what was not answered stays as it was."""
+        if not isinstance(answer, Mapping):
+            return self.value
+        edits = [
+            PatchEdit("replace", steps, "asked again", value=answer[name])
+            for name, steps in self.places.items()
+            if name in answer
+        ]
+        return apply(self.value, edits)[0]
+
+    def format(self, whole: ResponseFormat) -> ResponseFormat:
+        """What is asked for in place of the whole."""
+        spec = JsonSchemaSpec(f"{whole.json_schema.name[:57]}_parts", self.schema)
+        return dataclasses.replace(whole, json_schema=spec)
+
+
+def parts_of(value: Any, violations: Sequence[Violation], document: Mapping[str, Any]) -> Parts | None:
+    """The few places that are wrong in a large value; None where the whole should be asked for again."""
+    places: dict[str, Steps] = {}
+    shapes: dict[str, Any] = {}
+    for violation in violations:
+        found = _place(violation, value, document)
+        if found is None:
+            return None
+        steps, shape = found
+        places[json_path(steps)] = steps
+        shapes[json_path(steps)] = shape
+    if not places or len(places) > _MOST_PARTS:
+        return None
+    schema = {
+        **{name: document[name] for name in _DEFINITIONS if name in document},
+        "type": "object",
+        "properties": shapes,
+        "required": list(shapes),
+        "additionalProperties": False,
+    }
+    return Parts(value, places, schema)
+
+
+def _place(violation: Violation, value: Any, document: Mapping[str, Any]) -> tuple[Steps, Any] | None:
+    """Where to put a better value, and the shape it must have there."""
+    steps = violation.steps
+    holder = locate(document, violation.schema_path.rpartition("/")[0])
+    if steps is None or not isinstance(holder, Mapping):
+        return None
+    if violation.keyword == "required":
+        missing = [name for name in holder.get("required", ()) if f'"{name}"' in (violation.expected or "")]
+        shape = (holder.get("properties") or {}).get(missing[0]) if len(missing) == 1 else None
+        return ((*steps, missing[0]), shape) if shape is not None and is_portable(shape) else None
+    if not steps or at(value, steps) is ABSENT or not is_portable(holder):
+        return None
+    return steps, holder
+
+
+def parts_request(first: ModelRequest, answer: str, parts: Parts, violations: Sequence[Violation]) -> ModelRequest:
+    """Ask for the offending parts only, each under its path."""
+    wrong = "\n".join(f"- {violation.json_path}: {violation.message}" for violation in violations)
+    names = ", ".join(f'"{name}"' for name in parts.places)
+    said = (
+        f"Parts of that JSON are not valid:\n{wrong}\n"
+        f"Return one JSON object with only the corrected values, under the keys {names}. No prose. No code fences."
+    )
+    wanted = None if first.response_format is None else parts.format(first.response_format)
+    return first.replace(
+        messages=(*first.messages, Message.assistant(answer), Message.user(said)), response_format=wanted
+    )
+
+
+KEYS_AND_KINDS: Final = "Reply in JSON with the keys: {keys}."
+
+
+KIND_ONLY: Final = "Reply in JSON with: {kind}."
+
+
+_MOST_CHARS: Final = 1_200
+
+
+_DEPTH: Final = 5
+
+
+_SHORTEST: Final = 4
+"""Characters that the kind of a part takes at the least."""
+
+
+_KINDS: Final = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+
+
+_WORKED: Final = (
+    (
+        "Zubin found 2 gimlets and 1 sextant.",
+        'goods (list of {"what": text, "count": whole number})',
+        '{"goods": [{"what": "gimlets", "count": 2}, {"what": "sextant", "count": 1}]}',
+    ),
+    ("I hated the trip.", 'mood ("happy" or "sad")', '{"mood": "sad"}'),
+    (
+        "Ottilie is 7 and she can swim.",
+        "child (text), years (whole number), swims (true or false)",
+        '{"child": "Ottilie", "years": 7, "swims": true}',
+    ),
+)
+
+
+_THEIR_WORDS: Final = ("zubin", "gimlet", "sextant", "ottilie")
+
+
+def worked_examples() -> tuple[Message, ...]:
+    """Turns in which such questions were answered well; of shapes that nobody asks for, so that a copy is noticed.
+
+    >>> worked_examples()[-1].text
+    '{"child": "Ottilie", "years": 7, "swims": true}'
+    """
+    turns: list[Message] = []
+    for said, keys, answer in _WORKED:
+        turns += (Message.user(f"{said}\n{KEYS_AND_KINDS.format(keys=keys)}"), Message.assistant(answer))
+    return tuple(turns)
+
+
+def repeats_prompt(value: Any, messages: Sequence[Message]) -> str | None:
+    """What is wrong with an answer that took a word from the worked examples which nobody else has said; or None.
+
+    >>> repeats_prompt({"item": "gimlets"}, (Message.user("Two pens, please."),))
+    'the answer copies "gimlet" from an example that was shown'
+    """
+    answer = json.dumps(value, ensure_ascii=False).casefold()
+    words = [word for word in _THEIR_WORDS if word in answer]
+    said = "".join(message.text for message in messages).casefold() if words else ""
+    word = next((word for word in words if word not in said), None)
+    return None if word is None else f'the answer copies "{word}" from an example that was shown'
+
+
+def wanted_keys(schema: Mapping[str, Any]) -> str:
+    """The sentence that tells a small model what to reply with.
+
+    >>> wanted_keys({"type": "object", "properties": {"age": {"type": "integer"}}})
+    'Reply in JSON with the keys: age (whole number).'
+    """
+    shape = chosen_branch(schema, schema)
+    properties, room = shape.get("properties"), [_MOST_CHARS]
+    if not isinstance(properties, Mapping) or not properties:
+        return KIND_ONLY.format(kind=_kind(shape, schema, 0, room)[:_MOST_CHARS])
+    keys = ", ".join(f"{name} ({_kind(each, schema, 0, room)})" for name, each in properties.items())
+    return KEYS_AND_KINDS.format(keys=keys if len(keys) <= _MOST_CHARS else ", ".join(properties)[:_MOST_CHARS])
+
+
+def _kind(node: Any, document: Mapping[str, Any], depth: int, room: list[int]) -> str:
+    """What a value must be, in words that are short and read like the JSON they ask for.
+
+    `room` holds how many characters are left: references may lead to far more parts than a schema has.
+    """
+    room[0] -= _SHORTEST
+    if room[0] <= 0:
+        return "anything"
+    shape = chosen_branch(node, document)
+    listed = [shape["const"]] if "const" in shape else shape.get("enum")
+    if isinstance(listed, list):
+        return " or ".join(json.dumps(member, ensure_ascii=False) for member in listed)
+    union = shape.get("anyOf", shape.get("oneOf"))
+    if isinstance(union, list) and depth < _DEPTH:
+        return " or ".join(dict.fromkeys(_kind(branch, document, depth + 1, room) for branch in union))
+    kind = shape.get("type")
+    if isinstance(kind, list):
+        return " or ".join(_KINDS.get(each, str(each)) for each in kind)
+    if kind == "array" and depth < _DEPTH:
+        return f"list of {_kind(shape.get('items', {}), document, depth + 1, room)}"
+    properties = shape.get("properties")
+    if isinstance(properties, Mapping) and depth < _DEPTH:
+        inner = (f"{json.dumps(name)}: {_kind(each, document, depth + 1, room)}" for name, each in properties.items())
+        return "{" + ", ".join(inner) + "}"
+    return _KINDS.get(str(kind), str(kind or "anything"))
+
+
+def misnamed_keys(value: Any, violations: Sequence[Violation], document: Mapping[str, Any]) -> Parts | None:
+    """The keys of an object that are missing or wrong, to be asked for alone; None where the whole should be.
+
+    A shorter question is an easier one: what is right stays, and only the rest is asked for.
+    """
+    shape = chosen_branch(document, document)
+    properties = shape.get("properties")
+    if not isinstance(value, Mapping) or not isinstance(properties, Mapping):
+        return None
+    names = [name for name in properties if any(_concerns(violation, name) for violation in violations)]
+    if not names or all(name in names for name in properties):
+        return None
+    if any(violation.steps == () and violation.keyword != "required" for violation in violations):
+        return None
+    schema = {
+        **{name: document[name] for name in ("$defs", "definitions") if name in document},
+        "type": "object",
+        "properties": {name: properties[name] for name in names},
+        "required": names,
+    }
+    return Parts(value, {name: (name,) for name in names}, schema)
+
+
+def _concerns(violation: Violation, name: str) -> bool:
+    if violation.steps:
+        return violation.steps[0] == name
+    return violation.keyword == "required" and f'"{name}"' in violation.message
+
 
 FIRST_WITH_SCHEMA = "Return ONLY valid JSON matching this schema: {schema}. No prose."
+
+
 FIRST_WITHOUT_SCHEMA = "Return JSON only."
+
+
 REPAIR = "Return ONLY valid compact JSON. No markdown, no prose."
+
+
 REASK = "Return corrected JSON only. No prose. No code fences."
+
+
 KEYS = "Reply in JSON with the keys: {keys}."
+
+
 TOO_LONG = "Your last answer was cut off because it was too long. " + REPAIR
+
+
 FORMAT = "Re-shape the text into JSON. Use only what the text says; leave out what it does not say."
+
+
 CALL_AGAIN = "The arguments are not valid:\n{faults}\nCall the tool again with corrected arguments."
 
 
@@ -117,7 +358,7 @@ def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: 
 def _for_a_small_model(request: ModelRequest, schema: Mapping[str, Any], said: str) -> ModelRequest:
     """What is said first, then how such questions are answered well, then the question with the keys it asks for."""
     own = next((at for at, message in enumerate(request.messages) if message.role != "system"), len(request.messages))
-    told = _append_to_last_user(request, asked_for(schema)).messages
+    told = _append_to_last_user(request, wanted_keys(schema)).messages
     return request.replace(messages=(Message.system(said), *told[:own], *worked_examples(), *told[own:]))
 
 

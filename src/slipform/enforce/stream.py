@@ -1,8 +1,176 @@
-"""How a stream under enforcement ends; see `live` for what leaves before."""
+"""One enforced call without I/O: EnforcedCall, EarlyStop."""
 
 from __future__ import annotations
 
-from slipform.ir import CompletionChunk, ModelResponse, ToolDelta
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from slipform.enforce.early_stop import GuardedAnswer
+from slipform.enforce.plan import Outcome, Plan
+from slipform.enforce.release import ReleaseGate
+from slipform.errors import JsonEnforcementError
+from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, ToolDelta
+from slipform.ir.reducer import Reducer, Snapshot
+from slipform.schema import OutputStrategy
+
+Sink: TypeAlias = Callable[[list[CompletionChunk]], bool]
+"""Takes what may leave, now or not at all: it answers whether it has.
+
+One that has a method `texts`, which takes strings, is given so more text by who spoke last.
+"""
+
+
+class EnforcedStream:
+    """One answer after the other: the first is followed while it grows, those after it are read whole."""
+
+    def __init__(self, plan: Plan, *, follows: bool, sink: Sink | None = None) -> None:
+        self._plan = plan
+        self._sink = sink
+        self._sink_texts: Callable[[list[str]], bool] | None = getattr(sink, "texts", None)
+        self._reducer = Reducer()
+        self._unfolded: list[str] = []
+        """Pieces of text that the reducer has still to be told of: it wants to know them at the end."""
+        self._live = ReleaseGate(plan.schema, plan.switches) if follows and plan.schema is not None else None
+        self._call = plan.strategy is OutputStrategy.TOOL
+        self._call_index: int | None = None
+        self._called = False
+        self._following: ReleaseGate | None = None
+        self._first = True
+        self._watched: GuardedAnswer | None = None
+        self._id: Any = None
+        self._model: Any = None
+        self.stopped = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer that is followed has its last bracket."""
+        return self._following is not None and self._following.complete
+
+    def begin(self, asked: ModelRequest) -> None:
+        """The answer to this request begins."""
+        self._reducer.start(Snapshot(emulated=None))
+        self._unfolded.clear()
+        self._following = self._live if self._first else None
+        watch = self._plan.watch(asked) if self._following is None else None
+        self._watched = None if watch is None else GuardedAnswer(watch)
+        self._first = self.stopped = False
+
+    def __call__(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk] | None:
+        """`hear`."""
+        return self.hear(batch)
+
+    def hear(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk] | None:
+        """What may leave now and the sink has not taken; None when there is nothing to be done.
+
+        Sets `stopped` when no more is worth hearing.
+        """
+        certain = self._take(batch)
+        if not self.stopped and (not certain or (self._sink is not None and self._sink(certain))):
+            return None
+        return certain
+
+    def texts(self, texts: list[str]) -> list[CompletionChunk] | None:
+        """`hear`, for chunks that are no more than text of the first choice, by who spoke last."""
+        live = self._following
+        if live is None or self._call:
+            return self.hear([CompletionChunk(text) for text in texts])
+        pieces: list[str] = []
+        for text in texts:
+            self._unfolded.append(text)
+            piece = self._grown(text, live)
+            if piece:
+                pieces.append(piece)
+            if self.stopped:
+                break
+        if not self.stopped and (not pieces or self._sunk(pieces)):
+            return None
+        return [self._certain(piece) for piece in pieces]
+
+    def _sunk(self, pieces: list[str]) -> bool:
+        if self._sink_texts is not None:
+            return self._sink_texts(pieces)
+        return self._sink is not None and self._sink([self._certain(piece) for piece in pieces])
+
+    def _take(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk]:
+        certain: list[CompletionChunk] = []
+        for chunk in batch:
+            if self._watched is not None:
+                self.stopped = self._watched.push(chunk)
+            else:
+                self._fold()
+                self._reducer.push(chunk)
+                if (live := self._following) is not None and (piece := self._followed(chunk, live)):
+                    certain.append(self._certain(piece))
+            if self.stopped:
+                break
+        return certain
+
+    # Compiled code holds values to their types; what comes from a vendor is read as it is.
+
+    def _followed(self, chunk: Any, live: ReleaseGate) -> str:
+        if chunk.id is not None:
+            self._id = chunk.id
+        if chunk.model is not None:
+            self._model = chunk.model
+        return self._grown(self._text(chunk, live), live)
+
+    def _grown(self, text: str, live: ReleaseGate) -> str:
+        piece = live.feed(text)
+        if live.fault is not None or live.over:
+            self.stopped = live.over or live.confirmed(self._plan.standard)
+        return piece
+
+    def _certain(self, piece: str) -> CompletionChunk:
+        return CompletionChunk(piece, "", "", (), None, None, None, 0, self._model, self._id)
+
+    def _fold(self) -> None:
+        if self._unfolded:
+            self._reducer.push(CompletionChunk("".join(self._unfolded)))
+            self._unfolded.clear()
+
+    def response(self) -> ModelResponse:
+        """The answer for the judge; one that was stopped is closed where it was open."""
+        if self._watched is not None:
+            return self._watched.response()
+        self._fold()
+        response = self._reducer.finish(check=False)
+        live = self._following
+        if self.stopped and live is not None and live.fault is not None:
+            return dataclasses.replace(response, text=live.closed_text(), tool_calls=(), parts=(), finish="stop")
+        return response
+
+    def settled(self, outcome: Outcome) -> tuple[str, Outcome]:
+        """What is to leave last, and the outcome with the text that has left then."""
+        found = (outcome.text, outcome.text) if self._live is None else self._live.rest(outcome.text)
+        if found is None:
+            error = JsonEnforcementError(
+                "The answer had to be changed where it had already been sent",
+                hint="Ask without `stream`, or with the stream mode `buffer`.",
+            )
+            error.report = outcome.report
+            raise error
+        rest, whole = found
+        return rest, outcome if whole == outcome.text else dataclasses.replace(outcome, text=whole)
+
+    def _text(self, chunk: Any, live: ReleaseGate) -> str:
+        """What the chunk adds to the text that holds the answer."""
+        if chunk.lift is not None:
+            live.give_up()  # the text is in the vendor's shape, not in the caller's
+        if chunk.choice != 0:
+            return ""
+        if not self._call:
+            if chunk.tool_calls:
+                live.give_up()
+            text: str = chunk.text
+            return text
+        pieces: list[str] = []
+        for delta in chunk.tool_calls:
+            if delta.name == RESERVED_TOOL and not self._called:
+                self._called, self._call_index = True, delta.index
+            if self._called and delta.index == self._call_index and isinstance(delta.arguments, str):
+                pieces.append(delta.arguments)
+        return "".join(pieces)
 
 
 def closing_chunks(answer: ModelResponse, rest: str) -> list[CompletionChunk]:

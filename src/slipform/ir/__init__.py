@@ -1,11 +1,17 @@
-"""What is said to and by a model, in no vendor's spelling."""
+"""What is said to and by a model."""
 
-from slipform.ir.chunks import CompletionChunk, ToolDelta
-from slipform.ir.lift import Lift
 from slipform.ir.messages import UNRESOLVED, Media, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
-from slipform.ir.request import RESERVED_TOOL, ModelRequest, NamedTool, Sampling, Tool, ToolChoice
-from slipform.ir.response import FinishReason, ModelResponse, Usage
-from slipform.ir.warnings import LossyEncode, ModelWarning
+from slipform.ir.request import (
+    RESERVED_TOOL,
+    LossyEncode,
+    ModelRequest,
+    ModelWarning,
+    NamedTool,
+    Sampling,
+    Tool,
+    ToolChoice,
+)
+from slipform.ir.response import CompletionChunk, FinishReason, Lift, ModelResponse, ToolDelta, Usage
 
 __all__ = [
     "RESERVED_TOOL",

@@ -1,4 +1,4 @@
-"""What is said: messages made of parts, in no vendor's spelling.
+"""Messages and their parts.
 
 The `extra` of a part, a message, a tool or a call is keyed by the name of the codec it is meant for
 (`{"anthropic": {"cache_control": …}}`): that codec sends it as it is, the others leave it out and say so.

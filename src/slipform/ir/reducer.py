@@ -1,22 +1,151 @@
-"""Chunks → message: text and tool arguments grow, each with its own parser, values beside the raw strings."""
+"""How chunks become a message."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError, SchemaViolationError, SlipformError
-from slipform.ir.channel import Channel, Reading, default_reading
-from slipform.ir.chunks import CompletionChunk
-from slipform.ir.lift import Lift
-from slipform.ir.merge import Choice, OpenCall, merge_extra
+from slipform.ir.choice_merge import ChoiceBuilder, OpenCall, merge_extra
 from slipform.ir.messages import UNRESOLVED, ToolCall
-from slipform.ir.request import RESERVED_TOOL
-from slipform.ir.response import ModelResponse, Usage, settle_finish
-from slipform.ir.warnings import ModelWarning
+from slipform.ir.request import RESERVED_TOOL, ModelWarning
+from slipform.ir.response import CompletionChunk, Lift, ModelResponse, Usage, settle_finish
+
+
+class JsonParser(Protocol):
+    """What the reducer needs of a streaming parser; it is immutable, each call gives the next one."""
+
+    @property
+    def value(self) -> Any:
+        """The value read so far."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether the value has closed."""
+        ...
+
+    @property
+    def error(self) -> Any:
+        """What is wrong with the text, or None."""
+        ...
+
+    def feed(self, chunk: str, /) -> JsonParser:
+        """The parser after these characters."""
+        ...
+
+    def finish(self) -> JsonParser:
+        """The parser at the end of the text."""
+        ...
+
+
+Resolver: TypeAlias = Callable[[Any, Any, Any], Any]
+"""`resolve(schema, parser, cache)`: a match has a `value`, what can match no more has a `message`, the rest waits."""
+
+
+class ParserChoice(NamedTuple):
+    """What texts are read with: a maker of parsers, a resolver, and a maker of the resolver's caches."""
+
+    parser: Callable[[], JsonParser]
+    resolve: Resolver
+    cache: Callable[[], Any] = dict
+
+
+class GrowingChannel:
+    """One growing text: its parser, its cache, and the last value that matched."""
+
+    __slots__ = (
+        "_cache",
+        "_deferred",
+        "_fed",
+        "_lift",
+        "_live",
+        "_parser",
+        "_resolve",
+        "_schema",
+        "error",
+        "mismatch",
+        "value",
+    )
+
+    def __init__(self, schema: Mapping[str, Any], reading: ParserChoice, *, deferred: bool) -> None:
+        self._schema = schema
+        self._parser = reading.parser()
+        self._resolve = reading.resolve
+        self._deferred = deferred
+        self._cache = reading.cache()
+        self._fed = 0
+        self._lift: Lift | None = None
+        self._live: Callable[..., Any] | None = None
+        self.value: Any = UNRESOLVED
+        self.error: str | None = None
+        self.mismatch = False
+        """Whether the error is that good JSON does not match the schema."""
+
+    def lift_with(self, lift: Lift) -> None:
+        """The text is in the vendor's shape: show it in the caller's, while it grows if that can be done."""
+        self._lift = lift
+        if lift.growing is not None:
+            self._live = lift.growing()
+            self._schema = lift.schema
+
+    def sync(self, pieces: Sequence[str]) -> Any:
+        """Read the pieces that are new and give the value the text has now."""
+        if len(pieces) > self._fed:
+            self._parser = self._parser.feed("".join(pieces[self._fed :]))
+            self._fed = len(pieces)
+            self._settle()
+        return self.value
+
+    def close(self, pieces: Sequence[str]) -> None:
+        """Read the rest and settle value and error."""
+        self.sync(pieces)
+        self._parser = self._parser.finish()
+        self._settle(final=True)
+
+    def _settle(self, *, final: bool = False) -> None:
+        if self.error is not None:
+            return
+        if self._parser.error is not None:
+            self.error = str(self._parser.error)
+            return
+        whole = self._parser.complete
+        if not whole and final:
+            self.error = "the text ended before the value was whole"
+            return
+        if self._lift is not None and self._live is None:
+            if whole:
+                self.value = self._lift(self._parser.value)
+            return
+        if self._deferred and not whole:
+            return
+        match = self._resolve(self._schema, self._parser, self._cache)
+        found = getattr(match, "value", UNRESOLVED)
+        if found is not UNRESOLVED:
+            self._show(found, whole=whole)
+        elif whole or hasattr(match, "message"):
+            self.mismatch = True
+            self.error = f"the value does not match the schema: {match}"
+
+    def _show(self, value: Any, *, whole: bool) -> None:
+        if self._live is None or self._lift is None:
+            self.value = value
+            return
+        shown = self._live(value, done=whole)
+        if shown is not self._lift.pending:
+            self.value = shown
+
+
+def default_reading() -> ParserChoice:
+    """Slipform's own parser and resolver, imported when they are first needed."""
+    from importlib import import_module
+
+    text = import_module("slipform.text.resolve")
+    return ParserChoice(import_module("slipform.text.parser").Parser, text.resolve, text.ResolveCache)
+
 
 State: TypeAlias = Literal["idle", "streaming", "committing", "error"]
 
@@ -37,7 +166,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Growing:
+class GrowingValue:
     """A text or the arguments of a call while they grow: the pieces so far, and the value they have."""
 
     pieces: list[str] = field(repr=False, compare=False)
@@ -61,17 +190,17 @@ class StreamingCall:
 
     id: str | None
     name: str | None
-    arguments: Growing
+    arguments: GrowingValue
 
 
 @dataclass(frozen=True, slots=True)
 class StreamingMessage:
     """The first choice so far."""
 
-    content: Growing
+    content: GrowingValue
     tool_calls: tuple[StreamingCall, ...] = ()
-    reasoning: Growing = field(default_factory=lambda: Growing([], 0))
-    refusal: Growing = field(default_factory=lambda: Growing([], 0))
+    reasoning: GrowingValue = field(default_factory=lambda: GrowingValue([], 0))
+    refusal: GrowingValue = field(default_factory=lambda: GrowingValue([], 0))
 
 
 class Reducer:
@@ -88,14 +217,14 @@ class Reducer:
     'hello'
     """
 
-    def __init__(self, reading: Reading | None = None) -> None:
+    def __init__(self, reading: ParserChoice | None = None) -> None:
         self._reading = reading
         self.state: State = "idle"
         self._usage: Usage | None = None
         self._model: str | None = None
         self._id: str | None = None
         self._lift: Lift | None = None
-        self._output: Channel | None = None
+        self._output: GrowingChannel | None = None
         self._read: list[str] | None = None
         self._reset(Snapshot())
 
@@ -111,7 +240,7 @@ class Reducer:
         if chunk.choice == 0:
             self._first.add(chunk)
         else:
-            self._others.setdefault(chunk.choice, Choice()).add(chunk)
+            self._others.setdefault(chunk.choice, ChoiceBuilder()).add(chunk)
         if chunk.usage is not None:
             self._usage = chunk.usage
         if chunk.model is not None:
@@ -131,10 +260,10 @@ class Reducer:
         first = self._first
         pieces = self._source()
         return StreamingMessage(
-            content=Growing(pieces, len(pieces), self._content_value(pieces)),
+            content=GrowingValue(pieces, len(pieces), self._content_value(pieces)),
             tool_calls=tuple(self._open_call(call) for call in self._shown()),
-            reasoning=Growing(first.reasoning, len(first.reasoning)),
-            refusal=Growing(first.refusal, len(first.refusal)),
+            reasoning=GrowingValue(first.reasoning, len(first.reasoning)),
+            refusal=GrowingValue(first.refusal, len(first.refusal)),
         )
 
     @property
@@ -169,11 +298,11 @@ class Reducer:
 
     def _reset(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._first = Choice()
-        self._others: dict[int, Choice] = {}
+        self._first = ChoiceBuilder()
+        self._others: dict[int, ChoiceBuilder] = {}
         self._warnings: list[ModelWarning] = []
         self._extra: dict[str, Any] = {}
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, GrowingChannel] = {}
         self._usage = self._model = self._id = self._lift = self._output = self._read = None
 
     def _source(self) -> list[str]:
@@ -200,7 +329,7 @@ class Reducer:
             return UNRESOLVED
         return self._content(pieces).sync(pieces)
 
-    def _content(self, pieces: list[str]) -> Channel:
+    def _content(self, pieces: list[str]) -> GrowingChannel:
         if self._output is None or self._read is not pieces:
             self._read = pieces
             self._output = self._channel(self._snapshot.response_schema or {}, deferred=False)
@@ -208,12 +337,12 @@ class Reducer:
                 self._output.lift_with(self._lift)
         return self._output
 
-    def _channel(self, schema: Mapping[str, Any], *, deferred: bool) -> Channel:
+    def _channel(self, schema: Mapping[str, Any], *, deferred: bool) -> GrowingChannel:
         if self._reading is None:
             self._reading = default_reading()
-        return Channel(schema, self._reading, deferred=deferred)
+        return GrowingChannel(schema, self._reading, deferred=deferred)
 
-    def _call_channel(self, call: OpenCall) -> Channel | None:
+    def _call_channel(self, call: OpenCall) -> GrowingChannel | None:
         known = self._channels.get(call.position)
         name = call.name
         if known is not None or name is None or name not in self._snapshot.tools:
@@ -225,7 +354,7 @@ class Reducer:
     def _open_call(self, call: OpenCall) -> StreamingCall:
         channel = self._call_channel(call)
         value = channel.sync(call.pieces) if channel is not None else UNRESOLVED
-        return StreamingCall(call.id, call.name, Growing(call.pieces, len(call.pieces), value))
+        return StreamingCall(call.id, call.name, GrowingValue(call.pieces, len(call.pieces), value))
 
     def _commit(self, check: bool) -> ModelResponse:
         first = self._first
@@ -285,7 +414,7 @@ class Reducer:
         kind = SchemaViolationError if channel.mismatch else JsonEnforcementError
         raise kind(f"The answer cannot be used: {channel.error}", details={"text": "".join(pieces)})
 
-    def _other(self, choice: Choice) -> ModelResponse:
+    def _other(self, choice: ChoiceBuilder) -> ModelResponse:
         calls = {id(call): call.close(self._id) for call in choice.calls.calls}
         refusal = "".join(choice.refusal)
         return ModelResponse(

@@ -1,16 +1,38 @@
-"""What a model gave back."""
+"""What came back: ModelResponse, Usage, CompletionChunk, Lift."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from slipform.errors import EnforcementError
-from slipform.ir.lift import Lift
-from slipform.ir.messages import UNRESOLVED, Message, Part, Reasoning, Text, ToolCall
+from slipform.ir.messages import UNRESOLVED, Media, Message, Opaque, Part, Reasoning, Text, ToolCall
 from slipform.ir.quick import quick
-from slipform.ir.warnings import ModelWarning
+from slipform.ir.request import ModelWarning
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """Turns a value of the vendor's shape into one of the caller's; call it with a whole value.
+
+    `schema` is the shape as the vendor sees it. `growing` starts the lifting of one growing value: what it gives is
+    called with each value so far, and with `done=True` at the end; it answers `pending` while there is nothing to show.
+
+    >>> Lift({"type": "object"}, lambda value: value["value"])({"value": 3})
+    3
+    """
+
+    schema: Mapping[str, Any]
+    whole: Callable[[Any], Any]
+    growing: Callable[[], Callable[..., Any]] | None = None
+    pending: Any = None
+
+    def __call__(self, value: Any) -> Any:
+        """The value in the caller's shape."""
+        return self.whole(value)
+
 
 FinishReason: TypeAlias = Literal[
     "stop", "length", "tool_calls", "content_filter", "refusal", "pause", "error", "unknown"
@@ -112,3 +134,58 @@ def _parts(reasoning: str, text: str, calls: tuple[ToolCall, ...]) -> tuple[Part
     thought: tuple[Part, ...] = (Reasoning(reasoning),) if reasoning else ()
     said: tuple[Part, ...] = (Text(text),) if text else ()
     return (*thought, *said, *calls)
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDelta:
+    """A piece of a tool call; any field may come late, or never."""
+
+    index: int | None = None
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class CompletionChunk(NamedTuple):
+    """One piece of a streamed answer. A chunk with `finish` set ends its choice; usage may come after it.
+
+    `parts` are pieces that come whole: a finished block of reasoning with its signature (its text was streamed in
+    `reasoning` already), or a part of a kind slipform does not know. `lift` comes at most once, with the first chunk:
+    see `ModelResponse.lift`.
+
+    A named tuple, because there is one for every token and a frozen dataclass takes five times as long to make.
+
+    >>> CompletionChunk(text='{"a"').text
+    '{"a"'
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    refusal: str = ""
+    tool_calls: tuple[ToolDelta, ...] = ()
+    finish: FinishReason | None = None
+    raw_finish: str | None = None
+    usage: Usage | None = None
+    choice: int = 0
+    model: str | None = None
+    id: str | None = None
+    warnings: tuple[ModelWarning, ...] = ()
+    extra: Mapping[str, Any] = _NOTHING
+    parts: tuple[Reasoning | Opaque | Media, ...] = ()
+    lift: Lift | None = None
+
+    @property
+    def only_text(self) -> bool:
+        """Whether it adds to the text of the first choice and does nothing else; who says it does not matter.
+
+        >>> CompletionChunk("a", id="1").only_text, CompletionChunk("a", finish="stop").only_text
+        (True, False)
+        """
+        return self[1:8] == _NO_MORE and self[10:] == _NO_REST
+
+
+_NO_MORE, _NO_REST = CompletionChunk()[1:8], CompletionChunk()[10:]

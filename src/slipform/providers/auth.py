@@ -1,20 +1,183 @@
-"""How each vendor wants to see the key."""
+"""How a key is found, hidden and shown to a vendor (SigV4 included)."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
 
-from slipform.errors import AuthenticationError
+from slipform.errors import AuthenticationError, SlipformError
 from slipform.ir.quick import quick
 from slipform.providers.catalog import Vendor
-from slipform.providers.secrets import Secret, from_environment
-from slipform.providers.sigv4 import AwsKeys, sign
+
+MASK = "[redacted]"
+
+
+_TOO_SHORT = 6
+
+
+class Secret:
+    """A value that does not show itself: not in repr, not in str, not in a pickle.
+
+    >>> Secret("sk-123456")
+    Secret([redacted])
+    >>> Secret("sk-123456").reveal()
+    'sk-123456'
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value itself; keep it out of anything that is logged."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"Secret({MASK})"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __reduce__(self) -> str:
+        raise TypeError("A Secret cannot be pickled")
+
+
+def from_environment(names: Sequence[str], environment: Mapping[str, str] | None = None) -> Secret | None:
+    """The first of these environment variables that is set and not blank.
+
+    >>> from_environment(["A", "B"], {"A": " ", "B": "key"})
+    Secret([redacted])
+    """
+    source = os.environ if environment is None else environment
+    for name in names:
+        value = source.get(name, "").strip()
+        if value:
+            return Secret(value)
+    return None
+
+
+def scrub(value: Any, secrets: Iterable[Secret]) -> Any:
+    """The value with every secret in its strings masked, however deep.
+
+    Words of less than six characters stay: local servers get keys like `x`, and no secret is that short.
+
+    >>> scrub({"message": "bad key sk-123456"}, [Secret("sk-123456")])
+    {'message': 'bad key [redacted]'}
+    """
+    words = [secret.reveal() for secret in secrets if len(secret.reveal()) >= _TOO_SHORT]
+    return _scrub(value, words) if words else value
+
+
+def _scrub(value: Any, words: Sequence[str]) -> Any:
+    if isinstance(value, str):
+        for word in words:
+            value = value.replace(word, MASK)
+        return value
+    if isinstance(value, Mapping):
+        return {_scrub(key, words): _scrub(item, words) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)([_scrub(item, words) for item in value])
+    return value
+
+
+def scrub_error(error: SlipformError, secrets: Iterable[Secret]) -> None:
+    """Mask secrets in everything an error shows. Vendors do repeat the key they refuse."""
+    known = list(secrets)
+    error.message = scrub(error.message, known)
+    error.args = tuple(scrub(argument, known) for argument in error.args)
+    error.where = scrub(error.where, known)
+    error.hint = scrub(error.hint, known)
+    error.details = scrub(error.details, known)
+
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+
+
+@dataclass(frozen=True, slots=True)
+class AwsKeys:
+    """An access key; `session` is the token of a temporary one."""
+
+    access: str
+    secret: Secret
+    session: Secret | None = None
+
+
+def sign(
+    keys: AwsKeys,
+    *,
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    region: str,
+    service: str,
+    now: datetime,
+) -> dict[str, str]:
+    """The headers to add so that AWS accepts the request: `authorization`, `x-amz-date` and, if any, the token.
+
+    All of `headers` are signed, so none of them may change afterwards.
+    """
+    stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+    parts = urlsplit(url)
+    added = {"x-amz-date": stamp}
+    if keys.session is not None:
+        added["x-amz-security-token"] = keys.session.reveal()
+    signed = {name.lower(): " ".join(value.split()) for name, value in {**headers, **added}.items()}
+    signed["host"] = parts.netloc
+    names = ";".join(sorted(signed))
+    canonical = "\n".join(
+        [
+            method,
+            _canonical_path(parts.path),
+            _canonical_query(parts.query),
+            *(f"{name}:{signed[name]}" for name in sorted(signed)),
+            "",
+            names,
+            hashlib.sha256(body).hexdigest(),
+        ]
+    )
+    scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
+    text = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    signature = hmac.new(_signing_key(keys.secret, scope), text.encode(), hashlib.sha256).hexdigest()
+    added["authorization"] = (
+        f"{_ALGORITHM} Credential={keys.access}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
+    return added
+
+
+def _signing_key(secret: Secret, scope: str) -> bytes:
+    key = b"AWS4" + secret.reveal().encode()
+    for part in scope.split("/"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return key
+
+
+def _canonical_path(path: str) -> str:
+    # Every service but S3 encodes the path once more: the `%3A` of a model id becomes `%253A`.
+    return quote(path or "/", safe="/-_.~")
+
+
+def _canonical_query(query: str) -> str:
+    pairs = [(quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in parse_qsl(query, keep_blank_values=True)]
+    return "&".join(f"{name}={value}" for name, value in sorted(pairs))
+
 
 _SENSITIVE = re.compile(r"auth|key|token|secret|cookie|credential", re.IGNORECASE)
+
+
 _AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 

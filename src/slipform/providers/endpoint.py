@@ -1,26 +1,80 @@
-"""One vendor at one address: which codec speaks to it, how a request is dressed for it, what it has taught."""
+"""One vendor at one address."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from slipform.codecs.base import Capabilities, Codec
-from slipform.errors import UpstreamError
-from slipform.ir import ModelRequest
-from slipform.providers import lessons
-from slipform.providers.auth import Authorised, authorise, secrets_in
+from slipform.codecs import CodecFactory
+from slipform.codecs.codec import Capabilities, Codec, EncodedRequest
+from slipform.errors import SlipformError, UpstreamError
+from slipform.ir import ModelRequest, ModelWarning
+from slipform.providers import retry
+from slipform.providers.auth import Authorised, Secret, authorise, from_environment, scrub_error, secrets_in
 from slipform.providers.catalog import Vendor
-from slipform.providers.codecs_by_name import CodecFactory
-from slipform.providers.lessons import LessonStore
-from slipform.providers.network.transport import Timeouts
-from slipform.providers.prepared import Prepared
-from slipform.providers.retry import Retries
-from slipform.providers.secrets import Secret, from_environment
+from slipform.providers.network.transport import HttpRequest, Timeouts
+from slipform.providers.retry import DowngradeStore, RetryPolicy
+
+_USUAL: Final = Timeouts()
+
+
+_REQUEST_ID: Final = (
+    "x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray",
+)  # fmt: skip
+
+
+class PreparedCall:
+    """One attempt at a request: the codec that spelled it, and what it takes to read the answer."""
+
+    __slots__ = (
+        "authorised", "capabilities", "codec", "encoded", "model", "provider", "streamed", "timeouts", "warnings",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        model: str,
+        provider: str,
+        codec: Codec,
+        encoded: EncodedRequest,
+        capabilities: Capabilities,
+        authorised: Authorised,
+        streamed: bool,
+        warnings: tuple[ModelWarning, ...] = (),
+        timeouts: Timeouts = _USUAL,
+    ) -> None:
+        self.model: Final = model
+        self.provider: Final = provider
+        self.codec: Final = codec
+        self.encoded: Final = encoded
+        self.capabilities: Final = capabilities
+        self.authorised: Final = authorised
+        self.streamed: Final = streamed
+        self.warnings: Final = warnings
+        self.timeouts: Final = timeouts
+
+    def http(self, timeouts: Timeouts) -> HttpRequest:
+        """The request for the transport."""
+        sent = self.authorised
+        return HttpRequest(sent.url, sent.headers, self.encoded.body, timeouts, self.streamed)
+
+    def annotate(self, error: SlipformError, headers: Mapping[str, str] | None = None) -> SlipformError:
+        """The error with the call it belongs to, and without any key in it."""
+        error.details.setdefault("provider", self.provider)
+        error.details.setdefault("model", self.model)
+        for name in _REQUEST_ID:
+            if headers is not None and headers.get(name):
+                error.details.setdefault("request_id", headers[name])
+                break
+        if error.where is None:
+            error.where = f"{self.provider}/{self.model}"
+        scrub_error(error, self.authorised.secrets)
+        return error
+
 
 logger = logging.getLogger("slipform.providers")
+
 
 _KEPT = 256
 
@@ -42,7 +96,7 @@ class Endpoint:
         self,
         vendor: Vendor,
         make_codec: CodecFactory,
-        store: LessonStore,
+        store: DowngradeStore,
         name: str,
         *,
         base_url: str | None = None,
@@ -50,7 +104,7 @@ class Endpoint:
         headers: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
-        retries: Retries | None = None,
+        retries: RetryPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.vendor = vendor
@@ -58,7 +112,7 @@ class Endpoint:
         self.name = name
         self.settings = dict(settings or {})
         self.timeouts = timeouts or Timeouts()
-        self.retries = retries or Retries()
+        self.retries = retries or RetryPolicy()
         self.clock = clock
         self._make_codec = make_codec
         self._base_url = base_url
@@ -79,11 +133,11 @@ class Endpoint:
 
     def capabilities(self, model: str) -> Capabilities:
         """What the model can do here, less what it was learned not to do."""
-        return self._spoken(model, self.store.get(lessons.model_key(self.url(), model)))[0]
+        return self._spoken(model, self.store.get(retry.model_key(self.url(), model)))[0]
 
     def has_lessons(self, model: str) -> bool:
         """Whether anything was learned of the model here."""
-        return bool(self.store.get(lessons.model_key(self.url(), model)))
+        return bool(self.store.get(retry.model_key(self.url(), model)))
 
     def codec(self, model: str, capabilities: Capabilities) -> Codec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
@@ -95,7 +149,7 @@ class Endpoint:
             logger.debug("%s/%s: codec %s, auto means %s", self.name, model, made.name, made.strategy.value)
         return made
 
-    def prepare(self, request: ModelRequest, *, streamed: bool) -> Prepared:
+    def prepare(self, request: ModelRequest, *, streamed: bool) -> PreparedCall:
         """Spell, address and sign one attempt."""
         url = self.url()
         learned = self._lessons(url, request)
@@ -104,10 +158,12 @@ class Endpoint:
         authorised = self.dressed(url + encoded.path, encoded.headers, encoded.body)
         warnings = encoded.warnings
         if learned:
-            said = (lesson for lesson in sorted(learned) if "use_" not in lesson and lesson != lessons.BY_SCHEMA)
-            warnings = (*warnings, *(lessons.lesson_warning(lesson, request.model) for lesson in said))
+            said = (lesson for lesson in sorted(learned) if "use_" not in lesson and lesson != retry.BY_SCHEMA)
+            warnings = (*warnings, *(retry.lesson_warning(lesson, request.model) for lesson in said))
         limits = self.timeouts_for(request)
-        return Prepared(request.model, self.name, codec, encoded, capabilities, authorised, streamed, warnings, limits)
+        return PreparedCall(
+            request.model, self.name, codec, encoded, capabilities, authorised, streamed, warnings, limits
+        )
 
     def key(self) -> Secret | None:
         """The key given in code, else the one in the environment, read anew for each call so that it can be rotated."""
@@ -144,18 +200,18 @@ class Endpoint:
         """The base URL, read anew for each call since parts of it may come from the environment."""
         return self._address or self.vendor.url(self._base_url, self.settings)
 
-    def learn(self, error: UpstreamError, request: ModelRequest, prepared: Prepared) -> bool:
+    def learn(self, error: UpstreamError, request: ModelRequest, prepared: PreparedCall) -> bool:
         """Remember what a refusal of the request teaches; True when repeating it is worthwhile."""
         text = f"{error.message} {error.details.get('param') or ''} {error.details.get('code') or ''}"
-        taught = lessons.learn(text, request, prepared.capabilities)
+        taught = retry.record_refusal(text, request, prepared.capabilities)
         if taught is None:
             return False
         lesson, about_schema = taught
-        key = lessons.schema_key(self.url(), request.model, request) if about_schema else None
-        about_model = lessons.model_key(self.url(), request.model)
+        key = retry.schema_key(self.url(), request.model, request) if about_schema else None
+        about_model = retry.model_key(self.url(), request.model)
         self.store.add(key or about_model, lesson)
         if key:
-            self.store.add(about_model, lessons.BY_SCHEMA)
+            self.store.add(about_model, retry.BY_SCHEMA)
         logger.warning(
             "%s/%s refused the request; learned %s%s",
             self.name,
@@ -171,13 +227,13 @@ class Endpoint:
         if known is None:
             if len(self._known) >= _KEPT:
                 self._known.clear()
-            capabilities = lessons.downgrade(self.vendor.capabilities(model), learned)
+            capabilities = retry.apply_downgrades(self.vendor.capabilities(model), learned)
             known = self._known[model, learned] = (capabilities, self.codec(model, capabilities))
         return known
 
     def _lessons(self, url: str, request: ModelRequest) -> frozenset[str]:
-        learned = self.store.get(lessons.model_key(url, request.model))
-        if lessons.BY_SCHEMA not in learned:
+        learned = self.store.get(retry.model_key(url, request.model))
+        if retry.BY_SCHEMA not in learned:
             return learned
-        key = lessons.schema_key(url, request.model, request)
+        key = retry.schema_key(url, request.model, request)
         return learned | self.store.get(key) if key else learned

@@ -1,4 +1,4 @@
-"""A caller's own body, sent to the vendor as it is; the vendor's own answer, handed back with keys masked in it."""
+"""A caller's own body to the vendor and back."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 import orjson
 
 from slipform.bounded import BoundedCache
-from slipform.codecs.base import EncodedRequest
+from slipform.codecs.codec import EncodedRequest
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import Message, ModelRequest
 from slipform.ir.quick import quick
 from slipform.providers import retry
-from slipform.providers.calls import broken, time_left
-from slipform.providers.endpoint import Endpoint
+from slipform.providers.call import stream_error, time_left
+from slipform.providers.endpoint import Endpoint, PreparedCall
 from slipform.providers.masking import masked_async
 from slipform.providers.network.transport import AsyncByteStream, HttpRequest, Push, Timeouts, Transport, TransportFault
-from slipform.providers.prepared import Prepared
 
 _KEPT = 256
 _DRESSED = 16
@@ -34,7 +33,7 @@ class Route:
     headers: Mapping[str, str]
     in_body: bool
     streamed: bool
-    dressed: BoundedCache[tuple[str, ...], Prepared] = field(
+    dressed: BoundedCache[tuple[str, ...], PreparedCall] = field(
         default_factory=lambda: BoundedCache("headers of a route", entries=_DRESSED, max_bytes=64_000),
         repr=False,
         compare=False,
@@ -48,7 +47,7 @@ class Forwarded:
     """The vendor's answer, its head here and its body still to be read. It must be closed."""
 
     stream: AsyncByteStream
-    prepared: Prepared
+    prepared: PreparedCall
 
     @property
     def status(self) -> int:
@@ -65,14 +64,14 @@ class Forwarded:
         try:
             return await self.stream.read()
         except TransportFault as fault:
-            raise broken(self.prepared, fault) from fault
+            raise stream_error(self.prepared, fault) from fault
 
     async def on_body(self, push: Push) -> None:
         """Call `push` with each piece of the body as it arrives, with nothing at its end, until it returns False."""
         try:
             await self.stream.on_body(push)
         except TransportFault as fault:
-            raise broken(self.prepared, fault) from fault
+            raise stream_error(self.prepared, fault) from fault
 
     async def read_whole(self) -> bytes:
         """All of the body."""
@@ -124,7 +123,7 @@ async def open_forward(
         try:
             stream = await transport.open_async(_request(prepared, body, timeouts))
         except TransportFault as fault:
-            error: UpstreamError = broken(prepared, fault)
+            error: UpstreamError = stream_error(prepared, fault)
             pause = endpoint.retries.pause(attempt, None) if retry.after_fault(fault) else None
             if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
                 raise error from fault
@@ -135,12 +134,12 @@ async def open_forward(
         timeouts = time_left(endpoint, prepared, deadline)
 
 
-def _request(prepared: Prepared, body: bytes, timeouts: Timeouts) -> HttpRequest:
+def _request(prepared: PreparedCall, body: bytes, timeouts: Timeouts) -> HttpRequest:
     sent = prepared.authorised
     return HttpRequest(sent.url, sent.headers, body, timeouts, prepared.streamed)
 
 
-def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[str, str]) -> Prepared:
+def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[str, str]) -> PreparedCall:
     """All but the body, made once for each address and key, which are read anew for every call."""
     url, key = endpoint.url(), endpoint.key()
     mark = (url, "" if key is None else key.reveal(), *headers, *headers.values())
@@ -148,7 +147,7 @@ def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[st
     if made is not None:
         return made
     capabilities = endpoint.capabilities(route.model)
-    made = Prepared(
+    made = PreparedCall(
         model=route.model,
         provider=endpoint.name,
         codec=endpoint.codec(route.model, capabilities),

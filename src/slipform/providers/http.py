@@ -1,27 +1,167 @@
-"""`HttpProvider`: a vendor over HTTP, blocking and async, over one implementation (`calls.py`)."""
+"""HttpProvider and its two drivers of a call."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Self
 
-from slipform.codecs.base import Capabilities, EncodedRequest
+from slipform.codecs import CodecFactory, codec_factory
+from slipform.codecs.codec import Capabilities, EncodedRequest
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import is_heavy
-from slipform.providers import calls
+from slipform.off_loop import off_loop
+from slipform.providers import call
+from slipform.providers.auth import Secret
 from slipform.providers.base import Made, Through
-from slipform.providers.calls_types import Finish, Read
+from slipform.providers.call import (
+    Effect,
+    FetchEffect,
+    FinishEffect,
+    Following,
+    OpenEffect,
+    ReadEffect,
+    SleepEffect,
+    Steps,
+)
 from slipform.providers.catalog import Vendor, load_catalog
-from slipform.providers.codecs_by_name import CodecFactory, codec_factory
 from slipform.providers.endpoint import Endpoint
 from slipform.providers.forward import Forwarded, Route, open_forward, route_of
-from slipform.providers.lessons import LessonStore, MemoryLessons
+from slipform.providers.masking import masked, masked_async
 from slipform.providers.network.client import HttpTransport
-from slipform.providers.network.transport import Begun, Timeouts, Transport
-from slipform.providers.retry import Retries
-from slipform.providers.secrets import Secret
-from slipform.providers.wires import AsyncWire, Wire, answered, answered_async
+from slipform.providers.network.transport import AsyncByteStream, Begun, ByteStream, Timeouts, Transport, TransportFault
+from slipform.providers.retry import DowngradeStore, MemoryDowngrades, RetryPolicy
+
+
+def answered(steps: Steps, transport: Transport) -> ModelResponse:
+    """Do what the steps of a whole answer ask for, and give the answer; blocking."""
+    wire = BlockingDriver(transport)
+    try:
+        effect = next(steps)
+        while not isinstance(effect, FinishEffect):
+            effect = wire.step(steps, effect)
+        return effect.response
+    finally:
+        wire.close()
+
+
+async def answered_async(
+    steps: Steps, transport: Transport, begun: Begun | None = None, *, heavy: bool = False
+) -> ModelResponse:
+    """`answered`, on the event loop; cancelling closes the connection. What has begun is not sent again.
+
+    `heavy` says that the steps themselves, which spell the request and read the answer, take long.
+    """
+    wire = AsyncDriver(transport, heavy=heavy)
+    try:
+        effect = await wire.begin(steps)
+        if begun is not None:
+            wire.stream = begun.stream
+            effect = await wire.go_on(steps, (begun.stream, begun.body))
+        while not isinstance(effect, FinishEffect):
+            effect = await wire.step(steps, effect)
+        return effect.response
+    finally:
+        if wire.stream is not None:
+            await wire.stream.close()
+
+
+class BlockingDriver:
+    """Does what the steps of one call ask for, blocking."""
+
+    __slots__ = ("_stream", "_transport")
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._stream: ByteStream | None = None
+
+    def step(self, steps: Steps, effect: Effect) -> Effect:
+        """Do this, and come back with what is to be done next."""
+        reply: object = None
+        try:
+            if isinstance(effect, FetchEffect):
+                self.close()
+                head = self._stream = masked(self._transport.open(effect.request), effect.secrets)
+                parts: list[bytes] = []
+                good = 200 <= head.status < 300
+                while good and (data := head.read()):
+                    parts.append(data)
+                reply = (head, b"".join(parts))
+            elif isinstance(effect, ReadEffect):
+                reply = self._stream.read() if self._stream is not None else b""
+            elif isinstance(effect, OpenEffect):
+                self.close()
+                reply = self._stream = masked(self._transport.open(effect.request), effect.secrets)
+            elif isinstance(effect, SleepEffect):
+                time.sleep(effect.seconds)
+        except TransportFault as fault:
+            return steps.throw(fault)
+        return steps.send(reply)
+
+    def close(self) -> None:
+        """Let go of the connection, closing it when the answer was not read to its end."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+class AsyncDriver:
+    """Does what the steps of one call ask for, on the event loop."""
+
+    __slots__ = ("_heavy", "_transport", "stream")
+
+    def __init__(self, transport: Transport, *, heavy: bool = False) -> None:
+        self._transport = transport
+        self._heavy = heavy
+        self.stream: AsyncByteStream | None = None
+
+    async def begin(self, steps: Steps) -> Effect:
+        """What is to be done first."""
+        return await off_loop(next, steps) if self._heavy else next(steps)
+
+    async def go_on(self, steps: Steps, reply: object) -> Effect:
+        """What is to be done after this has come back."""
+        return await off_loop(steps.send, reply) if self._heavy else steps.send(reply)
+
+    async def step(self, steps: Steps, effect: Effect) -> Effect:
+        """Do this, and come back with what is to be done next."""
+        reply: object = None
+        try:
+            if isinstance(effect, FetchEffect):
+                if self.stream is not None:  # a repeat
+                    await self.stream.close()
+                head = self.stream = masked_async(await self._transport.open_async(effect.request), effect.secrets)
+                parts: list[bytes] = []
+                good = 200 <= head.status < 300
+                while good and (data := await head.read()):
+                    parts.append(data)
+                reply = (head, b"".join(parts))
+            elif isinstance(effect, ReadEffect):
+                reply = await self.stream.read() if self.stream is not None else b""
+            elif isinstance(effect, OpenEffect):
+                await self.close()
+                reply = self.stream = masked_async(await self._transport.open_async(effect.request), effect.secrets)
+            elif isinstance(effect, SleepEffect):
+                await asyncio.sleep(effect.seconds)
+        except TransportFault as fault:
+            return steps.throw(fault)
+        return await self.go_on(steps, reply)
+
+    async def follow(self, steps: Steps, read: ReadEffect, through: Through[Made]) -> tuple[Effect, Made | None]:
+        """Read until the steps want something else or something was made of their chunks; gives both."""
+        following = Following(steps, read, through)
+        try:
+            if self.stream is not None:
+                await self.stream.on_body(following)
+        except TransportFault as fault:
+            following.effect = steps.throw(fault)
+        return following.effect, following.made
+
+    async def close(self) -> None:
+        """Let go of the connection, closing it when the answer was not read to its end."""
+        if self.stream is not None:
+            await self.stream.close()
 
 
 class HttpProvider:
@@ -46,9 +186,9 @@ class HttpProvider:
         headers: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
-        retries: Retries | None = None,
+        retries: RetryPolicy | None = None,
         transport: Transport | None = None,
-        lessons: LessonStore | None = None,
+        lessons: DowngradeStore | None = None,
         codec: CodecFactory | None = None,
     ) -> None:
         row = load_catalog().vendor(vendor) if isinstance(vendor, str) else vendor
@@ -56,7 +196,7 @@ class HttpProvider:
         self._endpoint = Endpoint(
             vendor=row,
             make_codec=codec or codec_factory(row.codec),
-            store=lessons if lessons is not None else MemoryLessons(),
+            store=lessons if lessons is not None else MemoryDowngrades(),
             name=self.name,
             base_url=base_url,
             api_key=Secret(api_key) if isinstance(api_key, str) else api_key,
@@ -84,7 +224,7 @@ class HttpProvider:
         return self._endpoint.url()
 
     @property
-    def lessons(self) -> LessonStore:
+    def lessons(self) -> DowngradeStore:
         """What its vendor's refusals have taught."""
         return self._endpoint.store
 
@@ -129,16 +269,16 @@ class HttpProvider:
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer, blocking."""
-        return answered(calls.answer(self._endpoint, request), self.transport)
+        return answered(call.answer(self._endpoint, request), self.transport)
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
         """Answer piece by piece, blocking; closing the iterator closes the connection."""
-        steps = calls.stream(self._endpoint, request)
-        wire = Wire(self.transport)
+        steps = call.stream(self._endpoint, request)
+        wire = BlockingDriver(self.transport)
         try:
             effect = next(steps)
-            while not isinstance(effect, Finish):
-                if isinstance(effect, Read):
+            while not isinstance(effect, FinishEffect):
+                if isinstance(effect, ReadEffect):
                     yield from effect.chunks
                 effect = wire.step(steps, effect)
             yield from effect.chunks
@@ -147,11 +287,11 @@ class HttpProvider:
 
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
         """Answer; cancelling closes the connection."""
-        return answered_async(calls.answer(self._endpoint, request), self.transport, heavy=is_heavy(request))
+        return answered_async(call.answer(self._endpoint, request), self.transport, heavy=is_heavy(request))
 
     def resume_async(self, request: ModelRequest, begun: Begun) -> Coroutine[Any, Any, ModelResponse]:
         """`complete_async`, where the request was sent by `forward_async` and this has come back."""
-        steps = calls.answer(self._endpoint, request, begun.sent)
+        steps = call.answer(self._endpoint, request, begun.sent)
         return answered_async(steps, self.transport, begun, heavy=is_heavy(request))
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
@@ -163,12 +303,12 @@ class HttpProvider:
 
     async def batches_async(self, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
         """`stream_async`, through a function that is given the chunks that arrived together as soon as they have."""
-        steps = calls.stream(self._endpoint, request)
-        wire = AsyncWire(self.transport, heavy=is_heavy(request))
+        steps = call.stream(self._endpoint, request)
+        wire = AsyncDriver(self.transport, heavy=is_heavy(request))
         try:
             effect = await wire.begin(steps)
-            while not isinstance(effect, Finish):
-                if not isinstance(effect, Read):
+            while not isinstance(effect, FinishEffect):
+                if not isinstance(effect, ReadEffect):
                     effect = await wire.step(steps, effect)
                     continue
                 effect, made = await wire.follow(steps, effect, through)

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import quote
 
+from slipform.providers.auth import MASK, Secret
 from slipform.providers.network.transport import AsyncByteStream, ByteStream, Push
-from slipform.providers.secrets import MASK, Secret
 
 MIN_MASKED = 8
 """Keys that are shorter are not masked in what a vendor sends."""

@@ -1,4 +1,4 @@
-"""`provider/model` or an alias → who answers, and under what name."""
+"""Who answers: `provider/model` or an alias, resolved to a provider."""
 
 from __future__ import annotations
 

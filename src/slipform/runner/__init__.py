@@ -1,4 +1,4 @@
-"""Files and datasets in, validated JSON out: `run` for files, `batch` for the rows of a dataset.
+"""What is documented here: `run`, `batch`.
 
 >>> from slipform.runner import batch, run
 """

@@ -1,4 +1,4 @@
-"""`batch`: a dataset in, validated JSON out; stopped at any moment, it goes on where it was."""
+"""`batch`: a dataset in, validated JSON out."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from typing import Any, Literal, TypeAlias
 
 from slipform.call_options import retrying
 from slipform.config import Settings, load_settings
-from slipform.engine import Options
+from slipform.engine.setup import Options, price_of
 from slipform.errors import ConfigError
 from slipform.ir import Usage
 from slipform.named_schemas import schema_named
-from slipform.prices import price_of
 from slipform.providers.router import Router
-from slipform.runner.asking import Answered, asker_of, resolved, runner_router
-from slipform.runner.engine_local import answer_rows, run_loop, until_one_ends
-from slipform.runner.jobs import Estimate, Job, Pending, Survey, Task, estimate, survey
-from slipform.runner.journal import Entry, Journal, gaps, settled
-from slipform.runner.outputs import Ledger, Lines, results_for
-from slipform.runner.progress import Display, Tally, show
-from slipform.runner.template import WHOLE_ROW, Template
+from slipform.runner.call import FinishedRow, asker_of, resolved, runner_router
+from slipform.runner.jobs import BatchJob, Estimate, PendingRows, Survey, Task, estimate, survey
+from slipform.runner.journal import Journal, JournalEntry, gaps, settled
+from slipform.runner.outputs import Display, JsonLinesFile, OrderedWriter, Tally, results_for, show
+from slipform.runner.rows import WHOLE_ROW, Template
+from slipform.runner.scheduler import answer_rows, run_loop, until_one_ends
 
 Engine: TypeAlias = Literal["local", "ray"]
 
@@ -67,14 +65,14 @@ def make_job(
     settings: Settings | None = None,
     options: Options | None = None,
     router: Router | None = None,
-) -> tuple[Job, Router]:
+) -> tuple[BatchJob, Router]:
     """A job for `start` and `plan`, with the providers it will ask."""
     chosen = load_settings() if settings is None else settings
     if concurrency < 1:
         raise ConfigError("A batch needs at least one call at a time", where="concurrency")
     routes = router or runner_router(chosen)
     name = resolved(routes, model)
-    job = Job(
+    job = BatchJob(
         input=Path(source),
         out=Path(out),
         schema=schema_named(schema, chosen),
@@ -149,9 +147,9 @@ def batch(
             routes.close()
 
 
-def plan(job: Job) -> Estimate:
+def plan(job: BatchJob) -> Estimate:
     """What the job may take, without calling anything; nothing is written."""
-    known: Iterator[Entry] = iter(())
+    known: Iterator[JournalEntry] = iter(())
     if job.journal_path.exists():
         journal = Journal.open(job.journal_path, job.identity)
         known = settled(journal.path, journal.segments)
@@ -160,7 +158,7 @@ def plan(job: Job) -> Estimate:
 
 
 def start(
-    job: Job,
+    job: BatchJob,
     router: Router,
     *,
     retry_failures: bool = False,
@@ -171,7 +169,7 @@ def start(
     results = results_for(job.out, job.format, job.schema.document)
     _spare_files(job)
     journal = Journal.open(job.journal_path, job.identity)
-    ledger = Ledger(journal, results, Lines(job.failures_path, sparse=True))
+    ledger = OrderedWriter(journal, results, JsonLinesFile(job.failures_path, sparse=True))
     try:
         if journal.cut:
             _log.warning("%s: a torn end of %d bytes was cut off; its rows are done again", journal.path, journal.cut)
@@ -203,39 +201,39 @@ def start(
 class _Run:
     """One run of a job."""
 
-    job: Job
+    job: BatchJob
     router: Router
     engine: Engine
     tally: Tally
     quiet: bool
 
-    def work(self, pending: Pending, finish: Callable[[Entry], None], housekeep: Callable[[], None]) -> None:
+    def work(self, pending: PendingRows, finish: Callable[[JournalEntry], None], housekeep: Callable[[], None]) -> None:
         """Answer the rows that are pending; `finish` is told of each as it is done."""
 
-        def finished(answered: Answered) -> None:
+        def finished(answered: FinishedRow) -> None:
             finish(answered.entry)
             self.tally.add(answered)
 
         if self.engine == "ray":
-            from slipform.runner.engine_ray import answer_on_ray
+            from slipform.runner.ray import answer_on_ray
 
             answer_on_ray(self.job, pending, finished, housekeep, Display(self.tally, quiet=self.quiet))
         else:
             run_loop(lambda: self._on_loop(pending.of(self.job.tasks()), finished, housekeep))
 
     async def _on_loop(
-        self, tasks: Iterator[Task], finished: Callable[[Answered], None], housekeep: Callable[[], None]
+        self, tasks: Iterator[Task], finished: Callable[[FinishedRow], None], housekeep: Callable[[], None]
     ) -> None:
         shown = show(Display(self.tally, quiet=self.quiet), housekeep)
         await until_one_ends(self._answer(tasks, finished), shown)
 
-    async def _answer(self, tasks: Iterator[Task], finished: Callable[[Answered], None]) -> None:
+    async def _answer(self, tasks: Iterator[Task], finished: Callable[[FinishedRow], None]) -> None:
         job = self.job
         asker = asker_of(job, self.router)
         await answer_rows(tasks, asker, finished, concurrency=job.concurrency, window=job.window)
 
 
-def _go_on(run: _Run, journal: Journal, ledger: Ledger, found: Survey) -> None:
+def _go_on(run: _Run, journal: Journal, ledger: OrderedWriter, found: Survey) -> None:
     """What was never done; results grow as the rows before them are done.
 
     Rows that are lost or changed come first, in a pass of their own: all that is behind them would else have to wait
@@ -246,20 +244,20 @@ def _go_on(run: _Run, journal: Journal, ledger: Ledger, found: Survey) -> None:
         again.update(row for row in gaps(settled(journal.path, journal.segments)) if row <= found.rows)
     if again:
         journal.begin_pass(run.job.window)
-        run.work(Pending(found.rows, chosen=array("Q", sorted(again))), journal.finish, journal.sync)
+        run.work(PendingRows(found.rows, chosen=array("Q", sorted(again))), journal.finish, journal.sync)
     ledger.begin(settled(journal.path, journal.segments))
     complete = False
     try:
         if found.left > len(again):
             if len(journal.segments) > 1:
                 journal.begin_pass(run.job.window)
-            run.work(Pending(ledger.frontier, ledger.ahead), ledger.finish, ledger.housekeep)
+            run.work(PendingRows(ledger.frontier, ledger.ahead), ledger.finish, ledger.housekeep)
         complete = True
     finally:
         ledger.close(complete=complete)
 
 
-def _retry(run: _Run, journal: Journal, ledger: Ledger, found: Survey) -> None:
+def _retry(run: _Run, journal: Journal, ledger: OrderedWriter, found: Survey) -> None:
     """A pass over the rows that failed; it only adds to the journal, and the files are made anew from that."""
     segments = journal.segments
     missing = _first_missing(settled(journal.path, segments), found.rows)
@@ -272,12 +270,12 @@ def _retry(run: _Run, journal: Journal, ledger: Ledger, found: Survey) -> None:
     if found.left:
         failed = array("Q", (entry.row for entry in settled(journal.path, segments) if not entry.ok))
         journal.begin_pass(run.job.window)
-        run.work(Pending(found.rows, chosen=failed), journal.finish, journal.sync)
+        run.work(PendingRows(found.rows, chosen=failed), journal.finish, journal.sync)
     ledger.begin(settled(journal.path, journal.segments))
     ledger.close(complete=True)
 
 
-def _first_missing(known: Iterator[Entry], rows: int) -> int | None:
+def _first_missing(known: Iterator[JournalEntry], rows: int) -> int | None:
     following = 1
     for entry in known:
         if entry.row != following:
@@ -286,7 +284,7 @@ def _first_missing(known: Iterator[Entry], rows: int) -> int | None:
     return following if following <= rows else None
 
 
-def _spare_files(job: Job) -> None:
+def _spare_files(job: BatchJob) -> None:
     """Refuse to write over a file that is not this job's."""
     ours = (job.out, job.failures_path)
     if len({path.resolve() for path in (job.input, *ours)}) < 3:
@@ -300,6 +298,6 @@ def _spare_files(job: Job) -> None:
             )
 
 
-def _mention_missing(job: Job, found: Survey) -> None:
+def _mention_missing(job: BatchJob, found: Survey) -> None:
     for column, count in found.missing.items():
         _log.warning("%s: %d of %d rows have no %r; the prompt is empty there", job.input, count, found.rows, column)

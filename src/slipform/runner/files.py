@@ -1,4 +1,4 @@
-"""`run`: instructions and files in, one file out for each, written whole or not at all."""
+"""`run`: files in, files out."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from slipform.call_options import CallOptions, RunOptions, build_call_options, retrying
-from slipform.client_async import AsyncClient
 from slipform.config import Settings, load_settings
-from slipform.engine import router_of
+from slipform.engine.setup import router_of
 from slipform.errors import ConfigError, SlipformError
+from slipform.library.async_client import AsyncClient
 from slipform.named_schemas import schema_named
 from slipform.providers.router import Router
-from slipform.runner.asking import resolved
-from slipform.runner.atomic import replacing
-from slipform.runner.calls import Adapter
-from slipform.runner.engine_local import run_loop
+from slipform.runner.call import Adapter, resolved
+from slipform.runner.journal import replacing
+from slipform.runner.scheduler import run_loop
 from slipform.schema.registry import Registry
 
 _log = logging.getLogger("slipform.runner")

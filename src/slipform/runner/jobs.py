@@ -1,4 +1,4 @@
-"""What a batch is to do: which rows, which shape, which model; and a look at all of it before the first call."""
+"""What a batch is to do."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from slipform.config import Price, Settings
-from slipform.engine import Options
+from slipform.config import PriceSettings, Settings
+from slipform.engine.setup import Options, cost_of, guess_tokens
 from slipform.errors import ConfigError
 from slipform.ir import Usage
-from slipform.prices import cost_of, guess_tokens
-from slipform.runner.journal import Entry
-from slipform.runner.keys import SeenKeys, content_hash, row_key
-from slipform.runner.rows import Row, rows_of
-from slipform.runner.template import Template
+from slipform.runner.journal import JournalEntry, SeenKeys, content_hash, row_key
+from slipform.runner.rows import Row, Template, rows_of
 from slipform.schema import Schema
-from slipform.schema.example import example
+from slipform.schema.examples import example
 from slipform.schema.summary import summarize
 
 _WINDOW = 64
@@ -40,7 +37,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BatchJob:
     """One batch, with everything that makes it the same batch the next time."""
 
     input: Path
@@ -58,7 +55,7 @@ class Job:
     format: str | None = None
     shape: Any = None
     """The schema as it was given, for processes elsewhere that have to find its Python type."""
-    price: Price | None = None
+    price: PriceSettings | None = None
 
     @property
     def window(self) -> int:
@@ -100,7 +97,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingRows:
     """Which rows are to be done: all but those up to a row and some beyond it, or the chosen ones, in order."""
 
     frontier: int = 0
@@ -111,7 +108,7 @@ class Pending:
         """The tasks to be done, of all tasks.
 
         >>> tasks = [Task(number, "", {}) for number in range(1, 6)]
-        >>> [task.number for task in Pending(2, frozenset({4})).of(iter(tasks))]
+        >>> [task.number for task in PendingRows(2, frozenset({4})).of(iter(tasks))]
         [3, 5]
         """
         if self.chosen is None:
@@ -144,7 +141,7 @@ class Survey:
     """A guess, for the rows that are left."""
 
 
-def survey(job: Job, known: Iterator[Entry], *, count_tokens: bool = False, retry: bool = False) -> Survey:
+def survey(job: BatchJob, known: Iterator[JournalEntry], *, count_tokens: bool = False, retry: bool = False) -> Survey:
     """Read the whole input once, before the first call: every mistake in it is found now, not after an hour.
 
     Raises `ConfigError` for what cannot be read, columns and keys that are missing, keys that come twice, and rows that
@@ -177,7 +174,7 @@ def survey(job: Job, known: Iterator[Entry], *, count_tokens: bool = False, retr
     return found
 
 
-def _check_text(value: bytes, column: str, number: int, job: Job) -> None:
+def _check_text(value: bytes, column: str, number: int, job: BatchJob) -> None:
     try:
         value.decode()
     except UnicodeDecodeError as error:
@@ -188,7 +185,7 @@ def _check_text(value: bytes, column: str, number: int, job: Job) -> None:
         ) from error
 
 
-def _with_known(job: Job, known: Iterator[Entry]) -> Iterator[tuple[Row, Entry | None]]:
+def _with_known(job: BatchJob, known: Iterator[JournalEntry]) -> Iterator[tuple[Row, JournalEntry | None]]:
     """Every row with what became of it before; keys are made only where there is something to hold them against."""
     seen = SeenKeys() if job.key is not None else None
     entry = next(known, None)
@@ -232,7 +229,7 @@ class Estimate:
     """None when the settings have no price for the model."""
 
 
-def estimate(job: Job, found: Survey) -> Estimate:
+def estimate(job: BatchJob, found: Survey) -> Estimate:
     """Guess tokens and cost: the prompts as they are, the schema with each of them, an example for each answer."""
     told = guess_tokens(summarize(job.schema.document).text)
     shown = example(job.schema.document)

@@ -1,4 +1,4 @@
-"""The journal of a batch: what was finished, in the order it finished, one checked line each.
+"""What was finished; keys of rows.
 
 It is the truth of a job. A line is written whole by one call and carries a checksum. Whatever follows the last good
 line after a crash is cut off; a damaged line between good ones is passed over. The rows of both are asked for again.
@@ -16,29 +16,96 @@ import zlib
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from secrets import token_hex
+from typing import IO, Any, Self
 
 import orjson
 
 from slipform.errors import ConfigError
 from slipform.ir.quick import quick
-from slipform.runner.atomic import unwritable, writing
+from slipform.runner.rows import Row, as_json, as_text, listed
 from slipform.text.strict import parse
 
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` when the block ends well; until then the old one stays.
+
+    It is written beside it, synced and renamed, so a crash at any moment leaves the old file or the new one.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{token_hex(4)}.part")
+        try:
+            with part.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise
+        _sync_folder(path.parent)
+
+
+def part_of(path: Path) -> Path:
+    """Where a file is written that only one process writes at a time, so that a kill leaves one part behind at most."""
+    return path.with_name(f".{path.name}.part")
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what the disk says no to inside the block into a `ConfigError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> ConfigError:
+    """The error for a file that cannot be written."""
+    return ConfigError(
+        f"This file cannot be written: {error.strerror or error}",
+        where=str(path),
+        hint="Check the folder, its permissions and the space left, then run the same command again.",
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # some filesystems cannot sync a folder; the rename stands all the same
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 _FORM = b'{"crc":"%08x","%s":%s}\n'
+
+
 _HASHED = b'{"crc":"%08x","of":"%s","%s":%s}\n'
+
+
 _OF = b'of":"'
+
+
 _NAMES = (b"head", b"pass", b"done")
+
+
 _CRC = slice(8, 16)
+
+
 _BODY = 19
 """Where the name of what a line holds begins."""
 
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """A finished row: its number, counted from 1, its key, whether it went well, and the line for the results."""
 
     row: int
@@ -118,7 +185,7 @@ class Journal:
         self._write(b"pass", orjson.dumps({"window": window}))
         self._segments = (*before, Segment(self._size, self._size, window))
 
-    def finish(self, entry: Entry) -> None:
+    def finish(self, entry: JournalEntry) -> None:
         """A row is finished; an error leaves the file as it was before."""
         self._write(b"done", entry.line, entry.content.encode())
 
@@ -157,7 +224,7 @@ class Journal:
                 os.close(descriptor)
 
 
-def settled(path: Path, segments: tuple[Segment, ...]) -> Iterator[Entry]:
+def settled(path: Path, segments: tuple[Segment, ...]) -> Iterator[JournalEntry]:
     """What became of each row in the end, by row; memory holds what is out of order, never the whole.
 
     Numbers are missing where the first pass has not come to an end.
@@ -168,14 +235,14 @@ def settled(path: Path, segments: tuple[Segment, ...]) -> Iterator[Entry]:
         yield next(same)[0]
 
 
-def _tagged(entries: Iterator[Entry], tag: int) -> Iterator[tuple[Entry, int]]:
+def _tagged(entries: Iterator[JournalEntry], tag: int) -> Iterator[tuple[JournalEntry, int]]:
     return ((entry, tag) for entry in entries)
 
 
-def gaps(known: Iterator[Entry]) -> Iterator[int]:
+def gaps(known: Iterator[JournalEntry]) -> Iterator[int]:
     """The rows that are missing before the last one that is known.
 
-    >>> list(gaps(iter([Entry(2, "", True, b""), Entry(5, "", True, b"")])))
+    >>> list(gaps(iter([JournalEntry(2, "", True, b""), JournalEntry(5, "", True, b"")])))
     [1, 3, 4]
     """
     following = 1
@@ -184,11 +251,11 @@ def gaps(known: Iterator[Entry]) -> Iterator[int]:
         following = entry.row + 1
 
 
-def _sorted(path: Path, segment: Segment) -> Iterator[Entry]:
+def _sorted(path: Path, segment: Segment) -> Iterator[JournalEntry]:
     if segment.damaged:
         yield from _sorted_by_place(path, segment)
         return
-    held: list[tuple[int, int, Entry]] = []
+    held: list[tuple[int, int, JournalEntry]] = []
     following = 1
     for at, entry in enumerate(_entries(path, segment)):
         heapq.heappush(held, (entry.row, at, entry))
@@ -202,7 +269,7 @@ def _sorted(path: Path, segment: Segment) -> Iterator[Entry]:
         yield heapq.heappop(held)[2]
 
 
-def _sorted_by_place(path: Path, segment: Segment) -> Iterator[Entry]:
+def _sorted_by_place(path: Path, segment: Segment) -> Iterator[JournalEntry]:
     """Where lines are lost, no window says how far a row may be from its place: so the places are sorted.
 
     The lost line may have begun a pass: of a row that comes twice, the last word counts.
@@ -220,7 +287,7 @@ def _sorted_by_place(path: Path, segment: Segment) -> Iterator[Entry]:
                 yield entry
 
 
-def _entries(path: Path, segment: Segment) -> Iterator[Entry]:
+def _entries(path: Path, segment: Segment) -> Iterator[JournalEntry]:
     for _, line in _lines(path, segment):
         if (entry := _entry(line)) is not None:
             yield entry
@@ -236,13 +303,13 @@ def _lines(path: Path, segment: Segment) -> Iterator[tuple[int, bytes]]:
             at += len(line)
 
 
-def _entry(line: bytes) -> Entry | None:
+def _entry(line: bytes) -> JournalEntry | None:
     """The finished row of a line; None when it is damaged."""
     name, body, content = _checked(line)
     if name != b"done":
         return None
     found = read_line(body)
-    return Entry(found["row"], found["key"], "error" not in found, body, content.decode())
+    return JournalEntry(found["row"], found["key"], "error" not in found, body, content.decode())
 
 
 def read_line(line: bytes) -> dict[str, Any]:
@@ -326,3 +393,70 @@ def _lock(descriptor: int, path: Path) -> None:
         raise ConfigError(
             "Another batch is writing this output", where=str(path), hint="Wait for it, or give another --out."
         ) from error
+
+
+def row_key(number: int, row: Row, column: str | None = None) -> str:
+    """The key of a row: the column's value, else the row's number and a hash of its content.
+
+    >>> row_key(1, {"id": 7, "name": "Ada"}, "id")
+    '7'
+    >>> row_key(1, {"id": 7, "name": "Ada"})
+    '1-7d70fdddd54757a8'
+    """
+    if column is None:
+        return f"{number}-{content_hash(row)}"
+    value: Any = row.get(column)
+    if value is None or value == "":
+        raise ConfigError(
+            f"Row {number} has no value in the key column {column!r}",
+            hint=f"Its columns are: {listed(row)}. Give every row a key, or leave --key out: rows are then told apart "
+            "by place and content.",
+        )
+    return as_text(value)
+
+
+def content_hash(row: Row) -> str:
+    """A short hash of what a row holds."""
+    return blake2b(as_json(row), digest_size=8).hexdigest()
+
+
+class SeenKeys:
+    """Which keys were there before, in 16 to 32 bytes for each: a table of 64-bit hashes.
+
+    Two different keys have the same hash about once in thirty million datasets of a million rows.
+
+    >>> seen = SeenKeys()
+    >>> [seen.add(key) for key in ("a", "b", "a")]
+    [True, True, False]
+    """
+
+    __slots__ = ("_count", "_slots")
+
+    def __init__(self) -> None:
+        self._slots = array("Q", bytes(8 * 1024))
+        self._count = 0
+
+    def add(self, key: str) -> bool:
+        """Remember a key; False when it was there."""
+        digest = int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()) or 1
+        if not _put(self._slots, digest):
+            return False
+        self._count += 1
+        if 2 * self._count > len(self._slots):
+            grown = array("Q", bytes(16 * len(self._slots)))
+            for each in self._slots:
+                if each:
+                    _put(grown, each)
+            self._slots = grown
+        return True
+
+
+def _put(slots: array[int], digest: int) -> bool:
+    mask = len(slots) - 1
+    at = digest & mask
+    while slots[at]:
+        if slots[at] == digest:
+            return False
+        at = (at + 1) & mask
+    slots[at] = digest
+    return True

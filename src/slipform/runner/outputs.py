@@ -1,18 +1,26 @@
-"""Where finished rows go: results and failures, each in the order of the input."""
+"""Where finished rows go; progress."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import sys
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 from slipform.errors import ConfigError
-from slipform.runner.atomic import part_of, unwritable, writing
-from slipform.runner.journal import Entry, Journal
+from slipform.ir import Usage
+from slipform.runner.call import FinishedRow
+from slipform.runner.journal import Journal, JournalEntry, part_of, unwritable, writing
 from slipform.runner.parquet import ParquetResults
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _SENT_AT_ONCE = 1 << 16
 
@@ -41,7 +49,7 @@ class Results(Protocol):
         ...
 
 
-class Lines:
+class JsonLinesFile:
     """A file of JSON lines, of use as far as it goes; when `sparse`, it is not there while it would be empty."""
 
     def __init__(self, path: Path, *, sparse: bool = False) -> None:
@@ -108,7 +116,7 @@ def results_for(path: Path, kind: str | None, document: dict[str, Any]) -> Resul
     """What writes this file: `jsonl` or `parquet`, by name or by the file's ending."""
     named = kind or {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(path.suffix.lower())
     if named == "jsonl":
-        return Lines(path)
+        return JsonLinesFile(path)
     if named == "parquet":
         return ParquetResults(path, document)
     raise ConfigError(
@@ -118,18 +126,18 @@ def results_for(path: Path, kind: str | None, document: dict[str, Any]) -> Resul
     )
 
 
-class Ledger:
+class OrderedWriter:
     """Takes finished rows in any order: each goes to the journal at once, and to its file when its turn comes."""
 
     def __init__(self, journal: Journal, results: Results, failures: Results) -> None:
         self._journal = journal
         self._results = results
         self._failures = failures
-        self._ahead: dict[int, Entry] = {}
+        self._ahead: dict[int, JournalEntry] = {}
         self.frontier = 0
         """The row up to which everything is done."""
 
-    def begin(self, known: Iterable[Entry]) -> None:
+    def begin(self, known: Iterable[JournalEntry]) -> None:
         """Start from what the journal knows, in order of rows: both files are written anew."""
         for file in (self._results, self._failures):
             file.begin()
@@ -146,7 +154,7 @@ class Ledger:
         """Rows that are finished and wait for an earlier one."""
         return frozenset(self._ahead)
 
-    def finish(self, entry: Entry) -> None:
+    def finish(self, entry: JournalEntry) -> None:
         """A row is finished."""
         self._journal.finish(entry)
         if entry.row != self.frontier + 1:
@@ -169,6 +177,113 @@ class Ledger:
         finally:
             self._failures.close(complete=complete)
 
-    def _settle(self, entry: Entry) -> None:
+    def _settle(self, entry: JournalEntry) -> None:
         self.frontier = entry.row
         (self._results if entry.ok else self._failures).write(entry.line)
+
+
+EVERY_LINE = 5.0
+
+
+EVERY_FRAME = 0.25
+
+
+EVERY_SYNC = 1.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has happened so far in this run."""
+
+    left: int
+    """Rows that were to be done when the run began."""
+    before: int = 0
+    """Rows that were done before."""
+    done: int = 0
+    failed: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, answered: FinishedRow) -> None:
+        """One more row is finished."""
+        self.done += 1
+        self.failed += not answered.entry.ok
+        self.usage += answered.usage
+        if answered.cost is not None:
+            self.cost = answered.cost + (self.cost or 0.0)
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken."""
+        return time.monotonic() - self.began
+
+    def describe(self) -> str:
+        """One line: rows, failures, rate, cost and the time that is left.
+
+        >>> Tally(left=10, before=2, done=5, failed=1, cost=0.25, began=time.monotonic() - 5).describe()
+        '7 of 12 rows, 1 failed, 1.0 rows/s, cost 0.25, 0:00:05 to go'
+        """
+        rate = self.done / max(self.seconds, 1e-9)
+        parts = [f"{self.before + self.done:,} of {self.before + self.left:,} rows"]
+        if self.failed:
+            parts.append(f"{self.failed:,} failed")
+        parts.append(f"{rate:,.1f} rows/s")
+        if self.cost is not None:
+            parts.append(f"cost {self.cost:,.4g}")
+        if self.done and self.done < self.left:
+            parts.append(f"{_clock((self.left - self.done) / rate)} to go")
+        return ", ".join(parts)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+class Display:
+    """Shows a tally while it is entered; nothing when `quiet`."""
+
+    def __init__(self, tally: Tally, *, quiet: bool = False, stream: IO[str] | None = None) -> None:
+        self._tally = tally
+        self._out = stream or sys.stderr
+        self._quiet = quiet
+        self._said = time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if not self._quiet and self._out.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+            columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
+            self._bar = Progress(*columns, console=Console(file=self._out), transient=True)
+            self._task = self._bar.add_task("", total=self._tally.before + self._tally.left)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def step(self) -> None:
+        """Show how it stands now; a line comes every few seconds only."""
+        tally = self._tally
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=tally.before + tally.done, description=tally.describe())
+        elif not self._quiet and time.monotonic() - self._said >= EVERY_LINE:
+            self._said = time.monotonic()
+            print(f"slipform: {tally.describe()}", file=self._out, flush=True)
+
+
+async def show(display: Display, housekeep: Callable[[], None]) -> None:
+    """Show the tally until cancelled, and keep house about once a second."""
+    kept = time.monotonic()
+    with display:
+        while True:
+            await asyncio.sleep(EVERY_FRAME)
+            display.step()
+            if time.monotonic() - kept >= EVERY_SYNC:
+                await asyncio.to_thread(housekeep)
+                kept = time.monotonic()

@@ -1,4 +1,4 @@
-"""Results as Parquet: `row`, `key` and `value`, which is a struct where the schema says all about its shape."""
+"""Results as Parquet."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipform.runner.atomic import part_of, writing
-from slipform.runner.journal import read_line
-from slipform.runner.rows import load_arrow
-from slipform.runner.template import as_json
+from slipform.runner.journal import part_of, read_line, writing
+from slipform.runner.rows import as_json, load_arrow
 
 _log = logging.getLogger("slipform.runner")
 

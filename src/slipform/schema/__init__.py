@@ -1,12 +1,12 @@
-"""What shape is wanted."""
+"""What shape is wanted: the names of this package."""
 
-from slipform.schema.example import Example, example
+from slipform.schema.examples import Example, example
 from slipform.schema.limits import is_large
 from slipform.schema.python_types import Schema
 from slipform.schema.registry import Registry
 from slipform.schema.spec import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from slipform.schema.strict import strict_findings, strict_preflight
-from slipform.schema.summary import Summary, summarize
+from slipform.schema.summary import SchemaSummary, summarize
 from slipform.schema.validator import fingerprint
 from slipform.schema.violations import Violation
 
@@ -17,7 +17,7 @@ __all__ = [
     "Registry",
     "ResponseFormat",
     "Schema",
-    "Summary",
+    "SchemaSummary",
     "Violation",
     "example",
     "fingerprint",

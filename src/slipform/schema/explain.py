@@ -1,4 +1,4 @@
-"""Why a value does not fit: every violation, in our own words.
+"""Why it does not fit, place by place.
 
 `jsonschema-rs` gives every verdict here; only the walk is ours. Its own error iterator copies the value into each error
 and follows every branch of every union, so its cost is the product of errors and value size, and exponential for
@@ -12,13 +12,13 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from slipform.schema import wording
-from slipform.schema.graph import IN_PLACE_LISTS, REFERENCES, Place
-from slipform.schema.patterns import Budget, counting, search
+from slipform.schema import violations as wording
+from slipform.schema.document import IN_PLACE_LISTS, REFERENCES, SubSchema
+from slipform.schema.patterns import MatchBudget, counting, search
 from slipform.schema.violations import Violation, pointer, shown
 
 if TYPE_CHECKING:
-    from slipform.schema.compiled import Compiled
+    from slipform.schema.validator import Compiled
 
 MAX_VIOLATIONS = 1_000
 """A list longer than this helps no one; the walk ends there."""
@@ -37,7 +37,7 @@ def explain(compiled: Compiled, value: Any) -> list[Violation]:
     """The violations of a value that is known not to fit, as far as a bounded amount of work finds them."""
     found: list[Violation] = []
     with counting() as budget, suppress(_SpentError):
-        walk = _Walk(_Work(compiled, budget), deep=True)
+        walk = _Explainer(_Work(compiled, budget), deep=True)
         for violation in islice(walk.at(compiled.index.root, value, ()), MAX_VIOLATIONS):
             found.append(violation)  # noqa: PERF402 — what was found before the work is spent counts
     return found or [_violation(compiled.index.root, "", "schema", (), _UNEXPLAINED)]
@@ -50,7 +50,7 @@ class _SpentError(Exception):
 class _Work:
     """Verdicts on parts, counted: unions and patterns can ask for very many."""
 
-    def __init__(self, compiled: Compiled, budget: Budget) -> None:
+    def __init__(self, compiled: Compiled, budget: MatchBudget) -> None:
         self.compiled = compiled
         self.budget = budget
         self.left = _MAX_WORK
@@ -60,11 +60,11 @@ class _Work:
         if self.left < 0:
             raise _SpentError
 
-    def fits(self, place: Place, value: Any) -> bool:
+    def fits(self, place: SubSchema, value: Any) -> bool:
         self.spend(1)
         return self._told(self.compiled.fits(place, value))
 
-    def holds(self, place: Place, keyword: str, value: Any) -> bool:
+    def holds(self, place: SubSchema, keyword: str, value: Any) -> bool:
         return self._told(self.compiled.holds(place, keyword, value))
 
     def matches(self, pattern: str, name: str) -> bool:
@@ -77,7 +77,7 @@ class _Work:
         return verdict
 
 
-class _Walk:
+class _Explainer:
     """One walk over a value. With `deep` off, unions are reported but not looked into: enough to compare them."""
 
     def __init__(self, work: _Work, *, deep: bool, frames: int = 0) -> None:
@@ -86,7 +86,7 @@ class _Walk:
         self.deep = deep
         self.frames = frames
 
-    def at(self, place: Place, value: Any, steps: Steps) -> Found:
+    def at(self, place: SubSchema, value: Any, steps: Steps) -> Found:
         """The violations of `value`, which does not fit the subschema at `place`."""
         node = place.node
         if node is False:
@@ -106,7 +106,7 @@ class _Walk:
         if not any_found:
             yield from self._as_the_validator_says(place, value, steps)
 
-    def _keywords(self, place: Place, value: Any, steps: Steps) -> Found:
+    def _keywords(self, place: SubSchema, value: Any, steps: Steps) -> Found:
         node = place.node
         if "$ref" in node and self.compiled.reference_hides_siblings:
             yield from _reference(self, place, value, steps, "$ref")
@@ -117,34 +117,34 @@ class _Walk:
             elif (handler := _HANDLERS.get(keyword)) and self.compiled.knows(keyword):
                 yield from handler(self, place, value, steps, keyword)
 
-    def _assertion(self, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+    def _assertion(self, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
         if self.work.holds(place, keyword, value):
             return
         expected, found = wording.expected(keyword, place.node), wording.found(keyword, value)
         message = f"expected {expected}, found {found}"
         yield _violation(place, pointer([keyword]), keyword, steps, message, expected=expected, found=found)
 
-    def into(self, place: Place, value: Any, steps: Steps) -> Found:
+    def into(self, place: SubSchema, value: Any, steps: Steps) -> Found:
         """The violations under a subschema, if there are any."""
         if not self.work.fits(place, value):
             yield from self.at(place, value, steps)
 
-    def below(self, place: Place, *steps: str | int) -> Place:
+    def below(self, place: SubSchema, *steps: str | int) -> SubSchema:
         return self.compiled.index.below(place, *steps)
 
-    def _as_the_validator_says(self, place: Place, value: Any, steps: Steps) -> Found:
+    def _as_the_validator_says(self, place: SubSchema, value: Any, steps: Steps) -> Found:
         """Some keywords (`unevaluatedProperties`, `$dynamicRef`) only mean something in the whole."""
         keyword, message, inner = self.compiled.first_error(place, value)
         full = (*steps, *inner)
         yield _violation(place, "", keyword, full, message, found=shown(follow(value, inner)))
 
-    def shallow(self, place: Place, value: Any, steps: Steps) -> list[Violation]:
+    def shallow(self, place: SubSchema, value: Any, steps: Steps) -> list[Violation]:
         """What is wrong under one branch of a union, without opening the unions in it."""
-        walk = _Walk(self.work, deep=False, frames=self.frames)
+        walk = _Explainer(self.work, deep=False, frames=self.frames)
         return _first(walk.at(place, value, steps), 20)
 
 
-Handler: TypeAlias = Callable[[_Walk, Place, Any, Steps, str], Found]
+Handler: TypeAlias = Callable[[_Explainer, SubSchema, Any, Steps, str], Found]
 
 
 def follow(value: Any, steps: Steps) -> Any:
@@ -159,24 +159,24 @@ def _first(found: Found, limit: int) -> list[Violation]:
 
 
 def _violation(
-    place: Place, below: str, keyword: str, steps: Steps, message: str, *,
+    place: SubSchema, below: str, keyword: str, steps: Steps, message: str, *,
     expected: str | None = None, found: str | None = None, closest: tuple[Violation, ...] = (),
 ) -> Violation:  # fmt: skip
     return Violation(pointer(steps), place.path + below, keyword, message, expected, found, steps, closest)
 
 
-def _reference(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _reference(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     targets = {target.path: target for target in walk.compiled.index.references(place, keyword)}
     if len(targets) == 1:  # which of several anchors a dynamic reference means, only the validator can say
         yield from walk.into(next(iter(targets.values())), value, steps)
 
 
-def _all_of(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _all_of(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     for number in range(len(place.node[keyword])):
         yield from walk.into(walk.below(place, keyword, number), value, steps)
 
 
-def _union(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _union(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     branches = [walk.below(place, keyword, number) for number in range(len(place.node[keyword]))]
     walk.work.spend(len(branches) * _UNION_COST)
     fitting = [number + 1 for number, branch in enumerate(branches) if walk.work.fits(branch, value)]
@@ -235,31 +235,31 @@ def _leaves(violation: Violation) -> Iterator[Violation]:
         yield from _leaves(one)
 
 
-def _not(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _not(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     if walk.work.fits(walk.below(place, keyword), value):
         message = f"found {shown(value)}, which the schema excludes"
         yield _violation(place, pointer([keyword]), keyword, steps, message, found=shown(value))
 
 
-def _condition(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _condition(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     branch = "then" if walk.work.fits(walk.below(place, keyword), value) else "else"
     if branch in place.node:
         yield from walk.into(walk.below(place, branch), value, steps)
 
 
-def _required(_: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _required(_: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     if isinstance(value, Mapping) and isinstance(place.node[keyword], list):
         yield from _missing(place, pointer([keyword]), value, steps, place.node[keyword])
 
 
-def _missing(place: Place, below: str, value: Mapping[str, Any], steps: Steps, names: list[Any]) -> Found:
+def _missing(place: SubSchema, below: str, value: Mapping[str, Any], steps: Steps, names: list[Any]) -> Found:
     for name in names:
         if name not in value:
             key = f"the key {shown(name)}"
             yield _violation(place, below, "required", steps, f"{key} is missing", expected=key, found=shown(value))
 
 
-def _dependent(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _dependent(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     if not isinstance(value, Mapping):
         return
     for name, rule in place.node[keyword].items():
@@ -273,14 +273,14 @@ def _dependent(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str
             yield from walk.into(walk.below(place, keyword, name), value, steps)
 
 
-def _properties(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     if isinstance(value, Mapping):
         for name in place.node[keyword]:
             if name in value:
                 yield from walk.into(walk.below(place, keyword, name), value[name], (*steps, name))
 
 
-def _pattern_properties(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     if isinstance(value, Mapping):
         for pattern in place.node[keyword]:
             for name in value:
@@ -288,7 +288,7 @@ def _pattern_properties(walk: _Walk, place: Place, value: Any, steps: Steps, key
                     yield from walk.into(walk.below(place, keyword, pattern), value[name], (*steps, name))
 
 
-def _additional_properties(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     if not isinstance(value, Mapping):
         return
     known = place.node.get("properties") or {}
@@ -305,7 +305,7 @@ def _additional_properties(walk: _Walk, place: Place, value: Any, steps: Steps, 
             yield from walk.into(rule, value[name], (*steps, name))
 
 
-def _property_names(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _property_names(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     if isinstance(value, Mapping):
         rule = walk.below(place, keyword)
         for name in value:
@@ -314,7 +314,7 @@ def _property_names(walk: _Walk, place: Place, value: Any, steps: Steps, keyword
                 yield _violation(place, pointer([keyword]), keyword, (*steps, name), message, found=shown(name))
 
 
-def _items(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _items(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     if not isinstance(value, (list, tuple)):
         return
     if isinstance(place.node[keyword], list):
@@ -335,7 +335,7 @@ def _items(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) ->
         yield from walk.into(rule, value[number], (*steps, number))
 
 
-def _contains(walk: _Walk, place: Place, value: Any, steps: Steps, keyword: str) -> Found:
+def _contains(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     if not isinstance(value, (list, tuple)):
         return
     rule = walk.below(place, keyword)

@@ -1,4 +1,4 @@
-"""What is let in: sizes, depths and values, checked before anything is compiled or validated.
+"""What is let in: size, depth, patterns, recursion, references that would explode.
 
 Schemas come from strangers. Nothing here recurses, so no input can exhaust the interpreter's stack.
 """
@@ -9,27 +9,57 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
 
 import orjson
 
 from slipform.errors import SchemaError, TooLargeError
+from slipform.schema.document import (
+    _APPLICATORS,
+    _ITEM,
+    _ITEMS,
+    _MAPS,
+    _MEMBER,
+    _MEMBERS,
+    _NAME,
+    REFERENCES,
+    Index,
+    SubSchema,
+)
 from slipform.schema.patterns import pattern_weight
 from slipform.schema.violations import Violation, pointer
 
 MAX_SCHEMA_BYTES = 5_000_000
+
+
 MAX_SCHEMA_DEPTH = 240
 """JSON levels of a schema document; the validator itself stops a little above."""
+
+
 MAX_VALUE_DEPTH = 1_000
 """JSON levels of a value; parsers stop about here too, and the validator's own stack ends far above."""
+
+
 LARGE_BYTES = 1_000_000
 """From about this size on, work belongs off an event loop."""
 
+
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 _PATTERN = b'"pattern'
+
+
 _PATTERN_NODES = 20
+
+
 _QUICK_WITH_PATTERNS = 512
+
+
 _HINT = "Correct the schema and send it again."
 
 
@@ -123,6 +153,7 @@ def plainly_json(value: Any) -> bool:
 
 
 _AS_THEY_ARE = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+
 
 _Place = tuple[Any, Any, int] | None
 """A path as a linked list, so that a deep one costs no more than a flat one."""
@@ -256,3 +287,174 @@ def _patterns(node: Mapping[str, Any]) -> Iterator[str]:
         yield pattern
     if isinstance(keyed := node.get("patternProperties"), dict):
         yield from keyed
+
+
+MAX_EXPANSION = 10_000
+"""How often one place of a value may be visited by a schema whose references fan out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recursion:
+    """What the graph shows: whether the schema recurses, and how far it fans out."""
+
+    recursive: bool
+    expansion: int
+
+
+def examine(index: Index) -> Recursion:
+    """Walk everything the root can reach; refuse loops that lead nowhere and references that explode.
+
+    >>> examine(Index({"items": {"$ref": "#"}})).recursive
+    True
+    """
+    graph = _Graph(index)
+    graph.walk(index.root)
+    expansion = graph.weight.get(id(index.root.node), 1)
+    if expansion > MAX_EXPANSION:
+        raise SchemaError(
+            f"The branches of this schema multiply to over {MAX_EXPANSION:,} checks of one place in a value",
+            hint="Use fewer alternatives, and reference each definition once instead of in every branch.",
+        )
+    return Recursion(graph.recursive, expansion)
+
+
+class _Graph:
+    """Depth-first, by hand: Tarjan's components in reverse topological order, weighed as they close."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.recursive = False
+        self.weight: dict[int, int] = {}
+        self._order: dict[int, int] = {}
+        self._low: dict[int, int] = {}
+        self._open: list[SubSchema] = []
+        self._is_open: set[int] = set()
+        self._here: dict[int, list[SubSchema]] = {}
+        self._below: dict[int, list[Parts]] = {}
+
+    def walk(self, root: SubSchema) -> None:
+        if not isinstance(root.node, dict):
+            return
+        calls: list[tuple[SubSchema, Iterator[SubSchema]]] = [(root, self._enter(root))]
+        while calls:
+            place, children = calls[-1]
+            child = next(children, None)
+            key = id(place.node)
+            if child is None:
+                calls.pop()
+                if calls:
+                    parent = id(calls[-1][0].node)
+                    self._low[parent] = min(self._low[parent], self._low[key])
+                if self._low[key] == self._order[key]:
+                    self._close(key)
+            elif not isinstance(child.node, dict) or _APPLICATORS.isdisjoint(child.node):
+                continue  # a leaf weighs one, as does all that is not known
+            elif id(child.node) not in self._order:
+                calls.append((child, self._enter(child)))
+            elif id(child.node) in self._is_open:
+                self._low[key] = min(self._low[key], self._order[id(child.node)])
+
+    def _enter(self, place: SubSchema) -> Iterator[SubSchema]:
+        key = id(place.node)
+        self._order[key] = self._low[key] = len(self._order)
+        self._open.append(place)
+        self._is_open.add(key)
+        self._here[key], self._below[key] = edges(self.index, place)
+        return iter(self._neighbours(key))
+
+    def _neighbours(self, key: int) -> list[SubSchema]:
+        return [*self._here[key], *(sub for alone, shared in self._below[key] for sub in (*alone, *shared))]
+
+    def _close(self, key: int) -> None:
+        members: list[SubSchema] = []
+        while True:
+            place = self._open.pop()
+            self._is_open.discard(id(place.node))
+            members.append(place)
+            if id(place.node) == key:
+                break
+        if len(members) > 1 or any(id(sub.node) == key for sub in self._neighbours(key)):
+            self.recursive = True
+            self._refuse_loops(members)
+        self.weight.update({id(place.node): self._weigh(id(place.node)) for place in members})
+
+    def _weigh(self, key: int) -> int:
+        """Visits of one place in a value: in-place branches add up, of the children only the heaviest counts.
+
+        What recurses counts once: the validator remembers its verdict on recursive references.
+        """
+        total = 1 + sum(map(self._known, self._here[key]))
+        parts = (
+            max(map(self._known, alone), default=0) + sum(map(self._known, shared))
+            for alone, shared in self._below[key]
+        )
+        return min(total + max(parts, default=0), MAX_EXPANSION + 1)
+
+    def _known(self, place: SubSchema) -> int:
+        return self.weight.get(id(place.node), 1)
+
+    def _refuse_loops(self, members: list[SubSchema]) -> None:
+        """A loop of references that never goes into the value means nothing, and could cost anything."""
+        inside = {id(place.node) for place in members}
+        edges = {key: [id(sub.node) for sub in self._here[key] if id(sub.node) in inside] for key in inside}
+        left = dict.fromkeys(edges, 0)
+        for targets in edges.values():
+            for target in targets:
+                left[target] += 1
+        ready = [node for node, count in left.items() if not count]
+        done = 0
+        while ready:
+            done += 1
+            for target in edges[ready.pop()]:
+                left[target] -= 1
+                if not left[target]:
+                    ready.append(target)
+        if done < len(edges):
+            place = next(place for place in members if left[id(place.node)])
+            raise SchemaError(
+                "A reference leads back to itself without going into the value, so it says nothing",
+                where=f"#{place.path}",
+                hint="Put the recursion under `properties` or `items`.",
+            )
+
+
+Parts: TypeAlias = tuple[list[SubSchema], list[SubSchema]]
+"""Subschemas for parts of a value: of the first list one meets a part, of the second perhaps all do."""
+
+
+_PARTS = {
+    "properties": _MEMBER,
+    "additionalProperties": _MEMBER,
+    "patternProperties": _MEMBERS,
+    "unevaluatedProperties": _MEMBERS,
+    "propertyNames": _NAME,
+    "prefixItems": _ITEM,
+    "items": _ITEM,
+    "additionalItems": _ITEM,
+    "contains": _ITEMS,
+    "unevaluatedItems": _ITEMS,
+}
+
+
+def edges(index: Index, place: SubSchema) -> tuple[list[SubSchema], list[Parts]]:
+    """The subschemas applied to the same value, and those applied to its parts."""
+    here: list[SubSchema] = []
+    groups: list[list[SubSchema]] = [[], [], [], [], []]
+    for keyword, value in place.node.items():
+        if keyword in _PARTS:
+            groups[_PARTS[keyword]].extend(_subschemas(index, place, keyword, value))
+        elif keyword in REFERENCES:
+            here.extend(index.references(place, keyword))
+        elif keyword in _APPLICATORS:
+            here.extend(_subschemas(index, place, keyword, value))
+    parts = [(groups[_MEMBER], groups[_MEMBERS]), (groups[_NAME], []), (groups[_ITEM], groups[_ITEMS])]
+    return here, [pair for pair in parts if pair[0] or pair[1]]
+
+
+def _subschemas(index: Index, place: SubSchema, keyword: str, value: Any) -> Iterator[SubSchema]:
+    if isinstance(value, list):
+        yield from (index.below(place, keyword, number) for number in range(len(value)))
+    elif keyword in _MAPS and isinstance(value, dict):
+        yield from (index.below(place, keyword, name) for name, sub in value.items() if isinstance(sub, dict))
+    elif isinstance(value, dict):
+        yield index.below(place, keyword)

@@ -59,7 +59,7 @@ class PatternUse(NamedTuple):
     """The most work for one character of a property's name."""
 
 
-class Budget:
+class MatchBudget:
     """The work that matches may still do for one value, and how many of them were given up."""
 
     __slots__ = ("given_up", "is_spent", "left")
@@ -78,17 +78,17 @@ class Budget:
         return True
 
 
-_BUDGET: ContextVar[Budget | None] = ContextVar("pattern_budget", default=None)
+_BUDGET: ContextVar[MatchBudget | None] = ContextVar("pattern_budget", default=None)
 
 
 @contextmanager
-def counting() -> Iterator[Budget]:
+def counting() -> Iterator[MatchBudget]:
     """One budget for all the matches inside, also where this is nested."""
     budget = _BUDGET.get()
     if budget is not None:
         yield budget
         return
-    budget = Budget()
+    budget = MatchBudget()
     token = _BUDGET.set(budget)
     try:
         yield budget

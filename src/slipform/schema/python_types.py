@@ -1,4 +1,4 @@
-"""Python types ↔ JSON Schema."""
+"""How a Python type becomes a JSON Schema and back: Schema."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 import orjson
 from typing_extensions import TypeForm
 
+from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, SchemaViolationError
-from slipform.schema.compiled import Formats
 from slipform.schema.limits import MAX_SCHEMA_BYTES, not_json, plain_copy, plainly_json
-from slipform.schema.names import fit_name, name_of
-from slipform.schema.spec import JsonSchemaSpec
-from slipform.schema.validator import find_violations, prepare
+from slipform.schema.spec import JsonSchemaSpec, ResponseFormat, fit_name, name_of
+from slipform.schema.validator import Formats, find_violations, prepare
 from slipform.schema.violations import Violation, pointer, shown
 
-if TYPE_CHECKING:  # pydantic is imported when the first Python type is asked for: schemas and texts do without
+if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
+
+
 S = TypeVar("S")  # of `of`, which is called before there is a T
 
 
@@ -232,3 +233,68 @@ def _refused(name: str, found: list[Violation]) -> SchemaViolationError:
     return SchemaViolationError(
         f"The value is no {name}{first}{more}", details={"violations": [one.to_dict() for one in found]}
     )
+
+
+_LONGEST = 1 << 15
+
+
+_TIMES_TEXT = 50
+"""How many bytes a spec and its schema keep alive for each byte of the document's text: two copies of it in dicts."""
+
+
+_LEAST = 2_000
+
+
+_PLAINLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+
+
+_FORMATS = BoundedCache[tuple[str, bytes, bool], ResponseFormat]("response formats", entries=128, max_bytes=32_000_000)
+
+
+_SCHEMAS = BoundedCache[int, tuple[JsonSchemaSpec, Schema[Any] | None]]("schemas", entries=128, max_bytes=32_000_000)
+"""By the identity of specs that were made here, whose documents nobody else holds and can change."""
+
+
+def cached_format(name: str, document: Any, *, strict: bool) -> ResponseFormat:
+    """The response format with this name and schema; the same object for the same schema, where it is short.
+
+    >>> cached_format("n", {"type": "integer"}, strict=True) is cached_format("n", {"type": "integer"}, strict=True)
+    True
+    """
+    try:
+        text = orjson.dumps(document, option=_PLAINLY)
+    except TypeError:  # no plain JSON: it was written in Python
+        text = b""
+    if not text or len(text) > _LONGEST:
+        return ResponseFormat(JsonSchemaSpec(name, document), strict=strict)
+    key = (name, text, strict)
+    found = _FORMATS.get(key)
+    if found is None:
+        spec = JsonSchemaSpec(name, orjson.loads(text))
+        found = ResponseFormat(spec, strict=strict)
+        size = _LEAST + len(name) + _TIMES_TEXT * len(text)
+        _FORMATS.put(key, found, size)
+        _SCHEMAS.put(id(spec), (spec, None), size)
+    return found
+
+
+def is_kept(spec: JsonSchemaSpec) -> bool:
+    """Whether `cached_format` made the spec: then nobody else holds its document, and it stays what it is.
+
+    >>> is_kept(cached_format("n", {"type": "integer"}, strict=True).json_schema), is_kept(JsonSchemaSpec("n", {}))
+    (True, False)
+    """
+    known = _SCHEMAS.get(id(spec))
+    return known is not None and known[0] is spec
+
+
+def cached_schema(spec: JsonSchemaSpec) -> Schema[Any]:
+    """`Schema.of`, found ready for a spec that `cached_format` made."""
+    known = _SCHEMAS.get(id(spec))
+    if known is None or known[0] is not spec:
+        return Schema.of(spec)
+    schema = known[1]
+    if schema is None:
+        schema = Schema.of(spec)
+        _SCHEMAS.replace(id(spec), (spec, schema))
+    return schema

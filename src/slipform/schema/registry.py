@@ -1,4 +1,4 @@
-"""Named schemas: two built in, the rest from a folder or from Python types. The one module here that reads files."""
+"""Which schema a name, a file or `module:Class` stands for."""
 
 from __future__ import annotations
 

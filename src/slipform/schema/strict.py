@@ -1,4 +1,4 @@
-"""Strict preflight: the rules OpenAI and Anthropic share for their native structured output."""
+"""Whether a schema keeps the strict rules of the vendors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compact form of a schema that is shown in prompts. Validation always uses the full schema."""
+"""How a schema is shortened for a prompt."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Visit: TypeAlias = Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SchemaSummary:
     """A schema as text for a prompt; `cut` says whether something had to be left out."""
 
     text: str
@@ -50,7 +50,7 @@ class Summary:
         )
 
 
-def summarize(schema: Mapping[str, Any], max_chars: int = MAX_CHARS, *, descriptions: bool = False) -> Summary:
+def summarize(schema: Mapping[str, Any], max_chars: int = MAX_CHARS, *, descriptions: bool = False) -> SchemaSummary:
     """A schema as compact JSON, without annotations, and no longer than `max_chars`.
 
     Too long a schema loses its descriptions first and then its deepest parts, never part of a word.
@@ -62,10 +62,10 @@ def summarize(schema: Mapping[str, Any], max_chars: int = MAX_CHARS, *, descript
     plain = _tidy(_stripped(schema, descriptions=descriptions))
     text = _dump(plain)
     if len(text) <= max_chars:
-        return Summary(text, cut=False)
+        return SchemaSummary(text, cut=False)
     if descriptions:
         plain = _tidy(_stripped(schema, descriptions=False))
-    return Summary(_reduced(plain, max_chars), cut=True)
+    return SchemaSummary(_reduced(plain, max_chars), cut=True)
 
 
 def _reduced(schema: Any, max_chars: int) -> str:

@@ -1,17 +1,392 @@
-"""Compiled validators by fingerprint, and what they find."""
+"""Whether a value fits: compiled validators, an LRU by fingerprint, Python formats.
+
+JSON Schema's `date-time` and `time` need an offset and its `duration` knows no fractions or signs; Python's
+`datetime`, `time` and `timedelta` have all of these.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import itertools
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, time
 from itertools import islice
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+import jsonschema_rs
+import orjson
+from jsonschema_rs import FancyRegexOptions, Registry
 
 from slipform.bounded import BoundedCache
-from slipform.schema.compiled import Compiled, Formats
+from slipform.errors import SchemaError
+from slipform.schema.document import Index, SubSchema
 from slipform.schema.explain import MAX_VIOLATIONS, explain
-from slipform.schema.limits import canonical_text, is_plain, not_json, plain_copy
-from slipform.schema.violations import Violation, shown
+from slipform.schema.limits import canonical_text, examine, is_plain, not_json, plain_copy, too_deep
+from slipform.schema.patterns import (
+    MAX_NAME_STEPS,
+    MAX_NAME_WORK,
+    MAX_STEPS,
+    CountedPattern,
+    PatternUse,
+    counting,
+    name_characters,
+    survey,
+)
+from slipform.schema.violations import Violation, pointer, shown
+
+_TIME = r"\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?"
+
+
+_DATE_TIME = re.compile(rf"\d{{4}}-\d\d-\d\d[Tt ]{_TIME}", re.ASCII)
+
+
+_TIME_ALONE = re.compile(_TIME, re.ASCII)
+
+
+_NUMBER = r"\d{1,9}(?:[.,]\d{1,9})?"
+
+
+_DURATION = re.compile(
+    rf"[+-]?P(?=[\dT])(?:{_NUMBER}W|(?:{_NUMBER}Y)?(?:{_NUMBER}M)?(?:{_NUMBER}D)?"
+    rf"(?:T(?=\d)(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?)",
+    re.ASCII,
+)
+
+
+def is_datetime(text: str) -> bool:
+    """A date and a time, with or without an offset.
+
+    >>> is_datetime("2024-02-29T10:00:00"), is_datetime("2023-02-29T10:00:00")
+    (True, False)
+    """
+    return bool(_DATE_TIME.fullmatch(text)) and _reads(datetime.fromisoformat, text)
+
+
+def is_time(text: str) -> bool:
+    """A time of day, with or without an offset."""
+    return bool(_TIME_ALONE.fullmatch(text)) and _reads(time.fromisoformat, text)
+
+
+def is_duration(text: str) -> bool:
+    """An ISO 8601 duration, with sign and fractions if need be.
+
+    >>> is_duration("-P1DT0.5S"), is_duration("one day")
+    (True, False)
+    """
+    return bool(_DURATION.fullmatch(text))
+
+
+def _reads(read: Callable[[str], object], text: str) -> bool:
+    try:
+        read(text.upper())
+    except ValueError:
+        return False
+    return True
+
+
+PYTHON_FORMATS: dict[str, Callable[[str], bool]] = {
+    "date-time": is_datetime,
+    "time": is_time,
+    "duration": is_duration,
+}
+
+
+_TIMES_TEXT = 80
+"""How many bytes a validator keeps alive for each byte of its schema's text, at the most that was measured."""
+
+
+_LEAST = 2_000
+
+
+_LARGE = 50_000
+
+
+_DYNAMIC = ("$dynamicRef", "$recursiveRef")
+
+
+_SINCE_2019 = ("dependentRequired", "dependentSchemas", "prefixItems", *_DYNAMIC)
+
+
+_UNKNOWN_TO = {
+    4: frozenset({"contains", "propertyNames", "if", *_SINCE_2019}),
+    6: frozenset({"if", *_SINCE_2019}),
+    7: frozenset(_SINCE_2019),
+    2019: frozenset({"$dynamicRef", "prefixItems"}),
+    2020: frozenset({"$recursiveRef", "additionalItems"}),
+}
+
+
+_DRAFTS = {
+    4: jsonschema_rs.Draft4,
+    6: jsonschema_rs.Draft6,
+    7: jsonschema_rs.Draft7,
+    2019: jsonschema_rs.Draft201909,
+    2020: jsonschema_rs.Draft202012,
+}
+
+
+_FOREIGN = re.compile(r"Resource '(.*?)' is not present", re.DOTALL)
+
+
+_NOWHERE = re.compile(r"(?:Pointer|Anchor) '(.*?)' does not exist", re.DOTALL)
+
+
+_METASCHEMA = re.compile(r"Unknown meta-schema: '(.*?)'", re.DOTALL)
+
+
+Formats: TypeAlias = Literal["json", "python", "ignored"]
+"""`format` as JSON Schema means it, as Python types mean it, or as a mere remark."""
+
+
+class Compiled:
+    """A schema made ready. Thread-safe: parts are compiled on demand and only ever added.
+
+    >>> Compiled({"type": "integer"}).is_valid(3)
+    True
+    """
+
+    __slots__ = (
+        "_formats", "_index", "_mark", "_pattern_use", "_refers", "_registry", "_resources", "document", "draft",
+        "is_valid", "recursive", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self, document: dict[str, Any], *, formats: Formats = "json", resources: Mapping[str, Any] | None = None,
+        text: bytes | None = None,
+    ) -> None:  # fmt: skip
+        self.document = document
+        self.draft = _draft(document)
+        self._formats: Formats = formats
+        self._resources = dict(resources or {})
+        self._registry: Registry | None = None
+        self._index: Index | None = None
+        self._mark = next(_MARKS)
+        length = _length(document) if text is None else len(text)
+        self._refers = text is None or b'Ref"' in text or b'"$ref"' in text
+        self.size = _LEAST + _TIMES_TEXT * (length + sum(map(_length, self._resources.values())))
+        """About how many bytes it keeps alive."""
+        self._pattern_use = PatternUse()
+        # Only references or sheer size can make a schema fan out, and only references bring it back to itself.
+        needs_graph = length > _LARGE or self._refers
+        self.recursive = needs_graph and examine(self.index).recursive
+        if text is None or resources or b'"pattern' in text:
+            use = survey([document, *self._resources.values()])
+            if use.counted:
+                self._compile(document)  # which refuses what is no pattern
+                self._pattern_use = use
+        is_valid = self._counted(self._compile(document))
+        self.is_valid: Callable[[Any], bool] = self._guarded(is_valid) if self.recursive else is_valid
+
+    @property
+    def index(self) -> Index:
+        """Where each subschema stands."""
+        if self._index is None:
+            self._index = Index(self.document, self._resources)
+        return self._index
+
+    @property
+    def reference_hides_siblings(self) -> bool:
+        """Up to draft 7 nothing beside a `$ref` counts."""
+        return self.draft <= 7
+
+    @property
+    def counts_contains(self) -> bool:
+        """`minContains` and `maxContains` came with 2019-09."""
+        return self.draft >= 2019
+
+    def knows(self, keyword: str) -> bool:
+        """Whether the schema's draft gives this keyword a meaning."""
+        return keyword not in _UNKNOWN_TO[self.draft]
+
+    def fits(self, place: SubSchema, value: Any) -> bool:
+        """The verdict of one subschema."""
+        if isinstance(place.node, bool):
+            return place.node
+        if place is self.index.root:
+            return self.is_valid(value)
+        key = (place.document, place.path)
+        return self._counted(self._part(key, lambda: _reference(place), self._size_of(place)))(value)
+
+    def holds(self, place: SubSchema, keyword: str, value: Any) -> bool:
+        """The verdict of one assertion of a subschema."""
+        rule = place.node[keyword]
+        if keyword in {"exclusiveMinimum", "exclusiveMaximum"} and isinstance(rule, bool):
+            return True
+        key = (place.document, place.path, keyword)
+        part = self._part(key, lambda: _alone(place.node, keyword), lambda: _held_by(rule))
+        return self._counted(part)(value)
+
+    def resolve(self, place: SubSchema, reference: str) -> SubSchema | None:
+        """Where a reference in a subschema leads."""
+        return self.index.target(place, reference)
+
+    def place_of(self, node: Any) -> SubSchema | None:
+        """Where a subschema of the document stands; None for one that is not part of it."""
+        return self.index.place_of(node)
+
+    def first_error(self, place: SubSchema, value: Any) -> tuple[str, str, tuple[str | int, ...]]:
+        """Keyword, message and path of one error, as the validator tells it."""
+        schema = self.document if place is self.index.root else _reference(place)
+        try:
+            self._part(("first", place.document, place.path), lambda: schema, self._size_of(place)).validate(value)
+        except jsonschema_rs.ValidationError as error:
+            text = error.message if len(error.message) <= 300 else error.message[:300] + "…"
+            return error.kind.name, text, tuple(error.instance_path)
+        except ValueError:
+            return "depth", "does not fit, and is nested too deeply to say why", ()
+        return "schema", "does not fit", ()
+
+    def _size_of(self, place: SubSchema) -> Callable[[], int]:
+        """What the validator of a subschema keeps alive: where it refers to others, all that it can reach."""
+        return lambda: self.size if self._refers else _held_by(place.node)
+
+    def _part(
+        self, key: tuple[Any, ...], schema: Callable[[], dict[str, Any]], size: Callable[[], int]
+    ) -> jsonschema_rs.Validator:
+        key = (self._mark, *key)
+        part = _PARTS.use(key)
+        if part is None:
+            body = schema()
+            if "$schema" in self.document:
+                body = {"$schema": self.document["$schema"], **body}
+            part = self._compile(body)
+            _PARTS.put(key, part, size())
+        return part
+
+    def _compile(self, schema: dict[str, Any]) -> jsonschema_rs.Validator:
+        try:
+            registry = None
+            counted = self._pattern_use.counted
+            if schema is not self.document or self._resources:
+                registry = self._documents()
+            return jsonschema_rs.validator_for(
+                schema,
+                formats=PYTHON_FORMATS if self._formats == "python" else None,
+                validate_formats=self._formats != "ignored",
+                registry=registry,
+                pattern_options=FancyRegexOptions(backtrack_limit=MAX_NAME_STEPS if counted else MAX_STEPS),
+                keywords={"pattern": CountedPattern} if counted else None,
+                offline=True,
+            )
+        except jsonschema_rs.ValidationError as error:
+            raise _refusal(error) from error
+        except (jsonschema_rs.ReferencingError, ValueError) as error:
+            raise _reference_refusal(str(error)) from error
+
+    def _documents(self) -> Registry:
+        if self._registry is None:
+            self._registry = Registry(
+                [*self._resources.items(), (self.index.root.document, self.document)], draft=_DRAFTS[self.draft]
+            )
+        return self._registry
+
+    def _guarded(self, is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
+        """A recursive schema follows the value down, and the validator's stack is finite."""
+
+        def guarded(value: Any) -> bool:
+            return not too_deep(value) and is_valid(value)
+
+        return guarded
+
+    def _counted(self, validator: jsonschema_rs.Validator) -> Callable[[Any], bool]:
+        """The validator's verdict, within a bounded amount of work where its patterns could take very much."""
+        is_valid, use = validator.is_valid, self._pattern_use
+        if not use.counted:
+            return is_valid
+
+        def counted(value: Any) -> bool:
+            if use.per_name_character and use.per_name_character * name_characters(value) > MAX_NAME_WORK:
+                return False
+            with counting() as budget:
+                before = budget.given_up
+                # Under `not`, what cannot be told would pass for what does not match.
+                return is_valid(value) and budget.given_up == before
+
+        return counted
+
+
+_MARKS = itertools.count()
+
+
+_PARTS = BoundedCache[tuple[Any, ...], jsonschema_rs.Validator](
+    "parts of compiled schemas", entries=4_000, max_bytes=64_000_000
+)
+
+
+def _length(value: Any) -> int:
+    """The length of a value's JSON text."""
+    try:
+        return len(orjson.dumps(value))
+    except TypeError:  # integers beyond 64 bits
+        return len(repr(value))
+
+
+def _held_by(rule: Any) -> int:
+    return _LEAST + _TIMES_TEXT * _length(rule)
+
+
+def _reference(place: SubSchema) -> dict[str, Any]:
+    return {"$ref": f"{place.document}#{_quoted(place.path)}"}
+
+
+def _alone(node: Mapping[str, Any], keyword: str) -> dict[str, Any]:
+    """One assertion with the flag that draft 4 keeps beside it."""
+    flag = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}.get(keyword)
+    if flag and isinstance(node.get(flag), bool):
+        return {keyword: node[keyword], flag: node[flag]}
+    return {keyword: node[keyword]}
+
+
+def _quoted(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path, safe="/~$!*'()+,;=:@")
+
+
+def _draft(document: Mapping[str, Any]) -> int:
+    named = str(document.get("$schema", ""))
+    for mark, draft in (("draft-04", 4), ("draft-06", 6), ("draft-07", 7), ("2019-09", 2019)):
+        if mark in named:
+            return draft
+    return 2020
+
+
+def _refusal(error: jsonschema_rs.ValidationError) -> SchemaError:
+    if not error.instance_path:
+        return _reference_refusal(error.message)
+    steps = error.instance_path
+    keyword = next((step for step in reversed(steps) if isinstance(step, str)), "")
+    found = shown(error.instance)
+    if keyword in {"pattern", "patternProperties"} and isinstance(error.instance, str):
+        said = f"{found} is not a regular expression that JSON Schema knows, or it is too large"
+    elif keyword == "type":
+        said = f"`type` cannot be {found}; the types are array, boolean, integer, null, number, object and string"
+    else:
+        said = f"`{keyword}` cannot be {found}: {error.message[:300]}"
+    return SchemaError(f"The schema is not valid: {said}", where=f"#{pointer(steps)}", hint=_HINT)
+
+
+def _reference_refusal(message: str) -> SchemaError:
+    if foreign := _FOREIGN.search(message):
+        return SchemaError(
+            f"The schema refers to {foreign[1]!r:.300}, which is not part of it, and nothing is fetched",
+            hint="Put the referenced schema under `$defs`, or give it as one of the known resources.",
+        )
+    if nowhere := _NOWHERE.search(message):
+        return SchemaError(f"The schema refers to '#{nowhere[1]:.300}', which it does not define", hint=_HINT)
+    if unknown := _METASCHEMA.search(message):
+        return SchemaError(
+            f"The schema's `$schema` is {unknown[1]!r:.300}, which is no known draft",
+            hint="Use draft 4, 6, 7, 2019-09 or 2020-12.",
+        )
+    return SchemaError(
+        f"The schema is not valid: {message.splitlines()[0][:300] if message else 'unknown'}", hint=_HINT
+    )
+
+
+_HINT = "Correct the schema and send it again."
+
 
 __all__ = ["Violation", "compile_schema", "find_violations", "fingerprint", "prepare", "violations"]
 

@@ -1,4 +1,4 @@
-"""Scripted models and vendors for tests: yours and slipform's own.
+"""Scripted models and vendors.
 
 ::
 
@@ -7,10 +7,11 @@
 """
 
 from slipform.testing.model import FakeModel, Interrupted, Turn
-from slipform.testing.shapes import Api
-from slipform.testing.steps import (
+from slipform.testing.vendor import (
     Answer,
+    FakeVendor,
     Raw,
+    Received,
     Step,
     cut_stream,
     garbage,
@@ -25,7 +26,7 @@ from slipform.testing.steps import (
     trickle,
     truncated,
 )
-from slipform.testing.vendor import FakeVendor, Received
+from slipform.testing.wire_formats import Api
 
 __all__ = [
     "Answer",

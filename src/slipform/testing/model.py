@@ -1,4 +1,4 @@
-"""`FakeModel`: a scripted model in the same process, for unit tests that need no network."""
+"""FakeModel."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from slipform.codecs.base import Capabilities
+from slipform.codecs.codec import Capabilities
 from slipform.errors import ConfigError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
-from slipform.providers.chunking import as_chunks
+from slipform.providers.base import as_chunks
 
 
 @dataclass(frozen=True, slots=True)

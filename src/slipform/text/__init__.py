@@ -1,4 +1,4 @@
-"""What the text holds."""
+"""What JSON the text holds: `load`, `Loaded`."""
 
 from slipform.text.loads import Loaded, load
 

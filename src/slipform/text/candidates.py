@@ -1,4 +1,4 @@
-"""All the places in a text where the JSON may be, best first.
+"""Where in a text the JSON may be.
 
 Reasoning blocks are passed over, fenced and tagged blocks come before JSON in running text, and `[1]`, `[note]` or
 `{name}` in a sentence is not JSON.
@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from slipform.text.reasoning import Block, block_at, closing_at
 from slipform.text.repair import NanPolicy, Repaired, repair_at
-from slipform.text.repair_state import Refusal
-from slipform.text.scan import QUOTED_KEY_AHEAD
+from slipform.text.repair.machine import CannotRepair
+from slipform.text.repair.tokens import QUOTED_KEY_AHEAD
 
 
 class Candidate(NamedTuple):
@@ -99,7 +99,7 @@ class _Search:
         self.nan = nan
         self.found: list[Found] = []
         self.thoughts: list[Found] = []
-        self.failure: Refusal | None = None
+        self.failure: CannotRepair | None = None
         self.failures = 0
         self.wordless = _WORD.search(text) is None
         self.stopped = False
@@ -186,7 +186,7 @@ class _Search:
     def _repair(self, at: int, end: int, *, many: bool) -> Repaired | None:
         try:
             return repair_at(self.text, at, end, nan=self.nan, many=many)
-        except Refusal as refusal:
+        except CannotRepair as refusal:
             self.failures += 1
             self.stopped = self.stopped or refusal.final
             if self.failure is None or refusal.position - at > 8:

@@ -1,4 +1,4 @@
-"""`JsonFenceDetector`: finds and follows the JSON in a stream of chatty text.
+"""Where in a stream of text the JSON begins and ends: JsonFenceDetector.
 
 Streaming can only take the first thing that looks like JSON; with the whole text at hand, `candidates` does better.
 """

@@ -1,15 +1,104 @@
-"""`Parser`: JSON that arrives in pieces, as a value that grows. See `Parser` for what it promises."""
+"""How a growing JSON text is parsed: `Parser`, `PENDING`, and deltas."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from slipform.text.lenient import LenientMachine
-from slipform.text.parser_deltas import deltas_between, open_path
-from slipform.text.parser_machine import Machine
-from slipform.text.parser_source import Cell, Source
-from slipform.text.parser_tree import MISSING, Position
-from slipform.text.parser_types import PENDING, Delta, Note, ParseError
+from slipform.text.scanner import JsonScanner
+from slipform.text.scanner_lenient import LenientMachine
+from slipform.text.snapshots import GrowingText, SnapshotCell, key_at, text_at
+from slipform.text.tree import MISSING, PENDING, Frame, Note, ParseError, ParserDelta, Position
+
+Path = tuple[str | int, ...]
+
+
+def path_of(frame: Frame) -> Path:
+    """Where a container stands, from the root."""
+    names: list[str | int] = []
+    parent = frame.parent
+    while parent is not None and parent.parent is not None:
+        names.append(frame.key if parent.is_object() else frame.slot)
+        frame = parent
+        parent = frame.parent
+    names.reverse()
+    return tuple(names)
+
+
+def open_path(machine: JsonScanner, position: Position) -> Path | None:
+    """The innermost container or string that is open at the position."""
+    frame = position.frame
+    if frame.parent is None:
+        return () if position.length >= 0 else None
+    return path_of(frame) + _text_name(machine, position) if position.length >= 0 else path_of(frame)
+
+
+def deltas_between(machine: JsonScanner, before: Position, after: Position) -> tuple[ParserDelta, ...]:
+    """The changes, in the order in which they are to be applied."""
+    if before is after:
+        return ()
+    out: list[ParserDelta] = []
+    old = _chain(before.frame, before.count)
+    new = _chain(after.frame, after.count)
+    common = 0
+    while common < min(len(old), len(new)) and old[common][0] is new[common][0]:
+        common += 1
+    same_string = before.length >= 0 and before.frame is after.frame and before.count == after.count
+    if before.length >= 0:
+        _grown(out, machine, before, after.length if same_string else -1)
+    for depth in range(len(old) - 1, common - 2, -1):
+        frame, count = old[depth]
+        until = new[depth][1] if depth < common else frame.size()
+        # The child that was open at `count`, if there was one, has been dealt with.
+        open_child = depth + 1 < len(old) or before.length >= 0
+        _closed_children(out, frame, count + open_child, until)
+    for frame, count in new[common:]:
+        out.append(ParserDelta(path_of(frame), "open", {} if frame.is_object() else []))
+        _closed_children(out, frame, 0, count)
+    if after.length >= 0 and not same_string:
+        path = path_of(after.frame) + _text_name(machine, after)
+        out.append(ParserDelta(path, "set", text_at(machine, after)))
+    return tuple(out)
+
+
+def _chain(frame: Frame, count: int) -> list[tuple[Frame, int]]:
+    chain = [(frame, count)]
+    while frame.parent is not None:
+        count = frame.slot
+        frame = frame.parent
+        chain.append((frame, count))
+    chain.reverse()
+    return chain
+
+
+def _closed_children(out: list[ParserDelta], frame: Frame, start: int, stop: int) -> None:
+    if start >= stop:
+        return
+    if frame.parent is None:
+        out.append(ParserDelta((), "set", frame.child(0)))
+        return
+    path = path_of(frame)
+    out.extend(ParserDelta((*path, frame.name(index)), "set", frame.child(index)) for index in range(start, stop))
+
+
+def _grown(out: list[ParserDelta], machine: JsonScanner, before: Position, length: int) -> None:
+    """The string open before grew to this length, or to its end."""
+    text: Any
+    if length >= 0:
+        text = text_at(machine, Position(before.frame, before.count, length))
+    else:
+        text = before.frame.child(before.count)
+    if len(text) > before.length:
+        path = path_of(before.frame) + _text_name(machine, before)
+        out.append(ParserDelta(path, "text", text[before.length :]))
+
+
+def _text_name(machine: JsonScanner, position: Position) -> Path:
+    """The key or index of the open string in its container; nothing for a string at the root."""
+    frame = position.frame
+    if frame.parent is None:
+        return ()
+    return (key_at(machine, position),) if frame.is_object() else (position.count,)
+
 
 DEFAULT_MAX_DEPTH: Final = 512
 
@@ -47,7 +136,7 @@ class Parser:
     infinity) are in `notes`.
 
     `lenient=True` first finds the JSON in prose and reasoning, then repairs what can be decided without looking ahead,
-    each repair in `notes`; see `slipform.text.lenient`.
+    each repair in `notes`; see `slipform.text.scanner_lenient`.
 
     Threads may read one snapshot, but must take turns to feed and to read snapshots of the same text.
     """
@@ -55,19 +144,19 @@ class Parser:
     __slots__ = ("_after", "_before", "_cell", "_complete", "_error", "_note_count", "_notes", "_seen", "_source")
 
     def __init__(
-        self, *, max_depth: int = DEFAULT_MAX_DEPTH, lenient: bool = False, _source: Source | None = None
+        self, *, max_depth: int = DEFAULT_MAX_DEPTH, lenient: bool = False, _source: GrowingText | None = None
     ) -> None:
         source = _source
         if source is None:
-            source = Source(LenientMachine(max_depth) if lenient else Machine(max_depth))
+            source = GrowingText(LenientMachine(max_depth) if lenient else JsonScanner(max_depth))
         machine = source.machine
-        self._source: Source = source
+        self._source: GrowingText = source
         self._seen: int = len(source.chunks)
         self._complete: bool = machine.complete
         self._error: ParseError | None = machine.error
         self._notes: list[Note] = machine.notes
         self._note_count: int = len(machine.notes)
-        self._cell: Cell = source.cell
+        self._cell: SnapshotCell = source.cell
         self._before: Position = source.before
         self._after: Position = source.position
 
@@ -118,7 +207,7 @@ class Parser:
         """
         return open_path(self._source.machine, self._after)
 
-    def deltas(self) -> tuple[Delta, ...]:
+    def deltas(self) -> tuple[ParserDelta, ...]:
         """What to do to the value of the snapshot this one was fed from, to get this one's.
 
         >>> [(delta.path, delta.kind, delta.value) for delta in Parser().feed('["a').feed('b", 1').deltas()]
@@ -127,7 +216,7 @@ class Parser:
         return deltas_between(self._source.machine, self._before, self._after)
 
     @property
-    def cursor(self) -> tuple[Source, int, Position]:
+    def cursor(self) -> tuple[GrowingText, int, Position]:
         """For `resolve`: the source, how many chunks of it this snapshot has seen, and where in the tree it stands."""
         return self._source, self._seen, self._after
 
@@ -137,7 +226,7 @@ class Parser:
             return f"Parser(error={self._error!s})"
         return "Parser(complete)" if self._complete else f"Parser(open_path={self.open_path})"
 
-    def _current(self) -> Source:
+    def _current(self) -> GrowingText:
         """The source if it stands where this snapshot was taken, else one of its own that does."""
         source = self._source
         return source if len(source.chunks) == self._seen else source.fork(self._seen, self.value, self._cell)

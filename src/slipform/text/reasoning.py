@@ -1,4 +1,4 @@
-"""What marks a model's reasoning: one table of markers, for whole texts and for texts that arrive in pieces.
+"""What marks a model's reasoning: one table, whole and in pieces.
 
 Reasoning may hold drafts of the answer, so every reader of answers passes over it, and all of them by this table: what
 `loads` passes over, the stream passes over too.

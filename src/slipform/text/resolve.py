@@ -1,17 +1,14 @@
-"""`resolve`: a growing text against a JSON Schema, as a growing value."""
+"""How a growing text becomes a growing value of a schema: `resolve`, `ResolveCache`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from slipform.text.parser import Parser
-from slipform.text.parser_show import show_cut, show_past
-from slipform.text.parser_source import Source
-from slipform.text.parser_tree import Frame, Position
-from slipform.text.parser_types import PENDING
-from slipform.text.resolve_plan import Plan
-from slipform.text.resolve_track import Tracker
-from slipform.text.resolve_types import NO_MATCH, Invalid, Match, NoMatch
+from slipform.text.resolve_plan import NormalForm
+from slipform.text.snapshots import GrowingText, show_cut, show_past
+from slipform.text.tracker import NO_MATCH, Invalid, Match, NoMatch, Tracker
+from slipform.text.tree import PENDING, Frame, Position
 
 
 class ResolveCache:
@@ -21,8 +18,8 @@ class ResolveCache:
     """
 
     def __init__(self) -> None:
-        self.plan: Plan | None = None
-        self.source: Source | None = None
+        self.plan: NormalForm | None = None
+        self.source: GrowingText | None = None
         self.seen: int = 0
         self.position: Position | None = None
         self.tracker: Tracker | None = None
@@ -79,11 +76,11 @@ def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch
     return cache.result
 
 
-def _tracker(schema: Any, source: Source, seen: int, cache: ResolveCache) -> Tracker:
+def _tracker(schema: Any, source: GrowingText, seen: int, cache: ResolveCache) -> Tracker:
     """The tracker to go on with; a new one if the cache belongs to something else."""
     plan = cache.plan
     if plan is None or plan.schema is not schema:
-        plan = cache.plan = Plan(schema)
+        plan = cache.plan = NormalForm(schema)
         cache.tracker = None
     tracker = cache.tracker
     if tracker is None or cache.source is not source or seen < cache.seen:
@@ -116,7 +113,7 @@ def _before(frame: Frame) -> Position | None:
     return None if parent is None or parent.parent is None else Position(parent, frame.slot, -1)
 
 
-def _show(parser: Parser, source: Source, seen: int, position: Position, shown: Position) -> Match | NoMatch:
+def _show(parser: Parser, source: GrowingText, seen: int, position: Position, shown: Position) -> Match | NoMatch:
     if shown is position:
         value = parser.value
         return NO_MATCH if value is PENDING else Match(value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from slipform.schema.graph import Index
+from slipform.schema.document import Index
 from slipform.schema.patterns import search
 
 MAX_ALTERNATIVES: Final = 64
@@ -82,8 +82,8 @@ class Leaf:
 class Alternative:
     """One way to be valid: all of its leaves hold."""
 
-    def __init__(self, plan: Plan, leaves: tuple[Leaf, ...]) -> None:
-        self.plan: Plan = plan
+    def __init__(self, plan: NormalForm, leaves: tuple[Leaf, ...]) -> None:
+        self.plan: NormalForm = plan
         self.leaves: tuple[Leaf, ...] = leaves
         self.shape: tuple[int, ...] = tuple(id(leaf) for leaf in leaves if leaf.structural)
         """Equal for alternatives that differ only in what they require, not in what may stand where."""
@@ -152,7 +152,7 @@ class Node:
         """Whether anything may stand here."""
 
 
-class Plan:
+class NormalForm:
     """A schema made ready; it holds the schema, so that the parts of it keep their identity."""
 
     def __init__(self, schema: Any, index: Index | None = None) -> None:

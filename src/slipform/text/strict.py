@@ -1,4 +1,4 @@
-"""Strict JSON, at a strict parser's speed, without losing the digits of big integers."""
+"""Whether a text is strict JSON, with big integers kept."""
 
 from __future__ import annotations
 

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from slipform.client import AsyncClient
 from slipform.config import Settings, read_settings
 from slipform.enforce import Budget
-from slipform.engine import Options, router_of
+from slipform.engine.setup import Options, router_of
 from slipform.errors import ConfigError, UpstreamError
+from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import TransportFault
-from slipform.providers.retry import Retries
+from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.server import App
+from slipform.proxy import App
 from tests.conftest import serving
 from tests.providers.chat import ChatCodec, ask
 from tests.providers.conftest import AsyncFace, SyncFace
 from tests.providers.network.conftest import Certificate
 from tests.providers.network.servers import HELLO, Server, Side, always, once, post, read_request
 from tests.providers.network.test_http1 import MALFORMED, TOO_LARGE
-from tests.server.wire import post as ask_proxy
+from tests.proxy.wire import post as ask_proxy
 
 pytestmark = pytest.mark.usefixtures("no_proxies")
 
@@ -77,7 +77,7 @@ def test_each_is_an_error_of_the_provider_and_not_repeated(
 ) -> None:
     with Server(once(answer)) as server:
         base = server.url.removesuffix("/x")
-        retries = Retries(attempts=2, base=0.001)
+        retries = RetryPolicy(attempts=2, base=0.001)
         with HttpProvider("openai", base_url=base, api_key="k-123456", codec=ChatCodec, retries=retries) as provider:
             with pytest.raises(UpstreamError, match=WORDS[reason]):
                 face.complete(provider, ask())
@@ -99,7 +99,7 @@ def test_each_is_a_502_on_the_proxy_and_never_a_500_or_a_success(call: dict[str,
 
     with Server(serve) as server:
         base = server.url.removesuffix("/x")
-        provider = HttpProvider("openai", base_url=base, api_key="k-123456", retries=Retries(attempts=0))
+        provider = HttpProvider("openai", base_url=base, api_key="k-123456", retries=RetryPolicy(attempts=0))
         router = Router({"up": provider}, default="up/m")
         client = AsyncClient(router=router, options=Options(budget=Budget(attempts=1)))
         with serving(App(client, Settings())) as address:
@@ -125,7 +125,7 @@ def test_a_stream_that_breaks_the_rules_after_its_end_is_an_error(face: SyncFace
 
 def test_a_certificate_that_is_not_trusted_is_tried_once(face: SyncFace | AsyncFace, certificate: Certificate) -> None:
     with Server(always(HELLO), certificate.server()) as server:
-        provider = HttpProvider("openai", base_url=server.url, api_key="k-123456", retries=Retries(2, base=0.001))
+        provider = HttpProvider("openai", base_url=server.url, api_key="k-123456", retries=RetryPolicy(2, base=0.001))
         with pytest.raises(UpstreamError, match="certificate") as caught:
             face.complete(provider, ask())
         assert server.connections == 1
@@ -135,7 +135,7 @@ def test_a_certificate_that_is_not_trusted_is_tried_once(face: SyncFace | AsyncF
 def configured(**given: Any) -> HttpProvider:
     settings = read_settings("providers: {mine: {kind: openai, base_url: 'https://localhost:1'}}")
     chosen = settings.providers["mine"].model_copy(update=given)
-    router = router_of(settings.model_copy(update={"providers": {"mine": chosen}}), {}, retries=Retries(attempts=0))
+    router = router_of(settings.model_copy(update={"providers": {"mine": chosen}}), {}, retries=RetryPolicy(attempts=0))
     found = router.providers["mine"]
     assert isinstance(found, HttpProvider)
     return found

@@ -12,9 +12,9 @@ import pytest
 
 from slipform.ir import CompletionChunk, ModelRequest
 from slipform.providers.base import batches_of
+from slipform.providers.concurrency import ThrottledTransport
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
-from slipform.providers.throttle import ThrottledTransport
 from tests.providers.network.conftest import Certificate
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

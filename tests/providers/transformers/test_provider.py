@@ -12,7 +12,7 @@ import pytest
 
 from slipform.errors import LocalModelError, UpstreamRequestError
 from slipform.ir import Message, ModelRequest, Sampling
-from slipform.providers.local.weights import SMOLLM2, find
+from slipform.providers.embedded.weights import SMOLLM2, find
 from slipform.providers.transformers import TransformersProvider
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from tests.conftest import PERSON

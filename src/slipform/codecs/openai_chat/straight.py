@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import orjson
 
-from slipform.codecs.openai_chat.response import read_usage
-from slipform.codecs.openai_chat.serve_request import is_plain_turn
+from slipform.codecs.openai_chat.decode import read_usage
+from slipform.codecs.openai_chat.serve_decode import is_plain_turn
 from slipform.ir import ModelResponse, ModelWarning
 from slipform.ir.response import NO_USAGE
 

@@ -1,4 +1,4 @@
-"""How bytes reach a vendor: HTTP/1.1 over TCP and TLS, directly or through a proxy, async and blocking.
+"""How bytes reach a vendor: the HTTP client.
 
 `transport` is the seam that providers know; `client` and `blocking` are its two implementations; both write and read
 with `http1` and `content_encoding`, and both follow the rules of `connections`.

@@ -1,4 +1,4 @@
-"""Send requests from threads: the blocking side of the client, over sockets that wait by `poll`.
+"""The blocking client.
 
 Writer, reader, limits and connection rules are those of the async side; only the waiting differs. Sockets never block
 by themselves: a socket's own timeout counts for each system call, not for the whole wait.

@@ -1,4 +1,4 @@
-"""Send requests from event loops and threads: `HttpTransport`, and how its async side connects and keeps connections.
+"""The async client: asyncio.Protocol + httptools.
 
 Connections belong to the event loop that made them. What happens on one of them is in `async_connection`; the blocking
 side is in `blocking`.

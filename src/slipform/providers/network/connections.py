@@ -1,4 +1,4 @@
-"""Decide where a request goes and over which connection: origins, proxies, TLS, addresses, idle connections."""
+"""Where to connect: addresses, proxies, TLS and CA, kept connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encode requests as HTTP/1.1 bytes, and read answers with llhttp, strictly. No I/O.
+"""Requests as bytes, answers read by llhttp.
 
 llhttp (by httptools) reads the framing and refuses what could be read in two ways: bare line feeds, repeated or odd
 content lengths, odd chunk sizes, a length beside chunks, control characters in headers. What it lets pass and we do

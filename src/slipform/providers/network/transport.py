@@ -1,4 +1,4 @@
-"""Define the seam between providers and the network: what a transport is given, returns and raises.
+"""The seam: HttpRequest, Timeouts, ByteStream, Transport, TransportFault.
 
 slipform brings one transport, `client.HttpTransport`; anything with the methods of `Transport` can stand in its place.
 """

@@ -1,0 +1,206 @@
+"""What is documented here: `slipform run`, `slipform batch`."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:  # what a command needs is imported when it runs: help and completion answer at once
+    from slipform.config import Settings
+    from slipform.runner.datasets import Summary
+    from slipform.runner.jobs import BatchJob, Estimate
+
+SOME_FAILED = 5
+"""The exit code when the command came to its end, and some files or rows have no result."""
+INTERRUPTED = 130
+_FILE_NAME = re.compile(r"\S+\.(md|txt|prompt|json|ya?ml)")
+
+
+class Format(StrEnum):
+    """How results are written."""
+
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+class BatchEngine(StrEnum):
+    """Where rows are asked for."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+def run(
+    instructions: Annotated[str, typer.Argument(help="What to do with each file: words, or a file with them.")],
+    files: Annotated[list[Path], typer.Argument(help="The files, UTF-8 text.")],
+    schema: Annotated[
+        str | None, typer.Option(help="Hold answers to a schema: a JSON file, module:Class, or a name of the registry.")
+    ] = None,
+    json: Annotated[
+        bool | None,
+        typer.Option("--json/--no-json", help="Whether answers must be JSON; else the config decides."),
+    ] = None,
+    out_dir: Annotated[Path | None, typer.Option(help="Where answers go; beside each file by default.")] = None,
+    model: Annotated[str | None, typer.Option(help="provider/model; the config's default if not given.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Calls at the same time, at most.")] = 4,
+    config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
+) -> None:
+    """Ask for each file under the same instructions; each answer becomes a file, whose path and model are printed."""
+    from slipform.config import load_settings
+    from slipform.runner.files import run_report
+
+    settings = load_settings(config)
+    said = _instructions(instructions)
+    if schema is not None and json is not False:  # who names a schema wants it used
+        settings = settings.model_copy(
+            update={"output": settings.output.model_copy(update={"use_response_schema": True})}
+        )
+        json = True
+    try:
+        report = run_report(
+            said,
+            files,
+            out_dir=out_dir,
+            require_json=json,
+            response_schema_id=schema,
+            model=model,
+            concurrency=concurrency,
+            settings=settings,
+        )
+    except KeyboardInterrupt:
+        typer.secho("slipform: stopped; the answers that were whole are written.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    for path, answered in report.written:
+        typer.echo(f"{path}\t{answered}")
+    for source, error in report.failures.items():
+        typer.secho(f"slipform: {source}: {error}", err=True, fg="red")
+    if report.failures:
+        raise typer.Exit(SOME_FAILED)
+
+
+def batch(
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Rows: .jsonl, .csv, .tsv or .parquet.")],
+    schema: Annotated[str, typer.Option(help="A JSON Schema file, module:Class, or a name of the registry.")],
+    out: Annotated[Path, typer.Option(help="Where results go: .jsonl or .parquet.")],
+    prompt: Annotated[
+        str | None, typer.Option(help="What to ask for a row; {column} is its value. The whole row as JSON by default.")
+    ] = None,
+    prompt_file: Annotated[Path | None, typer.Option(help="A file with the prompt.")] = None,
+    model: Annotated[str | None, typer.Option(help="provider/model; the config's default if not given.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="A column that tells rows apart; their number and content by default.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Calls at the same time, at most.")] = 16,
+    output_format: Annotated[Format | None, typer.Option("--format", help="Of the results, if not by name.")] = None,
+    failures: Annotated[
+        Path | None, typer.Option(help="Where rows go that failed, with the reason; OUT.failures.jsonl by default.")
+    ] = None,
+    retry_failures: Annotated[bool, typer.Option("--retry-failures", help="Try the rows that failed again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Guess tokens and cost; call nothing.")] = False,
+    engine: Annotated[BatchEngine, typer.Option(help="This machine, or a Ray cluster.")] = BatchEngine.LOCAL,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many rows, from the first.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer, at most.")] = None,
+    config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
+) -> None:
+    """Ask for every row of a dataset; stopped at any moment, the same command goes on where it was."""
+    from slipform.config import load_settings
+    from slipform.runner.datasets import make_job, plan, start
+
+    settings = load_settings(config)
+    job, router = make_job(
+        source,
+        schema=schema,
+        out=out,
+        prompt=_prompt(prompt, prompt_file),
+        model=model,
+        key=key,
+        concurrency=concurrency,
+        output_format=None if output_format is None else output_format.value,
+        failures=failures,
+        limit=limit,
+        max_tokens=max_tokens,
+        settings=settings,
+    )
+    try:
+        if dry_run:
+            typer.echo(_told(job, plan(job), settings))
+            return
+        summary = start(job, router, retry_failures=retry_failures, engine=engine.value, quiet=False)
+    except KeyboardInterrupt:
+        typer.secho("slipform: stopped; what is done is kept, and the same command goes on from there.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        router.close()
+    typer.secho(f"slipform: {_ended(summary)}", err=True)
+    if summary.failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _instructions(words: str) -> str | Path:
+    from slipform.errors import ConfigError
+
+    if _is_file(words):
+        return Path(words)
+    if _FILE_NAME.fullmatch(words):
+        raise ConfigError(
+            "There is no such file with instructions", where=words, hint="If these are the words, write more than one."
+        )
+    return words
+
+
+def _is_file(words: str) -> bool:
+    try:
+        return Path(words).is_file()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it
+        return False
+
+
+def _prompt(text: str | None, file: Path | None) -> str | None:
+    from slipform.errors import ConfigError
+
+    if file is None:
+        return text
+    if text is not None:
+        raise ConfigError("Both --prompt and --prompt-file are given", hint="Give one of them.")
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"The prompt cannot be read: {reason}", where=str(file)) from error
+
+
+def _told(job: BatchJob, guess: Estimate, settings: Settings) -> str:
+    lines = [
+        f"rows: {guess.rows:,}, of which {guess.left:,} are left to do",
+        f"model: {job.model}",
+        f"tokens, about: {guess.input_tokens:,} in, {guess.output_tokens:,} out",
+    ]
+    if guess.cost is not None:
+        lines.append(f"cost, about: {guess.cost:,.4g}")
+    else:
+        known = f" ({', '.join(settings.prices)} have one)" if settings.prices else ""
+        lines.append(f"cost: no price is known for {job.model}{known}; add it to `prices` in slipform.yaml")
+    return "\n".join(lines)
+
+
+def _ended(summary: Summary) -> str:
+    if not summary.rows:
+        return f"the input has no rows, and {summary.out} has none"
+    usage = summary.usage
+    parts = [f"{summary.rows - summary.failed:,} of {summary.rows:,} rows are in {summary.out}"]
+    if summary.done:
+        parts.append(f"{summary.done:,} done now in {summary.seconds:,.1f} s")
+        parts.append(f"{usage.input or 0:,} tokens in and {usage.output or 0:,} out")
+    else:
+        parts.append("nothing was left to do")
+    if summary.cost is not None:
+        parts.append(f"cost {summary.cost:,.4g}")
+    if summary.changed:
+        parts.append(f"{summary.changed:,} had changed in the input since they were done")
+    if summary.failed:
+        parts.append(f"{summary.failed:,} failed: see {summary.failures}, and --retry-failures")
+    return "; ".join(parts)

@@ -1,0 +1,247 @@
+"""Answer and stream → IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.anthropic.encode import NAME
+from slipform.codecs.schema_channel import SchemaChannel
+from slipform.codecs.vendor_errors import fault_error
+from slipform.errors import UpstreamError
+from slipform.ir import (
+    CompletionChunk,
+    FinishReason,
+    ModelResponse,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolDelta,
+    Usage,
+)
+
+FINISH: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "compaction": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+}
+
+
+_KNOWN = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage", "error"})
+
+
+def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
+    """A whole answer."""
+    word = data.get("stop_reason")
+    usage = data.get("usage") or None
+    extra = rest_of(data, _KNOWN)
+    if usage:
+        extra["usage"] = usage
+    return build_answer(
+        plan,
+        [read_block(block) for block in data.get("content") or () if isinstance(block, Mapping)],
+        finish=FINISH.get(word or "", "unknown"),
+        raw_finish=word,
+        refusal=refusal(word, data.get("stop_details")),
+        usage=read_usage(usage),
+        model=data.get("model"),
+        id_=data.get("id"),
+        extra=extra,
+    )
+
+
+def read_block(block: Mapping[str, Any]) -> Part:
+    """One content block."""
+    kind = block.get("type")
+    if kind == "text":
+        cited = block.get("citations")
+        return Text(str(block.get("text") or ""), {NAME: {"citations": cited}} if cited else {})
+    if kind == "tool_use":
+        extra = {key: block[key] for key in ("caller", "toolset_name", "cache_control") if block.get(key)}
+        arguments = arguments_text(block.get("input"))
+        return ToolCall(str(block.get("id")), str(block.get("name")), arguments, {NAME: extra} if extra else {})
+    if kind == "thinking":
+        return Reasoning(str(block.get("thinking") or ""), {NAME: dict(block)})
+    if kind == "redacted_thinking":
+        return Reasoning("", {NAME: dict(block)})
+    return Opaque(NAME, block)
+
+
+def refusal(word: str | None, details: Any) -> str | None:
+    """The words of a refusal, when it has any."""
+    if word != "refusal" or not isinstance(details, Mapping):
+        return None
+    return details.get("explanation") or None
+
+
+def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
+    """Tokens; here the cached ones are not among the input tokens, so they are added.
+
+    >>> read_usage({"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 1}).input
+    7
+    """
+    if usage is None:
+        return None
+    fresh = count(usage.get("input_tokens"))
+    read, written = count(usage.get("cache_read_input_tokens")), count(usage.get("cache_creation_input_tokens"))
+    thinking = (usage.get("output_tokens_details") or {}).get("thinking_tokens")
+    return usage_of(
+        None if fresh is None else fresh + (read or 0) + (written or 0),
+        count(usage.get("output_tokens")),
+        read,
+        count(thinking),
+    )
+
+
+class AnthropicEvents:
+    """What the events of a Messages stream mean; unknown events, blocks and deltas are stepped over."""
+
+    __slots__ = ("_blocks", "_usage", "ended", "fault")
+
+    text_key = b""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.fault: UpstreamError | None = None
+        self._usage: dict[str, Any] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+
+    def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
+        """The chunks that one event stands for."""
+        kind = data.get("type") or name
+        if kind == "content_block_delta":
+            return self._delta(data.get("index") or 0, data.get("delta") or {})
+        if kind == "content_block_start":
+            return self._start(data.get("index") or 0, dict(data.get("content_block") or {}))
+        if kind == "content_block_stop":
+            return self._stop(data.get("index") or 0)
+        if kind == "message_start":
+            return self._begin(data.get("message") or {})
+        if kind == "message_delta":
+            return self._end(data)
+        if kind == "message_stop":
+            self.ended = True
+        elif kind == "message":
+            # A server that does not stream answers with the whole message.
+            return self._whole(data)
+        elif kind == "error" or data.get("error"):
+            self.fault = fault_error(data, status=None)
+        return []
+
+    def done(self) -> None:
+        """Nothing: other events end this stream."""
+
+    def finish(self) -> list[CompletionChunk]:
+        """Nothing is left at the end."""
+        return []
+
+    def _begin(self, message: Mapping[str, Any]) -> list[CompletionChunk]:
+        self._count(message.get("usage"))
+        return [
+            CompletionChunk(
+                usage=read_usage(self._usage) if self._usage else None,
+                model=message.get("model") or None,
+                id=message.get("id") or None,
+                extra={"usage": dict(self._usage)} if self._usage else {},
+            )
+        ]
+
+    def _count(self, usage: Any) -> None:
+        if isinstance(usage, Mapping):
+            self._usage.update(
+                (key, value) for key, value in usage.items() if value is not None or key not in self._usage
+            )
+
+    def _start(self, index: int, block: dict[str, Any]) -> list[CompletionChunk]:
+        self._blocks[index] = block
+        kind = block.get("type")
+        if kind == "text":
+            return [CompletionChunk(block["text"])] if block.get("text") else []
+        if kind == "tool_use":
+            return [CompletionChunk(tool_calls=(ToolDelta(index, block.get("id"), block.get("name")),))]
+        if kind == "thinking" and block.get("thinking"):
+            return [CompletionChunk(reasoning=block["thinking"])]
+        return []
+
+    def _delta(self, index: int, delta: Mapping[str, Any]) -> list[CompletionChunk]:
+        kind = delta.get("type")
+        if kind == "text_delta":
+            return [CompletionChunk(delta.get("text") or "")]
+        block = self._blocks.setdefault(index, {})
+        if kind == "input_json_delta":
+            piece = delta.get("partial_json") or ""
+            if block.get("type") == "tool_use":
+                block["streamed"] = block.get("streamed") or bool(piece)
+                return [CompletionChunk(tool_calls=(ToolDelta(index, arguments=piece),))] if piece else []
+            block["partial"] = block.get("partial", "") + piece
+        elif kind == "thinking_delta":
+            text = delta.get("thinking") or ""
+            block.setdefault("pieces", []).append(text)
+            return [CompletionChunk(reasoning=text)] if text else []
+        elif kind == "signature_delta":
+            block["signature"] = (block.get("signature") or "") + (delta.get("signature") or "")
+        elif kind == "citations_delta":
+            return [CompletionChunk(extra={"citations": [delta.get("citation")]})]
+        return []
+
+    def _stop(self, index: int) -> list[CompletionChunk]:
+        block = self._blocks.pop(index, {})
+        kind = block.get("type")
+        if kind == "thinking":
+            text = (block.get("thinking") or "") + "".join(block.pop("pieces", ()))
+            return [CompletionChunk(parts=(Reasoning(text, {NAME: {**block, "thinking": text}}),))]
+        if kind == "redacted_thinking":
+            return [CompletionChunk(parts=(Reasoning("", {NAME: block}),))]
+        if kind == "tool_use":
+            whole = block.get("input")
+            if whole and not block.get("streamed"):
+                return [CompletionChunk(tool_calls=(ToolDelta(index, arguments=orjson.dumps(whole).decode()),))]
+        elif kind not in (None, "text"):
+            return [CompletionChunk(parts=(Opaque(NAME, _with_input(block)),))]
+        return []
+
+    def _end(self, data: Mapping[str, Any]) -> list[CompletionChunk]:
+        delta = data.get("delta") or {}
+        self._count(data.get("usage"))
+        word = delta.get("stop_reason")
+        if word:
+            self.ended = True
+        extra = {key: delta[key] for key in ("stop_sequence", "stop_details", "container") if delta.get(key)}
+        if self._usage:
+            extra["usage"] = dict(self._usage)
+        return [
+            CompletionChunk(
+                refusal=refusal(word, delta.get("stop_details")) or "",
+                finish=FINISH.get(word, "unknown") if word else None,
+                raw_finish=word,
+                usage=read_usage(self._usage) if self._usage else None,
+                extra=extra,
+            )
+        ]
+
+    def _whole(self, message: Mapping[str, Any]) -> list[CompletionChunk]:
+        chunks = self._begin(message)
+        for index, block in enumerate(message.get("content") or ()):
+            chunks += self._start(index, dict(block))
+            chunks += self._stop(index)
+        return chunks + self._end({"delta": message})
+
+
+def _with_input(block: dict[str, Any]) -> dict[str, Any]:
+    partial = block.pop("partial", "")
+    if not partial:
+        return block
+    try:
+        return {**block, "input": orjson.loads(partial)}
+    except orjson.JSONDecodeError:
+        return {**block, "input": partial}

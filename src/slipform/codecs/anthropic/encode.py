@@ -1,0 +1,200 @@
+"""IR → request."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+from slipform.codecs.answer import arguments_object
+from slipform.codecs.codec import Capabilities
+from slipform.codecs.schema_channel import Losses, SchemaChannel, add_extra, add_loss, drop_sampling, own_extra
+from slipform.ir import (
+    Media,
+    Message,
+    ModelRequest,
+    ModelWarning,
+    NamedTool,
+    Part,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from slipform.schema import OutputStrategy
+
+NAME = "anthropic"
+DEFAULT_MAX_TOKENS = 8192
+"""The API wants a limit; this is it when the caller names none."""
+
+_SAMPLING = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
+
+
+def encode_body(
+    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses
+) -> dict[str, Any]:
+    """The JSON body of the request."""
+    limit = request.max_tokens
+    if limit is None:
+        limit = DEFAULT_MAX_TOKENS
+        losses.append(
+            ModelWarning("max_tokens_default", f"This API wants a limit; {limit} tokens were set.", "max_tokens")
+        )
+    system, turns = encode_messages(request.messages, capabilities.quirks, losses)
+    body: dict[str, Any] = {"model": request.model, "max_tokens": limit}
+    if system:
+        body["system"] = system
+    body["messages"] = turns
+    body.update(drop_sampling(request, _SAMPLING, losses, capabilities.sampling))
+    output = _output_config(plan)
+    if output:
+        body["output_config"] = output
+    _add_thinking(body, plan)
+    _add_tools(body, plan, losses)
+    if request.metadata:
+        _add_metadata(body, request, losses)
+    add_extra(body, request, NAME, losses)
+    return body
+
+
+def _output_config(plan: SchemaChannel) -> dict[str, Any]:
+    output: dict[str, Any] = {}
+    if plan.strategy is OutputStrategy.NATIVE:
+        output["format"] = {"type": "json_schema", "schema": plan.schema}
+    effort = plan.reasoning.get("effort")
+    if effort not in (None, "none"):
+        output["effort"] = effort
+    return output
+
+
+def _add_thinking(body: dict[str, Any], plan: SchemaChannel) -> None:
+    wanted = plan.reasoning
+    enabled, budget = wanted.get("enabled"), wanted.get("budget")
+    if enabled is False or wanted.get("effort") == "none":
+        body["thinking"] = {"type": "disabled"}
+        return
+    if budget is not None:
+        body["thinking"] = {"type": "enabled", "budget_tokens": budget}
+    elif enabled or wanted.get("summary"):
+        body["thinking"] = {"type": "adaptive"}
+    summary = wanted.get("summary")
+    if summary and "thinking" in body:
+        body["thinking"]["display"] = summary if summary in ("summarized", "omitted") else "summarized"
+
+
+def _add_metadata(body: dict[str, Any], request: ModelRequest, losses: Losses) -> None:
+    if "user_id" in request.metadata:
+        body["metadata"] = {"user_id": request.metadata["user_id"]}
+    losses.extend(
+        add_loss(f"metadata.{key}", "This API keeps no metadata.") for key in request.metadata if key != "user_id"
+    )
+
+
+def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> None:
+    tools = [spelled for tool in plan.tools if (spelled := _tool(tool, losses)) is not None]
+    if not tools:
+        return
+    body["tools"] = tools
+    choice: dict[str, Any] = {}
+    if isinstance(plan.tool_choice, NamedTool):
+        choice = {"type": "tool", "name": plan.tool_choice.name}
+    elif plan.tool_choice is not None:
+        choice = {"type": "any" if plan.tool_choice == "required" else plan.tool_choice}
+    if plan.parallel_tool_calls is False and choice.get("type") != "none":
+        choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
+    if choice:
+        body["tool_choice"] = choice
+
+
+def _tool(tool: Tool, losses: Losses) -> dict[str, Any] | None:
+    own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
+    if tool.vendor is not None:
+        if tool.vendor == NAME:
+            return dict(own)
+        losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
+        return None
+    spelled: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        spelled["description"] = tool.description
+    spelled["input_schema"] = tool.parameters or {"type": "object", "properties": {}}
+    if tool.strict is not None:
+        spelled["strict"] = tool.strict
+    return {**spelled, **own}
+
+
+def encode_messages(
+    messages: tuple[Message, ...], quirks: frozenset[str], losses: Losses
+) -> tuple[str | list[dict[str, Any]], list[dict[str, Any]]]:
+    """The system text and the turns; tool results that follow each other share a turn."""
+    system: list[Part] = []
+    turns: list[dict[str, Any]] = []
+    after_tool = False
+    for index, message in enumerate(messages):
+        path = f"messages[{index}]"
+        if message.role == "system" and (not turns or "mid_system" not in quirks):
+            if turns:
+                losses.append(add_loss(path, "A later system message was moved to the front.", "approximated"))
+            system.extend(message.parts)
+            continue
+        if message.name is not None:
+            losses.append(add_loss(f"{path}.name", "This API has no names for speakers."))
+        content = _content(message.parts, path, losses)
+        own = own_extra(message.extra, NAME, path, losses)
+        if after_tool and message.role == "tool":
+            turns[-1]["content"].extend(content)
+        elif content:
+            turns.append({"role": "user" if message.role == "tool" else message.role, "content": content, **own})
+        after_tool = message.role == "tool"
+    return _content(tuple(system), "system", losses), turns
+
+
+def _content(parts: tuple[Part, ...], path: str, losses: Losses) -> str | list[dict[str, Any]]:
+    if len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].extra:
+        return parts[0].text
+    return [block for part in parts if (block := _block(part, path, losses)) is not None]
+
+
+def _block(part: Part, path: str, losses: Losses) -> dict[str, Any] | None:
+    if isinstance(part, Text):
+        # Empty text blocks are refused.
+        return {"type": "text", "text": part.text, **own_extra(part.extra, NAME, path, losses)} if part.text else None
+    if isinstance(part, ToolCall):
+        call = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_object(part.arguments)}
+        return {**call, **own_extra(part.extra, NAME, path, losses)}
+    if isinstance(part, ToolResult):
+        result: dict[str, Any] = {
+            "type": "tool_result",
+            "tool_use_id": part.call_id,
+            "content": _content(part.parts, path, losses),
+        }
+        if part.is_error:
+            result["is_error"] = True
+        return {**result, **own_extra(part.extra, NAME, path, losses)}
+    if isinstance(part, Media):
+        block = _media(part, path, losses)
+        return None if block is None else {**block, **own_extra(part.extra, NAME, path, losses)}
+    own = part.opaque.get(NAME) if isinstance(part, Reasoning) else part.data if part.vendor == NAME else None
+    if own is None:
+        kind = "Reasoning" if isinstance(part, Reasoning) else "A part"
+        losses.append(add_loss(path, f"{kind} of another API cannot be sent back here."))
+        return None
+    return dict(own)
+
+
+def _media(media: Media, path: str, losses: Losses) -> dict[str, Any] | None:
+    kind = {"image": "image", "file": "document"}.get(media.kind)
+    if kind is None:
+        losses.append(add_loss(path, f"This API takes no {media.kind}."))
+        return None
+    source: dict[str, Any]
+    if media.file_id is not None:
+        source = {"type": "file", "file_id": media.file_id}
+    elif media.data is None:
+        source = {"type": "url", "url": media.url}
+    elif media.mime_type == "text/plain":
+        source = {"type": "text", "media_type": "text/plain", "data": media.data.decode("utf-8", "replace")}
+    else:
+        mime = media.mime_type or ("application/pdf" if kind == "document" else "image/png")
+        source = {"type": "base64", "media_type": mime, "data": b64encode(media.data).decode()}
+    block = {"type": kind, "source": source}
+    return {**block, "title": media.name} if kind == "document" and media.name else block

@@ -1,0 +1,283 @@
+"""IR → answer and stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from slipform.codecs.answer import arguments_object
+from slipform.codecs.anthropic.decode import FINISH
+from slipform.codecs.anthropic.encode import NAME
+from slipform.codecs.anthropic.serve_decode import decode_request
+from slipform.codecs.codec import ServedRequest, Stamp, StreamEncoder, error_fields, error_status, refusal_text
+from slipform.codecs.schema_channel import dumps
+from slipform.errors import SlipformError
+from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Reasoning, ToolDelta, Usage
+from slipform.ir.choice_merge import CallTable, OpenCall
+from slipform.ir.response import settle_finish
+
+_WORDS: dict[FinishReason, str] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "refusal": "refusal",
+    "content_filter": "refusal",
+    "pause": "pause_turn",
+}
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+_RAW_PREDICT = re.compile(r"/models/([^/:]+(?:@[^/:]+)?):(rawPredict|streamRawPredict)")
+
+
+class AnthropicServing:
+    """Serves `POST /v1/messages`."""
+
+    name = NAME
+    content_type_stream = "text/event-stream"
+
+    def __init__(self, stamp: Stamp | None = None) -> None:
+        self._stamp = stamp or Stamp()
+
+    def decode_request(self, body: bytes | Mapping[str, Any], *, path: str = "") -> ServedRequest:
+        """Read a request."""
+        on_vertex = _RAW_PREDICT.search(path)
+        if on_vertex is None:
+            return decode_request(body)
+        return decode_request(body, model=on_vertex[1], stream=on_vertex[2] == "streamRawPredict")
+
+    def encode_response(
+        self, response: ModelResponse, served: ServedRequest, *, extra: Mapping[str, Any] | None = None
+    ) -> bytes:
+        """Write a whole answer."""
+        answer: dict[str, Any] = {
+            "id": response.id or f"msg_{self._stamp.new_id()}",
+            "type": "message",
+            "role": "assistant",
+            "model": response.model or served.request.model,
+            "content": _blocks(response),
+            "stop_reason": _word(response.finish, response.raw_finish),
+            "stop_sequence": response.extra.get("stop_sequence"),
+            "usage": encode_usage(response.usage),
+        }
+        refusal = refusal_text(response)
+        if refusal is not None:
+            answer["stop_details"] = {"type": "refusal", "category": None, "explanation": refusal}
+        return dumps({**answer, **(extra or {})})
+
+    def encode_stream(self, served: ServedRequest) -> StreamEncoder:
+        """A writer for one streamed answer."""
+        return AnthropicStreamEncoder(served, self._stamp)
+
+    def encode_error(self, error: SlipformError) -> tuple[int, bytes]:
+        """The status and the body of an error."""
+        status = error_status(error)
+        return 529 if status == 503 else status, dumps(_error(error))
+
+
+def _error(error: SlipformError) -> dict[str, Any]:
+    fields = error_fields(error)
+    kind = _TYPES.get(error_status(error), "api_error")
+    details = {"error_code": fields["code"], **fields.get("details", {})}
+    return {"type": "error", "error": {"type": kind, "message": fields["message"], "details": details}}
+
+
+def _word(finish: FinishReason, raw: str | None) -> str:
+    # The vendor's own word says more where it is one of this API's (stop_sequence, a full context window).
+    return raw if raw in FINISH and FINISH[raw] == finish else _WORDS.get(finish, "end_turn")
+
+
+def _blocks(response: ModelResponse) -> list[dict[str, Any]]:
+    thoughts = [part for part in response.parts if isinstance(part, Reasoning)]
+    if not thoughts and response.reasoning:
+        thoughts = [Reasoning(response.reasoning)]
+    blocks = [_thinking(part) for part in thoughts]
+    if response.text:
+        blocks.append({"type": "text", "text": response.text})
+    blocks += [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_object(call.arguments)}
+        for call in response.tool_calls
+    ]
+    return blocks
+
+
+def _thinking(part: Reasoning) -> dict[str, Any]:
+    own = part.opaque.get(NAME)
+    return dict(own) if own else {"type": "thinking", "thinking": part.text, "signature": ""}
+
+
+def encode_usage(usage: Usage) -> dict[str, Any]:
+    """Usage as Messages counts it: cached tokens are not among the input tokens."""
+    cached = usage.cached or 0
+    spelled: dict[str, Any] = {"input_tokens": max(0, (usage.input or 0) - cached), "output_tokens": usage.output or 0}
+    if usage.cached is not None:
+        spelled["cache_read_input_tokens"] = cached
+    if usage.reasoning is not None:
+        spelled["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+    return spelled
+
+
+class AnthropicStreamEncoder:
+    """Writes the events of one streamed answer: one block after the other, whatever order the pieces come in."""
+
+    def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
+        self.extra: Mapping[str, Any] = {}
+        self._model = served.request.model
+        self._id = f"msg_{stamp.new_id()}"
+        self._begun = False
+        self._index = -1
+        self._open: str | None = None
+        self._calls = CallTable()
+        self._current: OpenCall | None = None
+        self._sent: set[int] = set()
+        self._finish: FinishReason = "stop"
+        self._raw: str | None = None
+        self._refusal: list[str] = []
+        self._extra: dict[str, Any] = {}
+        self._usage = Usage()
+
+    def feed(self, chunk: CompletionChunk) -> bytes:
+        """The bytes for one chunk."""
+        if chunk.choice != 0:
+            return b""
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        out = [self._begin(chunk)]
+        if chunk.reasoning:
+            out.append(self._block("thinking", {"type": "thinking", "thinking": "", "signature": ""}))
+            out.append(self._delta({"type": "thinking_delta", "thinking": chunk.reasoning}))
+        out.extend(self._thought(part) for part in chunk.parts if isinstance(part, Reasoning))
+        if chunk.text:
+            out.append(self._block("text", {"type": "text", "text": ""}))
+            out.append(self._delta({"type": "text_delta", "text": chunk.text}))
+        out.extend(self._call(delta) for delta in chunk.tool_calls)
+        if chunk.refusal:
+            self._refusal.append(chunk.refusal)
+        if chunk.finish is not None:
+            self._finish, self._raw = chunk.finish, chunk.raw_finish
+        if chunk.extra.get("stop_sequence"):
+            self._extra["stop_sequence"] = chunk.extra["stop_sequence"]
+        return b"".join(out)
+
+    def feed_text(self, text: str) -> bytes:
+        """The bytes for one piece of text."""
+        return self.feed(CompletionChunk(text))
+
+    def finish(self) -> bytes:
+        """The last blocks, the stop reason, and `message_stop`."""
+        out = [self._begin(CompletionChunk()), self._close()]
+        for call in self._calls.calls:
+            if call.position not in self._sent:
+                out += [self._start_call(call), self._close()]
+        refusal = "".join(self._refusal)
+        finish = settle_finish(self._finish, bool(self._calls.calls), refusal)
+        delta: dict[str, Any] = {
+            "stop_reason": _word(finish, self._raw),
+            "stop_sequence": self._extra.get("stop_sequence"),
+        }
+        if refusal:
+            delta["stop_details"] = {"type": "refusal", "category": None, "explanation": refusal}
+        out.append(_event("message_delta", {"delta": delta, "usage": encode_usage(self._usage), **self.extra}))
+        out.append(_event("message_stop", {}))
+        return b"".join(out)
+
+    def fail(self, error: SlipformError) -> bytes:
+        """An error after the stream has begun."""
+        return b"event: error\ndata: " + dumps(_error(error)) + b"\n\n"
+
+    def keep_alive(self) -> bytes:
+        """A ping."""
+        return _event("ping", {})
+
+    def _begin(self, chunk: CompletionChunk) -> bytes:
+        if self._begun:
+            return b""
+        self._begun = True
+        message: dict[str, Any] = {
+            "id": chunk.id or self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": chunk.model or self._model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {**encode_usage(self._usage), "output_tokens": 0},
+        }
+        return _event("message_start", {"message": message})
+
+    def _block(self, kind: str, block: dict[str, Any]) -> bytes:
+        """Make sure that a block of this kind is open."""
+        if self._open == kind:
+            return b""
+        out = self._close()
+        self._open = kind
+        self._index += 1
+        return out + _event("content_block_start", {"index": self._index, "content_block": block})
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return _event("content_block_delta", {"index": self._index, "delta": delta})
+
+    def _close(self) -> bytes:
+        if self._open is None:
+            return b""
+        self._open = None
+        if self._current is not None:
+            self._sent.add(self._current.position)
+            self._current = None
+        return _event("content_block_stop", {"index": self._index})
+
+    def _thought(self, part: Reasoning) -> bytes:
+        own = part.opaque.get(NAME) or {}
+        if own.get("type") == "redacted_thinking":
+            return self._block("redacted", dict(own)) + self._close()
+        signature = own.get("signature")
+        if not signature:
+            return b""
+        opened = self._block("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+        return opened + self._delta({"type": "signature_delta", "signature": signature}) + self._close()
+
+    def _call(self, delta: ToolDelta) -> bytes:
+        call, _ = self._calls.place(delta)
+        if call is self._current:
+            call.add(delta)
+            return (
+                self._delta({"type": "input_json_delta", "partial_json": delta.arguments}) if delta.arguments else b""
+            )
+        call.add(delta)
+        busy = self._current is not None and not _is_whole(self._current)
+        if busy or call.name is None or call.position in self._sent:
+            # Blocks may not interleave: the pieces of this call wait for the one before to end.
+            return b""
+        return self._start_call(call)
+
+    def _start_call(self, call: OpenCall) -> bytes:
+        out = self._close()
+        block = {"type": "tool_use", "id": call.known_id(self._id), "name": call.name or "", "input": {}}
+        out += self._block("tool_use", block)
+        self._current = call
+        held = "".join(call.pieces)
+        return out + self._delta({"type": "input_json_delta", "partial_json": held})
+
+
+def _is_whole(call: OpenCall) -> bool:
+    try:
+        orjson.loads("".join(call.pieces))
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _event(kind: str, fields: Mapping[str, Any]) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + dumps({"type": kind, **fields}) + b"\n\n"

@@ -1,0 +1,379 @@
+"""Converse, both directions of calling."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from slipform.codecs.answer import (
+    arguments_object,
+    arguments_text,
+    build_answer,
+    count,
+    plan_of,
+    read_answer,
+    rest_of,
+    usage_of,
+)
+from slipform.codecs.codec import Capabilities, EncodedRequest, StreamDecoder
+from slipform.codecs.framing import MAX_EVENT_BYTES, EventStreamDecoder
+from slipform.codecs.model_name import url_path
+from slipform.codecs.openai_chat.encode import schema_name
+from slipform.codecs.schema_channel import (
+    Losses,
+    SchemaChannel,
+    add_extra,
+    add_loss,
+    choose_channel,
+    drop_sampling,
+    dumps,
+    finish_channel,
+    own_extra,
+)
+from slipform.codecs.stream_decoder import EventDecoder
+from slipform.codecs.vendor_errors import fault_error, read_error_body
+from slipform.errors import UpstreamError
+from slipform.ir import (
+    CompletionChunk,
+    FinishReason,
+    Media,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    NamedTool,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolDelta,
+    ToolResult,
+    Usage,
+)
+from slipform.schema import OutputStrategy
+
+NAME = "bedrock"
+
+
+_SAMPLING = {"temperature": "temperature", "top_p": "topP", "top_k": "top_k", "stop": "stopSequences"}
+
+
+_KINDS = {"image": "image", "file": "document", "video": "video"}
+
+
+def encode_body(
+    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses
+) -> dict[str, Any]:
+    """The JSON body of the request."""
+    system, turns = _messages(request.messages, losses)
+    body: dict[str, Any] = {}
+    if system:
+        body["system"] = system
+    body["messages"] = turns
+    config = drop_sampling(request, _SAMPLING, losses, capabilities.sampling)
+    more = {"top_k": config.pop("top_k")} if "top_k" in config else {}
+    if request.max_tokens is not None:
+        config["maxTokens"] = request.max_tokens
+    if config:
+        body["inferenceConfig"] = config
+    output: dict[str, Any] = {}
+    if plan.strategy is OutputStrategy.NATIVE:
+        # The schema travels as text here.
+        schema = {"name": schema_name(plan.name, losses), "schema": dumps(plan.schema).decode()}
+        output["textFormat"] = {"type": "json_schema", "structure": {"jsonSchema": schema}}
+    effort = plan.reasoning.get("effort")
+    if effort not in (None, "none"):
+        output["effort"] = effort
+    if output:
+        body["outputConfig"] = output
+    _add_tools(body, plan, request.messages, losses)
+    if plan.json_object:
+        losses.append(add_loss("json_mode", "This API has no JSON mode."))
+    more |= _thinking(plan)
+    if more:
+        body["additionalModelRequestFields"] = more
+    if request.metadata:
+        body["requestMetadata"] = {key: str(value) for key, value in request.metadata.items()}
+    add_extra(body, request, NAME, losses)
+    return body
+
+
+def _thinking(plan: SchemaChannel) -> dict[str, Any]:
+    wanted = plan.reasoning
+    if wanted.get("budget") is not None:
+        return {"thinking": {"type": "enabled", "budget_tokens": wanted["budget"]}}
+    if wanted.get("enabled") is not None:
+        return {"thinking": {"type": "adaptive" if wanted["enabled"] else "disabled"}}
+    return {}
+
+
+def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Message, ...], losses: Losses) -> None:
+    tools = [spelled for tool in plan.tools if (spelled := _tool(tool, losses)) is not None]
+    if not tools:
+        return
+    choice = plan.tool_choice
+    if choice == "none":
+        # There is no such choice; tools may only be left out where the conversation shows no call.
+        spoken = any(isinstance(part, (ToolCall, ToolResult)) for message in messages for part in message.parts)
+        losses.append(
+            add_loss("tool_choice", "This API cannot forbid tools." if spoken else "The tools were left out.")
+        )
+        if not spoken:
+            return
+        choice = None
+    config: dict[str, Any] = {"tools": tools}
+    if isinstance(choice, NamedTool):
+        config["toolChoice"] = {"tool": {"name": choice.name}}
+    elif choice is not None:
+        config["toolChoice"] = {"any" if choice == "required" else "auto": {}}
+    body["toolConfig"] = config
+    if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
+        losses.append(add_loss("parallel_tool_calls", "This API may call several tools at once."))
+
+
+def _tool(tool: Tool, losses: Losses) -> dict[str, Any] | None:
+    own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
+    if tool.vendor is not None:
+        if tool.vendor == NAME:
+            return dict(own)
+        losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
+        return None
+    spec: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        spec["description"] = tool.description
+    spec["inputSchema"] = {"json": tool.parameters or {"type": "object", "properties": {}}}
+    if tool.strict is not None:
+        spec["strict"] = tool.strict
+    return {"toolSpec": {**spec, **own}}
+
+
+def _messages(messages: tuple[Message, ...], losses: Losses) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    system: list[dict[str, Any]] = []
+    turns: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        path = f"messages[{index}]"
+        blocks = [block for part in message.parts if (block := _block(part, path, losses)) is not None]
+        if message.role == "system":
+            if turns:
+                losses.append(add_loss(path, "A later system message was moved to the front.", "approximated"))
+            system.extend(blocks)
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"].extend(blocks)
+        elif blocks:
+            turns.append({"role": role, "content": blocks})
+    return system, turns
+
+
+def _block(part: Part, path: str, losses: Losses) -> dict[str, Any] | None:
+    if isinstance(part, Text):
+        # Blank text is refused.
+        return {"text": part.text, **own_extra(part.extra, NAME, path, losses)} if part.text.strip() else None
+    if isinstance(part, ToolCall):
+        use = {"toolUseId": part.id, "name": part.name, "input": arguments_object(part.arguments)}
+        return {"toolUse": {**use, **own_extra(part.extra, NAME, path, losses)}}
+    if isinstance(part, ToolResult):
+        content = [block for piece in part.parts if (block := _block(piece, path, losses)) is not None]
+        result = {"toolUseId": part.call_id, "content": content, "status": "error" if part.is_error else "success"}
+        return {"toolResult": {**result, **own_extra(part.extra, NAME, path, losses)}}
+    if isinstance(part, Media):
+        return _media(part, path, losses)
+    own = part.opaque.get(NAME) if isinstance(part, Reasoning) else part.data if part.vendor == NAME else None
+    if own is None:
+        kind = "Reasoning" if isinstance(part, Reasoning) else "A part"
+        losses.append(add_loss(path, f"{kind} of another API cannot be sent back here."))
+        return None
+    return dict(own)
+
+
+def _media(media: Media, path: str, losses: Losses) -> dict[str, Any] | None:
+    kind = _KINDS.get(media.kind)
+    s3 = media.url is not None and media.url.startswith("s3://")
+    if kind is None or (media.data is None and not s3):
+        losses.append(add_loss(path, f"This API takes no {media.kind} by its address."))
+        return None
+    source: dict[str, Any] = {"s3Location": {"uri": media.url}}
+    if media.data is not None:
+        source = {"bytes": b64encode(media.data).decode()}
+    format_ = (media.mime_type or "").rpartition("/")[2].replace("jpg", "jpeg").replace("plain", "txt") or "png"
+    block = {"format": format_, "source": source}
+    return {kind: {**block, "name": media.name or "document"} if kind == "document" else block}
+
+
+FINISH: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+    "malformed_model_output": "error",
+    "malformed_tool_use": "error",
+}
+
+
+_KNOWN = frozenset({"output", "stopReason", "usage", "error"})
+
+
+def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
+    """A whole answer."""
+    message = (data.get("output") or {}).get("message") or {}
+    word, usage = data.get("stopReason"), data.get("usage") or None
+    extra = rest_of(data, _KNOWN)
+    if usage:
+        extra["usage"] = usage
+    return build_answer(
+        plan,
+        [_part(block) for block in message.get("content") or () if isinstance(block, Mapping)],
+        finish=FINISH.get(word or "", "unknown"),
+        raw_finish=word,
+        usage=read_usage(usage),
+        extra=extra,
+    )
+
+
+def _part(block: Mapping[str, Any]) -> Part:
+    if isinstance(block.get("text"), str):
+        return Text(block["text"])
+    use = block.get("toolUse")
+    if isinstance(use, Mapping):
+        return ToolCall(str(use.get("toolUseId")), str(use.get("name")), arguments_text(use.get("input")))
+    thought = block.get("reasoningContent")
+    if isinstance(thought, Mapping):
+        return Reasoning(str((thought.get("reasoningText") or {}).get("text") or ""), {NAME: dict(block)})
+    return Opaque(NAME, block)
+
+
+def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
+    """Tokens; the cached ones are not among the input tokens, so they are added.
+
+    >>> read_usage({"inputTokens": 3, "outputTokens": 2, "cacheReadInputTokens": 4}).input
+    7
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    fresh, read = count(usage.get("inputTokens")), count(usage.get("cacheReadInputTokens"))
+    written = count(usage.get("cacheWriteInputTokens"))
+    return usage_of(
+        None if fresh is None else fresh + (read or 0) + (written or 0),
+        count(usage.get("outputTokens")),
+        read,
+        None,
+        count(usage.get("totalTokens")),
+    )
+
+
+class ConverseEvents:
+    """What the frames of a Converse stream mean; text and thinking begin with their first piece, unannounced."""
+
+    __slots__ = ("_thoughts", "ended", "fault")
+
+    text_key = b""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.fault: UpstreamError | None = None
+        self._thoughts: dict[int, dict[str, str]] = {}
+
+    def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
+        """The chunks that one frame stands for."""
+        index = data.get("contentBlockIndex") or 0
+        if name == "contentBlockDelta":
+            return self._delta(index, data.get("delta") or {})
+        if name == "contentBlockStart":
+            use = (data.get("start") or {}).get("toolUse")
+            if not isinstance(use, Mapping):
+                return []
+            return [CompletionChunk(tool_calls=(ToolDelta(index, use.get("toolUseId"), use.get("name")),))]
+        if name == "contentBlockStop":
+            return self._stop(index)
+        if name == "messageStop":
+            self.ended = True
+            word = data.get("stopReason")
+            more = data.get("additionalModelResponseFields")
+            extra = {"additionalModelResponseFields": more} if more else {}
+            return [CompletionChunk(finish=FINISH.get(word or "", "unknown"), raw_finish=word, extra=extra)]
+        if name == "metadata":
+            usage = data.get("usage") or None
+            extra = {key: data[key] for key in ("usage", "metrics", "trace") if data.get(key)}
+            return [CompletionChunk(usage=read_usage(usage), extra=extra)]
+        if name is not None and name.startswith("!"):
+            self.fault = fault_error(data, status=None, kind=name[1:])
+        return []
+
+    def done(self) -> None:
+        """Nothing: other events end this stream."""
+
+    def finish(self) -> list[CompletionChunk]:
+        """Nothing is left at the end."""
+        return []
+
+    def _delta(self, index: int, delta: Mapping[str, Any]) -> list[CompletionChunk]:
+        if isinstance(delta.get("text"), str):
+            return [CompletionChunk(delta["text"])]
+        use = delta.get("toolUse")
+        if isinstance(use, Mapping):
+            return [CompletionChunk(tool_calls=(ToolDelta(index, arguments=use.get("input") or ""),))]
+        thought = delta.get("reasoningContent")
+        if not isinstance(thought, Mapping):
+            return []
+        held = self._thoughts.setdefault(index, {})
+        for key in ("text", "signature", "redactedContent"):
+            held[key] = held.get(key, "") + (thought.get(key) or "")
+        return [CompletionChunk(reasoning=thought["text"])] if thought.get("text") else []
+
+    def _stop(self, index: int) -> list[CompletionChunk]:
+        held = self._thoughts.pop(index, None)
+        if held is None:
+            return []
+        content: dict[str, Any] = {"reasoningText": {"text": held["text"], "signature": held["signature"]}}
+        if held["redactedContent"]:
+            content = {"redactedContent": held["redactedContent"]}
+        return [CompletionChunk(parts=(Reasoning(held["text"], {NAME: {"reasoningContent": content}}),))]
+
+
+class BedrockCodec:
+    """Speaks `POST /model/{id}/converse` and `/converse-stream`.
+
+    >>> from slipform.ir import Message
+    >>> codec = BedrockCodec(Capabilities())
+    >>> codec.encode_request(ModelRequest("us.amazon.nova-pro-v1:0", (Message.user("hi"),)), stream=False).path
+    '/model/us.amazon.nova-pro-v1%3A0/converse'
+    """
+
+    name = NAME
+
+    def __init__(self, capabilities: Capabilities, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self.capabilities = capabilities
+        self.strategy = capabilities.auto_strategy
+        self._max_event_bytes = max_event_bytes
+
+    def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
+        """Spell the request; the model is in the path."""
+        losses: Losses = []
+        plan = choose_channel(request, self.capabilities, self.strategy, losses, tool_rule="closed")
+        body = encode_body(request, plan, self.capabilities, losses)
+        plan = finish_channel(plan, losses)
+        path = f"/model/{url_path(request.model, one_segment=True)}/{'converse-stream' if stream else 'converse'}"
+        return EncodedRequest(path, dumps(body), warnings=plan.warnings, context=plan)
+
+    def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
+        """Read a whole answer."""
+        return read_answer(body, encoded, decode_body)
+
+    def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
+        """A reader for one streamed answer."""
+        return EventDecoder(EventStreamDecoder(self._max_event_bytes), ConverseEvents(), plan_of(encoded))
+
+    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
+        """The error that a non-2xx answer stands for; its type is in a header."""
+        lower = {name.lower(): value for name, value in headers.items()}
+        kind = lower.get("x-amzn-errortype", "").partition(":")[0]
+        return fault_error(read_error_body(body), status=status, headers=headers, kind=kind)
+
+
+__all__ = ["BedrockCodec"]

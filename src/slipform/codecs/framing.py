@@ -1,0 +1,372 @@
+"""How events are framed: SSE, NDJSON, AWS event streams."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+from slipform.errors import TruncatedError, UpstreamError
+
+MAX_EVENT_BYTES = 64 * 1024 * 1024
+"""How big one event may grow before the stream is given up."""
+
+
+class Event(NamedTuple):
+    """One event of a stream: its name, when it has one, and its data as it came."""
+
+    name: str | None
+    data: bytes
+
+
+class Framing(Protocol):
+    """Cuts a stream of bytes into events."""
+
+    @property
+    def between(self) -> bool:
+        """Whether the next bytes begin an event, and what they say depends on them alone, string by string."""
+        ...
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events completed by these bytes."""
+        ...
+
+    def finish(self) -> list[Event]:
+        """What is left when the stream ends."""
+        ...
+
+
+class SseDecoder:
+    r"""Reads `text/event-stream`: LF, CRLF or CR, a byte order mark, comments, a last event without its blank line.
+
+    >>> decoder = SseDecoder()
+    >>> decoder.feed(b": hello\n\nevent: ping\ndata: {")
+    []
+    >>> decoder.feed(b"}\r\n\r\n")
+    [Event(name='ping', data=b'{}')]
+    """
+
+    __slots__ = ("_after_cr", "_limit", "_pending", "_scanned", "_started")
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._limit = max_event_bytes
+        self._pending = bytearray()
+        self._scanned = 0
+        self._after_cr = False
+        self._started = False
+
+    @property
+    def between(self) -> bool:
+        """Whether the next bytes begin an event."""
+        return self._started and not self._pending and not self._after_cr
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events completed by these bytes."""
+        if self._after_cr or b"\r" in data:
+            data = self._without_cr(data)
+        if self._pending:
+            self._pending += data
+            # Only new bytes are searched, so that an event that trickles in costs what it weighs.
+            if self._pending.find(b"\n\n", max(self._scanned - 1, 0)) < 0:
+                self._scanned = len(self._pending)
+                self._check(self._scanned)
+                return []
+            data = bytes(self._pending)
+            self._pending.clear()
+        elif self._started and data[:6] == b"data: " and data.find(b"\n\n") == data.find(b"\n") == len(data) - 2:
+            return [Event(None, data[6:-2])]  # one whole event, as most servers send them
+        *blocks, rest = data.split(b"\n\n")
+        if rest:
+            self._check(len(rest))
+            self._pending += rest
+        self._scanned = len(rest)
+        return self._events(blocks) if blocks else []
+
+    def finish(self) -> list[Event]:
+        """The last event, when the stream ended without the blank line that should close it."""
+        rest = bytes(self._pending)
+        self._pending.clear()
+        return self._events([rest]) if rest else []
+
+    def _events(self, blocks: list[bytes]) -> list[Event]:
+        if not self._started:
+            self._started = True
+            blocks[0] = blocks[0].removeprefix(b"\xef\xbb\xbf")
+        events = []
+        for block in blocks:
+            if block[:6] == b"data: " and b"\n" not in block:
+                events.append(Event(None, block[6:]))
+            else:
+                event = _read_block(block)
+                if event is not None:
+                    events.append(event)
+        return events
+
+    def _without_cr(self, data: bytes) -> bytes:
+        if self._after_cr and data[:1] == b"\n":
+            data = data[1:]
+            if not data:
+                self._after_cr = False
+                return data
+        if data:
+            self._after_cr = data[-1:] == b"\r"
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _check(self, size: int) -> None:
+        if size > self._limit:
+            raise event_too_big(self._limit)
+
+
+def _read_block(block: bytes) -> Event | None:
+    name: str | None = None
+    data: list[bytes] = []
+    for line in block.split(b"\n"):
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            data.append(value.removeprefix(b" "))
+        elif field == b"event":
+            name = value.removeprefix(b" ").decode("utf-8", "replace")
+    return Event(name, b"\n".join(data)) if data else None
+
+
+def event_too_big(limit: int) -> UpstreamError:
+    """The error for an event over the size limit."""
+    return UpstreamError(
+        f"One event of the model's stream is over {limit} bytes",
+        hint="Raise the limit, or ask the model for less at a time.",
+        details={"category": "too_large", "limit": limit},
+    )
+
+
+_PRELUDE = struct.Struct(">II")
+
+
+_CRC = struct.Struct(">I")
+
+
+_STRING = 7
+
+
+# The sizes of the header values of fixed size: two booleans, then 1, 2, 4 and 8 byte integers, a time, a UUID.
+_FIXED = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+
+
+_SMALLEST = 16
+
+
+class EventStreamDecoder:
+    """Reads frames; an event's name is its `:event-type`, or `:exception-type` with a leading `!`.
+
+    >>> EventStreamDecoder().feed(encode_frame({":event-type": "messageStop"}, b"{}"))
+    [Event(name='messageStop', data=b'{}')]
+    """
+
+    __slots__ = ("_limit", "_pending")
+
+    between = False
+    """Not told: its events are not read by their likeness."""
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._limit = max_event_bytes
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The frames completed by these bytes."""
+        self._pending += data
+        events = []
+        at = 0
+        while len(self._pending) - at >= _SMALLEST:
+            total, headers_size = _PRELUDE.unpack_from(self._pending, at)
+            if total > self._limit:
+                raise event_too_big(self._limit)
+            if total < _SMALLEST + headers_size:
+                raise _broken("its lengths do not add up")
+            if len(self._pending) - at < total:
+                break
+            events.append(_read_frame(bytes(self._pending[at : at + total]), headers_size))
+            at += total
+        del self._pending[:at]
+        return events
+
+    def finish(self) -> list[Event]:
+        """Nothing: half a frame at the end means the stream was cut."""
+        if self._pending:
+            raise TruncatedError("The stream was cut inside a frame", hint="Ask again.")
+        return []
+
+
+def _read_frame(frame: bytes, headers_size: int) -> Event:
+    if _CRC.unpack_from(frame, 8)[0] != crc32(frame[:8]) or _CRC.unpack(frame[-4:])[0] != crc32(frame[:-4]):
+        raise _broken("its checksum is wrong")
+    headers = _read_headers(frame[12 : 12 + headers_size])
+    payload = frame[12 + headers_size : -4]
+    kind = headers.get(":message-type", "event")
+    if kind == "event":
+        return Event(headers.get(":event-type"), payload)
+    return Event("!" + (headers.get(":exception-type") or headers.get(":error-code") or kind), payload or b"{}")
+
+
+def _read_headers(data: bytes) -> dict[str, str]:
+    """The headers that are strings; the others are stepped over."""
+    headers: dict[str, str] = {}
+    at = 0
+    try:
+        while at < len(data):
+            name_end = at + 1 + data[at]
+            name = data[at + 1 : name_end].decode()
+            kind = data[name_end]
+            at = name_end + 1
+            if kind in _FIXED:
+                at += _FIXED[kind]
+                continue
+            size = int.from_bytes(data[at : at + 2], "big")
+            at += 2
+            if kind == _STRING:
+                headers[name] = data[at : at + size].decode()
+            at += size
+    except (IndexError, UnicodeDecodeError) as error:
+        raise _broken("its headers cannot be read") from error
+    return headers
+
+
+def encode_frame(headers: Mapping[str, str], payload: bytes) -> bytes:
+    """One frame with these string headers.
+
+    >>> len(encode_frame({}, b""))
+    16
+    """
+    packed = b"".join(
+        bytes([len(name)]) + name.encode() + bytes([_STRING]) + len(value.encode()).to_bytes(2, "big") + value.encode()
+        for name, value in headers.items()
+    )
+    prelude = _PRELUDE.pack(_SMALLEST + len(packed) + len(payload), len(packed))
+    body = prelude + _CRC.pack(crc32(prelude)) + packed + payload
+    return body + _CRC.pack(crc32(body))
+
+
+def _broken(reason: str) -> UpstreamError:
+    return UpstreamError(f"A frame of the model's stream is broken: {reason}", details={"category": "server"})
+
+
+_OPEN = b"{["
+
+
+_CLOSE = b"}]"
+
+
+_STOPS = frozenset(b'{}[]"')
+
+
+_QUOTE = ord('"')
+
+
+_BACKSLASH = ord("\\")
+
+
+class NdjsonDecoder:
+    r"""Reads newline-delimited JSON; blank lines and a missing last newline are fine.
+
+    >>> NdjsonDecoder().feed(b'{"a":1}\n{"b"')
+    [Event(name=None, data=b'{"a":1}')]
+    """
+
+    __slots__ = ("_limit", "_pending")
+
+    between = False
+    """Not told: its events are not read by their likeness."""
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._limit = max_event_bytes
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The lines completed by these bytes."""
+        *lines, rest = data.split(b"\n")
+        if lines and self._pending:
+            lines[0] = bytes(self._pending) + lines[0]
+            self._pending.clear()
+        self._pending += rest
+        if len(self._pending) > self._limit:
+            raise event_too_big(self._limit)
+        return [Event(None, line) for line in map(bytes.strip, lines) if line]
+
+    def finish(self) -> list[Event]:
+        """The last line, when it lacks its newline."""
+        rest = bytes(self._pending).strip()
+        self._pending.clear()
+        return [Event(None, rest)] if rest else []
+
+
+class JsonArrayDecoder:
+    """Reads the elements of one JSON array as they complete; a lone object counts as an array of one.
+
+    >>> decoder = JsonArrayDecoder()
+    >>> decoder.feed(b'[{"a":1},{"b":')
+    [Event(name=None, data=b'{"a":1}')]
+    >>> decoder.feed(b'2}]')
+    [Event(name=None, data=b'{"b":2}')]
+    """
+
+    __slots__ = ("_depth", "_escaped", "_floor", "_in_string", "_limit", "_pending")
+
+    between = False
+    """Not told: its events are not read by their likeness."""
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._limit = max_event_bytes
+        self._pending = bytearray()
+        self._floor: int | None = None
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The elements completed by these bytes."""
+        events: list[Event] = []
+        start = 0
+        for at, byte in enumerate(data):
+            if self._in_string:
+                self._inside_string(byte)
+            elif byte in _STOPS and self._step(byte):
+                if self._depth == self._floor_or_zero() + 1 and byte in _OPEN:
+                    start = at
+                elif byte in _CLOSE:
+                    events.append(Event(None, bytes(self._pending + data[start : at + 1])))
+                    self._pending.clear()
+                    start = at + 1
+        if self._depth > self._floor_or_zero():
+            self._pending += data[start:]
+            if len(self._pending) > self._limit:
+                raise event_too_big(self._limit)
+        return events
+
+    def finish(self) -> list[Event]:
+        """An element that never closed, so that whoever parses it sees that it was cut."""
+        rest = bytes(self._pending)
+        self._pending.clear()
+        return [Event(None, rest)] if rest else []
+
+    def _floor_or_zero(self) -> int:
+        return self._floor or 0
+
+    def _inside_string(self, byte: int) -> None:
+        if self._escaped:
+            self._escaped = False
+        elif byte == _BACKSLASH:
+            self._escaped = True
+        elif byte == _QUOTE:
+            self._in_string = False
+
+    def _step(self, byte: int) -> bool:
+        """Follow one structural byte; true where an element of the array begins or ends."""
+        if byte == _QUOTE:
+            self._in_string = True
+            return False
+        if byte in _OPEN:
+            if self._floor is None:
+                self._floor = 1 if byte == _OPEN[1] else 0
+            self._depth += 1
+            return self._depth == self._floor + 1
+        self._depth -= 1
+        return self._depth == self._floor

@@ -1,0 +1,370 @@
+"""Answer and stream → IR."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from binascii import Error as BadBase64
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import orjson
+
+from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.gemini.encode import NAME
+from slipform.codecs.schema_channel import SchemaChannel
+from slipform.codecs.vendor_errors import fault_error
+from slipform.errors import UpstreamError
+from slipform.ir import (
+    CompletionChunk,
+    FinishReason,
+    Media,
+    ModelResponse,
+    ModelWarning,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolDelta,
+    Usage,
+)
+
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"](.*?)['\"]\]")
+
+
+_VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
+
+
+_FAR = 100_000
+
+
+class PartialCall:
+    """The arguments of one call while their pieces come in.
+
+    >>> call = PartialCall(0)
+    >>> call.add([{"jsonPath": "$.tags[0]", "stringValue": "ne", "willContinue": True}])
+    >>> call.add([{"jsonPath": "$.tags[0]", "stringValue": "w"}])
+    >>> call.arguments
+    '{"tags":["new"]}'
+    """
+
+    __slots__ = ("_args", "_open", "index")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._args: dict[str, Any] = {}
+        self._open: str | None = None
+
+    def add(self, pieces: Iterable[Any]) -> None:
+        """Put pieces in their places; text goes on where the piece before said it would."""
+        for piece in pieces:
+            if not isinstance(piece, Mapping):
+                continue
+            path = str(piece.get("jsonPath") or "$")
+            key = next((name for name in _VALUES if name in piece), None)
+            value = None if key in (None, "nullValue") else piece[key]
+            self._put(path, value, grow=path == self._open)
+            self._open = path if piece.get("willContinue") else None
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as JSON text."""
+        return orjson.dumps(self._args).decode()
+
+    def _put(self, path: str, value: Any, *, grow: bool) -> None:
+        steps: list[str | int] = [int(m[2]) if m[2] is not None else m[1] or m[3] or "" for m in _STEP.finditer(path)]
+        if not steps:
+            return
+        place: Any = self._args
+        for step, following in pairwise(steps):
+            found = _get(place, step)
+            if not isinstance(found, (dict, list)):
+                found = [] if isinstance(following, int) else {}
+                _set(place, step, found)
+            place = found
+        old = _get(place, steps[-1])
+        _set(place, steps[-1], old + value if grow and isinstance(old, str) and isinstance(value, str) else value)
+
+
+def _get(place: Any, step: str | int) -> Any:
+    if isinstance(place, dict):
+        return place.get(str(step))
+    return place[step] if isinstance(step, int) and step < len(place) else None
+
+
+def _set(place: Any, step: str | int, value: Any) -> None:
+    if isinstance(place, dict):
+        place[str(step)] = value
+    elif isinstance(step, int) and step < _FAR:
+        place.extend([None] * (step + 1 - len(place)))
+        place[step] = value
+
+
+FINISH: dict[str, FinishReason] = {
+    "STOP": "stop",
+    "1": "stop",
+    "MAX_TOKENS": "length",
+    "2": "length",
+    "CONTINUATION": "pause",
+    **dict.fromkeys(
+        (
+            "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "IMAGE_OTHER",
+            "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "MODEL_ARMOR", "JAILBREAK", "3", "4",
+        ),
+        "content_filter",
+    ),
+    **dict.fromkeys(
+        (
+            "LANGUAGE", "OTHER", "MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL",
+            "TOO_MANY_TOOL_CALLS", "NO_IMAGE", "FINISH_REASON_UNSPECIFIED",
+        ),
+        "error",
+    ),
+}  # fmt: skip
+
+
+_KNOWN = frozenset({"candidates", "usageMetadata", "modelVersion", "responseId", "error"})
+
+
+_CANDIDATE = frozenset({"content", "finishReason", "index", "finish_reason"})
+
+
+def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
+    """A whole answer."""
+    data = camel(data)
+    candidates = [item for item in data.get("candidates") or () if isinstance(item, Mapping)]
+    if not candidates:
+        return _blocked(data, plan)
+    others = tuple(_candidate(camel(item), data, SchemaChannel()) for item in candidates[1:])
+    return _candidate(camel(candidates[0]), data, plan, others)
+
+
+def _candidate(
+    candidate: Mapping[str, Any], data: Mapping[str, Any], plan: SchemaChannel, others: tuple[ModelResponse, ...] = ()
+) -> ModelResponse:
+    word = finish_word(candidate.get("finishReason"))
+    parts = [
+        part
+        for index, item in enumerate(camel(candidate.get("content") or {}).get("parts") or ())
+        for part in read_part(camel(item), index, str(data.get("responseId") or ""))
+    ]
+    extra = {**extras(data), **rest_of(candidate, _CANDIDATE)}
+    return build_answer(
+        plan,
+        parts,
+        finish=FINISH.get(word or "", "unknown"),
+        raw_finish=word,
+        usage=read_usage(data.get("usageMetadata")),
+        model=data.get("modelVersion"),
+        id_=data.get("responseId"),
+        extra=extra,
+        warnings=() if word else (ModelWarning("finish_missing", "The server did not say why the answer ended."),),
+        others=others,
+    )
+
+
+def _blocked(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
+    feedback = camel(data.get("promptFeedback") or {})
+    reason = feedback.get("blockReason")
+    if reason is None:
+        raise UpstreamError("The answer holds no candidate", details={"category": "unreadable", "retryable": True})
+    return build_answer(
+        plan,
+        (),
+        finish="content_filter",
+        raw_finish=str(reason),
+        usage=read_usage(data.get("usageMetadata")),
+        model=data.get("modelVersion"),
+        id_=data.get("responseId"),
+        extra=extras(data),
+    )
+
+
+def extras(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields the IR has no name for, and the usage as it came."""
+    extra = rest_of(data, _KNOWN)
+    if data.get("usageMetadata"):
+        extra["usage"] = data["usageMetadata"]
+    return extra
+
+
+def finish_word(value: Any) -> str | None:
+    """The finish reason as text; dumps of gRPC answers hold its number."""
+    return None if value is None else str(value)
+
+
+def camel(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same fields in camelCase: both spellings are on the wire.
+
+    >>> camel({"finish_reason": "STOP"})
+    {'finishReason': 'STOP'}
+    """
+    if not any("_" in key for key in data):
+        return data
+    return {_camel(key): value for key, value in data.items()}
+
+
+def _camel(key: str) -> str:
+    head, *rest = key.split("_")
+    return head + "".join(word.capitalize() for word in rest) if head else key
+
+
+def read_part(part: Mapping[str, Any], index: int, answer_id: str) -> list[Part]:
+    """One part; a signature stays with what it signs, or alone where the vendor sends it alone."""
+    signature = part.get("thoughtSignature")
+    call = part.get("functionCall")
+    if isinstance(call, Mapping):
+        made = f"call_{answer_id}_{index}" if answer_id else f"call_{index}"
+        extra = {NAME: {"thoughtSignature": signature}} if signature else {}
+        name, arguments = str(call.get("name") or ""), arguments_text(call.get("args"))
+        return [ToolCall(call.get("id") or made, name, arguments, extra)]
+    if part.get("thought"):
+        return [Reasoning(str(part.get("text") or ""), {NAME: dict(part)})]
+    if "text" in part:
+        if part["text"]:
+            return [Text(str(part["text"]), {NAME: {"thoughtSignature": signature}} if signature else {})]
+        return [Opaque(NAME, {"text": "", "thoughtSignature": signature})] if signature else []
+    return [_media(part)]
+
+
+def _media(part: Mapping[str, Any]) -> Part:
+    inline = part.get("inlineData")
+    if isinstance(inline, Mapping) and isinstance(inline.get("data"), str):
+        mime = str(inline.get("mimeType") or "")
+        for kind in ("image", "audio", "video"):
+            if mime.startswith(kind):
+                try:
+                    return Media(kind, mime, b64decode(inline["data"]))
+                except BadBase64:
+                    break
+    return Opaque(NAME, part)
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """Tokens; here the thoughts are not among the candidates' tokens, so they are added.
+
+    >>> read_usage({"promptTokenCount": 3, "candidatesTokenCount": 2, "thoughtsTokenCount": 5}).output
+    7
+    """
+    if not isinstance(usage, Mapping) or not usage:
+        return None
+    usage = camel(usage)
+    prompt, tool = count(usage.get("promptTokenCount")), count(usage.get("toolUsePromptTokenCount"))
+    said, thought = count(usage.get("candidatesTokenCount")), count(usage.get("thoughtsTokenCount"))
+    return usage_of(
+        None if prompt is None else prompt + (tool or 0),
+        None if said is None and thought is None else (said or 0) + (thought or 0),
+        count(usage.get("cachedContentTokenCount")),
+        thought,
+        count(usage.get("totalTokenCount")),
+    )
+
+
+class GeminiEvents:
+    """What the events of a stream mean: each is an answer that holds only the new parts."""
+
+    __slots__ = ("_calls", "_extra", "_open", "_partial", "_word", "ended", "fault")
+
+    text_key = b""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.fault: UpstreamError | None = None
+        self._calls = 0
+        self._partial: PartialCall | None = None
+        self._open: set[int] = set()
+        self._word = False
+        self._extra: dict[str, Any] = {}
+
+    def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
+        """The chunks that one event stands for."""
+        if data.get("error"):
+            self.fault = fault_error(data, status=None, kind=name or "")
+            return []
+        data = camel(data)
+        chunks = [
+            chunk
+            for candidate in data.get("candidates") or ()
+            if isinstance(candidate, Mapping)
+            for chunk in self._candidate(camel(candidate), str(data.get("responseId") or ""))
+        ]
+        reason = camel(data.get("promptFeedback") or {}).get("blockReason")
+        if reason is not None and not chunks:
+            self.ended = True
+            chunks.append(CompletionChunk(finish="content_filter", raw_finish=str(reason)))
+        return [*chunks, *self._about(data)]
+
+    def done(self) -> None:
+        """Nothing: other events end this stream."""
+
+    def finish(self) -> list[CompletionChunk]:
+        """Nothing is left at the end."""
+        return []
+
+    def _about(self, data: Mapping[str, Any]) -> list[CompletionChunk]:
+        """Usage, names and vendor fields, when they are new."""
+        extra = extras(data)
+        if extra == self._extra:
+            return []
+        self._extra = extra
+        usage = read_usage(data.get("usageMetadata"))
+        return [CompletionChunk(usage=usage, model=data.get("modelVersion"), id=data.get("responseId"), extra=extra)]
+
+    def _candidate(self, candidate: Mapping[str, Any], answer_id: str) -> list[CompletionChunk]:
+        index = candidate.get("index") or 0
+        chunks: list[CompletionChunk] = []
+        for item in camel(candidate.get("content") or {}).get("parts") or ():
+            chunks.extend(self._part(camel(item), index, answer_id))
+        word = finish_word(candidate.get("finishReason"))
+        if word:
+            self._word = True
+            self._open.discard(index)
+            self.ended = not self._open
+            more = {key: candidate[key] for key in ("finishMessage", "continuationToken") if candidate.get(key)}
+            finish = FINISH.get(word, "unknown")
+            chunks.append(CompletionChunk(finish=finish, raw_finish=word, choice=index, extra=more))
+        elif not self._word:
+            self._open.add(index)
+        return chunks
+
+    def _part(self, item: Mapping[str, Any], index: int, answer_id: str) -> list[CompletionChunk]:
+        call = item.get("functionCall")
+        if isinstance(call, Mapping) and (self._partial is not None or call.get("willContinue")):
+            return self._piece(item, camel(call), index, answer_id)
+        chunks: list[CompletionChunk] = []
+        for part in read_part(item, self._calls, answer_id):
+            if isinstance(part, Text):
+                signed = part.extra.get(NAME)
+                alone = (Opaque(NAME, {"text": "", **signed}),) if signed else ()
+                chunks.append(CompletionChunk(part.text, choice=index, parts=alone))
+            elif isinstance(part, ToolCall):
+                delta = ToolDelta(self._calls, part.id, part.name, part.arguments, part.extra)
+                self._calls += 1
+                chunks.append(CompletionChunk(tool_calls=(delta,), choice=index))
+            elif isinstance(part, Reasoning):
+                chunks.append(CompletionChunk(reasoning=part.text, parts=(part,), choice=index))
+            elif isinstance(part, (Media, Opaque)):
+                chunks.append(CompletionChunk(parts=(part,), choice=index))
+        return chunks
+
+    def _piece(
+        self, item: Mapping[str, Any], call: Mapping[str, Any], index: int, answer_id: str
+    ) -> list[CompletionChunk]:
+        """One piece of a call whose arguments are streamed; they are given out when they are whole."""
+        chunks: list[CompletionChunk] = []
+        partial = self._partial
+        if partial is None:
+            named = {**item, "functionCall": {**call, "args": ""}}
+            (started,) = (part for part in read_part(named, self._calls, answer_id) if isinstance(part, ToolCall))
+            partial = self._partial = PartialCall(self._calls)
+            self._calls += 1
+            delta = ToolDelta(partial.index, started.id, started.name, "", started.extra)
+            chunks.append(CompletionChunk(tool_calls=(delta,), choice=index))
+        partial.add(call.get("partialArgs") or ())
+        if not call.get("willContinue"):
+            self._partial = None
+            whole = ToolDelta(partial.index, arguments=partial.arguments)
+            chunks.append(CompletionChunk(tool_calls=(whole,), choice=index))
+        return chunks

@@ -1,0 +1,371 @@
+"""Answer and stream → IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.openai_chat.encode import NAME
+from slipform.codecs.schema_channel import SchemaChannel
+from slipform.codecs.vendor_errors import fault_error
+from slipform.errors import UpstreamError
+from slipform.ir import (
+    CompletionChunk,
+    FinishReason,
+    ModelResponse,
+    ModelWarning,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolDelta,
+    Usage,
+)
+
+FINISH: dict[str, FinishReason] = {
+    "stop": "stop",
+    "eos": "stop",
+    "": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "error": "error",
+}
+
+
+MISSING = ModelWarning("finish_missing", "The server did not say why the answer ended.")
+
+
+_CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
+
+
+_ANSWER = frozenset({"id", "object", "created", "model", "choices", "usage", "error", "obfuscation"})
+
+
+_CHOICE = frozenset({"index", "message", "finish_reason", "delta", "error"})
+
+
+_MESSAGE = frozenset(
+    {"role", "content", "refusal", "tool_calls", "function_call", "reasoning", "reasoning_content", "reasoning_details"}
+)
+
+
+def decode_body(data: dict[str, Any], plan: SchemaChannel) -> ModelResponse:
+    """A whole answer."""
+    choices = [choice for choice in data.get("choices") or () if isinstance(choice, dict)]
+    if not choices:
+        raise UpstreamError("The answer holds no choice", details={"category": "unreadable", "retryable": True})
+    broken = choices[0].get("error")
+    if broken:
+        raise fault_error({"error": broken}, status=None)
+    others = tuple([_choice(choice, data, SchemaChannel()) for choice in choices[1:]])
+    return _choice(choices[0], data, plan, others)
+
+
+def _choice(
+    choice: dict[str, Any], data: dict[str, Any], plan: SchemaChannel, others: tuple[ModelResponse, ...] = ()
+) -> ModelResponse:
+    message = choice.get("message") or {}
+    ended = choice.get("finish_reason")
+    usage = find_usage(data)
+    extra = rest_of(data, _ANSWER)
+    extra.update(rest_of(choice, _CHOICE))
+    extra.update(rest_of(message, _MESSAGE))
+    if usage:
+        extra["usage"] = usage
+    return build_answer(
+        plan,
+        message_parts(message, str(data.get("id") or "")),
+        finish=FINISH.get(ended or "", "unknown"),
+        raw_finish=ended,
+        refusal=message.get("refusal"),
+        usage=read_usage(usage),
+        model=data.get("model"),
+        id_=data.get("id"),
+        extra=extra,
+        warnings=() if ended else (MISSING,),
+        others=others,
+    )
+
+
+def message_parts(message: dict[str, Any], answer_id: str) -> list[Part]:
+    """What the message is made of, in order: thinking, text, calls."""
+    thought, said = split_content(message.get("content"))
+    parts: list[Part] = []
+    thinking = read_reasoning(message) or thought
+    if thinking or message.get("reasoning_details"):
+        parts.append(Reasoning(thinking, replayable(message)))
+    if said:
+        parts.append(Text(said))
+    for index, call in enumerate(message.get("tool_calls") or ()):
+        parts.append(_call(call, index, answer_id))
+    legacy = message.get("function_call")
+    if legacy is not None and isinstance(legacy, Mapping):
+        parts.append(ToolCall(made_id(answer_id, 0), str(legacy.get("name")), arguments_text(legacy.get("arguments"))))
+    return parts
+
+
+def made_id(answer_id: str, index: int) -> str:
+    """An id for a call that came without one: the same each time the same answer is read."""
+    return f"call_{answer_id}_{index}" if answer_id else f"call_{index}"
+
+
+def _call(call: Mapping[str, Any], index: int, answer_id: str) -> Part:
+    function = call.get("function")
+    if isinstance(function, str):
+        return ToolCall(call.get("id") or made_id(answer_id, index), function, arguments_text(call.get("arguments")))
+    if not isinstance(function, Mapping):
+        return Opaque(NAME, call)
+    extra = {NAME: {"extra_content": call["extra_content"]}} if call.get("extra_content") else {}
+    name, arguments = str(function.get("name") or ""), arguments_text(function.get("arguments"))
+    return ToolCall(call.get("id") or made_id(answer_id, index), name, arguments, extra)
+
+
+def split_content(content: Any) -> tuple[str, str]:
+    """The thinking and the text of `content`, which is text, nothing, or (Mistral) a list of both.
+
+    >>> split_content([{"type": "thinking", "thinking": [{"text": "hm"}]}, {"type": "text", "text": "ok"}])
+    ('hm', 'ok')
+    """
+    if content is None:
+        return "", ""
+    if isinstance(content, str):
+        return "", content
+    thought: list[str] = []
+    said: list[str] = []
+    for item in content if isinstance(content, list) else ():
+        if not isinstance(item, Mapping):
+            continue
+        thinking = item.get("thinking")
+        if isinstance(thinking, str):
+            thought.append(thinking)
+        elif isinstance(thinking, list):
+            thought.extend(str(piece.get("text") or "") for piece in thinking if isinstance(piece, Mapping))
+        elif isinstance(item.get("text"), str):
+            said.append(item["text"])
+    return "".join(thought), "".join(said)
+
+
+def read_reasoning(message: dict[str, Any]) -> str:
+    """The thinking of a message or a delta, by whichever name the server gives it."""
+    for name in ("reasoning_content", "reasoning", "thinking"):
+        text = message.get(name)
+        if isinstance(text, str) and text:
+            return text
+    return ""
+
+
+def replayable(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The reasoning fields as they came, for the server that sent them."""
+    names = ("reasoning_content", "reasoning", "reasoning_details")
+    fields = {name: message[name] for name in names if message.get(name)}
+    return {NAME: fields} if fields else {}
+
+
+def find_usage(data: dict[str, Any]) -> dict[str, Any] | None:
+    """The usage object, where the server puts it (Groq hides it in streams)."""
+    usage = data.get("usage") or (data.get("x_groq") or {}).get("usage")
+    return usage if isinstance(usage, dict) else None
+
+
+def read_usage(usage: dict[str, Any] | None) -> Usage | None:
+    """Tokens, from any of the spellings of OpenAI's kin.
+
+    >>> read_usage({"prompt_tokens": 3, "completion_tokens": 2, "prompt_cache_hit_tokens": 1}).cached
+    1
+    """
+    if usage is None:
+        return None
+    cached, thought = None, None
+    if prompt := usage.get("prompt_tokens_details"):
+        cached = prompt.get("cached_tokens")
+    for name in _CACHED:
+        if cached is None:
+            cached = usage.get(name)
+    if completion := usage.get("completion_tokens_details"):
+        thought = completion.get("reasoning_tokens")
+    return usage_of(
+        count(usage.get("prompt_tokens")),
+        count(usage.get("completion_tokens")),
+        count(cached),
+        count(thought),
+        count(usage.get("total_tokens")),
+    )
+
+
+_KNOWN = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation", "error"})
+
+
+_NO_EXTRA: dict[str, Any] = {}
+
+
+class ChatEvents:
+    """What the events of a Chat Completions stream mean."""
+
+    __slots__ = ("_details", "_extra", "_open", "_thought", "_word", "ended", "fault")
+
+    text_key = b"content"
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.fault: UpstreamError | None = None
+        self._open: set[int] = set()
+        self._word = False
+        self._extra: dict[str, Any] = {}
+        self._thought: dict[str, list[str]] = {}
+        self._details: list[Any] = []
+
+    def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
+        """The chunks that one event stands for."""
+        chunks: list[CompletionChunk] = []
+        choices = data.get("choices")
+        usage = data.get("usage") or (find_usage(data) if "x_groq" in data else None)
+        extra = self._news(data)
+        if usage:
+            extra = {**extra, "usage": usage}
+        if choices:
+            chunks = [self._choice(choice, data, usage, extra) for choice in choices]
+        elif usage or extra:
+            chunks.append(
+                CompletionChunk(
+                    usage=read_usage(usage), model=data.get("model") or None, id=data.get("id") or None, extra=extra
+                )
+            )
+        if data.get("error"):
+            self.fault = fault_error(data, status=None, kind=name or "")
+        elif name == "error":
+            self.fault = fault_error(data, status=None, kind=name)
+        return chunks
+
+    def done(self) -> None:
+        """The server has ended; that is an answer if there was anything before it."""
+        self.ended = self._word or bool(self._open)
+
+    def finish(self) -> list[CompletionChunk]:
+        """A finish reason for a stream that ended cleanly without one."""
+        chunks = [CompletionChunk(parts=(part,)) for part in self._reasoning()]
+        if not self._word:
+            chunks.append(CompletionChunk(finish="stop", warnings=(MISSING,)))
+        return chunks
+
+    def _news(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields the IR has no name for, when they change: most servers repeat them on every event."""
+        extra = _NO_EXTRA
+        if not data.keys() <= _KNOWN:
+            extra = {key: value for key, value in data.items() if key not in _KNOWN and value is not None}
+        if extra == self._extra:
+            return _NO_EXTRA
+        self._extra = extra
+        return extra
+
+    def _choice(
+        self, choice: Mapping[str, Any], data: Mapping[str, Any], usage: Any, extra: dict[str, Any]
+    ) -> CompletionChunk:
+        index = choice.get("index")
+        if type(index) is not int:
+            index = 0
+        delta = choice.get("delta") or choice.get("message") or _NO_EXTRA
+        word = choice.get("finish_reason")
+        if word:
+            self._word = True
+            self._open.discard(index)
+            self.ended = not self._open
+        elif not self._word:
+            self._open.add(index)
+        content, reasoning = delta.get("content"), ""
+        calls: tuple[ToolDelta, ...] = ()
+        if type(content) is not str or len(delta) > 1:
+            content, reasoning, calls = self._more(delta, index)
+        if choice.get("logprobs"):
+            extra = {**extra, "logprobs": choice["logprobs"]}
+        if choice.get("error"):
+            self.fault = fault_error({"error": choice["error"]}, status=None)
+        return CompletionChunk(
+            content,
+            reasoning,
+            delta.get("refusal") or "",
+            calls,
+            FINISH.get(word, "unknown") if word else None,
+            str(word) if word else None,
+            read_usage(usage) if usage else None,
+            index,
+            data.get("model") or None,
+            data.get("id") or None,
+            (),
+            extra,
+        )
+
+    def _more(self, delta: Mapping[str, Any], index: int) -> tuple[str, str, tuple[ToolDelta, ...]]:
+        """Text, thinking and calls of a delta that is more, or less, than a piece of text."""
+        thought, said = split_content(delta.get("content"))
+        calls = delta.get("tool_calls")
+        found = tuple(map(_delta, calls)) if calls else _legacy(delta.get("function_call"))
+        return said, self._think(delta, index) or thought, found
+
+    def _think(self, delta: Mapping[str, Any], index: int) -> str:
+        found = ""
+        for name in ("reasoning_content", "reasoning", "thinking"):
+            text = delta.get(name)
+            if text and isinstance(text, str):
+                found = found or text
+                if index == 0:
+                    self._thought.setdefault(name, []).append(text)
+        if index == 0 and delta.get("reasoning_details"):
+            self._details.extend(delta["reasoning_details"])
+        return found
+
+    def _reasoning(self) -> list[Reasoning]:
+        """The thinking of the first choice as the server wants it back."""
+        fields: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._thought.items()}
+        text = next(iter(fields.values()), "")
+        if self._details:
+            fields["reasoning_details"] = _joined(self._details)
+        return [Reasoning(text, {NAME: fields})] if fields else []
+
+
+def _delta(call: Mapping[str, Any]) -> ToolDelta:
+    function = call.get("function")
+    if type(function) is not dict:
+        function = {"name": function, "arguments": call.get("arguments")} if isinstance(function, str) else _NO_EXTRA
+    arguments = function.get("arguments")
+    if type(arguments) is not str:
+        arguments = "" if arguments is None else orjson.dumps(arguments).decode()
+    index = call.get("index")
+    more = call.get("extra_content")
+    return ToolDelta(
+        index if type(index) is int else None,
+        call.get("id") or None,
+        function.get("name") or None,
+        arguments,
+        {NAME: {"extra_content": more}} if more else _NO_EXTRA,
+    )
+
+
+def _legacy(call: Any) -> tuple[ToolDelta, ...]:
+    return (_delta({"index": 0, "function": call}),) if isinstance(call, dict) else ()
+
+
+def _joined(details: list[Any]) -> list[Any]:
+    """The pieces of streamed reasoning details put together: text grows, signatures and ids come once."""
+    whole: list[Any] = []
+    for detail in details:
+        last = whole[-1] if whole else None
+        if not isinstance(detail, dict) or not isinstance(last, dict) or not _same_detail(last, detail):
+            whole.append(dict(detail) if isinstance(detail, dict) else detail)
+            continue
+        for key, value in detail.items():
+            if key in ("text", "summary", "data") and isinstance(value, str) and isinstance(last.get(key), str):
+                last[key] += value
+            elif value is not None:
+                last[key] = value
+    return whole
+
+
+def _same_detail(last: dict[str, Any], detail: dict[str, Any]) -> bool:
+    return last.get("type") == detail.get("type") and last.get("index") == detail.get("index") and "text" in detail

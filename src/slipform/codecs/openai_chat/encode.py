@@ -1,0 +1,261 @@
+"""IR → request."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+from slipform.codecs.codec import Capabilities
+from slipform.codecs.schema_channel import Losses, SchemaChannel, add_extra, add_loss, drop_sampling, own_extra
+from slipform.ir import Media, Message, ModelRequest, NamedTool, Opaque, Reasoning, Text, Tool, ToolCall, ToolResult
+from slipform.schema import OutputStrategy
+
+NAME = "openai-chat"
+
+_SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "seed": "seed",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "stop": "stop",
+}
+_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+def encode_body(
+    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, *, stream: bool
+) -> dict[str, Any]:
+    """The JSON body of the request."""
+    quirks = capabilities.quirks
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": encode_messages(request.messages, quirks, losses),
+    }
+    body.update(_sampling(request, capabilities, losses))
+    if request.max_tokens is not None:
+        body[capabilities.max_tokens_field or "max_tokens"] = request.max_tokens
+    _add_reasoning(body, plan, quirks, losses)
+    _add_format(body, plan, quirks, losses)
+    _add_tools(body, plan, quirks, losses)
+    if request.metadata:
+        body["metadata"] = dict(request.metadata)
+    if stream:
+        body["stream"] = True
+        if "usage_always" not in quirks:
+            body["stream_options"] = {"include_usage": True}
+    if "require_parameters" in quirks and plan.strategy in (OutputStrategy.NATIVE, OutputStrategy.TOOL):
+        body["provider"] = {"require_parameters": True}
+    add_extra(body, request, NAME, losses)
+    return body
+
+
+def schema_name(name: str, losses: Losses) -> str:
+    """The schema's name in the letters that OpenAI allows.
+
+    >>> schema_name("My schema!", [])
+    'My_schema_'
+    """
+    clean = _NAME.sub("_", name)[:64]
+    if clean != name:
+        losses.append(add_loss("response_format.json_schema.name", f"The name was spelled {clean!r}.", "approximated"))
+    return clean
+
+
+def _sampling(request: ModelRequest, capabilities: Capabilities, losses: Losses) -> dict[str, Any]:
+    names = _SAMPLING
+    if "random_seed" in capabilities.quirks:
+        names = {**names, "seed": "random_seed"}
+    if request.sampling.top_k is not None and "top_k" in capabilities.quirks:
+        names = {**names, "top_k": "top_k"}
+    return drop_sampling(request, names, losses, capabilities.sampling)
+
+
+def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str], losses: Losses) -> None:
+    if not plan.reasoning:
+        return
+    wanted = dict(plan.reasoning)
+    effort = wanted.pop("effort", None)
+    enabled = wanted.pop("enabled", None)
+    if "reasoning_object" in quirks:
+        budget = wanted.pop("budget", None)
+        spelled = {"effort": effort, "max_tokens": budget, "enabled": enabled}
+        body["reasoning"] = {key: value for key, value in spelled.items() if value is not None}
+    elif "thinking_object" in quirks:
+        on = enabled if enabled is not None else effort != "none"
+        body["thinking"] = {"type": "enabled" if on else "disabled"}
+        if effort not in (None, "none"):
+            body["reasoning_effort"] = effort
+    elif effort is not None or enabled is False:
+        body["reasoning_effort"] = effort if effort is not None else "none"
+    losses.extend(add_loss(f"reasoning.{key}", f"This API has no place for {key}.") for key in wanted)
+
+
+def _add_format(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str], losses: Losses) -> None:
+    if plan.strategy is OutputStrategy.NATIVE:
+        schema: dict[str, Any] = {"name": schema_name(plan.name, losses), "schema": plan.schema}
+        if "no_strict" not in quirks:
+            schema["strict"] = plan.strict
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    elif plan.json_object:
+        body["response_format"] = {"type": "json_object"}
+
+
+def _add_tools(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str], losses: Losses) -> None:
+    if not plan.tools:
+        return
+    tools = [spelled for tool in plan.tools if (spelled := _tool(tool, quirks, losses)) is not None]
+    if not tools:
+        return
+    body["tools"] = tools
+    choice = plan.tool_choice
+    if isinstance(choice, NamedTool):
+        body["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+    elif choice is not None:
+        body["tool_choice"] = choice
+    if plan.parallel_tool_calls is not None and "no_parallel_switch" not in quirks:
+        body["parallel_tool_calls"] = plan.parallel_tool_calls
+
+
+def _tool(tool: Tool, quirks: frozenset[str], losses: Losses) -> dict[str, Any] | None:
+    own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
+    if tool.vendor is not None:
+        if tool.vendor == NAME:
+            return dict(own)
+        losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
+        return None
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    function["parameters"] = tool.parameters
+    if tool.strict is not None and "no_strict" not in quirks:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function, **own}
+
+
+def encode_messages(messages: Sequence[Message], quirks: frozenset[str], losses: Losses) -> list[dict[str, Any]]:
+    """The turns, one object each; every tool result is a turn of its own."""
+    turns: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        if (text := _plain_text(message)) is not None:
+            turns.append({"role": message.role, "content": text})
+            continue
+        path = f"messages[{index}]"
+        results = (part for part in message.parts if isinstance(part, ToolResult))
+        turns.extend(_tool_turn(result, quirks, path, losses) for result in results)
+        turn = _turn(message, quirks, path, losses)
+        if turn is not None:
+            turns.append(turn)
+    return turns
+
+
+def _plain_text(message: Message) -> str | None:
+    """The words of a turn that is nothing but words, as most are."""
+    if len(message.parts) != 1 or message.name is not None or message.extra or message.role == "tool":
+        return None
+    part = message.parts[0]
+    return part.text if type(part) is Text and not part.extra else None
+
+
+def _tool_turn(result: ToolResult, quirks: frozenset[str], path: str, losses: Losses) -> dict[str, Any]:
+    content = _content(result.parts, path, losses)
+    if result.is_error and isinstance(content, str) and not content.lower().startswith("error"):
+        losses.append(add_loss(f"{path}.is_error", "The failure of the tool is said in words.", "approximated"))
+        content = f"Error: {content}"
+    own = own_extra(result.extra, NAME, path, losses)
+    return {"role": "tool", "tool_call_id": call_id(result.call_id, quirks), "content": content, **own}
+
+
+def call_id(identity: str, quirks: frozenset[str]) -> str:
+    """The id of a call as the vendor takes it; Mistral wants nine letters or digits.
+
+    >>> len(call_id("call_1", frozenset({"short_tool_ids"})))
+    9
+    """
+    if "short_tool_ids" not in quirks or re.fullmatch(r"[A-Za-z0-9]{9}", identity):
+        return identity
+    return hashlib.sha256(identity.encode()).hexdigest()[:9]
+
+
+def _turn(message: Message, quirks: frozenset[str], path: str, losses: Losses) -> dict[str, Any] | None:
+    said = tuple(part for part in message.parts if isinstance(part, (Text, Media, Opaque)))
+    calls = message.tool_calls
+    if message.role == "tool" and not said:
+        return None
+    if any(isinstance(part, ToolResult) for part in message.parts) and not said and not calls:
+        return None
+    turn: dict[str, Any] = {"role": message.role, "content": _content(said, path, losses)}
+    if message.role == "assistant" and not said:
+        turn["content"] = None if calls else ""
+    if message.name is not None:
+        turn["name"] = message.name
+    if calls:
+        turn["tool_calls"] = [_call(call, quirks, path, losses) for call in calls]
+    for part in message.parts:
+        if isinstance(part, Reasoning):
+            _add_thought(turn, part, quirks, path, losses)
+    turn.update(own_extra(message.extra, NAME, path, losses))
+    return turn
+
+
+def _call(call: ToolCall, quirks: frozenset[str], path: str, losses: Losses) -> dict[str, Any]:
+    return {
+        "id": call_id(call.id, quirks),
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+        **own_extra(call.extra, NAME, path, losses),
+    }
+
+
+def _add_thought(turn: dict[str, Any], part: Reasoning, quirks: frozenset[str], path: str, losses: Losses) -> None:
+    own = part.opaque.get(NAME)
+    if own is not None:
+        turn.update(own)
+    elif "replay_reasoning" in quirks and part.text:
+        turn["reasoning_content"] = turn.get("reasoning_content", "") + part.text
+    elif part.text or part.opaque:
+        losses.append(add_loss(f"{path}.reasoning", "Reasoning of another API cannot be sent back here."))
+
+
+def _content(parts: Sequence[Text | Media | Opaque], path: str, losses: Losses) -> str | list[dict[str, Any]]:
+    if len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].extra:
+        return parts[0].text
+    content: list[dict[str, Any]] = []
+    for part in parts:
+        if isinstance(part, Text):
+            content.append({"type": "text", "text": part.text, **own_extra(part.extra, NAME, path, losses)})
+        elif isinstance(part, Media):
+            spelled = _media(part, path, losses)
+            if spelled is not None:
+                content.append({**spelled, **own_extra(part.extra, NAME, path, losses)})
+        elif part.vendor == NAME:
+            content.append(dict(part.data))
+        else:
+            losses.append(add_loss(path, f"A part that only {part.vendor} knows."))
+    return content or ""
+
+
+def data_url(media: Media) -> str:
+    """The bytes of a media part as a `data:` address, or its own address."""
+    if media.data is None:
+        return media.url or ""
+    return f"data:{media.mime_type or 'application/octet-stream'};base64,{b64encode(media.data).decode()}"
+
+
+def _media(media: Media, path: str, losses: Losses) -> dict[str, Any] | None:
+    if media.kind == "image" and (media.data is not None or media.url):
+        return {"type": "image_url", "image_url": {"url": data_url(media)}}
+    if media.kind == "audio" and media.data is not None:
+        format_ = _AUDIO.get(media.mime_type or "", (media.mime_type or "").removeprefix("audio/") or "wav")
+        return {"type": "input_audio", "input_audio": {"data": b64encode(media.data).decode(), "format": format_}}
+    if media.file_id is not None:
+        return {"type": "file", "file": {"file_id": media.file_id}}
+    if media.data is not None:
+        file = {"file_data": data_url(media)}
+        return {"type": "file", "file": {**file, "filename": media.name} if media.name else file}
+    losses.append(add_loss(path, f"This API does not take a {media.kind} by its address."))
+    return None

@@ -1,0 +1,247 @@
+"""IR → answer and stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, StreamEncoder, refusal_text
+from slipform.codecs.openai_chat.encode import NAME
+from slipform.codecs.openai_chat.serve_decode import decode_request
+from slipform.codecs.schema_channel import dumps
+from slipform.codecs.vendor_errors import encode_openai_error, openai_error
+from slipform.errors import SlipformError
+from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Reasoning, ToolCall, ToolDelta, Usage
+from slipform.ir.choice_merge import CallTable
+from slipform.ir.response import NO_USAGE
+
+_WORDS: dict[FinishReason, str] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+}
+_PASSED = ("service_tier", "system_fingerprint")
+_dumps: Final = orjson.dumps
+
+
+class OpenAIChatServing:
+    """Serves `POST /chat/completions`."""
+
+    name = NAME
+    content_type_stream = "text/event-stream"
+
+    def __init__(self, stamp: Stamp | None = None) -> None:
+        self._stamp = stamp or Stamp()
+
+    def decode_request(self, body: bytes | Mapping[str, Any], *, path: str = "") -> ServedRequest:  # noqa: ARG002
+        """Read a request."""
+        return decode_request(body)
+
+    def encode_response(
+        self, response: ModelResponse, served: ServedRequest, *, extra: Mapping[str, Any] | None = None
+    ) -> bytes:
+        """Write a whole answer."""
+        choices = [_choice(each, index) for index, each in enumerate((response, *response.others))]
+        answer: dict[str, Any] = {
+            "id": response.id or f"chatcmpl-{self._stamp.new_id()}",
+            "object": "chat.completion",
+            "created": self._stamp.seconds(),
+            "model": response.model or served.request.model,
+            "choices": choices,
+        }
+        for key in _PASSED:
+            if key in response.extra:
+                answer[key] = response.extra[key]
+        usage = encode_usage(response.usage)
+        if usage is not None:
+            answer["usage"] = usage
+        if extra:
+            answer.update(extra)
+        return dumps(answer)
+
+    def encode_stream(self, served: ServedRequest) -> StreamEncoder:
+        """A writer for one streamed answer."""
+        return ChatStreamEncoder(served, self._stamp)
+
+    def encode_error(self, error: SlipformError) -> tuple[int, bytes]:
+        """The status and the body of an error."""
+        return encode_openai_error(error)
+
+
+def _choice(response: ModelResponse, index: int) -> dict[str, Any]:
+    refusal = refusal_text(response)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": response.text if response.text or not (refusal or response.tool_calls) else None,
+        "refusal": refusal,
+    }
+    for part in response.parts:
+        if isinstance(part, Reasoning) and NAME in part.opaque:
+            message.update(part.opaque[NAME])
+    if response.reasoning:
+        message["reasoning_content"] = response.reasoning
+    if response.tool_calls:
+        message["tool_calls"] = [encode_call(call) for call in response.tool_calls]
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": response.extra.get("logprobs"),
+        "finish_reason": _WORDS.get(response.finish, "stop"),
+    }
+
+
+def encode_call(call: ToolCall) -> dict[str, Any]:
+    """One whole tool call."""
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function, **call.extra.get(NAME, {})}
+
+
+def encode_usage(usage: Usage) -> dict[str, Any] | None:
+    """Usage as Chat Completions counts it, or nothing when nothing is known."""
+    if usage.total is None and usage == NO_USAGE:
+        return None
+    input_, output = usage.input or 0, usage.output or 0
+    total = usage.total if usage.total is not None else input_ + output
+    spelled: dict[str, Any] = {"prompt_tokens": input_, "completion_tokens": output, "total_tokens": total}
+    if usage.cached is not None:
+        spelled["prompt_tokens_details"] = {"cached_tokens": usage.cached}
+    if usage.reasoning is not None:
+        spelled["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+    return spelled
+
+
+class ChatStreamEncoder:
+    """Writes the events of one streamed answer; tool calls are numbered from 0 however they came."""
+
+    def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
+        self.extra: Mapping[str, Any] = {}
+        self._model = served.request.model
+        self._usage_wanted = served.options.get("include_usage") is True
+        self._created = stamp.seconds()
+        self._id = f"chatcmpl-{stamp.new_id()}"
+        self._calls: dict[int, CallTable] = {}
+        self._held: dict[tuple[int, int], str] = {}
+        self._begun: set[tuple[int, int]] = set()
+        self._roles: set[int] = set()
+        self._ended: set[int] = set()
+        self._refused: set[int] = set()
+        self._usage: Usage | None = None
+        self._around: tuple[bytes, bytes] | None = None
+        """What stands before and after the text in an event that adds no more than text to the first choice."""
+
+    def feed(self, chunk: CompletionChunk) -> bytes:
+        """The bytes for one chunk."""
+        if chunk.only_text and 0 in self._roles:
+            return self.feed_text(chunk.text)
+        if not self._roles and chunk.id:
+            self._id = chunk.id
+        if not self._roles and chunk.model:
+            self._model = chunk.model
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        delta = self._delta(chunk)
+        word = self._word(chunk)
+        logprobs = chunk.extra.get("logprobs")
+        if not delta and word is None and logprobs is None:
+            return b""
+        index = chunk.choice
+        if index not in self._roles:
+            self._roles.add(index)
+            delta = {"role": "assistant", "content": "", **delta}
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": word}
+        extra = self.extra if word is not None and not self._usage_wanted else None
+        return self._event([choice], extra=extra)
+
+    def feed_text(self, text: str) -> bytes:
+        """The bytes for one piece of text."""
+        if not text:
+            return b""
+        if self._around is None:
+            if 0 not in self._roles:
+                return self.feed(CompletionChunk(text))
+            self._around = self._text_event()
+        before, after = self._around
+        return before + _dumps(text) + after
+
+    def finish(self) -> bytes:
+        """The last events and `[DONE]`."""
+        out = b"" if self._ended else self.feed(CompletionChunk(finish="stop"))
+        if self._usage_wanted:
+            out += self._event([], usage=encode_usage(self._usage or Usage()), extra=self.extra)
+        return out + b"data: [DONE]\n\n"
+
+    def fail(self, error: SlipformError) -> bytes:
+        """An error after the stream has begun."""
+        return b"data: " + dumps({"error": openai_error(error)}) + b"\n\n"
+
+    def keep_alive(self) -> bytes:
+        """A comment."""
+        return b": keep-alive\n\n"
+
+    def _text_event(self) -> tuple[bytes, bytes]:
+        """An event with nothing but text, without the text: all of them are the same around it."""
+        choice = {"index": 0, "delta": {"content": None}, "logprobs": None, "finish_reason": None}
+        before, found, after = self._event([choice]).partition(b'"delta":{"content":')
+        return before + found, after.removeprefix(b"null")
+
+    def _event(
+        self,
+        choices: list[dict[str, Any]],
+        usage: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        event: dict[str, Any] = {
+            "id": self._id,
+            "object": "chat.completion.chunk",
+            "created": self._created,
+            "model": self._model,
+            "choices": choices,
+        }
+        if self._usage_wanted:
+            event["usage"] = usage
+        if extra:
+            event.update(extra)
+        return b"data: " + dumps(event) + b"\n\n"
+
+    def _delta(self, chunk: CompletionChunk) -> dict[str, Any]:
+        delta: dict[str, Any] = {}
+        if chunk.text:
+            delta["content"] = chunk.text
+        if chunk.reasoning:
+            delta["reasoning_content"] = chunk.reasoning
+        if chunk.refusal:
+            self._refused.add(chunk.choice)
+            delta["refusal"] = chunk.refusal
+        elif chunk.finish == "refusal" and chunk.choice not in self._refused:
+            delta["refusal"] = DECLINED
+        if chunk.tool_calls:
+            table = self._calls.setdefault(chunk.choice, CallTable())
+            calls = [spelled for each in chunk.tool_calls if (spelled := self._call(each, chunk.choice, table))]
+            if calls:
+                delta["tool_calls"] = calls
+        return delta
+
+    def _call(self, delta: ToolDelta, choice: int, table: CallTable) -> dict[str, Any] | None:
+        call, _ = table.place(delta)
+        key = (choice, call.position)
+        if key in self._begun:
+            return {"index": call.position, "function": {"arguments": delta.arguments}} if delta.arguments else None
+        arguments = self._held.pop(key, "") + delta.arguments
+        if call.name is None:
+            # Clients take the name from the first piece, so the pieces wait for it.
+            self._held[key] = arguments
+            return None
+        self._begun.add(key)
+        function = {"name": call.name, "arguments": arguments}
+        spelled = {"index": call.position, "id": call.known_id(self._id), "type": "function", "function": function}
+        return {**spelled, **delta.extra.get(NAME, {})}
+
+    def _word(self, chunk: CompletionChunk) -> str | None:
+        if chunk.finish is None or chunk.choice in self._ended:
+            return None
+        self._ended.add(chunk.choice)
+        called = chunk.choice in self._calls and chunk.finish in ("stop", "unknown")
+        return "tool_calls" if called else _WORDS.get(chunk.finish, "stop")

@@ -1,0 +1,273 @@
+"""Answer and stream → IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.openai_responses.encode import NAME
+from slipform.codecs.schema_channel import SchemaChannel
+from slipform.codecs.vendor_errors import fault_error
+from slipform.errors import UpstreamError
+from slipform.ir import (
+    CompletionChunk,
+    FinishReason,
+    ModelResponse,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolDelta,
+    Usage,
+)
+
+FINISH: dict[str, FinishReason] = {
+    "completed": "stop",
+    "max_output_tokens": "length",
+    "max_messages": "length",
+    "content_filter": "content_filter",
+    "steered": "pause",
+    "queued": "pause",
+    "in_progress": "pause",
+    "cancelled": "error",
+    "failed": "error",
+}
+
+
+_ECHOED = frozenset(
+    {
+        "id", "object", "created_at", "completed_at", "status", "error", "incomplete_details", "output", "usage",
+        "model", "text", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "instructions", "temperature",
+        "top_p", "max_output_tokens", "metadata", "truncation", "output_text",
+    }
+)  # fmt: skip
+
+
+def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
+    """A whole answer."""
+    if data.get("status") == "failed":
+        raise fault_error(data.get("error") or {"message": "The response failed"}, status=None)
+    refusals: list[str] = []
+    parts = [
+        part
+        for item in data.get("output") or ()
+        for part in read_item(item, refusals, shaped=plan.strategy is not None)
+    ]
+    word, reason = finish_words(data)
+    usage = data.get("usage") or None
+    extra = rest_of(data, _ECHOED)
+    if usage:
+        extra["usage"] = usage
+    return build_answer(
+        plan,
+        parts,
+        finish=FINISH.get(reason or "", "unknown"),
+        raw_finish=word,
+        refusal="".join(refusals) or None,
+        usage=read_usage(usage),
+        model=data.get("model"),
+        id_=data.get("id"),
+        extra=extra,
+    )
+
+
+def finish_words(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The status with its reason, as one word, and the word that decides.
+
+    >>> finish_words({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}})
+    ('incomplete:max_output_tokens', 'max_output_tokens')
+    """
+    details, status = data.get("incomplete_details"), data.get("status")
+    reason = details.get("reason") if isinstance(details, Mapping) and status == "incomplete" else None
+    return (f"{status}:{reason}", reason) if reason else (status, status)
+
+
+def read_item(item: Any, refusals: list[str], *, shaped: bool) -> list[Part]:
+    """One output item; where an answer of a shape is wanted, comments on the way to it are kept apart from it."""
+    if not isinstance(item, Mapping):
+        return []
+    kind = item.get("type")
+    if kind == "message":
+        return [Opaque(NAME, item)] if shaped and is_commentary(item) else _message(item, refusals)
+    if kind == "function_call":
+        return [read_call(item)]
+    if kind == "reasoning":
+        return [Reasoning(reasoning_text(item), {NAME: dict(item)})]
+    return [Opaque(NAME, item)]
+
+
+def read_call(item: Mapping[str, Any]) -> ToolCall:
+    """A function call; results refer to its `call_id`, not to its `id`."""
+    extra = {key: item[key] for key in ("id", "namespace", "caller") if item.get(key)}
+    identity = str(item.get("call_id") or item.get("id") or "")
+    name, arguments = str(item.get("name") or ""), arguments_text(item.get("arguments"))
+    return ToolCall(identity, name, arguments, {NAME: extra} if extra else {})
+
+
+def is_commentary(item: Mapping[str, Any]) -> bool:
+    """Whether a message is spoken on the way, and is not the final answer."""
+    return item.get("phase") == "commentary"
+
+
+def _message(item: Mapping[str, Any], refusals: list[str]) -> list[Part]:
+    parts: list[Part] = []
+    for piece in item.get("content") or ():
+        if not isinstance(piece, Mapping):
+            continue
+        if piece.get("type") == "refusal":
+            refusals.append(str(piece.get("refusal") or ""))
+        elif isinstance(piece.get("text"), str):
+            noted = piece.get("annotations")
+            parts.append(Text(piece["text"], {NAME: {"annotations": noted}} if noted else {}))
+    return parts
+
+
+def reasoning_text(item: Mapping[str, Any]) -> str:
+    """The words of a reasoning item: its full text where there is one, else its summary."""
+    full = [str(piece.get("text") or "") for piece in _pieces(item, "content")]
+    summary = [str(piece.get("text") or "") for piece in _pieces(item, "summary")]
+    return "".join(full) or "".join(summary)
+
+
+def _pieces(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = item.get(key)
+    return [piece for piece in found if isinstance(piece, Mapping)] if isinstance(found, list) else []
+
+
+def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
+    """Tokens.
+
+    >>> read_usage({"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}).total
+    5
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    return usage_of(
+        count(usage.get("input_tokens")),
+        count(usage.get("output_tokens")),
+        count((usage.get("input_tokens_details") or {}).get("cached_tokens")),
+        count((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
+        count(usage.get("total_tokens")),
+    )
+
+
+_TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+
+
+_THINKING = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
+
+
+class ResponsesEvents:
+    """What the events of a Responses stream mean; the type in the data counts, not the name of the event."""
+
+    __slots__ = ("_commentary", "_said", "_shaped", "_streamed", "ended", "fault")
+
+    text_key = b""
+
+    def __init__(self, *, shaped: bool) -> None:
+        self._shaped = shaped
+        self.ended = False
+        self.fault: UpstreamError | None = None
+        self._commentary: set[Any] = set()
+        self._streamed: set[tuple[str, Any]] = set()
+        self._said: set[Any] = set()
+
+    def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
+        """The chunks that one event stands for."""
+        kind = data.get("type") or name or ""
+        at = data.get("output_index")
+        if kind == "response.output_text.delta":
+            if at in self._commentary:
+                return []
+            self._said.add(at)
+            return [CompletionChunk(data.get("delta") or "")]
+        if kind == "response.function_call_arguments.delta":
+            self._streamed.add(("arguments", at))
+            return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=data.get("delta") or ""),))]
+        if kind == "response.function_call_arguments.done" and ("arguments", at) not in self._streamed:
+            # Some servers give the arguments only when they are whole.
+            self._streamed.add(("arguments", at))
+            return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=data.get("arguments") or ""),))]
+        if kind in _THINKING:
+            return [CompletionChunk(reasoning=data.get("delta") or "")]
+        if kind == "response.refusal.delta":
+            self._said.add(at)
+            return [CompletionChunk(refusal=data.get("delta") or "")]
+        if kind == "response.output_item.added":
+            return self._added(at, data.get("item") or {})
+        if kind == "response.output_item.done":
+            return self._done(at, data.get("item") or {})
+        if kind in _TERMINAL:
+            return self._end(data.get("response") or {}, kind)
+        if kind in ("response.created", "response.queued"):
+            response = data.get("response") or {}
+            return [CompletionChunk(model=response.get("model"), id=response.get("id"))]
+        if kind == "error" or data.get("error"):
+            self.fault = fault_error(data, status=None)
+        elif data.get("object") == "response":
+            # A server that does not stream answers with the whole response.
+            return self._end(data, "response.completed")
+        return []
+
+    def done(self) -> None:
+        """Nothing: other events end this stream."""
+
+    def finish(self) -> list[CompletionChunk]:
+        """Nothing is left at the end."""
+        return []
+
+    def _added(self, at: Any, item: Mapping[str, Any]) -> list[CompletionChunk]:
+        if self._shaped and item.get("type") == "message" and is_commentary(item):
+            self._commentary.add(at)
+        if item.get("type") != "function_call":
+            return []
+        self._said.add(at)
+        call = read_call({**item, "arguments": ""})
+        return [CompletionChunk(tool_calls=(ToolDelta(at, call.id or None, call.name or None, "", call.extra),))]
+
+    def _done(self, at: Any, item: Mapping[str, Any]) -> list[CompletionChunk]:
+        """What an item holds that was not streamed: all of it, or only its opaque parts."""
+        kind = item.get("type")
+        if kind == "message" and at in self._said:
+            return []
+        refusals: list[str] = []
+        chunks: list[CompletionChunk] = []
+        for part in read_item(item, refusals, shaped=self._shaped):
+            if isinstance(part, ToolCall):
+                arguments = "" if ("arguments", at) in self._streamed else part.arguments
+                chunks.append(CompletionChunk(tool_calls=(ToolDelta(at, part.id, part.name, arguments, part.extra),)))
+            elif isinstance(part, Text):
+                chunks.append(CompletionChunk(part.text))
+            elif isinstance(part, (Reasoning, Opaque)):
+                chunks.append(CompletionChunk(parts=(part,)))
+        self._said.add(at)
+        if refusals:
+            chunks.append(CompletionChunk(refusal="".join(refusals)))
+        return chunks
+
+    def _end(self, response: Mapping[str, Any], kind: str) -> list[CompletionChunk]:
+        if kind == "response.failed" or response.get("status") == "failed":
+            self.fault = fault_error(response.get("error") or {"message": "The response failed"}, status=None)
+        self.ended = True
+        chunks: list[CompletionChunk] = []
+        if not self._said:
+            for at, item in enumerate(response.get("output") or ()):
+                chunks += self._done(at, item)
+        word, reason = finish_words({"status": kind.removeprefix("response."), **response})
+        usage = response.get("usage") or None
+        extra = {"usage": usage} if usage else {}
+        if response.get("service_tier"):
+            extra["service_tier"] = response["service_tier"]
+        chunks.append(
+            CompletionChunk(
+                finish=FINISH.get(reason or "", "unknown"),
+                raw_finish=word,
+                usage=read_usage(usage),
+                model=response.get("model"),
+                id=response.get("id"),
+                extra=extra,
+            )
+        )
+        return chunks

@@ -1,0 +1,267 @@
+"""How a streamed answer becomes chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import orjson
+
+from slipform.codecs.answer import MALFORMED, malformed
+from slipform.codecs.framing import MAX_EVENT_BYTES, Event, Framing, JsonArrayDecoder, SseDecoder
+from slipform.codecs.schema_channel import SchemaChannel
+from slipform.codecs.vendor_errors import fault_error
+from slipform.errors import TruncatedError, UpstreamError
+from slipform.ir import CompletionChunk
+
+_loads: Final = orjson.loads
+_MOST_MOULDS = 4
+"""How often it is tried; some servers pad every event with something else, and then it is of no use."""
+
+
+class EventInterpreter(Protocol):
+    """What one vendor's events mean."""
+
+    ended: bool
+    """Whether the vendor has said that the answer is over."""
+    fault: UpstreamError | None
+    """The error the vendor put in the stream, if it did."""
+    text_key: bytes
+    """Where an event has its text, if two events that differ only there give two chunks that do; or nothing."""
+
+    def read(self, name: str | None, data: Any) -> Sequence[CompletionChunk]:
+        """The chunks that one event stands for."""
+        ...
+
+    def done(self) -> None:
+        """The stream said `[DONE]`."""
+        ...
+
+    def finish(self) -> Sequence[CompletionChunk]:
+        """Chunks that only the end of the stream brings."""
+        ...
+
+
+class TextTemplate:
+    """Bytes that hold one piece of text, without the text, and who said it.
+
+    Most servers send hundreds of events that are the same but for that: they need not be taken apart one by one.
+    """
+
+    __slots__ = ("_after", "_before", "_between", "_id", "_model")
+
+    def __init__(self, before: bytes, after: bytes, model: Any, id_: Any) -> None:
+        self._before = before
+        self._after = after
+        self._between = after + before
+        self._model = model  # whatever a vendor takes for a name; compiled code would insist on a string
+        self._id = id_
+
+    def texts(self, data: bytes) -> list[str] | None:
+        """The texts in bytes that fill it once, or several times; None if they do not."""
+        if not data.startswith(self._before) or not data.endswith(self._after):
+            return None
+        inside = data[len(self._before) : len(data) - len(self._after)]
+        texts: list[str] = []
+        for spelled in inside.split(self._between):
+            text = _string(spelled)
+            if text is None:
+                return None
+            texts.append(text)
+        return texts
+
+    def filled(self, data: bytes) -> CompletionChunk | None:
+        """The chunk of an event that differs in nothing but its text; None if it does."""
+        if not data.startswith(self._before) or not data.endswith(self._after):
+            return None
+        text = _string(data[len(self._before) : len(data) - len(self._after)])
+        return None if text is None else CompletionChunk(text, "", "", (), None, None, None, 0, self._model, self._id)
+
+    def widened(self, event: bytes, data: bytes) -> TextTemplate | None:
+        """The mould of the bytes that this event's data came in."""
+        before, found, after = data.partition(event)
+        if not found or event in after:
+            return None
+        return TextTemplate(before + self._before, self._after + after, self._model, self._id)
+
+
+def _string(spelled: bytes) -> str | None:
+    """The string that this is and nothing else, no blank around it either: a line break would end an event."""
+    if not spelled.endswith(b'"') or not spelled.startswith(b'"'):
+        return None
+    try:
+        text = _loads(spelled)
+    except ValueError:  # several fields, say
+        return None
+    return text if isinstance(text, str) else None
+
+
+def mould_of(data: bytes, chunk: Any, key: bytes) -> TextTemplate | None:
+    """What is around the text of an event that gave no more than this chunk; None where that is not plain to see."""
+    field = b'"%b":' % key
+    before, _, rest = data.partition(field)
+    after = rest.lstrip(b" ")
+    spelled = orjson.dumps(chunk.text)
+    if not chunk.text or data.count(field) != 1 or not after.startswith(spelled):
+        return None
+    blank = rest[: len(rest) - len(after)]
+    return TextTemplate(before + field + blank, after[len(spelled) :], chunk.model, chunk.id)
+
+
+class EventDecoder:
+    """A `StreamDecoder`: a framing below, a vendor's machine above."""
+
+    __slots__ = ("_alike", "_fault", "_first", "_framing", "_machine", "_mould", "_moulds_left", "_plan", "_wide")
+
+    def __init__(self, framing: Framing, machine: EventInterpreter, plan: SchemaChannel) -> None:
+        self._mould: TextTemplate | None = None
+        self._wide: TextTemplate | None = None
+        """The mould of bytes that are one event and no more."""
+        self._alike = False
+        """Whether all that was fed last filled the mould, and what is fed next begins an event."""
+        self._moulds_left = _MOST_MOULDS if machine.text_key else 0
+        self._framing = framing
+        self._machine = machine
+        self._plan = plan
+        self._first = True
+        self._fault: UpstreamError | None = None
+
+    def feed(self, data: bytes) -> list[CompletionChunk]:
+        """The chunks completed by these bytes.
+
+        An error inside the stream is raised as an `UpstreamError`, after what came before it has been given out.
+        """
+        if self._fault is not None:
+            raise self._fault
+        alone = self._framing.between
+        self._alike = False
+        events = self._framing.feed(data)
+        if not events:
+            return []
+        chunks = self._chunks(events)
+        if self._alike:
+            self._alike = self._framing.between
+            if self._wide is None and self._mould is not None and alone and len(events) == 1:
+                self._wide = self._mould.widened(events[0].data, data)
+        return chunks
+
+    def texts(self, data: bytes) -> list[str] | None:
+        """The texts of the chunks that `feed` would give for these bytes, if they are only that, by who spoke last.
+
+        None: these bytes have to be fed.
+        """
+        return self._wide.texts(data) if self._alike and self._wide is not None else None
+
+    def finish(self) -> list[CompletionChunk]:
+        """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""
+        chunks: list[CompletionChunk] = []
+        if self._fault is None:
+            try:
+                chunks = self._chunks(self._framing.finish())
+            except UpstreamError as error:
+                if error.details.get("category") == "unreadable":
+                    raise cut_short() from error
+                raise
+        if self._fault is not None:
+            raise self._fault
+        if not self._machine.ended:
+            raise cut_short()
+        return chunks + self._started(self._machine.finish())
+
+    def _chunks(self, events: list[Event]) -> list[CompletionChunk]:
+        chunks: list[CompletionChunk] = []
+        machine = self._machine
+        self._alike = True
+        for name, data in events:
+            if self._mould is not None and name is None and (like := self._mould.filled(data)) is not None:
+                chunks.append(like)
+                continue
+            self._alike = False
+            if data == b"[DONE]":
+                machine.done()
+                continue
+            try:
+                value = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                if not data.strip():
+                    continue
+                self._fault = _fault_in_text(name, data)
+                break
+            if isinstance(value, dict):
+                try:
+                    said = machine.read(name, value)
+                except MALFORMED as error:
+                    machine.fault = malformed(error)
+                else:
+                    chunks += said
+                    if self._moulds_left and len(said) == 1 and said[0].only_text:
+                        self._moulds_left -= 1
+                        self._mould, self._wide = mould_of(data, said[0], machine.text_key), None
+            elif name == "error" or isinstance(value, str):
+                machine.fault = fault_error(value, status=None, kind=name or "")
+            if machine.fault is not None:
+                self._fault = machine.fault
+                break
+        if self._fault is not None and not chunks:
+            raise self._fault
+        return self._started(chunks) if self._first else chunks
+
+    def _started(self, chunks: Sequence[CompletionChunk]) -> list[CompletionChunk]:
+        """Hang what was lost while encoding, and the way back to the caller's shape, on the first chunk."""
+        if not self._first or not chunks:
+            return list(chunks)
+        self._first = False
+        if not self._plan.warnings and self._plan.lift is None:
+            return list(chunks)
+        first = chunks[0]._replace(warnings=(*self._plan.warnings, *chunks[0].warnings), lift=self._plan.lift)
+        return [first, *chunks[1:]]
+
+
+class SniffingDecoder:
+    """Events, or, where a server streams bare JSON (Gemini without `alt=sse`, an error page), its objects."""
+
+    __slots__ = ("_chosen", "_head", "_limit")
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._limit = max_event_bytes
+        self._head = b""
+        self._chosen: Framing | None = None
+
+    @property
+    def between(self) -> bool:
+        """Whether the next bytes begin an event."""
+        return self._chosen is not None and self._chosen.between
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events completed by these bytes."""
+        if self._chosen is not None:
+            return self._chosen.feed(data)
+        self._head += data
+        start = self._head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if not start:
+            return []
+        framing: Callable[[int], Framing] = JsonArrayDecoder if start[:1] in (b"{", b"[") else SseDecoder
+        self._chosen = framing(self._limit)
+        return self._chosen.feed(self._head if framing is SseDecoder else start)
+
+    def finish(self) -> list[Event]:
+        """What is left when the stream ends."""
+        return self._chosen.finish() if self._chosen is not None else []
+
+
+def cut_short() -> TruncatedError:
+    """The error for a stream that stopped before it was over."""
+    return TruncatedError(
+        "The model's stream ended before the answer was over",
+        hint="Ask again; the connection or the server broke off.",
+        details={"category": "cut"},
+    )
+
+
+def _fault_in_text(name: str | None, data: bytes) -> UpstreamError:
+    if name == "error":
+        return fault_error(data.decode("utf-8", "replace"), status=None, kind=name)
+    shown = data[:200].decode("utf-8", "replace")
+    return UpstreamError(
+        f"An event of the model's stream is not JSON: {shown}", details={"category": "unreadable", "retryable": True}
+    )

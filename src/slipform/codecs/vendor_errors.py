@@ -1,0 +1,356 @@
+"""What a vendor's error means, and OpenAI's error shape."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+from slipform.codecs.codec import error_fields, error_status
+from slipform.codecs.schema_channel import dumps
+from slipform.errors import (
+    AuthenticationError,
+    EnforcementError,
+    RateLimitError,
+    SlipformError,
+    UpstreamError,
+    UpstreamRequestError,
+    UpstreamTimeout,
+)
+
+Category: TypeAlias = Literal[
+    "auth",
+    "quota",
+    "rate_limit",
+    "overloaded",
+    "timeout",
+    "server",
+    "context_length",
+    "content_filter",
+    "schema_rejected",
+    "unsupported",
+    "not_found",
+    "bad_request",
+]
+
+
+RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "server"})
+"""The categories for which the same request may well succeed a little later."""
+
+
+_QUOTA_CODES = re.compile(
+    r"insufficient_quota|billing_(hard_limit_reached|error)|credit_balance_exhausted|spend_limit|^(1113|13(0[89]|1\d|2[01]))$"
+)
+
+
+_CONTEXT = re.compile(
+    r"context_length_exceeded|maximum context length|reduce the length of the messages|(prompt|input) is too long"
+    r"|input token count|number of tokens allowed|exceed_context_size_error|^3051$",
+    re.IGNORECASE,
+)
+
+
+_SCHEMA = re.compile(
+    r"invalid schema for (response_format|function)|schema is too complex|compiled grammar is too large"
+    r"|response_?(json_?)?schema|invalid .{0,40}json_schema",
+    re.IGNORECASE,
+)
+
+
+_UNSUPPORTED = re.compile(
+    r"(does|do) ?n[o']t support|not support|unsupported|(response_format )?type is unavailable|forces tool use"
+    r"|must be 'json_schema' or 'text'",
+    re.IGNORECASE,
+)
+
+
+_MISSING = re.compile(r"model_not_found|model identifier is invalid|not_found_error|NOT_FOUND", re.IGNORECASE)
+
+
+_OVERLOADED = re.compile(r"overloaded|over capacity|high demand", re.IGNORECASE)
+
+
+_AUTH = re.compile(r"API_KEY_INVALID|authentication_error|invalid_api_key|AccessDenied|UnrecognizedClient|ExpiredToken")
+
+
+_FILTERED = re.compile(r"content_filter|ResponsibleAIPolicyViolation|misalignment_policy|bio_policy")
+
+
+_THROTTLED = re.compile(r"rate_limit|RESOURCE_EXHAUSTED|Throttling|ModelNotReady", re.IGNORECASE)
+
+
+_TIMEOUT = re.compile(r"timeout_error|ModelTimeout|DEADLINE_EXCEEDED", re.IGNORECASE)
+
+
+_OVERLOADED_KIND = re.compile(r"overloaded|serviceUnavailable|UNAVAILABLE", re.IGNORECASE)
+
+
+_SERVER = re.compile(r"server_error|api_error|internal|modelStreamError|ModelError", re.IGNORECASE)
+
+
+_BAD = re.compile(r"invalid_request|INVALID_ARGUMENT|validation|FAILED_PRECONDITION", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class VendorFault:
+    """What could be read from an error body, in whatever shape it came."""
+
+    message: str = ""
+    type: str = ""
+    code: str = ""
+    param: str | None = None
+    status: int | None = None
+    raw: Any = None
+
+
+def fault_error(
+    payload: Any, *, status: int | None, headers: Mapping[str, str] | None = None, kind: str = ""
+) -> UpstreamError:
+    """The error that `payload` stands for; `kind` is a type named outside it (a header, a frame, an event).
+
+    >>> fault_error({"error": {"message": "slow down"}}, status=429).details["category"]
+    'rate_limit'
+    """
+    fault = read_fault(payload)
+    known = status if status is not None and status >= 400 else fault.status
+    category = classify(fault, known, kind)
+    details: dict[str, Any] = {"category": category, "retryable": category in RETRYABLE}
+    named = {"type": fault.type or kind, "code": fault.code, "param": fault.param}
+    details |= {key: value for key, value in named.items() if value}
+    if isinstance(fault.raw, Mapping) and fault.raw.get("failed_generation"):
+        details["failed_generation"] = fault.raw["failed_generation"]
+    if fault.raw is not None:
+        details["raw"] = fault.raw
+    message = fault.message or (f"The model's server answered {known}" if known else "The model's server failed")
+    return _class(category)(
+        message,
+        status=known,
+        retry_after=retry_after(headers or {}, fault.raw),
+        hint=_HINTS.get(category),
+        details=details,
+    )
+
+
+_HINTS: dict[Category, str] = {
+    "auth": "Check the API key of this provider.",
+    "quota": "The account has run out of credit or reached its limit; waiting does not help.",
+    "context_length": "Shorten the messages or choose a model with a longer context.",
+}
+
+
+def _class(category: Category) -> type[UpstreamError]:
+    if category == "auth":
+        return AuthenticationError
+    if category in ("quota", "rate_limit"):
+        return RateLimitError
+    if category == "timeout":
+        return UpstreamTimeout
+    return UpstreamError if category in ("overloaded", "server") else UpstreamRequestError
+
+
+def read_fault(payload: Any) -> VendorFault:
+    """Find message, type and code in any of the shapes vendors use."""
+    if isinstance(payload, list) and payload:
+        payload = payload[0]
+    if isinstance(payload, str):
+        return VendorFault(message=payload, raw=payload)
+    if not isinstance(payload, Mapping):
+        return VendorFault(raw=payload)
+    error = payload.get("error", payload)
+    if isinstance(error, str):
+        return VendorFault(message=error, raw=error, type=_text(payload.get("type")), code=_text(payload.get("code")))
+    if not isinstance(error, Mapping):
+        error = payload
+    message = error.get("message") or error.get("Message") or error.get("detail") or ""
+    metadata = error.get("metadata")
+    if isinstance(metadata, Mapping) and isinstance(metadata.get("raw"), str):
+        message = f"{message}: {metadata['raw']}"
+    kind = _text(error.get("type"))
+    if error.get("status") and isinstance(error["status"], str):
+        kind = error["status"]
+    return VendorFault(
+        message=message if isinstance(message, str) else orjson.dumps(message).decode(),
+        type=kind,
+        code=_code(error),
+        param=error.get("param"),
+        status=_status(error),
+        raw=error,
+    )
+
+
+def _code(error: Mapping[str, Any]) -> str:
+    details = error.get("details")
+    if isinstance(details, Mapping) and details.get("error_code"):
+        return _text(details["error_code"])
+    for item in details if isinstance(details, list) else ():
+        if isinstance(item, Mapping) and item.get("reason"):
+            return _text(item["reason"])
+    inner = error.get("innererror")
+    if error.get("code") is None and isinstance(inner, Mapping):
+        return _text(inner.get("code"))
+    return _text(error.get("code"))
+
+
+def _status(error: Mapping[str, Any]) -> int | None:
+    for key in ("status_code", "raw_status_code", "code", "status"):
+        value = error.get(key)
+        if isinstance(value, int) and 400 <= value < 600:
+            return value
+    return None
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def classify(fault: VendorFault, status: int | None, kind: str = "") -> Category:
+    """Which category an error falls in: by its code and words first, by its HTTP status when they say nothing."""
+    names = f"{fault.type} {fault.code} {kind}"
+    if status in (None, 400, 413, 422) and (
+        _CONTEXT.search(fault.message) or _CONTEXT.search(fault.code or fault.type)
+    ):
+        return "context_length"
+    if status == 402 or _QUOTA_CODES.search(fault.code) or _QUOTA_CODES.search(fault.type):
+        return "quota"
+    if _AUTH.search(names) or (status in (401, 403) and not _moderated(fault)):
+        return "auth"
+    if _FILTERED.search(names) or status == 403:
+        return "content_filter"
+    if status in _BY_STATUS:
+        category = _BY_STATUS[status]
+        return "overloaded" if category == "server" and _OVERLOADED.search(fault.message) else category
+    if status is None or status < 400:
+        found = _by_name(names)
+        if found is not None and found != "bad_request":
+            return found
+        return _bad_request(fault, names) if found else "server"
+    return _bad_request(fault, names) if status < 500 else "server"
+
+
+_BY_STATUS: dict[int | None, Category] = {
+    404: "not_found",
+    408: "timeout",
+    429: "rate_limit",
+    500: "server",
+    502: "server",
+    503: "server",
+    504: "timeout",
+    529: "overloaded",
+}
+
+
+def _by_name(names: str) -> Category | None:
+    table: tuple[tuple[re.Pattern[str], Category], ...] = (
+        (_MISSING, "not_found"),
+        (_THROTTLED, "rate_limit"),
+        (_TIMEOUT, "timeout"),
+        (_OVERLOADED_KIND, "overloaded"),
+        (_SERVER, "server"),
+        (_BAD, "bad_request"),
+    )
+    return next((category for pattern, category in table if pattern.search(names)), None)
+
+
+def _bad_request(fault: VendorFault, names: str) -> Category:
+    if _MISSING.search(names) or _MISSING.search(fault.message):
+        return "not_found"
+    if _SCHEMA.search(fault.message):
+        return "schema_rejected"
+    return "unsupported" if _UNSUPPORTED.search(fault.message) or "unsupported" in names else "bad_request"
+
+
+def _moderated(fault: VendorFault) -> bool:
+    metadata = fault.raw.get("metadata") if isinstance(fault.raw, Mapping) else None
+    return isinstance(metadata, Mapping) and ("reasons" in metadata or "flagged_input" in metadata)
+
+
+def retry_after(headers: Mapping[str, str], raw: Any = None) -> float | None:
+    """Seconds to wait before trying again, when the vendor says so.
+
+    >>> retry_after({"Retry-After": "2"})
+    2.0
+    """
+    lower = {name.lower(): value for name, value in headers.items()}
+    milliseconds = _number(lower.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    seconds = _number(lower.get("retry-after"))
+    if seconds is not None:
+        return seconds
+    dated = _date_gap(lower.get("retry-after"), lower.get("date"))
+    return dated if dated is not None else _retry_info(raw)
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value) if value else None
+    except ValueError:
+        return None
+    return number if number is not None and 0 <= number < 1e9 else None
+
+
+def _date_gap(then: str | None, now: str | None) -> float | None:
+    # The server's own clock is the one its date was written by.
+    if not then or not now:
+        return None
+    try:
+        return max(0.0, (parsedate_to_datetime(then) - parsedate_to_datetime(now)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _retry_info(raw: Any) -> float | None:
+    details = raw.get("details") if isinstance(raw, Mapping) else None
+    for item in details if isinstance(details, list) else ():
+        delay = item.get("retryDelay") if isinstance(item, Mapping) else None
+        if isinstance(delay, str) and delay.endswith("s"):
+            return _number(delay[:-1])
+    return None
+
+
+def read_error_body(body: bytes) -> Any:
+    """An error body as JSON if it is JSON, else as text without its markup."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        text = re.sub(r"<[^>]*>", " ", body.decode("utf-8", "replace"))
+        return " ".join(text.split())[:500]
+
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "invalid_request_error",
+    413: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+}
+
+
+def openai_error(error: SlipformError) -> dict[str, Any]:
+    """The `error` object.
+
+    >>> from slipform.errors import RequestError
+    >>> openai_error(RequestError("No model", where="model"))["param"]
+    'model'
+    """
+    fields = error_fields(error)
+    kind = "structured_output_failed" if isinstance(error, EnforcementError) else None
+    spelled = {
+        "message": fields["message"],
+        "type": kind or _TYPES.get(error_status(error), "server_error"),
+        "param": fields.get("where"),
+        "code": fields["code"],
+    }
+    return {**spelled, "details": fields["details"]} if "details" in fields else spelled
+
+
+def encode_openai_error(error: SlipformError) -> tuple[int, bytes]:
+    """The HTTP status and the body."""
+    return error_status(error), dumps({"error": openai_error(error)})

@@ -1,0 +1,343 @@
+"""Which alternative was meant, and which changes of type lose nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import orjson
+
+from slipform.schema import Schema, Violation
+
+if TYPE_CHECKING:
+    from slipform.enforce.patching import Patched
+
+Risk: TypeAlias = Literal["low", "medium", "high"]
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+
+
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
+
+
+# Both marks are there, or the groups repeat: then no reading makes the comma a decimal mark.
+_GROUPED = re.compile(
+    r"[+-]?[0-9]{1,3}((,[0-9]{3})+\.[0-9]+|(,[0-9]{3}){2,}|([ _’'\u00a0\u202f][0-9]{3})+(\.[0-9]+)?)\Z"
+)
+
+
+_WITH_UNIT = re.compile(r"(?:[€$£¥]\s*)?([+-]?[0-9][0-9,._ ]*)\s*(?:%|[^\W\d_][^\d]{0,15}|[€$£¥°])?\Z")
+
+
+_WORDS = {"true": True, "false": False}
+
+
+_NOTHING = frozenset({"null", "none", "n/a", ""})
+
+
+_MOST_DIGITS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Coerced:
+    """A value in another type, how it was made, and how sure that is."""
+
+    value: Any
+    reason: str
+    risk: Risk = "low"
+
+
+def coercions(value: Any, types: frozenset[str], *, units: bool = False) -> Iterator[Coerced]:
+    """The spellings of `value` in one of these JSON types that lose nothing.
+
+    >>> [each.value for each in coercions("42", frozenset({"integer"}))]
+    [42]
+    >>> list(coercions("forty-two", frozenset({"integer"})))
+    []
+    """
+    if isinstance(value, str):
+        yield from _from_text(value, types, units=units)
+    elif isinstance(value, bool):
+        return
+    elif isinstance(value, int | float):
+        yield from _from_number(value, types)
+    elif isinstance(value, list) and len(value) == 1 and "array" not in types:
+        yield from _out_of_list(value[0])
+
+
+def _out_of_list(value: Any) -> Iterator[Coerced]:
+    """`[7]` where 7 is wanted."""
+    if isinstance(value, str | int | float | dict) or value is None:
+        yield Coerced(value, "the one value of a list", "medium")
+
+
+def _from_number(value: float, types: frozenset[str]) -> Iterator[Coerced]:
+    if "integer" in types and isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        yield Coerced(int(value), "whole number")
+    if "string" in types:
+        if isinstance(value, int):
+            yield Coerced(str(value), "number as text")
+        elif math.isfinite(value):
+            yield Coerced(repr(value), "number as text", "medium")
+
+
+def _from_text(value: str, types: frozenset[str], *, units: bool) -> Iterator[Coerced]:
+    text = value.strip()
+    if types & {"integer", "number"}:
+        yield from _numbers(text, types, units=units)
+    if "boolean" in types and text.lower() in _WORDS:
+        yield Coerced(_WORDS[text.lower()], "text as boolean")
+    if "null" in types and text.lower() in _NOTHING:
+        yield Coerced(None, "text as null", "medium")
+    if types & {"object", "array"} and text[:1] in ("{", "["):
+        yield from _nested(text, types)
+
+
+def _numbers(text: str, types: frozenset[str], *, units: bool) -> Iterator[Coerced]:
+    if len(text) > _MOST_DIGITS:
+        return
+    number = _number(text, types)
+    if number is not None:
+        yield Coerced(number, "text as number")
+    elif _GROUPED.match(text):
+        number = _number(re.sub(r"[^0-9.+-]", "", text), types)
+        if number is not None:
+            yield Coerced(number, "grouped digits as number", "medium")
+    elif units and (match := _WITH_UNIT.match(text)):
+        bare = match.group(1).strip()
+        number = _number(bare, types)
+        if number is None and _GROUPED.match(bare):
+            number = _number(re.sub(r"[^0-9.+-]", "", bare), types)
+        if number is not None:
+            yield Coerced(number, "number without its unit", "high")
+
+
+def _number(text: str, types: frozenset[str]) -> int | float | None:
+    if _INTEGER.match(text):
+        return int(text)
+    if not _NUMBER.match(text):
+        return None
+    exact = Decimal(text)
+    if "number" not in types:
+        return int(exact) if exact == exact.to_integral_value() and exact.adjusted() < _MOST_DIGITS else None
+    number = float(text)
+    # Only where the double prints as the same number: digits must not be lost in silence.
+    return number if math.isfinite(number) and Decimal(repr(number)) == exact else None
+
+
+def _nested(text: str, types: frozenset[str]) -> Iterator[Coerced]:
+    try:
+        inner = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return
+    if ("object" in types and isinstance(inner, dict)) or ("array" in types and isinstance(inner, list)):
+        yield Coerced(inner, "JSON inside text")
+
+
+Steps: TypeAlias = tuple[str | int, ...]
+
+
+ABSENT: Any = object()
+"""What stands where nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """Which kinds of patches are allowed. What may change the meaning is off unless asked for."""
+
+    coerce: bool = True
+    drop_extra: bool = True
+    rename_keys: bool = True
+    units: bool = False
+    """Take the number out of "12 kg" or "$5"."""
+    wrap_scalars: bool = False
+    """Make a one-item array of a value where an array is wanted."""
+    fill_defaults: bool = False
+    """Give a missing key its schema's `default`."""
+    fill_constants: bool = True
+    """Give a missing key the one value that its schema allows there."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchEdit:
+    """One JSON Patch operation, why it was made, and how sure it is."""
+
+    op: Literal["add", "remove", "replace", "move"]
+    steps: Steps
+    reason: str
+    risk: Risk = "low"
+    value: Any = ABSENT
+    source: Steps = ()
+
+
+Fix: TypeAlias = tuple[PatchEdit, ...]
+"""Edits that belong together."""
+
+
+def at(value: Any, steps: Steps) -> Any:
+    """The part of a value that a path leads to, or ABSENT."""
+    for step in steps:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return ABSENT
+    return value
+
+
+def locate(document: Any, path: str) -> Any:
+    """The part of a schema that a JSON Pointer leads to, or None."""
+    for part in path.split("/")[1:]:
+        step = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, list) and step.isdigit() and int(step) < len(document):
+            document = document[int(step)]
+        elif isinstance(document, Mapping) and step in document:
+            document = document[step]
+        else:
+            return None
+    return document
+
+
+def folded(name: str) -> str:
+    """A name without what people spell in different ways: case, and the marks between words.
+
+    >>> folded("First_Name") == folded("first-name")
+    True
+    """
+    return "".join(char for char in name.casefold() if char not in "_- ")
+
+
+UNIONS = ("anyOf", "oneOf")
+
+
+_MOST_TRIED = 3
+
+
+_DEPTH = 20
+
+
+def branch_fixes(
+    violation: Violation,
+    value: Any,
+    document: Mapping[str, Any],
+    switches: Switches,
+    patch: Callable[[Any, Schema[Any], Switches], Patched],
+) -> Iterator[Fix]:
+    """The edits that make the value fit one alternative of the union it violates.
+
+    A discriminator says which alternative is meant. Without one it is the alternative with the fewest violations; where
+    two are as near and would give different values, none is chosen: that would be a guess.
+    """
+    steps = violation.steps or ()
+    found = at(value, steps)
+    branches = locate(document, violation.schema_path)
+    if found is ABSENT or not isinstance(branches, list) or not is_portable(branches):
+        return
+    holder = locate(document, violation.schema_path.rpartition("/")[0])
+    meant = _discriminated(found, branches, holder, document)
+    mended = _mended(found, meant or branches, document, switches, patch)
+    if mended is not None and mended.edits:
+        yield tuple(
+            dataclasses.replace(
+                edit, steps=(*steps, *edit.steps), source=(*steps, *edit.source) if edit.op == "move" else ()
+            )
+            for edit in mended.edits
+        )
+
+
+def _mended(
+    found: Any,
+    branches: Sequence[Any],
+    document: Mapping[str, Any],
+    switches: Switches,
+    patch: Callable[[Any, Schema[Any], Switches], Patched],
+) -> Patched | None:
+    """The value made to fit the nearest alternative that it can be made to fit; None where that is not one value."""
+    shapes = [Schema[Any]("branch", _alone(branch, document)) for branch in branches]
+    near = sorted(((len(shape.validate(found)), number) for number, shape in enumerate(shapes)))[:_MOST_TRIED]
+    best: tuple[int, int] | None = None
+    values: list[Patched] = []
+    for distance, number in near:
+        mended = patch(found, shapes[number], switches)
+        rank = (distance, len(mended.edits))
+        if mended.violations or (best is not None and rank > best):
+            continue
+        values = [mended] if best is None or rank < best else [*values, mended]
+        best = rank
+    return values[0] if values and all(each.value == values[0].value for each in values) else None
+
+
+def _discriminated(found: Any, branches: Sequence[Any], holder: Any, document: Mapping[str, Any]) -> list[Any] | None:
+    """The one alternative whose tag the value bears; None without one."""
+    if not isinstance(found, Mapping):
+        return None
+    named = holder.get("discriminator") if isinstance(holder, Mapping) else None
+    told = named.get("propertyName") if isinstance(named, Mapping) else None
+    for key in [told] if isinstance(told, str) else list(found):
+        bearing = [branch for branch in branches if _bears(branch, key, found.get(key), document)]
+        tagged = [branch for branch in branches if _tags(branch, key, document)]
+        if len(bearing) == 1 and len(tagged) == len(branches):
+            return bearing
+    return None
+
+
+def _tags(branch: Any, key: str, document: Mapping[str, Any]) -> list[Any]:
+    """The values that an alternative allows for a key, where it lists them."""
+    shape = chosen_branch(branch, document)
+    properties = shape.get("properties")
+    tag = chosen_branch(properties.get(key), document) if isinstance(properties, Mapping) else {}
+    listed = [tag["const"]] if "const" in tag else tag.get("enum")
+    return listed if isinstance(listed, list) else []
+
+
+def _bears(branch: Any, key: str, value: Any, document: Mapping[str, Any]) -> bool:
+    tags = _tags(branch, key, document)
+    if isinstance(value, str):
+        return folded(value) in {folded(tag) for tag in tags if isinstance(tag, str)}
+    return any(value == tag and type(value) is type(tag) for tag in tags)
+
+
+def chosen_branch(node: Any, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The subschema that a reference inside the document leads to; empty where there is none.
+
+    >>> chosen_branch({"$ref": "#/$defs/A"}, {"$defs": {"A": {"type": "null"}}})
+    {'type': 'null'}
+    """
+    for _ in range(_DEPTH):
+        reference = node.get("$ref") if isinstance(node, Mapping) else None
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            break
+        node = locate(document, reference[1:])
+    return node if isinstance(node, Mapping) else {}
+
+
+def _alone(branch: Any, document: Mapping[str, Any]) -> dict[str, Any]:
+    """An alternative as a document of its own."""
+    kept = {name: document[name] for name in ("$schema", "$defs", "definitions") if name in document}
+    return {**kept, "allOf": [branch]} if isinstance(branch, Mapping) and "$ref" in branch else {**kept, **_of(branch)}
+
+
+def _of(branch: Any) -> Mapping[str, Any]:
+    return branch if isinstance(branch, Mapping) else {"allOf": [branch]}
+
+
+def is_portable(shape: Any) -> bool:
+    """Whether a subschema means the same elsewhere: its references go to the shared definitions only."""
+    pending = [shape]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Mapping):
+            reference = node.get("$ref")
+            if isinstance(reference, str) and not reference.startswith(("#/$defs/", "#/definitions/")):
+                return False
+            if "$dynamicRef" in node or "$id" in node:
+                return False
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+    return True

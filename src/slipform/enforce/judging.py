@@ -1,0 +1,419 @@
+"""Which verdict an answer gets: `judge`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from slipform.enforce.coercion import Switches, chosen_branch, locate
+from slipform.enforce.patching import Patched, patch
+from slipform.errors import (
+    EmptyAnswerError,
+    EnforcementError,
+    JsonEnforcementError,
+    RefusalError,
+    SchemaViolationError,
+    TruncatedError,
+)
+from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, ToolCall
+from slipform.ir.quick import quick
+from slipform.schema import Schema, Violation
+from slipform.text.loads import Loaded, load
+from slipform.text.repair.tokens import RepairEdit
+
+_MOST_NODES = 100
+
+
+class SchemaHint:
+    """A schema, seen from the text: which roots it takes, and how badly a value misses it.
+
+    `lift` turns a value as the vendor was asked for it into one of the caller's shape.
+
+    >>> SchemaHint(Schema.of({"type": "array"})).root_types
+    frozenset({'array'})
+    """
+
+    __slots__ = ("_lift", "_schema")
+
+    def __init__(self, schema: Schema[Any], lift: Callable[[Any], Any] | None = None) -> None:
+        self._schema = schema
+        self._lift = lift
+
+    @property
+    def root_types(self) -> frozenset[str] | None:
+        """The JSON types the value itself may have; most answers are read without asking."""
+        return None if self._lift else root_types(self._schema.document)
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """The JSON Schema, where it is the one the text was written to."""
+        return None if self._lift else self._schema.document
+
+    def violations(self, value: Any) -> int:
+        """In how many ways a value does not fit."""
+        return len(self._schema.validate(lifted(value, self._lift)))
+
+
+def lifted(value: Any, lift: Callable[[Any], Any] | None) -> Any:
+    """The value in the caller's shape; as it is where the vendor strayed so far that nothing can be lifted."""
+    if lift is None:
+        return value
+    try:
+        return lift(value)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError):
+        return value
+
+
+def root_types(document: Mapping[str, Any]) -> frozenset[str] | None:
+    """The JSON types a schema's root may have, or None where it cannot be read off.
+
+    >>> sorted(root_types({"anyOf": [{"type": "object"}, {"type": ["null", "string"]}]}))
+    ['null', 'object', 'string']
+    """
+    types: set[str] = set()
+    pending: list[Any] = [document]
+    for _ in range(_MOST_NODES):
+        if not pending:
+            return frozenset(types)
+        node = pending.pop()
+        if not isinstance(node, Mapping):
+            return None
+        kind = node.get("type")
+        union = node.get("anyOf", node.get("oneOf"))
+        reference = node.get("$ref")
+        if isinstance(kind, str):
+            types.add(kind)
+        elif isinstance(kind, list):
+            types.update(each for each in kind if isinstance(each, str))
+        elif isinstance(union, list):
+            pending.extend(union)
+        elif isinstance(reference, str) and reference.startswith("#"):
+            pending.append(locate(document, reference[1:]))
+        else:
+            return None
+    return None
+
+
+Validator: TypeAlias = Callable[[Any], str | None]
+"""A check of the caller's own: what is wrong with a valid value, or None."""
+
+
+NOT_TYPED: Final = object()
+"""There is no object of the schema's Python type (which may well be None)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What answers are held to: a schema for the content (or None for any text), and one for each tool's arguments."""
+
+    schema: Schema[Any] | None
+    tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
+    switches: Switches = field(default_factory=Switches)
+    repair: bool = True
+    validators: tuple[Validator, ...] = ()
+    must_call: tuple[str, ...] = ()
+    """One of these tools has to be called; none has to when empty."""
+    calls: bool = True
+    """Whether tools were offered; where none were, the arguments of a call that came all the same are read as text."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one answer: a valid value, or the error that says why there is none."""
+
+    value: Any = None
+    candidate: str = ""
+    """The text that was judged: the value's JSON when there is one, else what the model wrote."""
+    repairs: tuple[RepairEdit, ...] = ()
+    patched: Patched | None = None
+    violations: tuple[Violation, ...] = ()
+    warnings: tuple[ModelWarning, ...] = ()
+    error: EnforcementError | None = None
+    typed: Any = NOT_TYPED
+    """The value as an object of the schema's Python type, where there is a valid one."""
+    hopeless: bool = False
+    """Whether asking again is pointless: it was refused."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """The model's calls of the caller's tools, with their arguments mended."""
+    wrong_calls: Mapping[str, tuple[Violation, ...]] = field(default_factory=dict)
+    """What is wrong with the arguments of which call."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a valid value."""
+        return self.error is None
+
+
+_DEPTH = 50
+
+
+def is_whole(text: str, loaded: Loaded, document: Mapping[str, Any], lift: Callable[[Any], Any] | None = None) -> bool:
+    """Whether only closing brackets are missing, and the schema leaves nothing that could have stood before them.
+
+    Then closing the brackets loses nothing. An open array may have had more items to come, and an object keys that it
+    lacks: those were cut off.
+
+    >>> from slipform.text.loads import load
+    >>> shape = {"type": "object", "properties": {"a": {"type": "string"}}}
+    >>> is_whole('{"a": "b"', load('{"a": "b"'), shape)
+    True
+    >>> is_whole('[1, 2', load('[1, 2'), {"type": "array"})
+    False
+    """
+    if lift is not None or {edit.kind for edit in loaded.edits} != {"missing_bracket"} or not _ends_closed(text):
+        return False
+    value, node = loaded.value, chosen_branch(document, document)
+    for _ in range(_DEPTH):  # down the last branch: the brackets that are missing are among these
+        if isinstance(value, dict):
+            properties = node.get("properties")
+            open_ended = node.get("additionalProperties", False) is not False or "patternProperties" in node
+            if not isinstance(properties, Mapping) or open_ended or any(name not in value for name in properties):
+                return False
+            last: Any = next(reversed(value)) if value else None
+            value, node = (value[last], chosen_branch(properties.get(last), document)) if value else (None, node)
+        elif isinstance(value, list):
+            if not isinstance(node.get("maxItems"), int) or len(value) < node["maxItems"]:
+                return False
+            value, node = (value[-1], chosen_branch(node.get("items"), document)) if value else (None, node)
+        else:
+            return True
+    return False
+
+
+def _ends_closed(text: str) -> bool:
+    """Whether the text ends with a value that is over: digits, and letters, might have gone on."""
+    return text.rstrip()[-1:] in ('"', "}", "]")
+
+
+__all__ = [
+    "NOT_TYPED",
+    "Requirement",
+    "Validator",
+    "Verdict",
+    "answer_text",
+    "dumps",
+    "judge",
+    "judge_value",
+    "violation_error",
+]
+
+
+def judge(response: ModelResponse, standard: Requirement) -> Verdict:
+    """Find the JSON in an answer, repair it, hold it against the full schema, and patch what is mechanical.
+
+    >>> judge(ModelResponse(text='{"a": "1",}'), Requirement(Schema.of(dict[str, int]))).value
+    {'a': 1}
+    """
+    own_calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL] if response.tool_calls else []
+    text = answer_text(response)
+    if own_calls and not standard.calls:
+        text = text if text.strip() else own_calls[0].arguments
+        own_calls = []
+    if response.stopped is not None:
+        return Verdict(candidate=text, error=response.stopped)
+    failed = _declined(response, text)
+    if failed is not None and not (own_calls and isinstance(failed, EmptyAnswerError)):
+        return Verdict(candidate=text, error=failed, hopeless=isinstance(failed, RefusalError))
+    if own_calls:
+        return _judge_calls(response, own_calls, standard)
+    if standard.must_call:
+        return _judge_missing_call(text, response, standard)
+    if standard.schema is None:
+        return Verdict(value=text, candidate=text)
+    return _judge_text(text, response, standard, standard.schema)
+
+
+def judge_value(value: Any, standard: Requirement) -> Verdict:
+    """Hold a value that is already parsed to the same standard."""
+    if standard.schema is None:
+        return Verdict(value=value, candidate=dumps(value))
+    return _held_to(value, Loaded(value, 0, 0), standard, standard.schema)
+
+
+def _judge_text(text: str, response: ModelResponse, standard: Requirement, schema: Schema[Any]) -> Verdict:
+    hint = SchemaHint(schema, response.lift)
+    try:
+        loaded = load(text, hint, strict=not standard.repair)
+    except JsonEnforcementError as error:
+        if response.finish == "length":
+            return Verdict(candidate=text, error=was_truncated())
+        return Verdict(candidate=text, error=error)
+    if response.finish == "length" and loaded.edits and not is_whole(text, loaded, schema.document, response.lift):
+        return Verdict(candidate=text, repairs=loaded.edits, error=was_truncated())
+    if loaded.edits and _is_cut(text, loaded):
+        return Verdict(candidate=text, repairs=loaded.edits, error=_cut_short())
+    return _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
+
+
+def _is_cut(text: str, loaded: Loaded) -> bool:
+    """Whether a value was cut in the middle. Closing what is open is safe; half a value is not the one that was meant.
+
+    A number that the text ends with may have had more digits to come; one with a blank after it is whole.
+    """
+    kinds = {edit.kind for edit in loaded.edits}
+    return "truncated" in kinds or ("missing_bracket" in kinds and text[-1:].isdigit())
+
+
+def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[Any]) -> Verdict:
+    patched: Patched | None = None
+    found: Sequence[Violation] = ()
+    if not schema.fits(value):
+        patched = patch(value, schema, standard.switches)
+        value, found = patched.value, patched.violations
+    candidate, text = _written(value)
+    if candidate == loaded.source:  # what reads the same when it is written again holds no key twice
+        notes = loaded.notes
+    else:
+        notes = loaded.warnings_given(text if value is loaded.value else None)
+    typed = NOT_TYPED
+    if not found:
+        typed, said = schema.read(value, text)
+        found = said or _own_validators(value, standard)
+    return Verdict(
+        value,
+        candidate,
+        loaded.edits,
+        patched if patched is not None and patched.edits else None,
+        tuple(found),
+        tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
+        violation_error(found) if found else None,
+        NOT_TYPED if found else typed,
+    )
+
+
+def _own_validators(value: Any, standard: Requirement) -> list[Violation]:
+    """What the caller's validators say of a value that fits the schema and its Python type."""
+    said = [validator(value) for validator in standard.validators]
+    return [Violation("", "", "validator", each, steps=()) for each in said if each is not None]
+
+
+def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: Requirement) -> Verdict:
+    """Arguments of the caller's own tools are repaired, validated and patched like any other answer."""
+    mended: list[ToolCall] = []
+    wrong: dict[str, tuple[Violation, ...]] = {}
+    repairs: tuple[RepairEdit, ...] = ()
+    for call in calls:
+        schema = standard.tools.get(call.name)
+        if schema is None:
+            mended.append(call)
+            if standard.tools:
+                known = ", ".join(standard.tools)
+                wrong[call.id] = (Violation("", "", "tool", f"there is no tool {call.name!r}; the tools are {known}"),)
+            continue
+        said = dataclasses.replace(response, lift=None)
+        verdict = _judge_text(call.arguments or "{}", said, dataclasses.replace(standard, validators=()), schema)
+        repairs += verdict.repairs
+        if verdict.ok:
+            mended.append(dataclasses.replace(call, arguments=verdict.candidate, arguments_resolved=verdict.value))
+        else:
+            found = verdict.violations or (Violation("", "", "json", str(verdict.error), steps=()),)
+            wrong[call.id] = found
+            mended.append(call)
+    found = tuple(violation for each in wrong.values() for violation in each)
+    error = violation_error(found, what="A tool call's arguments are") if found else None
+    cut = response.finish == "length" and error is not None
+    return Verdict(
+        candidate=response.text,
+        repairs=repairs,
+        violations=found,
+        error=was_truncated() if cut else error,
+        tool_calls=tuple(mended),
+        wrong_calls=wrong,
+    )
+
+
+def _judge_missing_call(text: str, response: ModelResponse, standard: Requirement) -> Verdict:
+    """A tool had to be called and the model wrote text: text that is one tool's arguments is that call."""
+    plain = dataclasses.replace(standard, validators=())
+    said = dataclasses.replace(response, lift=None)
+    held = {name: _judge_text(text, said, plain, standard.tools[name]) for name in standard.must_call}
+    fitting = {name: verdict for name, verdict in held.items() if verdict.ok} or _spelt_out(text, plain)
+    if len(fitting) == 1:
+        name, verdict = next(iter(fitting.items()))
+        call = ToolCall("call_1", name, verdict.candidate, arguments_resolved=verdict.value)
+        told = ModelWarning("tool_call_from_text", f"The model wrote the arguments of {name!r} instead of calling it.")
+        warnings = (*verdict.warnings, told)
+        return dataclasses.replace(verdict, value=None, candidate="", warnings=warnings, tool_calls=(call,))
+    first = next(iter(held.values()))
+    if response.finish == "length" or len(held) == 1:
+        return first
+    names = " or ".join(standard.must_call)
+    found = (Violation("", "", "tool", f"no tool was called; {names} has to be", steps=()),)
+    return Verdict(candidate=text, violations=found, error=violation_error(found, what="The answer is"))
+
+
+def _spelt_out(text: str, standard: Requirement) -> dict[str, Verdict]:
+    """A call written as `{"name": …, "arguments": {…}}`."""
+    try:
+        written = load(text).value
+    except JsonEnforcementError:
+        return {}
+    name = written.get("name") if isinstance(written, dict) else None
+    if name not in standard.must_call:
+        return {}
+    arguments = next((written[key] for key in ("arguments", "parameters", "input") if key in written), None)
+    verdict = _held_to(arguments, Loaded(arguments, 0, 0), standard, standard.tools[name])
+    return {name: verdict} if verdict.ok else {}
+
+
+def violation_error(found: Sequence[Violation], what: str = "The answer is JSON but") -> SchemaViolationError:
+    """The error for JSON that breaks its schema."""
+    first = found[0]
+    rest = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return SchemaViolationError(
+        f"{what} not valid: {first.message}{rest}",
+        where=first.json_path,
+        hint="Allow more attempts, relax the schema, or ask a stronger model.",
+        details={"validation_errors": [violation.to_dict() for violation in found]},
+    )
+
+
+def answer_text(response: ModelResponse) -> str:
+    """The text that holds the answer: the reserved tool's arguments if it was called, else the content."""
+    if not response.tool_calls:
+        return response.text
+    return next((call.arguments for call in response.tool_calls if call.name == RESERVED_TOOL), response.text)
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON; integers of any size and lone surrogates are kept."""
+    return _written(value)[0]
+
+
+def _written(value: Any) -> tuple[str, bytes | None]:
+    """Compact JSON, and the same as bytes unless it holds what strict writers refuse."""
+    try:
+        text = orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, separators=(",", ":")), None
+    return text.decode(), text
+
+
+def _declined(response: ModelResponse, text: str) -> EnforcementError | None:
+    """Refusals, filters and silence are their own outcomes, never parse errors."""
+    if response.refusal is not None or response.finish == "refusal":
+        return RefusalError(f"The model refused: {response.refusal or text}", hint="Change the request.")
+    if response.finish == "content_filter":
+        return RefusalError("A safety filter stopped the answer", hint="Change the request.")
+    if not text.strip():
+        if response.finish == "length":
+            return was_truncated()
+        return EmptyAnswerError("The model gave back nothing", hint="Ask again, or ask another model.")
+    return None
+
+
+def was_truncated() -> TruncatedError:
+    """The error for an answer that met its token limit."""
+    return TruncatedError(
+        "The answer was cut off by the token limit before its JSON closed", hint="Raise `max_tokens`."
+    )
+
+
+def _cut_short() -> TruncatedError:
+    return TruncatedError("The answer ends in the middle of a value", hint="Ask again, or ask another model.")

@@ -1,0 +1,86 @@
+"""What is documented here: `loads`, `loads_report` with a schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, overload
+
+from typing_extensions import TypeForm
+
+from slipform.enforce.coercion import Switches
+from slipform.enforce.judging import SchemaHint, violation_error
+from slipform.enforce.patching import Patched, patch
+from slipform.schema import JsonSchemaSpec, Schema
+from slipform.text.loads import LoadWarning, load, value_of
+from slipform.text.repair.tokens import RepairEdit
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """A value from a text, and everything that was done to get it."""
+
+    value: Any
+    start: int
+    end: int
+    edits: tuple[RepairEdit, ...] = ()
+    warnings: tuple[LoadWarning, ...] = ()
+    patched: Patched | None = None
+    """The patches that made the value valid, when any were needed."""
+
+
+@overload
+def loads(
+    text: str, schema: None = None, *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse"
+) -> Any: ...
+@overload
+def loads(text: str, schema: type[T], *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse") -> T: ...
+@overload
+def loads(text: str, schema: Schema[T], *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse") -> T: ...
+@overload
+def loads(
+    text: str,
+    schema: dict[str, Any] | JsonSchemaSpec | str,
+    *,
+    strict: bool = False,
+    nan: Literal["refuse", "null"] = "refuse",
+) -> Any: ...
+@overload
+def loads(text: str, schema: TypeForm[T], *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse") -> T: ...
+def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse") -> Any:
+    """The JSON in a text: found, repaired, and with a schema also validated and mechanically patched.
+
+    Valid JSON gives exactly what a strict parser gives. A Python type gives an object of that type, a JSON Schema gives
+    plain values. `strict` refuses whatever is not valid as it stands. Raises `JsonEnforcementError` when there is no
+    JSON, `SchemaViolationError` when there is and it does not fit.
+
+    >>> loads("Sure! Here it is: {'name': 'Ada', age: 36,}")
+    {'name': 'Ada', 'age': 36}
+    >>> loads('{"age": "36"}', {"type": "object", "properties": {"age": {"type": "integer"}}})
+    {'age': 36}
+    """
+    if schema is None:
+        return value_of(text, strict=strict, nan=nan)
+    wanted: Schema[Any] = Schema.of(schema)
+    return wanted.to_python(loads_report(text, wanted, strict=strict, nan=nan).value)
+
+
+def loads_report(
+    text: str, schema: Any = None, *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse"
+) -> LoadReport:
+    """`loads`, with the place of the JSON in the text and a record of every edit; the value is plain JSON.
+
+    >>> [edit.kind for edit in loads_report("[1, 2,]").edits]
+    ['trailing_comma']
+    """
+    wanted: Schema[Any] | None = None if schema is None else Schema.of(schema)
+    loaded = load(text, None if wanted is None else SchemaHint(wanted), strict=strict, nan=nan)
+    if wanted is None:
+        return LoadReport(loaded.value, loaded.start, loaded.end, loaded.edits, loaded.warnings)
+    none = Switches(coerce=False, drop_extra=False, rename_keys=False)
+    patched = patch(loaded.value, wanted, none if strict else None)
+    if patched.violations:
+        raise violation_error(patched.violations)
+    made = patched if patched.edits else None
+    return LoadReport(patched.value, loaded.start, loaded.end, loaded.edits, loaded.warnings, made)

@@ -1,0 +1,20 @@
+"""One call from request to outcome: the names of this package."""
+
+from __future__ import annotations
+
+from slipform.engine.planning import enforced_tools, plan_for, requires_call, routed, wanted_schema
+from slipform.engine.setup import LOCAL, Options, default_router, library_options, options_of, router_of
+
+__all__ = [
+    "LOCAL",
+    "Options",
+    "default_router",
+    "enforced_tools",
+    "library_options",
+    "options_of",
+    "plan_for",
+    "requires_call",
+    "routed",
+    "router_of",
+    "wanted_schema",
+]

@@ -1,0 +1,219 @@
+"""What the settings make: Options, Router, prices."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from slipform.enforce import Budget, Guard, Switches
+from slipform.enforce.judging import Validator
+from slipform.errors import ConfigError
+from slipform.ir import Usage
+from slipform.providers import Provider
+from slipform.providers.catalog import load_catalog
+from slipform.providers.concurrency import throttled
+from slipform.providers.http import HttpProvider
+from slipform.providers.network.client import HttpTransport
+from slipform.providers.network.connections import NO_PROXY, read_proxy, tls_context
+from slipform.providers.network.transport import ProtocolError, Timeouts, Transport
+from slipform.providers.retry import RetryPolicy
+from slipform.providers.router import Router
+
+if TYPE_CHECKING:
+    from slipform.config import ProviderSettings, Settings
+
+_MILLION = 1_000_000
+
+
+_BYTES_PER_TOKEN = 4
+
+
+class Priced(Protocol):
+    """What a million tokens cost; the settings have such prices, too."""
+
+    @property
+    def input(self) -> float:
+        """For what is asked."""
+        ...
+
+    @property
+    def output(self) -> float:
+        """For what is answered."""
+        ...
+
+
+P = TypeVar("P", bound=Priced)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs for a million tokens, in the currency you think in."""
+
+    input: float
+    output: float
+
+
+def price_of(prices: Mapping[str, P], model: str) -> P | None:
+    """The price of a model: its own row first, then the first pattern that fits.
+
+    >>> price_of({"openai/*": Price(input=1, output=2)}, "openai/gpt-6-luna").output
+    2
+    """
+    if model in prices:
+        return prices[model]
+    return next((price for pattern, price in prices.items() if _fits(pattern, model)), None)
+
+
+def _fits(pattern: str, model: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), model) is not None
+
+
+def cost_of(price: Priced | None, usage: Usage) -> float | None:
+    """What a call cost, None when no price or no count of tokens is known.
+
+    >>> cost_of(Price(input=1, output=2), Usage(input=1_000_000, output=500_000))
+    2.0
+    """
+    if price is None or (usage.input is None and usage.output is None):
+        return None
+    return ((usage.input or 0) * price.input + (usage.output or 0) * price.output) / _MILLION
+
+
+def guess_tokens(text: str | bytes) -> int:
+    """About how many tokens a text is: a token for every four bytes of UTF-8, rounded up.
+
+    >>> guess_tokens("Who is Ada?")
+    3
+    """
+    size = len(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    return -(-size // _BYTES_PER_TOKEN)
+
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How answers are enforced; a client has some, and a call may have others."""
+
+    budget: Budget = field(default_factory=Budget)
+    switches: Switches = field(default_factory=Switches)
+    repair: bool = True
+    validators: tuple[Validator, ...] = ()
+    reask_scope: Literal["auto", "full", "parts"] = "auto"
+    formatter: str | None = None
+    """A model that re-shapes what the first one said, on the last attempt; `auto` is the embedded model, where it is
+    installed and not the one that was asked."""
+    tools: Literal["enforce", "pass"] = "enforce"
+    max_schema_chars: int = 2000
+    descriptions: bool = False
+    on_failure: Literal["raise", "raw"] = "raise"
+    guard: Guard = field(default_factory=Guard)
+    """What is done about an answer while it is written; a request's `extra` may ask for more."""
+    backoff_seconds: float = 0
+    """The pause before an answer is asked for again; streams do not pause."""
+    keep_text: bool = False
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """What models cost, by `provider/model`, in which `*` stands for any run of characters; the first that fits."""
+
+
+def options_of(settings: Settings) -> Options:
+    """The enforcement that a configuration asks for."""
+    given = settings.enforcement
+    return Options(
+        budget=Budget(given.max_attempts, given.max_seconds, given.max_tokens, given.max_cost, given.max_calls),
+        switches=Switches(**given.patches.model_dump()),
+        reask_scope=given.reask_scope,
+        formatter=given.formatter,
+        tools=given.tools,
+        on_failure=given.on_failure,
+        prices={name: Price(price.input, price.output) for name, price in settings.prices.items()},
+    )
+
+
+def library_options(settings: Settings) -> Options:
+    """The same for calls from Python: answers are asked for once, unless the configuration says how often."""
+    options = options_of(settings)
+    if "max_attempts" in settings.enforcement.model_fields_set:
+        return options
+    return dataclasses.replace(options, budget=dataclasses.replace(options.budget, attempts=1))
+
+
+def router_of(
+    settings: Settings, environment: Mapping[str, str] | None = None, *, retries: RetryPolicy | None = None
+) -> Router:
+    """The providers of a configuration: the embedded model, those named, and those whose key is in the environment.
+
+    `retries` says how their calls are repeated when the network or a vendor fails.
+    """
+    from slipform.providers.embedded import LocalProvider
+    from slipform.providers.transformers import TransformersProvider
+
+    found = os.environ if environment is None else environment
+    if LOCAL in settings.providers:
+        raise ConfigError("The provider name `local` is the embedded model's", where=f"providers.{LOCAL}")
+    catalog = load_catalog({name: _row(given) for name, given in settings.providers.items()})
+    local = LocalProvider()
+    providers: dict[str, Provider] = {LOCAL: local, "transformers": TransformersProvider()}
+    for name, vendor in catalog.vendors.items():
+        given = settings.providers.get(name)
+        if given is not None or any(found.get(key) for key in vendor.api_key_env):
+            seconds = (given.timeout_seconds if given else None) or settings.runtime.timeout_seconds
+            providers[name] = HttpProvider(
+                vendor,
+                timeouts=Timeouts(total=seconds),
+                retries=retries,
+                settings=given.settings if given else None,
+                transport=_transport(name, given) if given else None,
+            )
+    aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **settings.model_aliases}
+    return Router(providers, aliases=aliases, default=settings.default_model)
+
+
+def default_router(settings: Settings | None = None) -> Router:
+    """The providers of these settings, or of the configuration that is found."""
+    if settings is None:
+        from slipform.config import load_settings
+
+        settings = load_settings()
+    return router_of(settings)
+
+
+def _transport(name: str, given: ProviderSettings) -> Transport:
+    """What sends a configured provider's requests."""
+    tls = None
+    if given.client_key is not None and given.client_certificate is None:
+        raise ConfigError("There is no `client_certificate` for this key", where=f"providers.{name}.client_key")
+    if given.ca_file is not None or given.client_certificate is not None:
+        try:
+            tls = tls_context(given.ca_file, given.client_certificate, given.client_key)
+        except OSError as error:
+            field = "ca_file" if given.client_certificate is None else "client_certificate"
+            raise ConfigError(
+                f"A certificate cannot be read: {error}",
+                where=f"providers.{name}.{field}",
+                hint="It must be a PEM file; a key that is not in the certificate's file goes to `client_key`.",
+            ) from error
+    if given.proxy not in (None, NO_PROXY):
+        try:
+            read_proxy(given.proxy)
+        except ProtocolError as error:
+            raise ConfigError(f"The proxy cannot be used: {error}", where=f"providers.{name}.proxy") from error
+    sender = HttpTransport(tls=tls, proxy=given.proxy, max_answer_bytes=given.max_answer_bytes)
+    return throttled(sender, given.max_concurrent)
+
+
+def _row(given: ProviderSettings) -> dict[str, Any]:
+    """A provider of the configuration as a row for the catalogue."""
+    row = {
+        "extends": given.kind,
+        "base_url": given.base_url,
+        "api_key_env": [given.api_key_env] if given.api_key_env else None,
+        "headers": given.headers or None,
+        "models": given.models or None,
+    }
+    return {name: value for name, value in row.items() if value is not None}

@@ -1,0 +1,382 @@
+"""Spans and the call's log line.
+
+One CLIENT span per model call, named by the GenAI conventions; on the proxy, one SERVER span per request above them.
+The application's own import is looked up, so that slipform neither needs the library nor pays for loading it. Words of
+prompts and answers are no part of any span.
+
+Names of models, errors of vendors and the like are written by strangers. A value with a blank, `=` or a quote is put in
+quotes; control characters, line ends of every kind and marks that change the direction of text are escaped; what is
+long is cut.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, TypeVar
+
+from slipform.enforce import Outcome, Plan, Report, Steps
+from slipform.enforce.loop import advance
+from slipform.errors import SlipformError
+from slipform.ir import ModelRequest, ModelResponse, Usage
+from slipform.ir.request import is_heavy
+from slipform.off_loop import off_loop
+from slipform.schema import is_large
+
+LONGEST_FIELD = 1_000
+"""Characters of one value."""
+
+
+_PLAIN = re.compile(r"[^\s\"'=\\]+")
+
+
+def pairs(fields: Mapping[str, Any], longest: int = LONGEST_FIELD) -> str:
+    r"""The fields in one line.
+
+    >>> pairs({"model": "a status=200", "status": 404})
+    'model="a status=200" status=404'
+    >>> pairs({"model": 'say "hi"\x1b[2J'})
+    'model="say \\"hi\\"\\u001b[2J"'
+    """
+    return " ".join([f"{name}={_spelled(value, longest)}" for name, value in fields.items()])
+
+
+def _spelled(value: Any, longest: int) -> str:
+    if value is None or isinstance(value, bool | int | float):
+        return str(value)
+    text = cut(str(value), longest)
+    if text.isprintable() and _PLAIN.fullmatch(text):
+        return text
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{without_controls(quoted)}"'
+
+
+def cut(text: str, longest: int = LONGEST_FIELD) -> str:
+    """The text, or its beginning.
+
+    >>> cut("abcdef", 3)
+    'abc…'
+    """
+    return text if len(text) <= longest else text[:longest] + "…"
+
+
+def without_controls(text: str) -> str:
+    r"""The text with whatever a terminal or a reader of lines would act on escaped.
+
+    >>> without_controls("one\ntwo\x1b[31m")
+    'one\\ntwo\\u001b[31m'
+    """
+    if text.isprintable():
+        return text
+    return "".join([sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text])
+
+
+T = TypeVar("T")
+
+
+_server_log = logging.getLogger("slipform.server")
+
+
+_VENDORS = {
+    "bedrock": "aws.bedrock",
+    "azure": "azure.ai.openai",
+    "gemini": "gcp.gemini",
+    "vertex": "gcp.vertex_ai",
+    "mistral": "mistral_ai",
+    "xai": "x_ai",
+    "moonshot": "moonshot_ai",
+}
+"""The conventions' names for vendors, where they are not the catalogue's."""
+
+
+_CARRIED = (b"traceparent", b"tracestate", b"baggage")
+
+
+def loaded_trace() -> Any:
+    """The module `opentelemetry.trace` as the application loaded it, or None; asked here and nowhere else."""
+    return sys.modules.get("opentelemetry.trace")
+
+
+def is_tracing() -> bool:
+    """Whether the application has loaded OpenTelemetry."""
+    return loaded_trace() is not None
+
+
+def start_call(
+    request: ModelRequest, provider: str, model: str, *, streaming: bool = False, attempt: int | None = None
+) -> Any:
+    """A span for one model call, or None when nobody traces."""
+    trace = loaded_trace()
+    if trace is None:
+        return None
+    attributes: dict[str, Any] = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": _VENDORS.get(provider, provider),
+        "gen_ai.request.model": model,
+        "gen_ai.request.stream": streaming,
+    }
+    wanted = request.response_format
+    if wanted is not None or request.json_mode:
+        attributes["gen_ai.output.type"] = "json"
+    if wanted is not None:
+        attributes["gen_ai.response_format.name"] = wanted.json_schema.name
+    sampling = request.sampling
+    optional = {
+        "gen_ai.request.max_tokens": request.max_tokens,
+        "gen_ai.request.temperature": sampling.temperature,
+        "gen_ai.request.top_p": sampling.top_p,
+        "gen_ai.request.top_k": sampling.top_k,
+        "gen_ai.request.seed": sampling.seed,
+        "slipform.attempt": attempt,
+    }
+    attributes.update({name: value for name, value in optional.items() if value is not None})
+    return trace.get_tracer("slipform").start_span(f"chat {model}", kind=trace.SpanKind.CLIENT, attributes=attributes)
+
+
+def end_call(
+    span: Any,
+    *,
+    usage: Usage | None = None,
+    response: ModelResponse | None = None,
+    error: str | None = None,
+    at: int | None = None,
+) -> None:
+    """Close a call's span with its figures; `error` is the code of what went wrong, `at` when it was over."""
+    if span is None:
+        return
+    spent = usage or (response.usage if response is not None else Usage())
+    known: dict[str, Any] = {
+        "gen_ai.usage.input_tokens": spent.input,
+        "gen_ai.usage.output_tokens": spent.output,
+        "gen_ai.usage.cache_read.input_tokens": spent.cached,
+        "gen_ai.usage.reasoning.output_tokens": spent.reasoning,
+        "error.type": error,
+    }
+    if response is not None:
+        known["gen_ai.response.finish_reasons"] = [response.finish]
+        known["gen_ai.response.id"] = response.id
+        known["gen_ai.response.model"] = response.model
+    for name, value in known.items():
+        if value is not None:
+            span.set_attribute(name, value)
+    if error is not None:
+        _mark_failed(span, error)
+    span.end(end_time=at)
+
+
+def traced(steps: Steps, request: ModelRequest, strategy: str, *, streaming: bool = False) -> Steps:
+    """The same steps, with one span per attempt; its length is the vendor's, its verdict the judge's."""
+    if not is_tracing():
+        return (yield from steps)
+    asked, outcome = _advance(lambda: next(steps))
+    attempt = 0
+    while asked is not None:
+        attempt += 1
+        provider, _, model = asked.model.partition("/")
+        span = start_call(request, provider, model or provider, streaming=streaming, attempt=attempt)
+        if span is not None:
+            span.set_attribute("slipform.strategy", strategy)
+        asked, outcome = yield from _attempt(steps, asked, span)
+    assert outcome is not None  # noqa: S101 — steps end with an outcome or an error
+    return outcome
+
+
+def _attempt(
+    steps: Steps, asked: ModelRequest, span: Any
+) -> Generator[ModelRequest, ModelResponse, tuple[ModelRequest | None, Outcome | None]]:
+    try:
+        response = yield asked
+    except BaseException as problem:
+        end_call(span, error=_code(problem))
+        failed = problem
+        if isinstance(failed, GeneratorExit):
+            steps.close()
+            raise
+        return _advance(lambda: steps.throw(failed))
+    at = time.time_ns()
+    try:
+        further, outcome = _advance(lambda: steps.send(response))
+    except BaseException as problem:
+        end_call(span, response=response, error=_code(problem), at=at)
+        raise
+    end_call(span, response=response, error=None if outcome is not None else "invalid_answer", at=at)
+    return further, outcome
+
+
+def _advance(step: Callable[[], ModelRequest]) -> tuple[ModelRequest | None, Outcome | None]:
+    try:
+        return step(), None
+    except StopIteration as done:
+        return None, done.value
+
+
+def _code(problem: BaseException) -> str:
+    if isinstance(problem, SlipformError):
+        return problem.code
+    return "cancelled" if not isinstance(problem, Exception) else type(problem).__name__
+
+
+def start_server_span(method: str, route: str, headers: Mapping[bytes, bytes]) -> Any:
+    """A span for one inbound request, under the caller's `traceparent`; it is the current one until it ends."""
+    trace = loaded_trace()
+    if trace is None:
+        return None
+    from opentelemetry import context, propagate
+
+    carrier = {name.decode(): headers[name].decode("latin-1") for name in _CARRIED if name in headers}
+    parent = propagate.extract(carrier)
+    attributes = {"http.request.method": method, "http.route": route, "url.scheme": "http"}
+    span = trace.get_tracer("slipform").start_span(
+        f"{method} {route}", context=parent, kind=trace.SpanKind.SERVER, attributes=attributes
+    )
+    if not span.is_recording():
+        return None
+    return span, context.attach(trace.set_span_in_context(span, parent))
+
+
+def end_server_span(opened: Any, fields: Mapping[str, Any]) -> None:
+    """Close a request's span with what its log line says."""
+    if opened is None:
+        return
+    from opentelemetry import context
+
+    span, token = opened
+    span.set_attribute("http.response.status_code", fields["status"])
+    for name in ("id", "api", "model", "provider", "strategy", "attempts", "outcome", "caller"):
+        if fields.get(name) is not None:
+            span.set_attribute(f"slipform.{name}", fields[name])
+    if fields["outcome"] != "ok":
+        span.set_attribute("error.type", fields["outcome"])
+    if fields["status"] >= 500:
+        _mark_failed(span, fields["outcome"])
+    span.end()
+    context.detach(token)
+
+
+def _mark_failed(span: Any, reason: str) -> None:
+    trace = loaded_trace()
+    span.set_status(trace.Status(trace.StatusCode.ERROR, reason))
+
+
+def export_from_environment(environment: Mapping[str, str] | None = None) -> Callable[[], None] | None:
+    """Send this process's spans where `OTEL_EXPORTER_OTLP_ENDPOINT` says; gives what sends the last ones at the end."""
+    found = os.environ if environment is None else environment
+    wanted = found.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or found.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if not wanted or found.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    try:
+        from opentelemetry import trace
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        exporter = _exporter(found.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"))
+    except ImportError as missing:
+        _server_log.warning(
+            "no traces are sent: %s; `pip install opentelemetry-sdk opentelemetry-exporter-otlp`", missing
+        )
+        return None
+    name = found.get("OTEL_SERVICE_NAME", "slipform")
+    provider = TracerProvider(resource=Resource.create({"service.name": name}))
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return provider.shutdown
+
+
+def _exporter(protocol: str) -> Any:
+    from importlib import import_module
+
+    kind = "grpc" if protocol == "grpc" else "http"
+    return import_module(f"opentelemetry.exporter.otlp.proto.{kind}.trace_exporter").OTLPSpanExporter()
+
+
+_log = logging.getLogger("slipform.calls")
+
+
+def is_observed() -> bool:
+    """Whether somebody wants to be told of each call, by spans or by log lines."""
+    return is_tracing() or _log.isEnabledFor(logging.INFO)
+
+
+def observed(
+    steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool = False, limit: float | None = None
+) -> Steps:
+    """The same steps, each within the time that is left, with a span per attempt and one log line for all of them.
+
+    They say what was called and how it went; no prompt and no secret. `limit` is the time limit of one call, where
+    whoever sends the requests keeps one: it is only told.
+    """
+    if plan.budget.seconds is not None:
+        steps = _timed(steps, plan, plan.budget.seconds)
+    if not is_observed():
+        return steps
+    if limit is not None:
+        plan = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, seconds=limit))
+    return _watched(steps, request, plan, streaming)
+
+
+async def advance_async(steps: Steps, response: ModelResponse, request: ModelRequest) -> ModelRequest | Outcome:
+    """`advance`, with a large answer, and any answer to large schemas, judged off the event loop."""
+    if is_large(len(response.text)) or is_heavy(request):
+        return await off_loop(advance, steps, response)
+    return advance(steps, response)
+
+
+def _timed(steps: Steps, plan: Plan, seconds: float) -> Steps:
+    """The same steps, with what is left of the time written on each request."""
+    end = plan.clock() + seconds
+    try:
+        asked = next(steps)
+        while True:
+            try:
+                response = yield asked.replace(timeout=max(end - plan.clock(), 0.001))
+            except BaseException as error:  # noqa: BLE001 — whatever it is, it is the steps' to answer
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(response)
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return outcome
+
+
+def _watched(steps: Steps, request: ModelRequest, plan: Plan, streaming: bool) -> Steps:
+    try:
+        outcome = yield from traced(steps, request, plan.strategy.value, streaming=streaming)
+    except SlipformError as error:
+        _record_call(request, plan, error.report, streaming, error.code)
+        raise
+    except BaseException:  # cancelled, or given up by who reads the stream
+        _record_call(request, plan, None, streaming, "cancelled")
+        raise
+    _record_call(request, plan, outcome.report, streaming, "ok")
+    return outcome
+
+
+def _record_call(request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str) -> None:
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    attempts = report.attempts if isinstance(report, Report) else ()
+    usage = report.usage if isinstance(report, Report) else Usage()
+    provider, _, model = request.model.partition("/")
+    fields = {
+        "provider": provider,
+        "model": model,
+        "require_json": plan.schema is not None,
+        "use_response_schema": request.response_format is not None,
+        "strategy": plan.strategy.value,
+        "streaming": streaming,
+        "timeout": plan.budget.seconds,
+        "latency": round(sum(attempt.seconds or 0 for attempt in attempts), 3),
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "attempts": len(attempts),
+        "repair_attempted": "yes" if len(attempts) > 1 else "no",
+        "outcome": outcome,
+    }
+    _log.info("call %s", pairs(fields), extra={"slipform": fields})

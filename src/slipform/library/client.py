@@ -1,0 +1,157 @@
+"""Client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from typing_extensions import TypeForm
+
+from slipform.enforce import EarlyStop, GuardedAnswer, Outcome, Plan, enforce
+from slipform.enforce.loop import advance
+from slipform.engine.planning import plan_for, routed
+from slipform.engine.setup import Options
+from slipform.engine.tracing import observed
+from slipform.errors import UpstreamError
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.library.async_client import AsyncClient
+from slipform.library.request import (
+    Config,
+    Overrides,
+    Prompt,
+    RawSchema,
+    TextOverrides,
+    request_for,
+    set_up,
+    shape_kind,
+    text_request,
+)
+from slipform.library.stream import Stream
+from slipform.library.stream_session import Result, Session, result_of
+from slipform.providers.router import Router
+from slipform.schema import Schema
+
+T = TypeVar("T")
+
+__all__ = ["AsyncClient", "Client", "Prompt", "RawSchema", "Result"]
+
+
+class Client:
+    """Asks models for answers of a shape, and gives back valid ones or an error that says why not.
+
+    >>> with Client("local") as client:
+    ...     client.options.budget.attempts
+    1
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        config: Config | None = None,
+        options: Options | None = None,
+        router: Router | None = None,
+    ) -> None:
+        """`config` is a settings file or `Settings`; without it the one that is found, see `load_settings`."""
+        self.model = model
+        self.router, self.options = set_up(config, options, router)
+
+    @overload
+    def ask(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
+    @overload
+    def ask(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Any: ...
+    @overload
+    def ask(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
+    def ask(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Any:
+        """An answer of this shape: a Python type gives an object of that type, a JSON Schema gives plain values.
+
+        `Overrides` lists what a call may have of its own.
+        """
+        return (self.ask_full(shape, prompt, **given)).value
+
+    @overload
+    def ask_full(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Result[T]: ...
+    @overload
+    def ask_full(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]: ...
+    @overload
+    def ask_full(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> Result[T]: ...
+    def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]:
+        """`ask`, with the report of how the answer was made to fit."""
+        schema: Schema[Any] = Schema.of(shape)
+        request, options = request_for(schema, prompt, self.model, self.options, given)
+        return result_of(schema, self._enforced(request, plan_for(self.router, request, options, schema)))
+
+    @overload
+    def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
+    @overload
+    def stream(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Stream[Any]: ...
+    @overload
+    def stream(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
+    def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Stream[Any]:
+        """The answer while it is written: partial values first, then the whole; see `Stream`."""
+        schema: Schema[Any] = Schema.of(shape)
+        request, options = request_for(schema, prompt, self.model, self.options, given)
+        plan = plan_for(self.router, request, options, schema)
+        return Stream(Session(schema, shape_kind(shape), request, plan), self.complete_stream)
+
+    def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
+        """An answer in plain words."""
+        return (self.complete(text_request(prompt, self.model, given))).text
+
+    def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
+        """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""
+        return self._enforced(request, plan_for(self.router, request, options or self.options))
+
+    def _enforced(self, request: ModelRequest, plan: Plan) -> Outcome:
+        steps = observed(enforce(request, plan), request, plan)
+        asked = next(steps)
+        while True:
+            try:
+                watch = plan.watch(asked)
+                response = self.complete(asked) if watch is None else self._watched(asked, watch)
+            except UpstreamError as error:
+                asked = steps.throw(error)
+                continue
+            further = advance(steps, response)
+            if isinstance(further, Outcome):
+                return further
+            asked = further
+            if plan.backoff_seconds:
+                time.sleep(plan.backoff_seconds)
+
+    def _watched(self, request: ModelRequest, watch: EarlyStop) -> ModelResponse:
+        """The answer, read piece by piece and no further than the watch wants it."""
+        answer = GuardedAnswer(watch)
+        chunks = self.complete_stream(request)
+        try:
+            for chunk in chunks:
+                if answer.push(chunk):
+                    break
+        finally:
+            if isinstance(chunks, Generator):
+                chunks.close()
+        return answer.response()
+
+    def complete(self, request: ModelRequest) -> ModelResponse:
+        """What the model answers to a vendor-neutral request, as it is."""
+        provider, request = routed(self.router, request)
+        return provider.complete(request)
+
+    def complete_stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
+        """What the model answers to a vendor-neutral request, piece by piece, as it is."""
+        provider, request = routed(self.router, request)
+        return provider.stream(request)
+
+    def close(self) -> None:
+        """Let go of connections and models."""
+        self.router.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,212 @@
+"""What the parts of a Python type are."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import typing_extensions
+from typing_extensions import TypeAliasType, is_typeddict
+
+from slipform.schema import Schema
+
+Step: TypeAlias = str | int
+
+_SCALARS: Final = (str, int, bool, float)
+_ARRAYS: Final = (list, set, frozenset, tuple, Sequence, Iterable, AbstractSet)
+_WRAPPERS: Final = (Annotated, typing_extensions.Required, typing_extensions.NotRequired, typing_extensions.ReadOnly)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One type as the parts of a value need it.
+
+    `shape` is the type a finished part gets; None means plain JSON. `grows` says that a string may be shown while it
+    grows, because it stays a string. `loose` containers are no more than their children.
+    """
+
+    shape: Any = None
+    form: Literal["scalar", "array", "object", "any"] = "any"
+    grows: bool = False
+    loose: bool = False
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """For objects with named fields: attribute → JSON key."""
+    child: Callable[[Step], Kind] = field(default=lambda _: ANY, compare=False)
+    constants: Callable[[], Mapping[str, tuple[Any, ...]]] = field(default=dict, compare=False)
+    """For objects: the keys that can only have certain values, which tell the members of a union apart."""
+    options: tuple[Kind, ...] = ()
+    """For unions: the members."""
+    made: list[Schema[Any]] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def schema(self) -> Schema[Any]:
+        """The schema of the type, made when it is first wanted."""
+        if not self.made:
+            self.made.append(Schema.of(self.shape))
+        return self.made[0]
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the type is not known yet: nothing under it is given a type."""
+        return self is UNSURE
+
+    def narrowed(self, value: Any, open_key: Step | None) -> Kind:
+        """The member of a union that a value must be, by what has come of it; UNSURE while there are several."""
+        if not self.options:
+            return self
+        form = "object" if isinstance(value, dict) else "array" if isinstance(value, list) else "scalar"
+        fitting = [kind for kind in self.options if kind.form in (form, "any")]
+        if form == "object" and len(fitting) > 1:
+            fitting = [kind for kind in fitting if _possible(kind, value, open_key)]
+        return fitting[0].narrowed(value, open_key) if len(fitting) == 1 else UNSURE
+
+
+ANY: Final[Kind] = Kind(grows=True)
+UNSURE: Final[Kind] = Kind(grows=False, child=lambda _: UNSURE)
+
+
+def kind_of(shape: Any) -> Kind:
+    """What is known of a type; what is not is typed only as a whole.
+
+    >>> kind_of(list[int]).child(0).shape
+    <class 'int'>
+    """
+    try:
+        return _kind(shape)
+    except TypeError:  # an Annotated type may hold what cannot be hashed
+        return _kind.__wrapped__(shape)
+
+
+@lru_cache(maxsize=512)
+def _kind(shape: Any) -> Kind:
+    bare = _bare(shape)
+    origin, arguments = get_origin(bare), get_args(bare)
+    plain = bare is shape
+    if bare is Any or bare is object or isinstance(bare, TypeVar):
+        return ANY
+    if origin in (Union, UnionType):
+        return _union(shape, [kind_of(each) for each in arguments])
+    if bare is NoneType or (isinstance(bare, type) and bare in _SCALARS):
+        return Kind(bare if plain else shape, "scalar", grows=bare is str)
+    if bare is list or bare is dict:
+        return Kind(shape, "array" if bare is list else "object", loose=plain)
+    if origin in _ARRAYS and arguments:
+        return _array(shape, origin, arguments, plain)
+    if origin in (dict, Mapping) and len(arguments) == 2:
+        loose = plain and origin is dict and arguments[0] is str
+        return Kind(shape, "object", loose=loose, child=_alike(arguments[1]))
+    return _record(shape, bare)
+
+
+def _bare(shape: Any) -> Any:
+    """The type without what is said about it, and under its own name."""
+    while True:
+        if get_origin(shape) in _WRAPPERS:
+            shape = get_args(shape)[0]
+        elif isinstance(shape, TypeAliasType):
+            shape = shape.__value__
+        elif hasattr(shape, "__supertype__"):
+            shape = shape.__supertype__
+        else:
+            return shape
+
+
+def _union(shape: Any, members: list[Kind]) -> Kind:
+    grows = any(kind.grows for kind in members) and all(kind.grows or not _takes_text(kind) for kind in members)
+    rest = tuple(kind for kind in members if kind.shape is not NoneType)
+    return Kind(shape, grows=grows, options=rest)
+
+
+def _takes_text(kind: Kind) -> bool:
+    """Whether a string may turn into one of these: a date, an enum, a literal."""
+    return kind.form in ("scalar", "any") and kind.shape not in (NoneType, int, bool, float)
+
+
+def _array(shape: Any, origin: Any, arguments: tuple[Any, ...], plain: bool) -> Kind:
+    if origin is tuple and arguments[-1] is not Ellipsis:
+
+        def place(step: Step) -> Kind:
+            return kind_of(arguments[step]) if isinstance(step, int) and step < len(arguments) else ANY
+
+        return Kind(shape, "array", child=place)
+    return Kind(shape, "array", loose=plain and origin is list, child=_alike(arguments[0]))
+
+
+def _alike(shape: Any) -> Callable[[Step], Kind]:
+    """Children that are all of one type, looked up once; not at once, for types may hold themselves."""
+    known: list[Kind] = []
+
+    def child(_: Step) -> Kind:
+        if not known:
+            known.append(kind_of(shape))
+        return known[0]
+
+    return child
+
+
+def _record(shape: Any, bare: Any) -> Kind:
+    """A model, a dataclass or a TypedDict; any other type is typed only as a whole."""
+    if getattr(bare, "__pydantic_root_model__", False):
+        inner = kind_of(bare.__pydantic_fields__["root"].annotation)
+        return dataclasses.replace(inner, shape=shape, grows=False, loose=False)
+    try:
+        fields = _fields(bare)
+    except (NameError, TypeError, AttributeError):  # hints that cannot be read, and forward references out of reach
+        fields = None
+    if fields is None:
+        return Kind(shape, "scalar")
+
+    known: dict[Step, Kind] = {}
+
+    def child(step: Step) -> Kind:
+        if not isinstance(step, str) or step not in fields:
+            return ANY
+        if step not in known:
+            known[step] = kind_of(fields[step][1])
+        return known[step]
+
+    def constants() -> dict[str, tuple[Any, ...]]:
+        literal = {key: _bare(annotation) for key, (_, annotation) in fields.items()}
+        return {key: get_args(each) for key, each in literal.items() if get_origin(each) is Literal}
+
+    names = {name: key for key, (name, _) in fields.items()}
+    return Kind(shape, "object", keys=names, child=child, constants=constants)
+
+
+def _fields(shape: Any) -> dict[str, tuple[str, Any]] | None:
+    """JSON key → attribute and type of each field."""
+    if not isinstance(shape, type):
+        return None
+    known = shape.__dict__.get("__pydantic_fields__")
+    if known is not None:
+        return {_key(name, each): (name, _annotated(each)) for name, each in known.items()}
+    if dataclasses.is_dataclass(shape):
+        hints = get_type_hints(shape, vars(sys.modules[shape.__module__]), include_extras=True)
+        return {each.name: (each.name, hints[each.name]) for each in dataclasses.fields(shape) if each.init}
+    if is_typeddict(shape):
+        return {name: (name, hint) for name, hint in get_type_hints(shape, include_extras=True).items()}
+    return None
+
+
+def _key(name: str, info: Any) -> str:
+    """The JSON key of a pydantic field, as its schema has it."""
+    alias = info.validation_alias or info.alias or name
+    choices = getattr(alias, "choices", None)
+    alias = choices[0] if choices else alias
+    return alias if isinstance(alias, str) else name
+
+
+def _annotated(info: Any) -> Any:
+    if info.discriminator is not None:
+        return Annotated[info.annotation, info]
+    return Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+
+
+def _possible(kind: Kind, value: Mapping[str, Any], open_key: Step | None) -> bool:
+    return all(value[key] in allowed for key, allowed in kind.constants().items() if key in value and key != open_key)

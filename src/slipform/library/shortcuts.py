@@ -1,0 +1,83 @@
+"""Ask, stream, ask_text without a client."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, TypeVar, Unpack, overload
+
+from typing_extensions import TypeForm
+
+from slipform.library.async_client import AsyncClient
+from slipform.library.client import Client
+from slipform.library.request import Overrides, Prompt, RawSchema, TextOverrides
+from slipform.library.stream import AsyncStream, Stream
+
+T = TypeVar("T")
+
+
+@overload
+def ask(shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
+@overload
+def ask(shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Any: ...
+@overload
+def ask(shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
+def ask(shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Any:
+    """Ask for an answer of this shape, with the embedded model unless another is named.
+
+    `slipform.ask(Person, "Ada is 36")` gives a `Person`; `Overrides` lists what else may be said.
+    """
+    return _client().ask(shape, prompt, **given)
+
+
+@overload
+async def ask_async(shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
+@overload
+async def ask_async(shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Any: ...
+@overload
+async def ask_async(shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
+async def ask_async(shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Any:
+    """`ask` for event loops."""
+    return await _async_client().ask(shape, prompt, **given)
+
+
+@overload
+def stream(shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
+@overload
+def stream(shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Stream[Any]: ...
+@overload
+def stream(shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
+def stream(shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Stream[Any]:
+    """The answer while it is written; see `Stream`."""
+    return _client().stream(shape, prompt, **given)
+
+
+@overload
+def stream_async(shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[T]: ...
+@overload
+def stream_async(shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[Any]: ...
+@overload
+def stream_async(shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[T]: ...
+def stream_async(shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[Any]:
+    """The answer while it is written, for event loops; see `AsyncStream`."""
+    return _async_client().stream(shape, prompt, **given)
+
+
+def ask_text(prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
+    """An answer in plain words (`slipform.text` is the package of text tools)."""
+    return _client().text(prompt, **given)
+
+
+async def ask_text_async(prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
+    """An answer in plain words, for event loops."""
+    return await _async_client().text(prompt, **given)
+
+
+@functools.cache
+def _client() -> Client:
+    return Client()
+
+
+@functools.cache
+def _async_client() -> AsyncClient:
+    client = _client()
+    return AsyncClient(options=client.options, router=client.router)

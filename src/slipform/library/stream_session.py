@@ -1,0 +1,326 @@
+"""Partial values of one enforced call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
+
+from slipform.enforce import Outcome, Plan, Report, Steps, enforce
+from slipform.enforce.judging import NOT_TYPED
+from slipform.engine.tracing import observed
+from slipform.errors import EnforcementError, SlipformError, UpstreamError
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
+from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
+from slipform.ir.response import Lift
+from slipform.library.partial import Memory, Partial, Path, finished_items
+from slipform.library.partial_types import Kind
+from slipform.schema import OutputStrategy, Schema
+from slipform.schema.lowering.lift_plan import PENDING as NOTHING
+from slipform.text.parser import Parser
+from slipform.text.tree import PENDING
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[T]):
+    """An answer and the way to it."""
+
+    value: T
+    text: str
+    """The answer as compact JSON."""
+    report: Report
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens over all attempts."""
+        return self.report.usage
+
+
+def result_of(schema: Schema[T], outcome: Outcome) -> Result[T]:
+    """The outcome as an object of the wanted type."""
+    typed = outcome.typed
+    return Result(schema.to_python(outcome.value) if typed is NOT_TYPED else typed, outcome.text, outcome.report)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What a piece of the stream did to the answer's JSON.
+
+    * `"set"`: `value` now stands at `path`; only a string may still grow;
+    * `"open"`: an object or array was opened at `path`; `value` is an empty one, and its children follow;
+    * `"text"`: the string at `path` grew by `value`;
+    * `"restart"`: the answer was not valid and has been asked for again; forget it all. `value` is the number of the
+      new attempt.
+
+    >>> Delta(("name",), "text", "da").value
+    'da'
+    """
+
+    path: Path
+    kind: Literal["set", "open", "text", "restart"]
+    value: Any
+
+
+class _Tap:
+    """Stands in the reducer as its parser, so that what the reducer takes for the answer can be watched."""
+
+    __slots__ = ("fed", "parser")
+
+    def __init__(self, parser: Parser) -> None:
+        self.parser = parser
+        self.fed = False
+        """Whether something has been read since the last look."""
+
+    @property
+    def value(self) -> Any:
+        return self.parser.value
+
+    @property
+    def complete(self) -> bool:
+        return self.parser.complete
+
+    @property
+    def error(self) -> Any:
+        return self.parser.error
+
+    def feed(self, chunk: str, /) -> JsonParser:
+        self.parser = self.parser.feed(chunk)
+        self.fed = True
+        return self
+
+    def finish(self) -> JsonParser:
+        self.parser = self.parser.finish()
+        self.fed = True
+        return self
+
+
+_UNRESOLVED: Final = object()
+_WATCHED: Final[dict[str, Any]] = {}
+"""The reducer parses only where it has a schema; which one is of no interest to it here."""
+
+
+class Session(Generic[T]):
+    """The attempts at one answer. `asked` is the request to be sent next; when it is None the answer is there."""
+
+    def __init__(self, schema: Schema[T], kind: Kind, request: ModelRequest, plan: Plan) -> None:
+        self._schema = schema
+        self._kind = kind
+        self._wanted = request.response_format
+        self._plan = plan
+        self._steps = observed(enforce(request, plan), request, plan, streaming=True)
+        self.asked: ModelRequest | None = next(self._steps)
+        self.attempt = 0
+        self.given: list[Any] = []
+        """The items that have been given out, over all attempts."""
+        self.result: Result[T] | None = None
+        self._error: BaseException | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.attempt += 1
+        asked = self.asked
+        strategy = self._strategy()
+        self._tap = _Tap(Parser(lenient=strategy is OutputStrategy.PROMPTED))
+        self._reducer = Reducer(ParserChoice(lambda: self._tap, lambda *_: _UNRESOLVED))
+        self._emulated = strategy is OutputStrategy.TOOL
+        self._reducer.start(Snapshot(_WATCHED, emulated=True) if self._emulated else Snapshot())
+        self._memory = Memory()
+        self._passed = 0
+        """How many items of this attempt have been looked at."""
+        self._shown: Any = PENDING
+        self._open: Path | None = None
+        self._lift: Lift | None = None
+        self._lifting: Callable[..., Any] | None = None
+        self._before: Any = PENDING
+        # An attempt that asks for the wrong parts only has another shape, of which nothing can be shown.
+        self._visible = asked is not None and (
+            asked.response_format is None
+            or self._wanted is None
+            or asked.response_format.json_schema is self._wanted.json_schema
+        )
+        self._restarted = self.attempt > 1
+        self._watch = None if asked is None else self._plan.watch(asked)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the rest of this answer is not waited for: its JSON has closed, or cannot become valid."""
+        return self._watch is not None and self._watch.over
+
+    def _strategy(self) -> OutputStrategy:
+        """How the answer to what is asked now will come."""
+        asked, formatter = self.asked, self._plan.formatter
+        if asked is None or asked.response_format is None:
+            return self._plan.strategy
+        if formatter is not None and self.attempt > 1 and asked.model == formatter.model:
+            return formatter.strategy
+        chosen = asked.response_format.strategy
+        return self._plan.strategy if chosen is OutputStrategy.AUTO else chosen
+
+    def push(self, chunk: CompletionChunk) -> None:
+        """Take a piece of the answer."""
+        if chunk.lift is not None:
+            self._lift = chunk.lift
+            self._lifting = chunk.lift.growing() if chunk.lift.growing is not None else _when_whole(chunk.lift)
+            chunk = chunk._replace(lift=None)
+        self._reducer.push(chunk)
+        if self._watch is not None:
+            if self._lift is not None:
+                self._watch.follow_no_schema()
+            if chunk.choice == 0:
+                self._watch.feed(chunk.text)
+        if not self._emulated:
+            if chunk.text and chunk.choice == 0:
+                self._tap.feed(chunk.text)
+        elif chunk.tool_calls:
+            _ = self._reducer.message  # which of the calls holds the answer is for the reducer to tell
+
+    def end(self) -> Iterator[None]:
+        """The answer is over: look once more at what it is, then judge it. Afterwards `asked` or `result` is set."""
+        stopped = None if self._watch is None else self._watch.error
+        response = dataclasses.replace(self._reducer.finish(check=False), lift=self._lift, stopped=stopped)
+        if not self._emulated:
+            self._tap.finish()
+        yield
+        try:
+            self.asked, outcome = _sent(self._steps, response)
+            if outcome is not None:
+                self.result = result_of(self._schema, outcome)
+                return
+        except SlipformError as error:
+            self._error = error
+            raise
+        self._begin()
+        yield
+
+    def fail(self, error: SlipformError) -> NoReturn:
+        """The vendor failed or its stream broke off: the error, with the report of what went before."""
+        self._error = error
+        if isinstance(error, UpstreamError):
+            self._steps.throw(error)
+        raise error
+
+    def outcome(self) -> Result[T]:
+        """The result of an answer that is over, or the error that it ended with."""
+        if self._error is not None:
+            raise self._error
+        if self.result is None:
+            raise EnforcementError("The stream was closed before the answer was over", hint="Read it to its end.")
+        return self.result
+
+    def partial(self) -> Partial[T] | None:
+        """The value so far, if there is more of it, or more of it is finished, than at the last look."""
+        value, open_path = self._look()
+        if value is PENDING or (value is self._shown and open_path == self._open):
+            return None
+        self._shown, self._open = value, open_path
+        return Partial(value, self._kind, self._memory, open_path)
+
+    def _look(self) -> tuple[Any, Path | None]:
+        parser = self._tap.parser
+        value = parser.value
+        if value is PENDING or not self._visible:
+            return PENDING, None
+        if self._lifting is None:
+            return value, parser.open_path
+        value = self._lifting(value, done=parser.complete)
+        if value is NOTHING or value is PENDING:
+            return PENDING, None
+        return value, None if parser.complete else _last_path(value)
+
+    def deltas(self) -> Iterator[Delta]:
+        """What the last piece changed."""
+        if self._restarted:
+            self._restarted = False
+            yield Delta((), "restart", self.attempt)
+        if not self._tap.fed or not self._visible:
+            return
+        self._tap.fed = False
+        if self._lifting is None:
+            for delta in self._tap.parser.deltas():
+                yield Delta(delta.path, delta.kind, delta.value)
+            return
+        value, _ = self._look()
+        if value is not PENDING:
+            yield from _between(self._before, value, ())
+            self._before = value
+
+    def items(self) -> Iterator[Any]:
+        """The items of an array that are new, finished and valid."""
+        if self._kind.form not in ("array", "any"):
+            raise TypeError(f"items() is for lists, and this is a stream of {self._schema.name}")
+        value, open_path = self._look()
+        if value is PENDING:
+            return
+        partial: Partial[Any] = Partial(value, self._kind, self._memory, open_path)
+        for item in finished_items(partial, self._passed):
+            self._passed += 1
+            if self._is_new(self._passed - 1, item):
+                yield item
+
+    def last_items(self) -> Iterator[Any]:
+        """The items of the final answer that were not given out before."""
+        value = self.outcome().value
+        for position, item in enumerate(value if isinstance(value, list | tuple) else []):
+            if self._is_new(position, item):
+                yield item
+
+    def _is_new(self, position: int, item: Any) -> bool:
+        if position == len(self.given):
+            self.given.append(item)
+            return True
+        if self.given[position] != item:
+            raise EnforcementError(
+                f"Item {position} was given out, and the answer that was asked for again has another one there",
+                where=f"$[{position}]",
+                hint="Take the items from `result`, or allow one attempt only.",
+            )
+        return False
+
+
+def _sent(steps: Steps, response: ModelResponse) -> tuple[ModelRequest | None, Outcome | None]:
+    """What is asked next, or how it ended."""
+    try:
+        return steps.send(response), None
+    except StopIteration as done:
+        return None, done.value
+
+
+def _when_whole(lift: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Lifting where only whole values can be lifted."""
+
+    def lifting(value: Any, *, done: bool) -> Any:
+        return lift(value) if done else PENDING
+
+    return lifting
+
+
+def _last_path(value: Any) -> Path:
+    """Where a lifted value grows: anything but its last branch is finished, and so are numbers and literals."""
+    steps: list[str | int] = []
+    while isinstance(value, dict | list) and value:
+        last: Any = next(reversed(value)) if isinstance(value, dict) else len(value) - 1
+        value = value[last]
+        if isinstance(value, dict | list | str):
+            steps.append(last)
+    return tuple(steps)
+
+
+def _between(old: Any, new: Any, path: Path) -> Iterator[Delta]:
+    """The changes from one lifted value to the next; what did not change is the same object."""
+    if old is new:
+        return
+    if isinstance(new, str) and isinstance(old, str) and new.startswith(old):
+        if len(new) > len(old):
+            yield Delta(path, "text", new[len(old) :])
+    elif isinstance(new, dict | list):
+        if type(old) is not type(new):
+            yield Delta(path, "open", type(new)())
+            old = type(new)()
+        before: Any = old if isinstance(old, dict) else dict(enumerate(old))
+        for step, value in new.items() if isinstance(new, dict) else enumerate(new):
+            yield from _between(before.get(step, PENDING), value, (*path, step))
+    elif old != new or type(old) is not type(new):
+        yield Delta(path, "set", new)

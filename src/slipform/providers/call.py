@@ -1,0 +1,349 @@
+"""One call with its retries, as effects.
+
+The drivers in `http.py` do what these generators ask, one blocking, one async; so retries, downgrades, time limits and
+errors are written once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeAlias
+
+from slipform.codecs.codec import StreamDecoder
+from slipform.errors import SlipformError, UpstreamError, UpstreamTimeout
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
+from slipform.providers import retry
+from slipform.providers.auth import Secret
+from slipform.providers.base import Made, Through, as_chunks
+from slipform.providers.endpoint import Endpoint, PreparedCall, logger
+from slipform.providers.network.transport import ByteStream, HttpRequest, Limit, Reason, Timeouts, TransportFault
+
+
+class OpenEffect:
+    """Send this, and come back with the answer's head; the secrets are masked in all of the answer."""
+
+    __slots__ = ("request", "secrets")
+
+    def __init__(self, request: HttpRequest, secrets: tuple[Secret, ...] = ()) -> None:
+        self.request: Final = request
+        self.secrets: Final = secrets
+
+
+class FetchEffect:
+    """Send this, and come back with the answer's head and, where its status is a success, with its whole body.
+
+    The secrets are masked in all of the answer.
+    """
+
+    __slots__ = ("request", "secrets")
+
+    def __init__(self, request: HttpRequest, secrets: tuple[Secret, ...] = ()) -> None:
+        self.request: Final = request
+        self.secrets: Final = secrets
+
+
+class ReadEffect(NamedTuple):
+    """Hand these chunks to the caller, then come back with the next bytes of the answer's body; none at its end.
+
+    Where `texts` finds texts in the bytes, they hold a chunk of each which says nothing else that is new: the texts may
+    be handed on instead, without coming back.
+    """
+
+    chunks: Sequence[CompletionChunk] = ()
+    texts: Callable[[bytes], list[str] | None] | None = None
+
+
+class SleepEffect:
+    """Come back after so many seconds."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds: Final = seconds
+
+
+class FinishEffect:
+    """The call is over: hand this answer, or the last chunks of a streamed one, to the caller."""
+
+    __slots__ = ("chunks", "response")
+
+    def __init__(self, response: ModelResponse, chunks: Sequence[CompletionChunk] = ()) -> None:
+        self.response: Final = response
+        self.chunks: Final = chunks
+
+
+Effect: TypeAlias = OpenEffect | FetchEffect | ReadEffect | SleepEffect | FinishEffect
+
+
+Steps: TypeAlias = Generator[Effect, Any, None]
+
+
+_ERROR_BODY = 1 << 20
+
+
+_READ = ReadEffect()
+
+
+_STREAMED = ModelResponse()
+
+
+def answer(endpoint: Endpoint, request: ModelRequest, sent: float | None = None) -> Steps:
+    """The steps of a whole answer, whose request may have been sent before."""
+    prepared, head, body = yield from _exchange(endpoint, request, streamed=False, began=sent)
+    try:
+        response = prepared.codec.decode_response(body, prepared.encoded)
+    except SlipformError as error:
+        prepared.annotate(error, head.headers)
+        raise
+    known = prepared.warnings
+    if known and response.warnings[: len(known)] != known:  # codecs repeat their own
+        response = dataclasses.replace(response, warnings=_merge(known, response.warnings))
+    yield FinishEffect(response)
+
+
+def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
+    """The steps of a streamed answer. Nothing is repeated from the moment its head has arrived."""
+    prepared, head, _ = yield from _exchange(endpoint, request, streamed=True)
+    try:
+        if head.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
+            # The server took no notice of `stream`, or has an error to tell.
+            body = yield from _whole(prepared)
+            last = _warned(_unstreamed(prepared, body), prepared.warnings)
+        else:
+            last = yield from _pieces(prepared)
+    except SlipformError as error:
+        prepared.annotate(error, head.headers)
+        raise
+    yield FinishEffect(_STREAMED, last)
+
+
+def _unstreamed(prepared: PreparedCall, body: bytes) -> Sequence[CompletionChunk]:
+    if body.lstrip()[:1] in (b"{", b"["):
+        return list(as_chunks(prepared.codec.decode_response(body, prepared.encoded)))
+    decoder = prepared.codec.decode_stream(prepared.encoded)  # a stream under a wrong label
+    return [*decoder.feed(body), *decoder.finish()]
+
+
+def _pieces(prepared: PreparedCall) -> Generator[Effect, Any, Sequence[CompletionChunk]]:
+    """Reads the stream to its end; gives the last chunks."""
+    decoder = prepared.codec.decode_stream(prepared.encoded)
+    texts = getattr(decoder, "texts", None)
+    warnings = prepared.warnings
+    chunks: Sequence[CompletionChunk] = ()
+    while True:
+        try:
+            data = yield ReadEffect(chunks, texts)
+        except TransportFault as fault:
+            if fault.limit is not None or fault.reason != "broken":
+                raise stream_error(prepared, fault) from fault
+            return _warned(_finish_cut(decoder, fault), warnings)
+        if not data:
+            return _warned(decoder.finish(), warnings)
+        chunks = decoder.feed(data)
+        if warnings and chunks:
+            chunks, warnings = _warned(chunks, warnings), ()
+
+
+def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[CompletionChunk]:
+    """A cut after the stream's own terminator harms nobody; before it the decoder says what is missing."""
+    try:
+        return decoder.finish()
+    except SlipformError as error:
+        error.details.setdefault("cause", fault.message)
+        raise error from fault
+
+
+def _exchange(
+    endpoint: Endpoint, request: ModelRequest, *, streamed: bool, began: float | None = None
+) -> Generator[Effect, Any, tuple[PreparedCall, ByteStream, bytes]]:
+    """Send until the vendor answers with success; raises what stands in the way. A stream's body is still to come."""
+    total = endpoint.timeouts_for(request).total
+    deadline = None if total is None else (endpoint.clock() if began is None else began) + total
+    attempt = 0
+    taught = False
+    while True:
+        prepared = endpoint.prepare(request, streamed=streamed)
+        asked = None
+        sent = prepared.http(time_left(endpoint, prepared, deadline if attempt else None))
+        head: ByteStream
+        body = b""
+        try:
+            if streamed:
+                head = yield OpenEffect(sent, prepared.authorised.secrets)
+            else:
+                head, body = yield FetchEffect(sent, prepared.authorised.secrets)
+        except TransportFault as fault:
+            error = stream_error(prepared, fault)
+            if not retry.after_fault(fault):
+                raise error from fault
+        else:
+            if 200 <= head.status < 300:
+                return prepared, head, body
+            error = yield from _refusal(prepared, head)
+            if head.status in (400, 422) and not taught and endpoint.learn(error, request, prepared):
+                taught = True
+                _count_repeat(endpoint, request, error)
+                continue
+            if not retry.after_status(head.status, head.headers, error):
+                raise error
+            asked = retry.asked_wait(head.headers, error)
+        pause = endpoint.retries.pause(attempt, asked)
+        if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
+            error.details["attempts"] = attempt + 1
+            raise error
+        _count_repeat(endpoint, request, error)
+        attempt += 1
+        logger.info("%s: %s; repeat %d in %.2f s", error.where, type(error).__name__, attempt, pause)
+        yield SleepEffect(pause)
+
+
+def _count_repeat(endpoint: Endpoint, request: ModelRequest, error: UpstreamError) -> None:
+    """The call is about to be made again after this error, which is final where that would be one too many."""
+    calls = request.calls
+    if calls is None:
+        return
+    if calls.is_spent:
+        calls.tell(error)
+        raise error
+    calls.add(f"{endpoint.name}/{request.model}")
+
+
+def _refusal(prepared: PreparedCall, head: ByteStream) -> Generator[Effect, Any, UpstreamError]:
+    body = bytearray()
+    try:
+        while len(body) < _ERROR_BODY:
+            data = yield _READ
+            if not data:
+                break
+            body += data
+    except TransportFault:
+        pass  # the status says enough
+    if head.status < 400:
+        error = UpstreamError(
+            f"The address answers with status {head.status} instead of an answer",
+            hint="Redirects are not followed, so that keys stay where they belong: set the final `base_url`.",
+            status=head.status,
+        )
+    else:
+        error = prepared.codec.decode_error(head.status, head.headers, bytes(body))
+    if error.status is None:
+        error.status = head.status
+    if error.retry_after is None:
+        error.retry_after = retry.asked_wait(head.headers)
+    prepared.annotate(error, head.headers)
+    return error
+
+
+def _whole(prepared: PreparedCall) -> Generator[Effect, Any, bytes]:
+    parts: list[bytes] = []
+    try:
+        while data := (yield _READ):
+            parts.append(data)
+    except TransportFault as fault:
+        raise stream_error(prepared, fault) from fault
+    return b"".join(parts)
+
+
+def time_left(endpoint: Endpoint, prepared: PreparedCall, deadline: float | None) -> Timeouts:
+    """The time limits of the first try, or of a repeat, which has only what is left."""
+    given = prepared.timeouts
+    if deadline is None:
+        return given
+    return Timeouts(given.connect, given.first_byte, given.between_chunks, max(0.001, deadline - endpoint.clock()))
+
+
+_WHAT_RAN_OUT: dict[Limit, str] = {
+    "connect": "No connection within {0:g} s",
+    "first_byte": "No answer within {0:g} s",
+    "between_chunks": "The answer stopped for {0:g} s",
+    "total": "No complete answer within {0:g} s",
+}
+
+
+_HINTS: dict[Reason, tuple[str, str]] = {
+    "setup": (
+        "Cannot connect",
+        "Check the provider's `base_url`, `ca_file` and `proxy`, and the proxy variables of the environment.",
+    ),
+    "malformed": (
+        "The vendor's answer is malformed",
+        "The vendor, or a proxy or load balancer before it, breaks the rules of HTTP. Its answer is not used.",
+    ),
+    "too_large": (
+        "The answer is too large",
+        "Raise `max_answer_bytes` of the provider if such answers are expected.",
+    ),
+}
+
+
+def stream_error(prepared: PreparedCall, fault: TransportFault) -> UpstreamError:
+    """What a caller is told of a fault of the network."""
+    details = {"phase": fault.phase}
+    if fault.limit is not None:
+        seconds = getattr(prepared.timeouts, fault.limit) or 0.0
+        error: UpstreamError = UpstreamTimeout(
+            _WHAT_RAN_OUT[fault.limit].format(round(seconds, 3)),
+            hint=f"Raise the time limit `{fault.limit}` if the model needs longer.",
+            details={**details, "limit": fault.limit},
+        )
+    elif fault.reason in _HINTS:
+        what, hint = _HINTS[fault.reason]
+        error = UpstreamError(f"{what}: {fault.message}", hint=hint, details={**details, "reason": fault.reason})
+    elif fault.unsent:
+        error = UpstreamError(
+            f"Cannot connect: {fault.message}", hint="Check `base_url` and the network.", details=details
+        )
+    else:
+        error = UpstreamError(
+            f"The connection broke: {fault.message}",
+            hint="The request was not repeated, because the vendor may have acted on it.",
+            details=details,
+        )
+    prepared.annotate(error)
+    return error
+
+
+def _merge(ours: Sequence[ModelWarning], theirs: Sequence[ModelWarning]) -> tuple[ModelWarning, ...]:
+    return tuple(dict.fromkeys((*ours, *theirs)))
+
+
+def _warned(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning]) -> Sequence[CompletionChunk]:
+    """The chunks, with the call's warnings on the first of them."""
+    if not warnings or not chunks or chunks[0].warnings[: len(warnings)] == warnings:
+        return chunks
+    first, *rest = chunks
+    return [first._replace(warnings=_merge(warnings, first.warnings)), *rest]
+
+
+class Following(Generic[Made]):
+    """Gives the steps of a call what arrives, and `through` the chunks they make of it.
+
+    Most of what arrives is more text and nothing else. Where both sides can tell, it is handed from one to the other
+    as that, and neither the steps nor chunks are needed.
+    """
+
+    __slots__ = ("_hear_texts", "_read_texts", "_steps", "_through", "effect", "made")
+
+    def __init__(self, steps: Steps, read: ReadEffect, through: Through[Made]) -> None:
+        self._steps = steps
+        self._through = through
+        self._hear_texts: Callable[[list[str]], Any] | None = getattr(through, "texts", None)
+        self._read_texts = read.texts
+        self.effect: Effect = read
+        self.made: Made | None = None
+
+    def __call__(self, data: bytes) -> bool:
+        """Take this; whether more is wanted."""
+        if self._hear_texts is not None and self._read_texts is not None:
+            texts = self._read_texts(data)
+            if texts is not None:
+                self.made = self._hear_texts(texts)
+                return self.made is None
+        self.effect = effect = self._steps.send(data)
+        if not isinstance(effect, ReadEffect):
+            return False
+        self._read_texts = effect.texts
+        if effect.chunks:
+            self.made = self._through(effect.chunks)
+        return self.made is None

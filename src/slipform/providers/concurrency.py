@@ -1,0 +1,227 @@
+"""How many calls go to a provider at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from slipform.providers.network.transport import (
+    AsyncByteStream,
+    ByteStream,
+    HttpRequest,
+    Push,
+    Transport,
+    TransportFault,
+)
+
+_NOTICED = 0.001
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    """Somebody who waits: a thread for its event, a task for its future."""
+
+    event: threading.Event | None = None
+    future: asyncio.Future[None] | None = None
+    granted: bool = field(default=False)
+
+    def wake(self) -> bool:
+        """Let it go on; False when its event loop is gone, and it with it."""
+        self.granted = True
+        if self.event is not None:
+            self.event.set()
+        elif self.future is not None:
+            try:
+                self.future.get_loop().call_soon_threadsafe(_settle, self.future)
+            except RuntimeError:
+                return False
+        return True
+
+
+class ConcurrencyLimit:
+    """So many at a time, first come first served, for threads and event loops alike.
+
+    >>> slots = ConcurrencyLimit(1)
+    >>> slots.acquire(timeout=0), slots.acquire(timeout=0)
+    (True, False)
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: deque[_Waiter] = deque()
+        self._lock = threading.Lock()
+
+    def acquire(self, timeout: float | None = None) -> bool:
+        """Wait for a slot, blocking; False when there was none in time."""
+        waiter = self._queued(_Waiter(event=threading.Event()))
+        if waiter is None or waiter.event is None:
+            return True
+        try:
+            waiter.event.wait(timeout)
+        except BaseException:
+            self._give_up(waiter, keep=False)
+            raise
+        return self._give_up(waiter, keep=True)
+
+    async def acquire_async(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 — as above, for event loops
+        """Wait for a slot; False when there was none in time. Cancelling takes nothing from those behind."""
+        waiter = self._queued(_Waiter(future=asyncio.get_running_loop().create_future()))
+        if waiter is None or waiter.future is None:
+            return True
+        try:
+            await asyncio.wait((waiter.future,), timeout=timeout)
+        except BaseException:
+            self._give_up(waiter, keep=False)
+            raise
+        return self._give_up(waiter, keep=True)
+
+    def release(self) -> None:
+        """Give a slot back: to who waits the longest, if anybody."""
+        with self._lock:
+            while self._waiting:
+                if self._waiting.popleft().wake():
+                    return
+            self._free += 1
+
+    def _queued(self, waiter: _Waiter) -> _Waiter | None:
+        """Take a slot at once (None), or stand in the queue."""
+        with self._lock:
+            if self._free > 0:
+                self._free -= 1
+                return None
+            self._waiting.append(waiter)
+            return waiter
+
+    def _give_up(self, waiter: _Waiter, *, keep: bool) -> bool:
+        """Leave the queue. Whether the slot had come; it is handed on unless it is to be kept."""
+        with self._lock:
+            if not waiter.granted:
+                self._waiting.remove(waiter)
+                return False
+        if not keep:
+            self.release()
+        return True
+
+
+class ThrottledTransport:
+    """A transport that has at most so many exchanges open, from the request until its answer is closed.
+
+    Time spent waiting for a turn counts towards the call's total time.
+    """
+
+    def __init__(self, transport: Transport, limit: int) -> None:
+        self._transport = transport
+        self._slots = ConcurrencyLimit(limit)
+
+    def open(self, request: HttpRequest) -> ByteStream:
+        """Send when it is its turn, and wait for the answer's head."""
+        began = time.monotonic()
+        if not self._slots.acquire(request.timeouts.total):
+            raise _waited()
+        try:
+            return _HeldSlot(self._transport.open(_shortened(request, began)), self._slots)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    async def open_async(self, request: HttpRequest) -> AsyncByteStream:
+        """Send when it is its turn, and wait for the answer's head."""
+        began = time.monotonic()
+        if not await self._slots.acquire_async(request.timeouts.total):
+            raise _waited()
+        try:
+            return _AsyncHeld(await self._transport.open_async(_shortened(request, began)), self._slots)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def close(self) -> None:
+        """Let go of pooled connections."""
+        self._transport.close()
+
+
+def throttled(transport: Transport, limit: int | None) -> Transport:
+    """The transport, with this limit if there is one."""
+    return transport if limit is None else ThrottledTransport(transport, limit)
+
+
+class _HeldSlot:
+    """An answer that gives its slot back when it is closed."""
+
+    __slots__ = ("_slots", "_stream")
+
+    def __init__(self, stream: ByteStream, slots: ConcurrencyLimit) -> None:
+        self._stream = stream
+        self._slots: ConcurrencyLimit | None = slots
+
+    @property
+    def status(self) -> int:
+        return self._stream.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._stream.headers
+
+    def read(self) -> bytes:
+        return self._stream.read()
+
+    def close(self) -> None:
+        slots, self._slots = self._slots, None
+        try:
+            self._stream.close()
+        finally:
+            if slots is not None:
+                slots.release()
+
+
+class _AsyncHeld:
+    """The same, for event loops."""
+
+    __slots__ = ("_slots", "_stream")
+
+    def __init__(self, stream: AsyncByteStream, slots: ConcurrencyLimit) -> None:
+        self._stream = stream
+        self._slots: ConcurrencyLimit | None = slots
+
+    @property
+    def status(self) -> int:
+        return self._stream.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._stream.headers
+
+    async def read(self) -> bytes:
+        return await self._stream.read()
+
+    async def on_body(self, push: Push) -> None:
+        await self._stream.on_body(push)
+
+    async def close(self) -> None:
+        slots, self._slots = self._slots, None
+        try:
+            await self._stream.close()
+        finally:
+            if slots is not None:
+                slots.release()
+
+
+def _waited() -> TransportFault:
+    return TransportFault("all the provider's slots stayed taken", phase="connect", limit="total")
+
+
+def _shortened(request: HttpRequest, began: float) -> HttpRequest:
+    """The request, with the time that it waited for its turn taken off its total."""
+    total, waited = request.timeouts.total, time.monotonic() - began
+    if total is None or waited < _NOTICED:
+        return request
+    return request._replace(timeouts=replace(request.timeouts, total=max(_NOTICED, total - waited)))
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

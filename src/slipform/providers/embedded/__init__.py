@@ -1,0 +1,5 @@
+"""The embedded model."""
+
+from slipform.providers.embedded.provider import LocalProvider
+
+__all__ = ["LocalProvider"]

@@ -1,0 +1,1 @@
+"""From a schema to a grammar (no process here)."""

@@ -1,0 +1,395 @@
+"""Which bounds a token budget sets, and what they cut.
+
+Everything valid under the narrowed schema is valid under the one it was made from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slipform.ir import ModelWarning
+from slipform.providers.embedded.decoding.cost import implied, types
+from slipform.providers.embedded.decoding.walk import CONTENTS, Json, Pointer, lookup, subschemas, written
+
+_CHARS_PER_TOKEN = 3.5
+
+
+_SHARE = 0.8
+"""How much of the token limit a full answer may take: the estimate is rough."""
+
+
+_RUNAWAY = 0.7
+"""What a string costs besides, in tokens per character, if the model gets stuck in it (`1234567890…`): up to two."""
+
+
+_LONGEST_KEY = 40
+
+
+_DEEPEST = 12
+
+
+_DIGITS = 10**15
+
+
+_FINEST = 1e-9
+"""Numbers get nine digits after the point and no exponent: a small model may never stop writing zeros."""
+
+
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+
+
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+
+
+_COMBINES = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$dynamicRef", "not")
+
+
+_OPENS = ("patternProperties", "unevaluatedProperties", "propertyNames", "minProperties")
+
+
+_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "deprecated", "$id", "id"})
+
+
+_SHORT_FORMATS = frozenset({"date", "time", "date-time", "uuid", "ipv4", "ipv6", "duration"})
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBounds:
+    """The longest string, in characters, and the most items of an array or entries of a map."""
+
+    length: int
+    items: int
+    patterns: bool = True
+    """Whether strings with a pattern get a length too; the two together may shut everything out."""
+    close: bool = True
+    """Whether open objects are closed, so that no keys are made up beyond the listed ones."""
+    shared: frozenset[str] = frozenset()
+    """Definitions that speak of an object together with others, and so must stay open."""
+
+
+_LADDER = ((512, 24), (384, 16), (256, 12), (192, 10), (128, 8), (96, 6), (64, 4), (48, 3), (32, 2), (24, 1))
+
+
+def limits_for(schema: Mapping[str, Any], max_tokens: int) -> TokenBounds:
+    """The widest limits under which a full answer should fit in `max_tokens`."""
+    close = not any("$dynamicRef" in sub or "$recursiveRef" in sub for _, sub in subschemas(schema))
+    shared = _shared_definitions(schema)
+    strings = sum("string" in types(sub) and "enum" not in sub for _, sub in subschemas(schema))
+    for length, items in _LADDER:
+        limits = TokenBounds(length, items, close=close, shared=shared)
+        if _Size(schema, limits).of(schema, 0) + min(2, strings) * length * _RUNAWAY <= max_tokens * _SHARE:
+            return limits
+    return limits
+
+
+def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
+    """References made from inside a combination whose parent speaks of the same object, and onwards from there."""
+    found: set[str] = set()
+    pending: list[Json] = []
+    for _, sub in subschemas(schema):
+        speaks = any(key in sub for key in ("properties", "required", "additionalProperties"))
+        if speaks or "allOf" in sub or sum(key in sub for key in ("$ref", "anyOf", "oneOf", "allOf")) > 1:
+            pending += _partners(sub)
+    while pending:
+        sub = pending.pop()
+        if isinstance(sub, Mapping):
+            reference = sub.get("$ref")
+            if isinstance(reference, str) and reference not in found:
+                found.add(reference)
+                pending.append(lookup(schema, reference))
+            pending += _combined(sub)
+    return frozenset(found)
+
+
+def _partners(sub: Mapping[str, Any]) -> list[Json]:
+    """The subschemas that speak of the same value as this one does."""
+    return [*_combined(sub), {"$ref": sub["$ref"]}] if "$ref" in sub else _combined(sub)
+
+
+def _combined(sub: Mapping[str, Any]) -> list[Json]:
+    return [each for key in ("anyOf", "oneOf", "allOf") for each in sub.get(key, ())]
+
+
+def narrow(sub: Json, limits: TokenBounds, *, branch: bool = False) -> Json:
+    """The schema with its open ends closed; `branch` inside a combination whose parent speaks of the same value."""
+    if not isinstance(sub, Mapping) or sub.keys() <= _ANNOTATIONS:
+        return sub if sub is False or branch else anything(limits, 1)
+    changed: dict[str, Any] = dict(sub)
+    kinds = types(sub)
+    if not kinds and not branch and not any(key in sub for key in (*_COMBINES, "enum", "const")):
+        kinds = implied(sub)
+        changed["type"] = sorted(kinds) if len(kinds) > 1 else next(iter(kinds))
+    fixed = "enum" in sub or "const" in sub
+    if "string" in kinds and not fixed:
+        _narrow_string(changed, limits)
+    if not fixed:
+        narrow_numbers(changed, kinds)
+    if "array" in kinds and not fixed:
+        _narrow_array(changed, limits, branch=branch)
+    if "object" in kinds and not fixed:
+        _narrow_object(changed, limits, branch=branch)
+    return _inside(sub, changed, limits, branch=branch)
+
+
+def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> dict[str, Any]:
+    for key in _MAPS:
+        if isinstance(held := sub.get(key), Mapping):
+            narrowed = {
+                name: narrow(each, limits, branch=f"#/{key}/{name}" in limits.shared) for name, each in held.items()
+            }
+            changed[key] = {**changed[key], **narrowed}
+    shared = branch or any(key in sub for key in ("properties", "items", "type"))
+    for key in _LISTS:
+        if isinstance(held := sub.get(key), list):
+            inside = key == "allOf" or (shared and key in ("anyOf", "oneOf"))
+            changed[key] = [narrow(each, limits, branch=inside) for each in held]
+    for key in CONTENTS:
+        held = sub.get(key)
+        if isinstance(held, Mapping) and changed.get(key) is held:
+            changed[key] = narrow(held, limits)
+    return changed
+
+
+def _narrow_string(changed: dict[str, Any], limits: TokenBounds) -> None:
+    if changed.get("format") in _SHORT_FORMATS or ("pattern" in changed and not limits.patterns):
+        return
+    roomy = max(limits.length, 64) if "format" in changed or "pattern" in changed else limits.length
+    changed["maxLength"] = max(min(roomy, changed.get("maxLength", roomy)), changed.get("minLength", 0))
+
+
+def narrow_numbers(changed: dict[str, Any], types: frozenset[str]) -> None:
+    """Bound the digits: left alone, a small model may go on writing them."""
+    if "integer" in types and "multipleOf" not in changed:
+        _narrow_integer(changed)
+    if "number" in types:
+        changed.setdefault("multipleOf", _FINEST)
+        _narrow_integer(changed)
+
+
+def _narrow_integer(changed: dict[str, Any]) -> None:
+    if not any(key in changed for key in ("maximum", "exclusiveMaximum")):
+        changed["maximum"] = max(_DIGITS, _number(changed, "minimum"), _number(changed, "exclusiveMinimum") * 10)
+    if not any(key in changed for key in ("minimum", "exclusiveMinimum")):
+        changed["minimum"] = min(-_DIGITS, _number(changed, "maximum"), _number(changed, "exclusiveMaximum") * 10)
+
+
+def _number(schema: Mapping[str, Any], key: str) -> Any:
+    value = schema.get(key, 0)
+    return 0 if isinstance(value, bool) else value
+
+
+def _narrow_array(changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> None:
+    least = max(changed.get("minItems", 0), len(changed.get("prefixItems", ())))
+    if isinstance(changed.get("items"), list):
+        least = max(least, len(changed["items"]))
+    changed["maxItems"] = max(least, min(limits.items, changed.get("maxItems", limits.items)))
+    if not branch and "items" not in changed and "prefixItems" not in changed:
+        changed["items"] = anything(limits, 0)
+
+
+def _narrow_object(changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> None:
+    if branch or not limits.close or any(key in changed for key in (*_OPENS, *_COMBINES)):
+        return
+    more = changed.get("additionalProperties", True)
+    if listed := changed.get("properties"):
+        if more is True or more == {}:
+            missing = {name: anything(limits, 0) for name in changed.get("required", ())}
+            changed["properties"] = {**changed["properties"], **{n: v for n, v in missing.items() if n not in listed}}
+            changed["additionalProperties"] = False
+        return
+    if more is not False:
+        _bound_keys(changed, anything(limits, 1) if more is True or more == {} else narrow(more, limits))
+        most = max(limits.items, len(changed.get("required", ())))
+        changed["maxProperties"] = min(most, changed.get("maxProperties", most))
+
+
+def anything(limits: TokenBounds, depth: int) -> dict[str, Any]:
+    """A value of any kind, nested at most so deep."""
+    scalars: dict[str, Any] = {
+        "type": ["string", "number", "boolean", "null"],
+        "maxLength": limits.length,
+        "multipleOf": _FINEST,
+        "minimum": -_DIGITS,
+        "maximum": _DIGITS,
+    }
+    if depth == 0:
+        return scalars
+    inner = anything(limits, depth - 1)
+    few = min(limits.items, 8)
+    listed = {"type": "array", "items": inner, "maxItems": few}
+    mapped: dict[str, Any] = {"type": "object", "maxProperties": few}
+    _bound_keys(mapped, inner)
+    return {"anyOf": [scalars, listed, mapped]}
+
+
+def _bound_keys(changed: dict[str, Any], value: Json) -> None:
+    """A map whose keys are no longer than need be: a model can get stuck in a key as well."""
+    changed["patternProperties"] = {f"^.{{1,{_LONGEST_KEY}}}$": value}
+    changed["additionalProperties"] = False
+
+
+class _Size:
+    """Estimates how many tokens a full answer takes: required parts in full, optional ones at half."""
+
+    def __init__(self, root: Mapping[str, Any], limits: TokenBounds) -> None:
+        self._root = root
+        self._limits = limits
+        self._known: dict[str, float] = {}
+
+    def of(self, sub: Json, depth: int) -> float:
+        if not isinstance(sub, Mapping):
+            return self._string({}) if sub is not False else 0
+        if depth > _DEEPEST:
+            return 8
+        if "enum" in sub or "const" in sub:
+            longest = max((len(str(value)) for value in sub.get("enum", [sub.get("const")])), default=0)
+            return 2 + longest / _CHARS_PER_TOKEN
+        size = max((self._kind(kind, sub, depth) for kind in types(sub) or implied(sub)), default=0.0)
+        if isinstance(reference := sub.get("$ref"), str):
+            return max(self._reference(reference, depth), size if "type" in sub else 0.0)
+        if branches := [*sub.get("anyOf", ()), *sub.get("oneOf", ())]:
+            size = (size if "properties" in sub else 0) + max(self.of(each, depth + 1) for each in branches)
+        return size + sum(self.of(each, depth + 1) for each in sub.get("allOf", ()))
+
+    def _reference(self, reference: str, depth: int) -> float:
+        if reference not in self._known:
+            self._known[reference] = 8  # what a reference back to itself counts for
+            self._known[reference] = self.of(lookup(self._root, reference), depth + 1)
+        return self._known[reference]
+
+    def _kind(self, kind: str, sub: Mapping[str, Any], depth: int) -> float:
+        if kind == "string":
+            return self._string(sub)
+        if kind == "array":
+            return self._array(sub, depth)
+        if kind == "object":
+            return self._object(sub, depth)
+        return 6 if kind in ("number", "integer") else 1
+
+    def _string(self, sub: Mapping[str, Any]) -> float:
+        if sub.get("format") in _SHORT_FORMATS:
+            return 16
+        most: int = min(self._limits.length, sub.get("maxLength", self._limits.length))
+        longest: int = max(most, sub.get("minLength", 0))
+        return 2 + longest / _CHARS_PER_TOKEN
+
+    def _array(self, sub: Mapping[str, Any], depth: int) -> float:
+        first = sub.get("prefixItems", ())
+        items = sub.get("items", True)
+        if isinstance(items, list):
+            first, items = items, sub.get("additionalItems", True)
+        most: int = min(self._limits.items, sub.get("maxItems", self._limits.items))
+        count: int = max(most, sub.get("minItems", 0))
+        rest = max(0, count - len(first)) * (2 + self.of(items, depth + 1))
+        return 3 + sum(2 + self.of(each, depth + 1) for each in first) + rest
+
+    def _object(self, sub: Mapping[str, Any], depth: int) -> float:
+        properties = sub.get("properties")
+        if not isinstance(properties, Mapping) or not properties:
+            inner = sub.get("additionalProperties", True)
+            entry = 8 + (self.of(inner, depth + 1) if isinstance(inner, Mapping) else 8)
+            return 3 + (0 if inner is False else self._limits.items * entry)
+        required = set(sub.get("required", ()))
+        total = 3.0
+        for name, each in properties.items():
+            whole = 5 + len(name) / _CHARS_PER_TOKEN + self.of(each, depth + 1)
+            total += whole if name in required else whole / 2
+        return total
+
+
+_NAMED = 5
+
+
+_MANY_DIGITS = 10**14
+
+
+_DECIMALS = 9
+
+
+_DEEPEST_REACHED = 60
+
+
+@dataclass(frozen=True, slots=True)
+class AddedBounds:
+    """What decoding was held to beyond the schema, so that the answer would close within its tokens."""
+
+    narrowed: Mapping[str, Any]
+    given: Mapping[str, Any]
+    left_out: tuple[Pointer, ...]
+    """Optional parts of the schema that there was no room for."""
+    max_tokens: int
+
+    def warnings(self, text: str, key: str | None = None) -> tuple[ModelWarning, ...]:
+        """What to say about an answer, or the value at its `key`; nothing, where nothing was cut or left out."""
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return ()  # cut off, which is said elsewhere
+        if key is not None:
+            value = value[key]
+        reached = [written(at) or "the root" for at in _reached(value, self.narrowed, self, (), 0)]
+        missing = [written(pointer) for pointer in self.left_out]
+        said = [
+            f"{what} {_listed(places)}"
+            for what, places in (("reached at", reached), ("leaving no room for the optional", missing))
+            if places
+        ]
+        if not said:
+            return ()
+        message = f"Decoding was bounded to close within {self.max_tokens} tokens, {'; '.join(said)}."
+        return (ModelWarning("answer_bounded", f"{message} Ask with more max_tokens for more.", None),)
+
+    def own(self, keyword: str) -> frozenset[int]:
+        """The bounds of this kind that the schema itself has: to reach those is no loss."""
+        return frozenset(sub[keyword] for _, sub in subschemas(self.given) if isinstance(sub.get(keyword), int))
+
+
+def _listed(places: list[str]) -> str:
+    more = len(places) - _NAMED
+    return ", ".join(places[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _reached(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, depth: int) -> Iterator[Pointer]:
+    """Where the value is as long as it was allowed to get."""
+    if not isinstance(sub, Mapping) or depth > _DEEPEST_REACHED or "enum" in sub or "const" in sub:
+        return
+    if "$ref" in sub:
+        yield from _reached(value, lookup(bounds.narrowed, sub["$ref"]), bounds, at, depth + 1)
+        return
+    for branch in sub.get("anyOf", ()):
+        if isinstance(branch, Mapping) and _kind(value) & (types(branch) or _kind(value)):
+            yield from _reached(value, branch, bounds, at, depth + 1)
+            break
+    if _is_full(value, sub, bounds):
+        yield at
+    if isinstance(value, dict):
+        named = sub.get("properties") or {}
+        other = next(iter((sub.get("patternProperties") or {}).values()), None)
+        for name, each in value.items():
+            yield from _reached(each, named.get(name, other), bounds, (*at, name), depth + 1)
+    elif isinstance(value, list) and isinstance(items := sub.get("items"), Mapping):
+        for number, each in enumerate(value):
+            yield from _reached(each, items, bounds, (*at, str(number)), depth + 1)
+
+
+def _kind(value: Any) -> frozenset[str]:
+    if isinstance(value, bool) or value is None:
+        return frozenset({"null" if value is None else "boolean"})
+    if isinstance(value, int | float):
+        return frozenset({"number", "integer"})
+    return frozenset({"string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"})
+
+
+def _is_full(value: Any, sub: Mapping[str, Any], bounds: AddedBounds) -> bool:
+    if isinstance(value, str):
+        return len(value) == sub.get("maxLength") and len(value) not in bounds.own("maxLength")
+    if isinstance(value, list):
+        return len(value) == sub.get("maxItems") and len(value) not in bounds.own("maxItems")
+    if isinstance(value, dict):
+        return len(value) == sub.get("maxProperties") and len(value) not in bounds.own("maxProperties")
+    if isinstance(value, float):
+        return len(repr(value).partition(".")[2]) >= _DECIMALS or abs(value) >= _MANY_DIGITS
+    return isinstance(value, int) and abs(value) >= _MANY_DIGITS

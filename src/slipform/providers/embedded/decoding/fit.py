@@ -1,0 +1,363 @@
+"""A schema whose answers close within the budget.
+
+The tokens are shared out from the root down: first what is required, in the least it takes, then optional properties
+in their order while there is room, then more room for texts, lists and maps. A reference is followed with the tokens
+that are left there, so that recursion ends. Everything valid under the result is valid under the schema it is made of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipform.providers.embedded.decoding.budget import TokenBounds, anything, limits_for, narrow, narrow_numbers
+from slipform.providers.embedded.decoding.cost import (
+    KEY_BEYOND,
+    PER_CHARACTER,
+    Cost,
+    Costs,
+    implied,
+    key_cost,
+    keyed,
+    tuple_parts,
+    types,
+    widths,
+)
+from slipform.providers.embedded.decoding.merge import ANNOTATIONS, DEFINITIONS, NoNormalForm, is_named, merged
+from slipform.providers.embedded.decoding.patterns import bounded
+from slipform.providers.embedded.decoding.walk import Json, Pointer, lookup, subschemas
+
+_SHARE = 0.92
+"""How much of the token limit a full answer may take by the estimate, which is rough."""
+
+_STUCK = 0.5
+"""What a text costs besides, in tokens per character, if the model gets stuck in digits: kept for two texts."""
+
+_SPARE = (0.4, 0.25, 0.12)
+"""The share of the tokens kept for texts that get stuck: the largest that leaves no more out than the others."""
+
+_SHORTEST = 8
+_STEP = 1.2
+_LONGEST_KEY = 40
+_REPEATED = 12
+"""How often a part of a key may repeat."""
+
+_ONLY_REQUIRE = ANNOTATIONS | {"required"}
+_SPEAKS_OF = {
+    "array": ("items", "prefixItems", "additionalItems"),
+    "object": ("properties", "patternProperties", "additionalProperties"),
+}
+_SHORT_FORMATS = frozenset({"date", "time", "date-time", "uuid", "ipv4", "ipv6", "duration"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The narrower schema, and which optional parts of the given one there was no room for."""
+
+    schema: dict[str, Any]
+    left_out: tuple[Pointer, ...] = ()
+
+
+def fit(schema: Mapping[str, Any], max_tokens: int, *, patterns: bool = True) -> Fitted:
+    """The widest schema within this one whose answers should close within `max_tokens`.
+
+    `patterns` says whether strings with a pattern get a length too: the two together may be too much for a compiler.
+
+    >>> fit({"type": "array", "items": {"type": "boolean"}}, 40).schema["maxItems"]
+    5
+    """
+    tried = [_fit(schema, max_tokens * _SHARE, spare, patterns) for spare in _SPARE]
+    return min(tried, key=lambda fitted: len(fitted.left_out))
+
+
+def _fit(schema: Mapping[str, Any], tokens: float, spare: float, patterns: bool) -> Fitted:
+    texts = sum("string" in types(sub) and "enum" not in sub for _, sub in subschemas(schema))
+    longest = max(_SHORTEST, int(tokens * spare / (_STUCK * min(2, max(1, texts)))))
+    fitting = _Fitting(schema, Costs(schema), longest, patterns, tokens)
+    result = fitting.into(schema, (), tokens * (1 - spare))
+    if "$schema" in schema:
+        result["$schema"] = schema["$schema"]
+    if fitting.shared:
+        result["$defs"] = fitting.shared
+    if fitting.kept_references:
+        whole = narrow(schema, limits_for(schema, int(tokens)))
+        result |= {key: {**whole[key], **result.get(key, {})} for key in DEFINITIONS if key in whole}
+    return Fitted(result, tuple(fitting.left_out))
+
+
+@dataclass(slots=True)
+class _Fitting:
+    root: Mapping[str, Any]
+    costs: Costs
+    longest: int
+    """Of any one text, in characters."""
+    patterns: bool
+    most: float
+    """Of all tokens."""
+    shared: dict[str, Any] = field(default_factory=dict)
+    """What references lead to, each within a number of tokens."""
+    names: dict[tuple[str, int], str] = field(default_factory=dict)
+    left_out: dict[Pointer, None] = field(default_factory=dict)
+    kept_references: bool = False
+
+    def into(self, sub: Json, at: Pointer, tokens: float) -> dict[str, Any]:
+        """The subschema, narrowed to answers of so many tokens."""
+        tokens = min(tokens, self.most)  # what has no end wants more than there are
+        if sub is False:
+            return {"enum": []}
+        if not isinstance(sub, Mapping) or sub.keys() <= ANNOTATIONS:
+            return self._anything(tokens)
+        if "enum" in sub or "const" in sub:
+            return _bare(sub)
+        if isinstance(sub.get("$ref"), str):
+            return self._reference(sub, at, tokens)
+        if "allOf" in sub or "$dynamicRef" in sub:
+            return self._together(sub, at, tokens)
+        for key in ("anyOf", "oneOf"):
+            if branches := sub.get(key):
+                return self._either(sub, key, branches, at, tokens)
+        return self._kinds(sub, at, tokens)
+
+    def _anything(self, tokens: float) -> dict[str, Any]:
+        few = TokenBounds(max(_SHORTEST, min(self.longest, int(tokens / 2))), max(1, min(6, int(tokens / 30))))
+        return anything(few, 0 if tokens < 40 else 1)
+
+    def _as_it_is(self, sub: Mapping[str, Any], tokens: float) -> dict[str, Any]:
+        """What does not come apart: texts and lists are bounded, and nothing is left out."""
+        self.kept_references = True
+        limits = limits_for({**self._definitions(), **sub}, int(tokens))
+        return dict(narrow(_bare(sub), limits))
+
+    def _together(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
+        """What several schemas say of one value, in one schema if there is one."""
+        one = merged(sub, self.root)
+        if one is None:
+            return self._as_it_is(sub, tokens)
+        return self.into(one, at, tokens)
+
+    def _definitions(self) -> dict[str, Any]:
+        return {key: self.root[key] for key in DEFINITIONS if key in self.root}
+
+    def _reference(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
+        reference = sub["$ref"]
+        if lookup(self.root, reference) is None:
+            return self._as_it_is(sub, tokens)
+        if not sub.keys() <= {"$ref", *ANNOTATIONS, *DEFINITIONS}:
+            return self._together(sub, at, tokens)
+        step = max(0, int(math.log(max(tokens, 1), _STEP)))
+        if (reference, step) not in self.names:
+            name = self.names[reference, step] = f"fitted-{len(self.names)}"
+            there = tuple(part for part in reference.lstrip("#").split("/") if part)
+            self.shared[name] = self.into(lookup(self.root, reference), there, _STEP**step)
+        return {"$ref": f"#/$defs/{self.names[reference, step]}"}
+
+    def _either(
+        self, sub: Mapping[str, Any], key: str, branches: list[Json], at: Pointer, tokens: float
+    ) -> dict[str, Any]:
+        rest = sub.keys() - {key, *ANNOTATIONS, *DEFINITIONS}
+        if rest and all(isinstance(each, Mapping) and each.keys() <= _ONLY_REQUIRE for each in branches):
+            asked = frozenset(name for each in branches for name in each.get("required", ()))
+            return self._kinds(sub, at, tokens, asked)
+        if rest - {"type"}:
+            return self._together(sub, at, tokens)
+        fitting = [number for number, each in enumerate(branches) if self.costs.of(each).comfortable <= tokens]
+        if not fitting:
+            least = [self.costs.of(each).least for each in branches]
+            fitting = [least.index(min(least))]
+        changed = _bare(sub)
+        changed[key] = [self.into(branches[number], (*at, key, str(number)), tokens) for number in fitting]
+        for number in range(len(branches)):
+            if number not in fitting:
+                self.left_out[(*at, key, str(number))] = None
+        return changed
+
+    def _kinds(
+        self, sub: Mapping[str, Any], at: Pointer, tokens: float, asked: frozenset[str] = frozenset()
+    ) -> dict[str, Any]:
+        kinds = types(sub) or implied(sub)
+        idle = {key for kind, keys in _SPEAKS_OF.items() if kind not in kinds for key in keys}
+        changed = {key: value for key, value in _bare(sub).items() if key not in idle}
+        changed["type"] = next(iter(kinds)) if len(kinds) == 1 else sorted(kinds)
+        if "string" in kinds:
+            self._string(changed, tokens)
+        narrow_numbers(changed, kinds)
+        if "array" in kinds:
+            self._array(changed, at, tokens)
+        if "object" in kinds:
+            self._object(changed, at, tokens, asked)
+        return changed
+
+    def _string(self, changed: dict[str, Any], tokens: float) -> None:
+        if changed.get("format") in _SHORT_FORMATS or ("pattern" in changed and not self.patterns):
+            return
+        shortest, longest = widths(changed)
+        wanted = max(_SHORTEST, min(self.longest, int((tokens - 2) / PER_CHARACTER)))
+        if "pattern" in changed or "format" in changed:
+            wanted = max(wanted, int(shortest * 1.5), 16)
+        if wanted < longest:
+            changed["maxLength"] = max(wanted, changed.get("minLength", 0))
+
+    def _array(self, changed: dict[str, Any], at: Pointer, tokens: float) -> None:
+        first, items = tuple_parts(changed)
+        least: int = changed.get("minItems", 0)
+        if first:
+            self._tuple(changed, first, at, tokens)
+            return
+        item = self.costs.of(items)
+        most = changed.get("maxItems", math.inf)
+        if math.isinf(item.least) or (item.comfortable + 4 > tokens and not least):
+            if not least:
+                changed.pop("items", None)
+                changed["maxItems"] = 0
+                self.left_out[(*at, "items")] = None
+            return
+        each = max(item.comfortable + 2, 1)
+        count = max(1, least, int(min(most, (tokens - 2) / each, math.sqrt(0.8 * tokens))))
+        if item.wanted == item.comfortable:
+            count = max(count, int(min(most, (tokens - 2) / each)))
+        changed["maxItems"] = int(min(count, most))
+        share = max((tokens - 2) / max(count, 1) - 2, item.least)
+        changed["items"] = self.into(items, (*at, "items"), share)
+
+    def _tuple(self, changed: dict[str, Any], first: list[Json], at: Pointer, tokens: float) -> None:
+        key = "items" if isinstance(changed.get("items"), list) else "prefixItems"
+        costs = [self.costs.of(each) for each in first]
+        count = max(min(len(first), changed.get("minItems", 0)), _how_many(costs, tokens - 2))
+        count = min(count, changed.get("maxItems", count))
+        shares = distribute_tokens(
+            [Cost(c.least + 2, c.comfortable + 2, c.wanted + 2) for c in costs[:count]], tokens - 2
+        )
+        changed[key] = [
+            self.into(each, (*at, key, str(number)), share - 2)
+            for number, (each, share) in enumerate(zip(first[:count], shares, strict=True))
+        ]
+        if changed.get("minItems", 0) <= count:
+            changed["maxItems"] = count
+            changed.pop("additionalItems", None)
+            if key == "prefixItems":
+                changed.pop("items", None)
+        if count < len(first):
+            self.left_out[(*at, key)] = None
+
+    def _object(self, changed: dict[str, Any], at: Pointer, tokens: float, asked: frozenset[str]) -> None:
+        listed: dict[str, Json] = dict(changed.get("properties") or {})
+        required = list(changed.get("required", ()))
+        more = changed.get("additionalProperties", True)
+        if changed.get("maxProperties", math.inf) < len(set(required)):
+            changed["enum"] = []  # no value fits
+            return
+        if not listed and not required and not asked:
+            self._map(changed, at, tokens)
+            return
+        beyond = changed.get("patternProperties")
+        try:
+            listed = _said_of({*required, *asked}, listed, beyond or {}, more)
+        except NoNormalForm:
+            changed |= self._as_it_is(changed, tokens)
+            return
+        if beyond or isinstance(more, Mapping):
+            self.left_out[(*at, "patternProperties" if beyond else "additionalProperties")] = None
+        changed.pop("patternProperties", None)
+        changed["additionalProperties"] = False
+        if (lacking := changed.pop("minProperties", 0) - len(required)) > 0:
+            required += [name for name in listed if name not in required][:lacking]
+            changed["required"] = required
+        needed = frozenset(required) | asked
+        kept = self._kept(listed, needed, at, tokens - 2, changed.pop("maxProperties", len(listed)))
+        shares = distribute_tokens([keyed(name, cost) for name, cost in kept.items()], tokens - 2)
+        changed["properties"] = {
+            name: self.into(listed[name], (*at, "properties", name), share - key_cost(name))
+            for name, share in zip(kept, shares, strict=True)
+        }
+
+    def _kept(
+        self, listed: Mapping[str, Json], needed: frozenset[str], at: Pointer, tokens: float, most: int
+    ) -> dict[str, Cost]:
+        """The properties there is room for, in the order of the schema: the needed ones come first, then the rest."""
+        costs = {name: self.costs.of(each) for name, each in listed.items()}
+        room = tokens - sum(keyed(name, cost).comfortable for name, cost in costs.items() if name in needed)
+        kept: dict[str, Cost] = {}
+        most -= len(needed)
+        for name, cost in costs.items():
+            if name in needed:
+                kept[name] = cost
+            elif listed[name] is not False and (price := keyed(name, cost).comfortable) <= room and most > 0:
+                room, most = room - price, most - 1
+                kept[name] = cost
+            elif listed[name] is not False:
+                self.left_out[(*at, "properties", name)] = None
+        return kept
+
+    def _map(self, changed: dict[str, Any], at: Pointer, tokens: float) -> None:
+        more = changed.get("additionalProperties", True)
+        named = dict(changed.get("patternProperties") or {})
+        values = [each for each in (*named.values(), more) if each is not False]
+        if not values:
+            return
+        least: int = changed.get("minProperties", 0)
+        entry = max(self.costs.of(each).comfortable for each in values)
+        if math.isinf(entry) or (KEY_BEYOND + entry + 2 > tokens and not least):
+            if not least:
+                changed.pop("patternProperties", None)
+                changed.pop("maxProperties", None)
+                changed |= {"properties": {}, "additionalProperties": False}
+                self.left_out[(*at, "additionalProperties")] = None
+            return
+        count = max(1, least, int(min((tokens - 2) / (KEY_BEYOND + entry), math.sqrt(0.5 * tokens))))
+        changed["maxProperties"] = min(count, changed.get("maxProperties", count))
+        share = (tokens - 2) / count - KEY_BEYOND
+        if named:
+            changed["patternProperties"] = {
+                bounded(name, _REPEATED): self.into(each, (*at, "patternProperties", name), share)
+                for name, each in named.items()
+            }
+            changed["additionalProperties"] = False
+        else:
+            value = self.into(more, (*at, "additionalProperties"), share)
+            changed |= {"patternProperties": {f"^.{{1,{_LONGEST_KEY}}}$": value}, "additionalProperties": False}
+
+
+def _bare(sub: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema without what says nothing of the value; an `$id` would change what references mean besides."""
+    return {key: value for key, value in sub.items() if key not in ANNOTATIONS and key not in DEFINITIONS}
+
+
+def _said_of(needed: set[str], listed: Mapping[str, Json], beyond: Mapping[str, Json], more: Json) -> dict[str, Json]:
+    """The properties that are listed or needed, each with all that the object's schema says of it."""
+    result: dict[str, Json] = {}
+    for name in (*listed, *sorted(needed - listed.keys())):
+        said = [listed[name]] if name in listed else []
+        said += [each for pattern, each in beyond.items() if is_named(name, [pattern])]
+        if not said:
+            said = [more]
+        if said != [False] or name in listed:
+            result[name] = said[0] if len(said) == 1 else {"allOf": said}
+    return result
+
+
+def distribute_tokens(costs: list[Cost], tokens: float) -> list[float]:
+    """So many tokens, shared out: what is needed first, then what is comfortable, then what is wanted.
+
+    >>> distribute_tokens([Cost(2, 10, 100), Cost(2, 2, 2)], 50)
+    [48.0, 2.0]
+    """
+    for low, high in (
+        ([cost.comfortable for cost in costs], [cost.wanted for cost in costs]),
+        ([cost.least for cost in costs], [cost.comfortable for cost in costs]),
+    ):
+        slack = tokens - sum(low)
+        if slack >= 0:
+            gap = sum(upper - lower for lower, upper in zip(low, high, strict=True))
+            part = min(1.0, slack / gap) if gap else 0.0
+            return [lower + part * (upper - lower) for lower, upper in zip(low, high, strict=True)]
+    return [cost.least for cost in costs]
+
+
+def _how_many(costs: list[Cost], tokens: float) -> int:
+    for number, cost in enumerate(costs):
+        tokens -= cost.comfortable + 2
+        if tokens < 0:
+            return number
+    return len(costs)

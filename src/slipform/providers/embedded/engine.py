@@ -1,0 +1,194 @@
+"""Which engine serves which model."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from slipform.errors import LocalModelError, UnknownModelError, UpstreamError, UpstreamRequestError
+from slipform.providers.embedded.llama import Chunk, EngineSlots, GenerationJob, load_model
+from slipform.providers.embedded.weights import DEFAULT, KNOWN, pull_shown
+
+Event: TypeAlias = Chunk | BaseException | None
+"""What a generation gives: OpenAI-shaped chunks, then None, or the error that ended it."""
+
+
+Cancel: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How a model is run; `context` is in tokens, for each of the `slots` that decode at the same time."""
+
+    context: int = 4096
+    slots: int = 2
+    threads: int | None = None
+    """None takes one per core, up to four."""
+
+
+class InferenceEngine(Protocol):
+    """One loaded model."""
+
+    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+        """Begin an OpenAI-shaped chat; events go to `put`, from another thread. Gives back what stops it."""
+        ...
+
+    def warm(self) -> None:
+        """Load the model now; raises when it cannot be."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the model and its memory."""
+        ...
+
+
+class LlamaEngine:
+    """A model in this process: the least overhead, and a crash of the engine takes the process along.
+
+    Loads when it is made.
+    """
+
+    def __init__(self, weights: Path, settings: EngineSettings | None = None) -> None:
+        settings = settings or EngineSettings()
+        engine_folder()
+        try:
+            model = load_model(described(weights, settings))
+        except RuntimeError as error:
+            raise unloadable(weights, str(error)) from error
+        self._slots = EngineSlots(model, settings.slots)
+
+    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+        """Begin a chat."""
+        job = GenerationJob(body, put)
+        self._slots.start(job)
+        return job.cancelled.set
+
+    def warm(self) -> None:
+        """Nothing is left to load."""
+
+    def close(self) -> None:
+        """Let go of the model once what is under way has ended."""
+        self._slots.close()
+
+
+def described(weights: Path, settings: EngineSettings) -> dict[str, Any]:
+    """The settings as `llama` reads them, ready to cross to a worker."""
+    return {
+        "path": str(weights),
+        "context": settings.context,
+        "slots": settings.slots,
+        "threads": settings.threads,
+    }
+
+
+def engine_folder() -> str:
+    """The folder that the engine is imported from; raises when it is not installed."""
+    spec = importlib.util.find_spec("xllamacpp")
+    if spec is None or spec.origin is None:
+        raise LocalModelError(
+            "The embedded model's engine is not installed", hint="Run `pip install 'slipform[local]'`."
+        )
+    return str(Path(spec.origin).parent.parent)
+
+
+def unloadable(weights: Path, reason: str) -> LocalModelError:
+    """The error for weights that the engine does not take."""
+    return LocalModelError(
+        f"The engine could not load the model: {reason}",
+        where=str(weights),
+        hint="Check that the file is a GGUF model, and that there is memory for it.",
+    )
+
+
+def raise_for_error(chunk: Chunk) -> None:
+    """Raise what the engine says in place of a chunk."""
+    error = chunk.get("error")
+    if error is None:
+        return
+    message = str(error.get("message", error))
+    if error.get("type") == "exceed_context_size_error":
+        raise UpstreamRequestError(
+            f"The prompt is too long for the embedded model: {message}", hint="Shorten the prompt.", status=400
+        )
+    if error.get("code") == 400:
+        raise UpstreamRequestError(f"The embedded engine refused the request: {message}", status=400)
+    raise UpstreamError(f"The embedded engine failed: {message}")
+
+
+_MOST_LOADED = 2
+
+
+def is_served(name: str) -> bool:
+    """Whether this is a model that can be pulled, or the path of a GGUF file.
+
+    >>> is_served("smollm2-135m"), is_served("models/mine.gguf"), is_served("gpt-9")
+    (True, True, False)
+    """
+    return name in KNOWN or name.lower().endswith(".gguf")
+
+
+def locate(name: str) -> Path:
+    """The weights of a model by name or path, fetched if need be."""
+    if name in KNOWN:
+        return pull_shown(KNOWN[name])
+    if not is_served(name):
+        raise UnknownModelError(
+            f"There is no embedded model named {name!r}",
+            hint=f"The names are: {', '.join(KNOWN)}; or give the path of a GGUF file, as local/PATH.gguf.",
+        )
+    path = _whole_path(name)
+    if path is None or not path.is_file():
+        raise LocalModelError("There is no such model file", where=name, hint="Give the path of a GGUF file.")
+    return path
+
+
+def _whole_path(name: str) -> Path | None:
+    """The path of a file, the same for every spelling of it; None for what no file can be called."""
+    try:
+        return Path(name).expanduser().resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):  # nothing there, too long, a user nobody knows, a NUL
+        return None
+
+
+class Engines:
+    """The loaded models, the one used last at the end; the one unused for longest makes room for a third.
+
+    A file is loaded once, however its path is spelled.
+    """
+
+    def __init__(self, load: Callable[[str], InferenceEngine]) -> None:
+        self._load = load
+        self._loaded: dict[str, InferenceEngine] = {}
+        self._loading: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> InferenceEngine:
+        """The engine of a model, loaded if it is not; fetching one model holds up no other."""
+        name = name or DEFAULT
+        path = _whole_path(name) if is_served(name) and name not in KNOWN else None
+        key = name if path is None else str(path)
+        with self._lock:
+            loading = self._loading.setdefault(key, threading.Lock())
+        with loading:
+            with self._lock:
+                engine = self._loaded.get(key)
+            engine = engine or self._load(name)
+            self._keep(key, engine)
+            return engine
+
+    def _keep(self, name: str, engine: InferenceEngine) -> None:
+        with self._lock:
+            self._loaded.pop(name, None)
+            self._loaded[name] = engine
+            if len(self._loaded) > _MOST_LOADED:
+                self._loaded.pop(next(iter(self._loaded))).close()
+
+    def close(self) -> None:
+        """Close them all."""
+        with self._lock:
+            while self._loaded:
+                self._loaded.popitem()[1].close()

@@ -1,0 +1,186 @@
+"""Llama.cpp behind a queue; the worker's program.
+
+Imports nothing of slipform: the worker runs this file as a program, and must start fast. The in-process engine imports
+it as a module, so both run the same code.
+
+The worker's protocol is JSON, one message to a line. In: the settings first, then `{"id", "body"}` to generate and
+`{"id", "cancel": true}` to stop. Out: `{"id", "chunk"}` for each piece and `{"id", "done": true}` at the end;
+`{"broken": reason}` when the model cannot be loaded. The end of standard input ends the process, so that no worker
+outlives its parent, however that died.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+Chunk = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class GenerationJob:
+    """One generation; `put` is given each chunk, then None."""
+
+    body: Mapping[str, Any]
+    put: Callable[[Chunk | None], None]
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+def rest_at_barriers() -> None:
+    """Keep the engine's threads from spinning: on busy cores, one that spins stops all others.
+
+    To be called before the engine's library is loaded, by whomever: it looks only then.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def load_model(settings: Mapping[str, Any]) -> Any:
+    """Load the engine with a model; raises ImportError without the engine and RuntimeError without the model."""
+    rest_at_barriers()
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = settings["path"]
+    params.n_parallel = settings["slots"]
+    params.n_ctx = settings["context"] * settings["slots"]
+    params.kv_unified = False
+    params.warmup = False
+    params.verbosity = 0
+    params.ui = False
+    # Finished prompts would be kept in up to 8 GB of memory; the one in each slot is enough.
+    params.cache_ram_mib = 0
+    params.n_ctx_checkpoints = 0
+    # The engine opens an HTTP port on loopback whether asked or not: lock it.
+    params.api_keys = [secrets.token_urlsafe(32)]
+    threads = settings.get("threads") or min(4, os.cpu_count() or 1)
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    return xllamacpp.Server(params)
+
+
+class EngineSlots:
+    """As many threads as the engine decodes at once; what comes beyond waits its turn, first come, first served."""
+
+    def __init__(self, model: Any, count: int) -> None:
+        self._model = model
+        self._closed = False
+        self._waiting: queue.SimpleQueue[GenerationJob | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"slipform-slot-{number}", daemon=True) for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def start(self, job: GenerationJob) -> None:
+        """Queue a generation."""
+        if self._closed:
+            job.put({"error": {"code": 503, "message": "the model has been let go"}})
+            job.put(None)
+        else:
+            self._waiting.put(job)
+
+    def close(self) -> None:
+        """Let the threads end after what they are at, and with them the engine."""
+        self._closed = True
+        for _ in self._threads:
+            self._waiting.put(None)
+
+    def _work(self) -> None:
+        while (job := self._waiting.get()) is not None:
+            try:
+                if not job.cancelled.is_set():
+                    generate(self._model, job)
+            finally:
+                job.put(None)
+
+
+def generate(model: Any, job: GenerationJob) -> None:
+    """Run one generation to its end, or until it is cancelled: within a token."""
+
+    def forward(chunk: Chunk) -> bool:
+        if job.cancelled.is_set():
+            return True
+        job.put(chunk)
+        return False
+
+    try:
+        model.handle_chat_completions({**job.body, "stream": True}, forward)
+    except (RuntimeError, ValueError, TypeError) as error:
+        job.put({"error": {"code": 500, "message": str(error)}})
+
+
+def main() -> None:
+    """Serve one model over standard input and output."""
+    out = _claim_output()
+    writing = threading.Lock()
+
+    def send(message: Mapping[str, Any]) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        with writing:
+            out.write(line)
+            out.flush()
+
+    lines = iter(sys.stdin.buffer.readline, b"")
+    settings = json.loads(next(lines))
+    sys.path.extend(settings["search"])
+    threading.Thread(target=_leave_with_parent, args=(settings["parent"],), daemon=True).start()
+    try:
+        slots = EngineSlots(load_model(settings), settings["slots"])
+    except (ImportError, RuntimeError) as error:
+        send({"broken": str(error)})
+        return
+    send({"ready": True})
+    jobs: dict[int, GenerationJob] = {}
+    for line in lines:
+        message = json.loads(line)
+        key = message["id"]
+        if "cancel" in message:
+            if key in jobs:
+                jobs[key].cancelled.set()
+        else:
+            jobs[key] = GenerationJob(message["body"], _reporter(send, jobs, key))
+            slots.start(jobs[key])
+
+
+def _reporter(
+    send: Callable[[Mapping[str, Any]], None], jobs: dict[int, GenerationJob], key: int
+) -> Callable[[Chunk | None], None]:
+    def put(chunk: Chunk | None) -> None:
+        if chunk is not None:
+            send({"id": key, "chunk": chunk})
+        else:
+            jobs.pop(key, None)
+            send({"id": key, "done": True})
+
+    return put
+
+
+def _claim_output() -> IO[bytes]:
+    """Standard output for the protocol alone; whatever else the engine prints goes to standard error."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return out
+
+
+def _leave_with_parent(parent: int) -> None:
+    # The pipe tells first; but a child that the parent forked may hold the pipe open.
+    while sys.platform != "win32" and os.getppid() == parent:
+        time.sleep(2)
+    if sys.platform != "win32":
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    finally:
+        # Not through the interpreter's clean-up: threads are inside the engine.
+        sys.stderr.flush()
+        os._exit(0)

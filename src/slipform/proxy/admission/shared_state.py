@@ -1,0 +1,263 @@
+"""What workers share through Redis.
+
+Nothing here is needed to serve: while Redis is away every call gives back "not known", and each process goes on alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from slipform.errors import ConfigError
+from slipform.providers.retry import DOWNGRADE_SECONDS, LESSONS, Downgrade, MemoryDowngrades
+from slipform.proxy.admission.revocations import Revocation
+
+if TYPE_CHECKING:
+    from slipform.config import Redis as RedisSettings
+
+T = TypeVar("T")
+
+_log = logging.getLogger("slipform.server")
+_CALL_SECONDS = 0.5
+_AWAY_SECONDS = 2.0
+_CLOCKS_APART = 60.0
+"""How many seconds the clocks of two machines may differ."""
+_REFUSALS_APART = 60.0
+"""Seconds between two lines of the log about commands that Redis refuses."""
+_MOST_LESSONS = 2_000
+_LONGEST_KEY = 1_000
+_LONGEST_WAIT = 60_000
+"""Milliseconds until a bucket has a permit again: a minute's worth is what it holds."""
+
+_TAKE = """
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local minute, spacing = 60000000, 60000000 / tonumber(ARGV[1])
+local full = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now)
+local free = math.floor((minute - (full - now)) / spacing + 0.001)
+local given = math.min(tonumber(ARGV[2]), math.max(free, 0))
+if given > 0 then
+  full = full + given * spacing
+  redis.call('SET', KEYS[1], string.format('%.0f', full), 'PX', math.ceil((full - now) / 1000) + 1000)
+end
+return {given, math.max(free, 0) - given, math.ceil(math.max(full + spacing - now - minute, 0) / 1000)}
+"""
+# The same bucket as `LocalRates` has, by the clock of Redis, so that machines need not agree on the time.
+
+
+class SharedState:
+    """One connection pool, and whether it works. Each call is tried once and not for long."""
+
+    def __init__(self, settings: RedisSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client, self._refusal, self._failures = _connected(settings.url)
+        self._prefix = settings.prefix
+        self._clock = clock
+        self._away_until = 0.0
+        self._away = False
+        self._refused_at = -_REFUSALS_APART
+        self._take = self._client.register_script(_TAKE)
+
+    @property
+    def down(self) -> bool:
+        """Whether Redis has just failed, so that there is no point in asking it now."""
+        return self._away and self._clock() < self._away_until
+
+    async def permits(self, name: str, limit: int, want: int) -> tuple[int, int, float] | None:
+        """Up to `want` permits of a bucket: how many were given, how many are left, seconds until there is one."""
+        keys, arguments = [f"{self._prefix}rate:{name}"], [limit, want]
+        given: object = await self._tried(lambda: self._take(keys=keys, args=arguments))
+        if not isinstance(given, list) or len(given) != 3 or not all(isinstance(each, int) for each in given):
+            return None
+        granted, left, wait = given
+        if not 0 <= granted <= want or not 0 <= left <= limit or not 0 <= wait <= _LONGEST_WAIT:
+            return None
+        return granted, left, max(wait, 1) / 1000
+
+    async def get(self, key: str, most: int) -> bytes | None:
+        """What was kept under a key, if it is no longer than `most` bytes."""
+        place = f"{self._prefix}answer:{key}"
+        found: object = await self._tried(lambda: self._client.getrange(place, 0, most))
+        return found if isinstance(found, bytes) and 0 < len(found) <= most else None
+
+    async def put(self, key: str, value: bytes, seconds: float) -> None:
+        """Keep this for so long."""
+        lifetime = max(1, int(seconds * 1000))
+        await self._tried(lambda: self._client.set(f"{self._prefix}answer:{key}", value, px=lifetime))
+
+    async def exchange_revocations(
+        self, known: Mapping[str, Revocation], ids: Sequence[str]
+    ) -> dict[str, bytes | None] | None:
+        """Tell Redis what it does not know of these revocations, and hear what it says of the keys of these ids."""
+        names, place = list(dict.fromkeys([*ids, *known])), f"{self._prefix}revocations"
+        if not names:
+            return {}
+
+        async def both() -> list[bytes | None]:
+            try:
+                found: list[bytes | None] = await self._client.hmget(place, names)
+            except self._refusal as error:
+                if not _is_of_another_type(error):
+                    raise
+                await self._client.delete(place)  # not ours; every machine tells again what it knows
+                found = [None] * len(names)
+            missing = _missing(known, dict(zip(names, found, strict=True)))
+            if missing:
+                await self._client.hset(place, mapping=missing)
+            return found
+
+        said = await self._tried(both)
+        return None if said is None else dict(zip(names, said, strict=True))
+
+    async def exchange_lessons(self, new: Iterable[Downgrade]) -> list[Downgrade]:
+        """Tell what was learned here, and hear what all have learned."""
+        now, place = time.time(), f"{self._prefix}lessons"
+        told = {f"{each.lesson} {each.key}": f"{now + each.seconds:.0f}" for each in new}
+
+        async def both() -> Mapping[bytes, bytes]:
+            async with self._client.pipeline(transaction=False) as pipe:
+                if told:
+                    pipe.hset(place, mapping=told)
+                    pipe.expire(place, int(DOWNGRADE_SECONDS))
+                pipe.hscan(place, count=_MOST_LESSONS)
+                _, heard = (await pipe.execute())[-1]
+                return cast("Mapping[bytes, bytes]", heard)
+
+        heard = await self._tried(both) or {}
+        read = {field: _learned(field, until, now) for field, until in islice(heard.items(), _MOST_LESSONS)}
+        if useless := [field for field, lesson in read.items() if lesson is None]:
+            await self._tried(lambda: self._client.hdel(place, *useless))
+        return [lesson for lesson in read.values() if lesson is not None]
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._client.aclose()
+
+    async def _tried(self, act: Callable[[], Awaitable[T]]) -> T | None:
+        if self.down:
+            return None
+        try:
+            result = await act()
+        except self._refusal as error:  # it is there: what it keeps under this name is not ours, or it takes no more
+            if self._clock() - self._refused_at >= _REFUSALS_APART:
+                self._refused_at = self._clock()
+                _log.warning("Redis refuses a command (%s); this process goes on without it", str(error)[:100])
+            return None
+        except self._failures as error:
+            if not self._away:
+                _log.warning("Redis cannot be reached (%s); this process goes on alone", type(error).__name__)
+            self._away, self._away_until = True, self._clock() + _AWAY_SECONDS
+            return None
+        if self._away:
+            _log.warning("Redis is back")
+            self._away = False
+        return result
+
+
+class SharedDowngrades:
+    """Keeps the lessons of these stores and those of all other machines together."""
+
+    def __init__(self, shared: SharedState, stores: Callable[[], Iterable[MemoryDowngrades]]) -> None:
+        self._shared = shared
+        self._stores = stores
+        self._known: set[tuple[str, str]] = set()
+
+    async def refresh(self) -> None:
+        """Tell and hear once."""
+        stores = list(self._stores())
+        new = [each for store in stores for each in store.learned() if (each.key, each.lesson) not in self._known]
+        heard = await self._shared.exchange_lessons(new)
+        for each in heard:
+            if (each.key, each.lesson) not in self._known:
+                for store in stores:
+                    store.add(each.key, each.lesson, each.seconds)
+        self._known = {(each.key, each.lesson) for each in heard}
+
+
+def shared_revision(settings: RedisSettings, key_id: str) -> int:
+    """The revision of the last record that other machines have of a key; 0 when there is none, or no Redis."""
+    redis = _library()
+    client = _waiting_client(settings)
+    try:
+        found = Revocation.parse(client.hget(f"{settings.prefix}revocations", key_id))
+    except (redis.RedisError, OSError):
+        return 0  # `tell_machines` will meet the same, and say so
+    finally:
+        client.close()
+    return 0 if found is None else found.revision
+
+
+def tell_machines(settings: RedisSettings, key_id: str, revocation: Revocation) -> None:
+    """Tell all machines, through Redis, what was done with a key. Raises when they could not be told."""
+    redis = _library()
+    client, place = _waiting_client(settings), f"{settings.prefix}revocations"
+    try:
+        try:
+            client.hset(place, key_id, str(revocation))
+        except redis.ResponseError as error:
+            if not _is_of_another_type(error):
+                raise
+            client.delete(place)
+            client.hset(place, key_id, str(revocation))
+    except (redis.RedisError, OSError) as error:
+        raise ConfigError(
+            f"The file here is changed, but other machines could not be told: {error}",
+            where="redis.url",
+            hint="A server that runs here tells them when Redis is back. Without one, repeat the command then.",
+        ) from error
+    finally:
+        client.close()
+
+
+def _waiting_client(settings: RedisSettings) -> Any:
+    return _library().Redis.from_url(settings.url, socket_timeout=5, socket_connect_timeout=5)
+
+
+def _missing(known: Mapping[str, Revocation], said: Mapping[str, object]) -> dict[str, str]:
+    """The records that Redis does not have, or has an earlier one for."""
+    return {key_id: str(each) for key_id, each in known.items() if each.outranks(Revocation.parse(said[key_id]))}
+
+
+def _is_of_another_type(error: Exception) -> bool:
+    return str(error).startswith("WRONGTYPE")
+
+
+def _connected(url: str) -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
+    redis = _library()
+    from redis.asyncio import Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
+    once = Retry(NoBackoff(), 0)
+    try:
+        client = Redis.from_url(url, socket_timeout=_CALL_SECONDS, socket_connect_timeout=_CALL_SECONDS, retry=once)
+    except ValueError as error:
+        raise ConfigError(
+            f"This is no address of Redis: {error}", where="redis.url", hint="Write it as redis://host:6379/0."
+        ) from error
+    return client, redis.ResponseError, (redis.RedisError, OSError)
+
+
+def _library() -> Any:
+    try:
+        import redis
+    except ImportError:
+        raise ConfigError(
+            "`redis:` is configured, and the library for it is not installed",
+            where="redis",
+            hint="Run `pip install 'slipform[redis]'`.",
+        ) from None
+    return redis
+
+
+def _learned(field: bytes, until: bytes, now: float) -> Downgrade | None:
+    """What a field of Redis says was learned; None where it is too old, or no lesson of ours."""
+    try:
+        lesson, _, key = field.decode().partition(" ")
+        seconds = float(until) - now
+    except ValueError:
+        return None
+    sane = lesson in LESSONS and 0 < len(key) <= _LONGEST_KEY and 0 < seconds <= DOWNGRADE_SECONDS + _CLOCKS_APART
+    return Downgrade(key, lesson, min(seconds, DOWNGRADE_SECONDS)) if sane else None

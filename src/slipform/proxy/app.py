@@ -1,0 +1,386 @@
+"""One request from its first byte to its last."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Sequence
+from importlib import import_module
+from typing import Any
+from urllib.parse import parse_qs
+
+from slipform.codecs.codec import Serving
+from slipform.codecs.model_name import check_name
+from slipform.config import ConfigReading, Settings
+from slipform.engine import tracing
+from slipform.errors import LocalModelError, SlipformError, UnknownModelError
+from slipform.library.async_client import AsyncClient
+from slipform.providers.embedded import LocalProvider
+from slipform.proxy.admission import audit
+from slipform.proxy.admission.admission import ANYBODY, Admission
+from slipform.proxy.admission.refusals import KeyRefused, NotAllowed, TooManyWrongKeys, error_headers
+from slipform.proxy.calls import openapi, pages
+from slipform.proxy.calls.inbound import Inbound, read_call
+from slipform.proxy.calls.routes import Listing, api_at, error_api, listing_at, named_model, paths, route_of
+from slipform.proxy.deployment import REFUSED, Deployment, Deployments, InForce, Load, deploy
+from slipform.proxy.http_server.asgi import (
+    Receive,
+    RecordingSend,
+    Scope,
+    Send,
+    exchange_of,
+    read_body,
+    run_until_disconnected,
+    send_bytes,
+    send_json,
+    send_page,
+    with_headers,
+)
+from slipform.proxy.http_server.request_cycle import RequestCycle
+from slipform.proxy.observability.call_record import CallRecord, Header, request_id
+from slipform.proxy.observability.logs import log_request, log_trace
+from slipform.proxy.observability.metrics import Metrics, WorkerAddress
+
+_log = logging.getLogger("slipform.server")
+_GONE = 499
+"""The status, in logs and metrics, of a call whose client did not wait for the answer."""
+
+
+class App:
+    """Serves the vendors' APIs; every answer with a schema is valid against it or is an error.
+
+    `load` reads the configuration again when `reload` is called; `worker` says which of several workers this is;
+    `in_force` is the configuration it begins with, where that is not the first; `bound` the host it is served on.
+
+    >>> app = App(AsyncClient(), Settings())
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        settings: Settings,
+        *,
+        load: Load | None = None,
+        worker: WorkerAddress | None = None,
+        in_force: InForce | None = None,
+        bound: str | None = None,
+    ) -> None:
+        start = in_force or InForce(ConfigReading(settings))
+        self._deployments = Deployments(deploy(client, start.reading, start.generation, bound))
+        self._load = load
+        self._worker = worker
+        self._started = int(time.time())
+        self._waiting_for: str | None = "starting"
+        self._draining = False
+        self._reloading = asyncio.Lock()
+        self._warming: asyncio.Task[None] | None = None
+        self.metrics = Metrics(self._names)
+        self.metrics.generation.set(start.generation)
+        self.metrics.refused.inc(start.refused)
+        self.metrics.last_reload_refused.set(start.last_refused)
+        self._last_refused = start.last_refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one ASGI connection."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            cors = self._deployments.current.gate.cors
+            if cors is None:
+                await self._http(scope, receive, send)
+            elif not await cors.preflight(scope, send):
+                await self._http(scope, receive, send, cors.marks(scope))
+
+    def _names(self) -> list[str]:
+        return self._deployments.current.client.router.names()
+
+    def drain(self) -> None:
+        """Tell balancers, through /readyz, to send no more; requests are still served."""
+        self._draining = True
+
+    async def reload(self) -> bool:
+        """Read the configuration again: all of it takes effect, or none of it. False when it was refused."""
+        if self._load is None:
+            return False
+        async with self._reloading:
+            current = self._deployments.current
+            try:
+                new = self._load(current)
+                await _warm(new)
+            except Exception as error:  # noqa: BLE001 — whatever it is, the old one goes on
+                self._last_refused = True
+                self.metrics.refused.inc()
+                self.metrics.last_reload_refused.set(1)
+                _log.error(REFUSED, current.generation, error, exc_info=not isinstance(error, SlipformError))
+                return False
+            if new.settings.server != current.settings.server:
+                _log.warning("`server.host`, `port`, `workers`, `log`, connection limits change only with a restart")
+            self._waiting_for = None
+            self._last_refused = False
+            self.metrics.last_reload_refused.set(0)
+            self.metrics.generation.set(new.generation)
+            new.gate.start()
+            await self._deployments.replace(new)
+            _log.info("the configuration's generation %d serves", new.generation)
+            return True
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self._deployments.current.gate.start()
+                self._warming = asyncio.create_task(self._become_ready())
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                if self._warming is not None:
+                    await self._warming
+                await self._deployments.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _become_ready(self) -> None:
+        """Load the embedded model before the first request wants it, when it is the default."""
+        self._waiting_for = "loading the embedded model"
+        try:
+            await _warm(self._deployments.current)
+        except SlipformError as error:
+            self._waiting_for = "the embedded model is not available"
+            _log.warning("%s", error)
+        else:
+            self._waiting_for = None
+        # What the first call with a schema needs is loaded while nobody waits for it.
+        await asyncio.to_thread(import_module, "slipform.schema.lowering.lowered")
+
+    def _http(
+        self, scope: Scope, receive: Receive, send: Send, marks: Sequence[Header] = ()
+    ) -> Coroutine[Any, Any, None]:
+        method, path = scope["method"], scope["path"]
+        if method == "POST" and (api := api_at(path)) is not None:
+            return self._serve(api, scope, receive, send, marks)
+        return self._other(method, path, scope, with_headers(send, marks))
+
+    async def _other(self, method: str, path: str, scope: Scope, send: Send) -> None:
+        headers = dict(scope["headers"])
+        try:
+            await self._page(method, path, scope, headers, send)
+        except SlipformError as error:
+            status, body = error_api(path, headers).encode_error(error)
+            identity = request_id(headers)
+            _note_refusal(error, scope, identity)
+            more: list[Header] = [(b"x-request-id", identity.encode())]
+            if isinstance(error, pages.WrongMethodError):
+                more.append((b"allow", b"POST" if api_at(path) else b"GET, HEAD"))
+            await send_bytes(send, status, body, [*more, *error_headers(error)])
+
+    async def _serve(self, api: Serving, scope: Scope, receive: Receive, send: Send, marks: Sequence[Header]) -> None:
+        headers = dict(scope["headers"])
+        record = CallRecord(request_id(headers), api=api.name)
+        deployment = self._deployments.enter()
+        record.generation = deployment.generation
+        self.metrics.began()
+        exchange = exchange_of(scope, send)
+        out = RecordingSend(send, record, exchange=exchange, keep=deployment.settings.server.debug_traces)
+        out.extra = marks
+        span = tracing.start_server_span("POST", route_of(scope["path"]), headers) if tracing.is_tracing() else None
+        body, caller = b"", ANYBODY
+        try:
+            guard = deployment.gate.guard
+            told: Sequence[Header] = ()
+            address = _address(scope)
+            caller = await guard.identify(headers, scope.get("query_string", b""), address)
+            record.caller = caller.name
+            if guard.is_limited(caller):
+                told = await guard.permitted(caller, address, api.name)
+            make_room = None if exchange is None else exchange.make_room
+            with guard.admit(caller, headers, told, address, make_room) as admission:
+                most, declared = deployment.settings.server.max_body_bytes, headers.get(b"content-length")
+                body = await read_body(receive, most, exchange, declared)
+                admission.body_read()
+                call = await read_call(
+                    api,
+                    body,
+                    record,
+                    path=scope["path"],
+                    headers=headers,
+                    caller=caller,
+                    router=deployment.client.router,
+                    ways=deployment.gate.ways,
+                    straights=deployment.gate.straights,
+                    settings=deployment.settings,
+                )
+                await self._answer(deployment, call, admission, receive, out, exchange)
+        except UnknownModelError as error:
+            said = caller.unknown(error, record.model, deployment.client.router)
+            _note_refusal(said, scope, record.request_id, caller.name)
+            await _failed(api, record, said, out)
+        except SlipformError as error:
+            _note_refusal(error, scope, record.request_id, caller.name)
+            await _failed(api, record, error, out)
+        except asyncio.CancelledError:
+            if not self._draining:
+                raise
+            await _failed(api, record, ShuttingDownError("The server is shutting down", hint="Ask again."), out)
+        except Exception:  # noqa: BLE001 — the caller gets an error in the right shape, the log the traceback
+            _log.exception("unexpected error on %s", scope["path"])
+            await _failed(api, record, SlipformError("An unexpected error inside slipform", hint=_SEE_LOG), out)
+        finally:
+            self._over(record, deployment, out)
+            if span is not None:
+                tracing.end_server_span(span, record.fields())
+            await self._deployments.leave(deployment)
+            if out.kept is not None:
+                log_trace(record, body, bytes(out.kept))
+
+    async def _answer(
+        self,
+        deployment: Deployment,
+        call: Inbound,
+        admission: Admission,
+        receive: Receive,
+        out: RecordingSend,
+        exchange: RequestCycle | None,
+    ) -> None:
+        request, record = call.served.request, call.record
+        record.schema = request.response_format.json_schema.name if request.response_format else ""
+        record.timeout = deployment.settings.server.request_seconds
+        if call.forwarding is None:
+            provider, record.upstream_model = deployment.client.router.resolve(request.model)
+            record.provider = provider.name
+        span = None
+        if not record.enforced and tracing.is_tracing():
+            span = tracing.start_call(request, record.provider, record.upstream_model)
+        try:
+            await run_until_disconnected(deployment.gate.answer(call, admission, out), receive, exchange)
+        finally:
+            if span is not None:
+                tracing.end_call(span, usage=record.tokens)
+
+    def _over(self, record: CallRecord, deployment: Deployment, out: RecordingSend) -> None:
+        if record.ended is None:
+            record.ended = time.monotonic()
+        if not out.whole and record.outcome == "ok":
+            record.outcome, record.status = "client_gone", _GONE
+        record.answer = None  # kept where it is to be kept; counting and logging need only the figures
+        self.metrics.ended(record, caching=deployment.settings.cache.enabled)
+        log_request(record)
+
+    async def _page(self, method: str, path: str, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        listing = listing_at(path, headers)
+        if api_at(path) is not None or (method not in ("GET", "HEAD") and (listing or path in pages.PAGES)):
+            raise pages.WrongMethodError(f"{path} does not take {method}", hint=f"slipform serves {paths()}.")
+        if listing is not None:
+            await self._models(listing, path, scope, headers, send)
+        elif path in pages.LIVE:
+            await send_json(send, 200, pages.health())
+        elif path in pages.READY:
+            waiting = "draining" if self._draining else self._waiting_for
+            generation = self._deployments.current.generation
+            shown = generation if await self._shows("readyz", scope, headers) else None
+            await send_json(send, *pages.readiness(waiting, shown, reload_refused=self._last_refused))
+        elif path == "/version":
+            await send_json(send, 200, pages.version(detailed=await self._shows("version", scope, headers)))
+        elif path == "/metrics":
+            await self._check_operator("metrics", scope, headers)
+            await self._metrics_page(scope, headers, send)
+        elif path == "/openapi.json":
+            await self._check_operator("openapi", scope, headers)
+            await send_bytes(send, 200, openapi.document_bytes())
+        elif path == "/docs":
+            await self._check_operator("docs", scope, headers)
+            await send_page(send, 200, openapi.page(), b"text/html; charset=utf-8")
+        else:
+            raise pages.NoSuchPageError(f"There is nothing at {method} {path}", hint=f"slipform serves {paths()}.")
+
+    async def _shows(self, page: str, scope: Scope, headers: dict[bytes, bytes]) -> bool:
+        """Whether who asks is shown all that a page tells; raises for a wrong key, not for none."""
+        if self._worker is not None and scope.get("server") is None:
+            return True  # another worker asks, on a socket that only they can reach
+        guard = self._deployments.current.gate.guard
+        if not guard.is_own_host(headers, _bound(scope)):
+            return False
+        return await guard.operator_sees(page, headers, scope.get("query_string", b""), _address(scope))
+
+    async def _check_operator(self, page: str, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        if await self._shows(page, scope, headers):
+            return
+        guard = self._deployments.current.gate.guard
+        guard.check_host(headers, _bound(scope))
+        caller = guard.caller(headers, scope.get("query_string", b""))  # raises where there is no key at all
+        raise NotAllowed(
+            f"{scope['path']} is for operators, and the API key {caller.name!r} is not one of theirs",
+            hint="Make one with `slipform keys add NAME --operator`, or list the page in `server.open_pages`.",
+            key=caller.id,
+        )
+
+    async def _models(self, listing: Listing, path: str, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        deployment = self._deployments.current
+        deployment.gate.guard.check_host(headers, _bound(scope))
+        caller = await deployment.gate.guard.identify(headers, scope.get("query_string", b""), _address(scope))
+        router, name = deployment.client.router, named_model(path)
+        if not name:
+            names = [each for each in router.names() if caller.may_use(each, router)]
+            await send_json(send, 200, listing.many(names, self._started))
+            return
+        try:
+            router.resolve(check_name(name, "the path"))
+            if not caller.may_use(name, router):
+                raise UnknownModelError(f"Unknown model {name!r}")
+        except UnknownModelError as error:
+            raise (error if caller.models is None else UnknownModelError(f"Unknown model {name!r}")) from None
+        await send_json(send, 200, listing.one(name, self._started))
+
+    async def _metrics_page(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        alone = parse_qs(scope.get("query_string", b"")).get(b"worker") == [b"self"]
+        accept = headers.get(b"accept", b"").decode("latin-1")
+        if self._worker is None or alone:
+            page, kind = self.metrics.render(accept)
+        else:
+            others = await self._worker.others()
+            page, kind = self.metrics.render(accept, others, worker=str(self._worker.index))
+        await send_page(send, 200, page, kind.encode())
+
+
+class ShuttingDownError(SlipformError):
+    """The time to finish requests under way is over."""
+
+    code = "shutting_down"
+    http_status = 503
+
+
+_SEE_LOG = "See the server's log."
+
+
+def _address(scope: Scope) -> str:
+    """Who calls, as far as the socket, or a balancer that is believed, tells."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _bound(scope: Scope) -> str:
+    """The address of this machine at which a request came in."""
+    server = scope.get("server")
+    return str(server[0]) if server else ""
+
+
+def _note_refusal(error: SlipformError, scope: Scope, identity: str, name: str = "") -> None:
+    if isinstance(error, (KeyRefused, NotAllowed, TooManyWrongKeys)):
+        audit.log_refusal(error, address=_address(scope), request_id=identity, path=scope["path"], name=name)
+
+
+async def _warm(deployment: Deployment) -> None:
+    provider, model = deployment.client.router.resolve(None)
+    if isinstance(provider, LocalProvider):
+        await asyncio.to_thread(provider.warm, model)
+
+
+async def _failed(api: Serving, record: CallRecord, error: SlipformError, out: RecordingSend) -> None:
+    record.fail(error)
+    if isinstance(error, LocalModelError):
+        _log.warning("%s", error)  # with the place of the file, which callers are not told
+    if out.whole:  # its end has left too, with the API's error event
+        return
+    if out.begun:  # the answer's head has left: all that can be done is to leave the answer visibly unfinished
+        return
+    record.status, body = api.encode_error(error)
+    await send_bytes(out, record.status, body, [*record.headers(), *error_headers(error)])

@@ -1,0 +1,1 @@
+"""One call and its answer."""

@@ -1,0 +1,244 @@
+"""Answers kept for the same question.
+
+Redis is not believed: others may write there. What comes from it is read strictly and judged like a model's answer, by
+the schema of the request at hand; what does not pass is a miss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, TypeAlias
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from slipform.bounded import BoundedCache
+from slipform.config import Settings
+from slipform.enforce.judging import judge
+from slipform.engine.planning import plan_for
+from slipform.errors import SlipformError
+from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
+from slipform.ir.request import is_heavy
+from slipform.ir.response import FinishReason
+from slipform.library.async_client import AsyncClient
+from slipform.off_loop import off_loop
+from slipform.providers.base import as_chunks
+from slipform.proxy.admission.shared_state import SharedState
+from slipform.proxy.calls.inbound import Inbound
+from slipform.proxy.http_server.asgi import Send, send_bytes, send_start
+from slipform.schema import OutputStrategy, is_large
+
+_log = logging.getLogger("slipform.server")
+_VERSION = 2
+"""Of what is kept and how a question is told from another; a new number makes the old answers unknown."""
+
+
+_CLOCKS_APART = 60.0
+"""How many seconds the clocks of two machines may differ."""
+_Tokens: TypeAlias = Annotated[int, Field(ge=0)] | None
+
+
+class _Answer(BaseModel):
+    """An answer as it is kept, and by whom it was given; `until` is when it is too old, in seconds since 1970."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    until: float
+    text: str
+    calls: list[tuple[str, str, str]]
+    reasoning: str
+    finish: FinishReason
+    usage: tuple[_Tokens, _Tokens, _Tokens, _Tokens, _Tokens]
+    model: str | None
+    strategy: OutputStrategy = Field(strict=False)
+    provider: str
+    upstream_model: str
+
+    def response(self) -> ModelResponse:
+        return ModelResponse(
+            text=self.text,
+            tool_calls=tuple([ToolCall(*each) for each in self.calls]),
+            reasoning=self.reasoning,
+            finish=self.finish,
+            usage=Usage(*self.usage),
+            model=self.model,
+        )
+
+
+class AnswerCache:
+    """Answers enforced requests that were answered before. Only valid answers are kept, and for each key its own.
+
+    Identical requests that come while one is being answered wait for it, instead of asking the model as well. With
+    `cache.shared` all keys share what is kept; then a hit tells a caller that somebody asked the same before.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: AsyncClient,
+        shared: SharedState | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._kept = BoundedCache[str, _Answer](
+            "answers", entries=settings.cache.max_entries, max_bytes=settings.cache.max_bytes
+        )
+        self._longest = settings.cache.max_bytes
+        self._for_all = settings.cache.shared
+        self._client = client
+        self._clock = clock
+        self._seconds = settings.cache.ttl_seconds
+        self._shared = shared
+        self._rejects_streams = settings.enforcement.stream_mode == "reject"
+        self._policy = orjson.dumps(settings.enforcement.model_dump(), option=orjson.OPT_SORT_KEYS)
+        self._running: dict[str, asyncio.Future[None]] = {}
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def answer(
+        self,
+        call: Inbound,
+        models: Sequence[str],
+        caller: str,
+        control: bytes,
+        work: Callable[[], Awaitable[None]],
+        send: Send,
+    ) -> None:
+        """Answer from what is kept, or let `work` answer and keep that.
+
+        `caller` is the id of the caller's key. `control` is the request's `cache-control`: `no-cache` asks afresh,
+        `no-store` also keeps nothing.
+        """
+        control = control.lower()
+        skipped = not call.record.enforced or b"no-store" in control or (call.served.stream and self._rejects_streams)
+        key = None if skipped else self._key(call.served.request, models, "" if self._for_all else caller)
+        if key is None:
+            await work()
+            return
+        if b"no-cache" not in control:
+            found = await self._found(key, call, models[0])
+            if found is not None:
+                await _replay(call, found, send)
+                return
+        await self._worked(key, call, work)
+
+    async def close(self) -> None:
+        """Wait for what is still being written to Redis."""
+        await asyncio.gather(*self._writing, return_exceptions=True)
+
+    async def _found(self, key: str, call: Inbound, model: str) -> _Answer | None:
+        found = self._here(key)
+        if found is None and (running := self._running.get(key)) is not None:
+            await asyncio.wait((running,))
+            found = self._here(key)
+        if found is None and self._shared is not None:
+            data = await self._shared.get(key, self._longest)
+            if data is not None:
+                request = call.served.request.replace(model=model)
+                judged = (data, request)
+                heavy = is_large(data) or is_heavy(request)
+                found = await off_loop(self._believed, *judged) if heavy else self._believed(*judged)
+                if found is not None:
+                    self._kept.put(key, found, _size(data))
+        return found
+
+    def _here(self, key: str) -> _Answer | None:
+        found = self._kept.use(key)
+        return found if found is not None and self._clock() < found.until else None
+
+    def _believed(self, data: bytes, request: ModelRequest) -> _Answer | None:
+        """An answer that Redis has, if it could be one of ours and fits the request as it stands."""
+        try:
+            answer = _Answer.model_validate_json(data)
+        except ValidationError:
+            _log.warning("what Redis keeps as an answer cannot be read; the model is asked")
+            return None
+        now, router = self._clock(), self._client.router
+        if not now < answer.until <= now + self._seconds + _CLOCKS_APART or answer.provider not in router.providers:
+            return None
+        response = answer.response()
+        try:
+            verdict = judge(response, plan_for(router, request, self._client.options).standard)
+        except SlipformError:
+            return None
+        whole = verdict.tool_calls == response.tool_calls if response.tool_calls else verdict.candidate == answer.text
+        if not verdict.ok or verdict.repairs or verdict.patched is not None or not whole:
+            _log.warning("what Redis keeps as an answer does not fit the request; the model is asked")
+            return None
+        return answer
+
+    async def _worked(self, key: str, call: Inbound, work: Callable[[], Awaitable[None]]) -> None:
+        ours = asyncio.get_running_loop().create_future()
+        self._running.setdefault(key, ours)
+        try:
+            await work()
+            if (value := _worth_keeping(call, self._clock() + self._seconds)) is not None:
+                data = value.model_dump_json().encode()
+                self._kept.put(key, value, _size(data))
+                if self._shared is not None:
+                    writing = asyncio.create_task(self._shared.put(key, data, self._seconds))
+                    self._writing.add(writing)
+                    writing.add_done_callback(self._writing.discard)
+        finally:
+            ours.set_result(None)
+            if self._running.get(key) is ours:
+                del self._running[key]
+
+    def _key(self, request: ModelRequest, models: Sequence[str], caller: str) -> str | None:
+        """What makes two requests the same question of the same caller; None for one that cannot be written down."""
+        names = [self._client.router.full_name(model) for model in models]
+        asked = (_VERSION, caller, names, request.replace(model="", metadata={}))
+        try:
+            text = orjson.dumps(asked, default=_plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+        except TypeError:
+            return None
+        return hashlib.sha256(self._policy + text).hexdigest()
+
+
+def _size(data: bytes) -> int:
+    return 1_000 + 2 * len(data)
+
+
+def _worth_keeping(call: Inbound, until: float) -> _Answer | None:
+    """The answer as it is kept; None for one that was let through although it is not valid."""
+    record = call.record
+    answer, report = record.answer, record.report
+    if answer is None or report is None or not report.attempts or report.attempts[-1].outcome != "ok":
+        return None
+    usage = answer.usage
+    return _Answer(
+        until=until,
+        text=answer.text,
+        calls=[(each.id, each.name, each.arguments) for each in answer.tool_calls],
+        reasoning=answer.reasoning,
+        finish=answer.finish,
+        usage=(usage.input, usage.output, usage.cached, usage.reasoning, usage.total),
+        model=answer.model,
+        strategy=report.attempts[-1].strategy,
+        provider=record.provider,
+        upstream_model=record.upstream_model,
+    )
+
+
+async def _replay(call: Inbound, kept: _Answer, send: Send) -> None:
+    response, record = kept.response(), call.record
+    record.cached, record.status, record.strategy = True, 200, kept.strategy.value
+    record.provider, record.upstream_model = kept.provider, kept.upstream_model
+    if not call.served.stream:
+        extra = {"slipform": {"cached": True}} if call.asked.report else None
+        await send_bytes(send, 200, call.api.encode_response(response, call.served, extra=extra), record.headers())
+        return
+    encoder = call.api.encode_stream(call.served)
+    body = b"".join([*(encoder.feed(chunk) for chunk in as_chunks(response)), encoder.finish()])
+    await send_start(send, 200, call.api.content_type_stream.encode(), record.headers())
+    await send({"type": "http.response.body", "body": body})
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, bytes):
+        return hashlib.sha256(value).hexdigest()
+    raise TypeError

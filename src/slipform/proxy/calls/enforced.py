@@ -1,0 +1,316 @@
+"""Calls with a shape, whole or streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from slipform.codecs.codec import ServedRequest, Serving, error_fields
+from slipform.config import Settings
+from slipform.enforce import Outcome, Report
+from slipform.engine.setup import Options
+from slipform.errors import (
+    EnforcementError,
+    RefusalError,
+    RequestError,
+    SlipformError,
+    UpstreamError,
+    UpstreamRequestError,
+)
+from slipform.ir import CompletionChunk
+from slipform.ir.request import CallCount
+from slipform.library.async_client import AsyncClient, Mode
+from slipform.proxy.calls.forward import ForwardedCall, pass_through
+from slipform.proxy.calls.inbound import FIELD, Inbound, RequestSwitches, StreamMode
+from slipform.proxy.http_server.asgi import Send, send_bytes, send_stream_start
+from slipform.proxy.http_server.begun import Begun, begun
+from slipform.proxy.observability.call_record import CallRecord
+
+KEEP_ALIVE_SECONDS = 10.0
+"""How long a stream may be silent before the client is told that it still lives."""
+
+
+class StreamWriter:
+    """Writes one stream. The head leaves with the first bytes, so that an error before them is a plain error.
+
+    The next chunk is asked for only when the one before is on its way, so a slow client slows the model down.
+    """
+
+    def __init__(
+        self,
+        api: Serving,
+        served: ServedRequest,
+        record: CallRecord,
+        send: Send,
+        *,
+        keep_alive: float = KEEP_ALIVE_SECONDS,
+    ) -> None:
+        self.started = False
+        self._encoder = api.encode_stream(served)
+        self._content_type = api.content_type_stream.encode()
+        self._record = record
+        self._send = send
+        self._push: Callable[[bytes], bool] | None = getattr(send, "push", None)
+        """Writes at once, or says that it did not: then it has to be sent, and waited for."""
+        self._keep_alive = keep_alive
+        self._loop = asyncio.get_running_loop()
+        self._last = self._loop.time()
+        self._beating: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._sending: Begun | None = None
+        if self._encoder.keep_alive():
+            self._timer = self._loop.call_later(keep_alive, self._beat)
+
+    def __call__(self, chunks: Sequence[CompletionChunk]) -> bool:
+        """`push`."""
+        return self.push(chunks)
+
+    def push(self, chunks: Sequence[CompletionChunk]) -> bool:
+        """Write these chunks without being waited for, if that can be: once the head is out and the client keeps up."""
+        if not self.started or self._sending is not None:
+            return False
+        self._pushed(b"".join(map(self._encoder.feed, chunks)))
+        return True
+
+    def texts(self, texts: list[str]) -> bool:
+        """`push`, for chunks that are no more than text of the first choice."""
+        if not self.started or self._sending is not None:
+            return False
+        feed = self._encoder.feed_text
+        self._pushed(feed(texts[0]) if len(texts) == 1 else b"".join([feed(text) for text in texts]))
+        return True
+
+    def _pushed(self, data: bytes) -> None:
+        if not data:
+            return
+        self._last = self._loop.time()
+        if self._push is None or not self._push(data):
+            self._sending = begun(self._send({"type": "http.response.body", "body": data, "more_body": True}))
+
+    async def write(self, chunks: Sequence[CompletionChunk]) -> None:
+        """Write these chunks in one go."""
+        if data := b"".join(map(self._encoder.feed, chunks)):
+            await self._out(data)
+
+    def add(self, extra: Mapping[str, Any]) -> None:
+        """Fields for the last event, which must still be to come."""
+        self._encoder.extra = extra
+
+    async def finish(self) -> None:
+        """Write the end."""
+        await self._end(self._encoder.finish())
+
+    async def fail(self, error: SlipformError) -> None:
+        """End with an error."""
+        await self._end(self._encoder.fail(error))
+
+    def close(self) -> None:
+        """Give no more signs of life."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
+
+    async def _out(self, data: bytes) -> None:
+        if not data:
+            return
+        self._last = self._loop.time()
+        await self._ready()
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _ready(self) -> None:
+        """The head is out, and so is all that was pushed."""
+        if self._sending is not None:
+            await self._sending
+            self._sending = None
+        if not self.started:
+            await self._start()
+
+    async def _start(self) -> None:
+        self.started = True
+        self._record.status = 200
+        await send_stream_start(self._send, self._content_type, self._record.headers())
+
+    async def _end(self, data: bytes) -> None:
+        self.close()
+        await self._ready()
+        await self._send({"type": "http.response.body", "body": data})
+
+    def _beat(self) -> None:
+        """Say that the stream lives if it has been silent, and look again later."""
+        silent = self._loop.time() - self._last
+        if silent < self._keep_alive - 0.01:
+            self._timer = self._loop.call_later(self._keep_alive - silent, self._beat)
+            return
+        if self._beating is None or self._beating.done():
+            self._beating = self._loop.create_task(self._out(self._encoder.keep_alive()))
+        self._timer = self._loop.call_later(self._keep_alive, self._beat)
+
+
+_log = logging.getLogger("slipform.server")
+
+
+def answer(call: Inbound, client: AsyncClient, settings: Settings, send: Send) -> Coroutine[Any, Any, None]:
+    """Write the whole response; an error before the first byte is raised, one after it is told in the stream."""
+    if call.forwarding is not None:
+        return _passed(call, call.forwarding, send)
+    return _stream(call, client, settings, send) if call.served.stream else _whole(call, client, send)
+
+
+async def _passed(call: Inbound, forwarding: ForwardedCall, send: Send) -> None:
+    record = call.record
+    fail = call.api.encode_stream(call.served).fail if call.served.stream else _unspelled
+    record.status, record.outcome, record.usage = await pass_through(forwarding, send, record.headers(), fail)
+
+
+def _unspelled(error: SlipformError) -> bytes:
+    return str(error).encode()
+
+
+async def _whole(call: Inbound, client: AsyncClient, send: Send) -> None:
+    request = call.served.request
+    extra: Mapping[str, Any] | None = None
+    if call.record.enforced:
+        outcome = await client.respond(request, _options(client.options, call.asked), begun=call.begun)
+        extra = _learn(call, outcome)
+        response = call.record.answer or outcome.answer
+    else:
+        began = time.monotonic()
+        response = await client.complete(request)
+        call.record.upstream_seconds = time.monotonic() - began
+        call.record.usage = response.usage
+    call.record.status = 200
+    body = call.api.encode_response(response, call.served, extra=extra)
+    await send_bytes(send, 200, body, call.record.headers())
+
+
+async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: Send) -> None:
+    mode = call.asked.stream_mode or settings.enforcement.stream_mode
+    if call.record.enforced and mode == "reject":
+        raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
+    writer = StreamWriter(call.api, call.served, call.record, send)
+    try:
+        async with aclosing(_pieces(call, client, mode, writer)) as pieces:
+            async for piece in pieces:
+                if not isinstance(piece, Outcome):
+                    await writer.write(piece)
+                elif (extra := _learn(call, piece)) is not None:
+                    writer.add(extra)
+        await writer.finish()
+    except SlipformError as error:
+        if not writer.started:
+            raise
+        await _told(writer, call.record, error)
+    except Exception:
+        if not writer.started:
+            raise
+        _log.exception("unexpected error in a stream")
+        await _told(writer, call.record, SlipformError("An unexpected error inside slipform"))
+    finally:
+        writer.close()
+
+
+async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) -> None:
+    record.fail(error)
+    await writer.fail(error)
+
+
+def _pieces(
+    call: Inbound, client: AsyncClient, mode: StreamMode, writer: StreamWriter
+) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
+    """What has to be waited for; the writer is given the rest as it arrives."""
+    request, record = call.served.request, call.record
+    if record.enforced:
+        allowed: Mode = "auto" if mode == "reject" else mode
+        return client.respond_batches(request, _options(client.options, call.asked), mode=allowed, sink=writer)
+
+    def pushed(batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
+        for chunk in batch:
+            if chunk.usage is not None:
+                record.usage = chunk.usage
+        return None if writer.push(batch) else batch
+
+    return client.complete_batches(request, pushed)
+
+
+def _options(given: Options, asked: RequestSwitches) -> Options:
+    if asked.max_attempts is None:
+        return given
+    return dataclasses.replace(given, budget=dataclasses.replace(given.budget, attempts=asked.max_attempts))
+
+
+def _learn(call: Inbound, outcome: Outcome) -> Mapping[str, Any] | None:
+    """Note how it went; gives the fields that the caller asked to see of it."""
+    record, report = call.record, outcome.report
+    record.report, record.answer = report, outcome.answer
+    if report.attempts:
+        record.strategy = report.attempts[-1].strategy.value
+    return {FIELD: report.to_dict()} if call.asked.report else None
+
+
+def run_first(
+    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: Send
+) -> Coroutine[Any, Any, None]:
+    """Write the answer of the first of these models that can give one; each is asked only while nothing was sent."""
+    calls = CallCount(settings.enforcement.max_calls)
+    if len(models) == 1:
+        return answer(_aimed(call, models[0], calls), client, settings, send)
+    return _one_by_one(call, models, client, settings, send, calls)
+
+
+async def _one_by_one(
+    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: Send, calls: CallCount
+) -> None:
+    record = call.record
+    failed: list[dict[str, Any]] = []
+    before = Report()
+    for name in models:
+        provider, record.upstream_model = client.router.resolve(name)
+        record.provider = provider.name
+        try:
+            await answer(_aimed(call, name, calls), client, settings, send)
+        except SlipformError as error:
+            failed.append({"model": name, "code": error.code, "message": error_fields(error)["message"]})
+            before = _joined(before, error.report)
+            if len(failed) == len(models) or record.status or calls.is_spent or not should_try_next(error):
+                if calls.is_spent and len(failed) < len(models) and should_try_next(error):
+                    calls.tell(error)
+                if len(failed) > 1:
+                    error.details["models"] = failed
+                    error.report = before
+                raise
+            _log.warning("%r cannot answer (%s); the next model is asked", name, error.code)
+            record.fallbacks += 1
+            record.report, record.strategy = None, ""
+        else:
+            # Logs and metrics count what the others spent; the caller is told what the answer itself cost.
+            record.report = _joined(before, record.report) if before.attempts else record.report
+            return
+
+
+def _joined(before: Report, report: object) -> Report:
+    if not isinstance(report, Report):
+        return before
+    return Report((*before.attempts, *report.attempts), report.warnings)
+
+
+def should_try_next(error: SlipformError) -> bool:
+    """Whether another model may do better: not when the request itself is at fault, and not after a refusal.
+
+    >>> should_try_next(UpstreamError("The server is down")), should_try_next(UpstreamRequestError("Too long"))
+    (True, False)
+    """
+    if isinstance(error, UpstreamRequestError):
+        return error.details.get("category") == "not_found"
+    return isinstance(error, UpstreamError | EnforcementError) and not isinstance(error, RefusalError)
+
+
+def _aimed(call: Inbound, model: str, calls: CallCount) -> Inbound:
+    """The call, to this model, counted here."""
+    served = dataclasses.replace(call.served, request=call.served.request.replace(model=model, calls=calls))
+    return call._replace(served=served)

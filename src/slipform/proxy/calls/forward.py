@@ -1,0 +1,410 @@
+"""Calls that go through as bytes."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import orjson
+
+from slipform.codecs.anthropic.decode import read_usage as _anthropic
+from slipform.codecs.codec import ServedRequest
+from slipform.codecs.gemini.decode import read_usage as _gemini
+from slipform.codecs.gemini.serve_decode import named_in_path
+from slipform.codecs.openai_chat.decode import read_usage as _chat
+from slipform.codecs.openai_responses.decode import read_usage as _responses
+from slipform.codecs.schema_channel import dumps
+from slipform.config import Settings
+from slipform.errors import RequestError, SlipformError, UpstreamError
+from slipform.ir import ModelRequest, Usage
+from slipform.providers.forward import Forwarded, Route
+from slipform.providers.http import HttpProvider
+from slipform.providers.router import Router
+from slipform.proxy.calls.model_names import is_named_plainly
+from slipform.proxy.http_server.asgi import RecordingSend, Send, send_whole
+from slipform.proxy.observability.call_record import Header
+
+_READERS: dict[str, tuple[bytes, Callable[[dict[str, Any]], Usage | None]]] = {
+    "openai-chat": (b'"usage"', _chat),
+    "openai-responses": (b'"usage"', _responses),
+    "anthropic": (b'"usage"', _anthropic),
+    "gemini": (b'"usageMetadata"', _gemini),
+}
+
+
+_OBJECT = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
+"""An object with objects in it, which hold none in turn."""
+
+
+_PIECES = 3
+"""An event may be split between two pieces, and the one that only says that it is over comes after them."""
+
+
+_LOOKS = 4
+
+
+_MOST_KEPT = 64 * 1024
+
+
+def find_usage(look: Callable[[], Usage | None], size: int) -> Usage | Callable[[], Usage | None] | None:
+    """What looks for tokens, or what it finds where too much would have to be kept until then."""
+    return look if size <= _MOST_KEPT else look()
+
+
+class UsageTail:
+    """The last pieces of an answer, and its first, which in Anthropic's streams tells what was read."""
+
+    __slots__ = ("_first", "_last")
+
+    def __init__(self) -> None:
+        self._first = b""
+        self._last: deque[bytes] = deque(maxlen=_PIECES)
+
+    def add(self, piece: bytes) -> None:
+        """The next piece."""
+        if not self._first:
+            self._first = piece
+        self._last.append(piece)
+
+    @property
+    def size(self) -> int:
+        """How much is kept."""
+        return len(self._first) + sum(map(len, self._last))
+
+    def usage(self, api: str) -> Usage | None:
+        """What the whole of them tells."""
+        last = self._last
+        found = usage_in(api, last[0] if len(last) == 1 else b"".join(last))
+        if found is None or found.input is not None:
+            return found
+        begun = usage_in(api, self._first)
+        return found if begun is None else Usage(begun.input, found.output, begun.cached, found.reasoning)
+
+
+def usage_in(api: str, said: bytes) -> Usage | None:
+    r"""The last usage in an answer's bytes that tells of tokens; None where there is none.
+
+    >>> usage_in("openai-chat", b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}').total
+    9
+    """
+    name, read = _READERS[api]
+    at = len(said)
+    for _ in range(_LOOKS):
+        at = said.rfind(name, 0, at)
+        if at < 0:
+            return None
+        try:
+            found = read(_object_at(said, at + len(name)))
+        except (AttributeError, TypeError):  # no vendor's: they may hold what they like
+            continue
+        if found is not None and (found.input is not None or found.output is not None):
+            return found
+    return None
+
+
+def _object_at(said: bytes, at: int) -> Any:
+    """The object that follows a name; None when something else does."""
+    found = _OBJECT.match(said, at)
+    if found is None:
+        return None
+    try:
+        return orjson.loads(found[1])
+    except orjson.JSONDecodeError:
+        return None
+
+
+class ByteRelay:
+    """Takes pieces where they arrive and writes them at once; the task is woken only for what has to be waited for."""
+
+    __slots__ = ("_between_events", "_known", "_over", "_push", "_send", "_sent", "_waiting", "tail")
+
+    def __init__(self, send: Send, known: int | None) -> None:
+        self._send = send
+        self._push = send.push if isinstance(send, RecordingSend) else None
+        self._known = known
+        """How long the answer is, where that was said."""
+        self._sent = 0
+        self._between_events = True
+        self._waiting = b""
+        """A piece that could not be written at once."""
+        self._over = False
+        self.tail = UsageTail()
+        """The last pieces."""
+
+    def __call__(self, data: bytes) -> bool:
+        """The next piece, none at the end; whether more can be taken now."""
+        if not data:
+            self._over = True
+            return False
+        self._sent += len(data)
+        self.tail.add(data)
+        self._between_events = data.endswith((b"\n\n", b"\r\n\r\n"))
+        if self._sent != self._known and self._push is not None and self._push(data):
+            return True
+        self._waiting = data
+        return False
+
+    async def run(self, answer: Forwarded, first: bytes, fail: Callable[[SlipformError], bytes] | None) -> str:
+        """Hand on all that comes after `first`; "ok", or an error's code. `fail` is for answers that are events."""
+        self(first)
+        try:
+            while True:
+                if self._waiting:
+                    data, self._waiting = self._waiting, b""
+                    await self._body(data, more=self._sent != self._known)
+                if self._over:
+                    break
+                await answer.on_body(self)
+        except UpstreamError as error:
+            if fail is not None and self._between_events:
+                await self._body(fail(error), more=False)
+            # Elsewhere what broke off stays unfinished for the caller too: the server closes the connection.
+            return error.code
+        if self._sent != self._known:
+            await self._body(b"", more=False)
+        return "ok"
+
+    async def _body(self, data: bytes, *, more: bool) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+_NAME = b'"model"'
+
+
+_MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
+
+
+_ASKED_HEADERS = frozenset({b"anthropic-beta", b"anthropic-version", b"openai-beta"})
+"""What a caller may say to the vendor besides the body. Their credentials are for slipform, not for the vendor."""
+
+
+_NOTHING_SAID: Mapping[str, str] = MappingProxyType({})
+
+
+_KEPT_HEADERS = frozenset(
+    {"retry-after", "retry-after-ms", "x-should-retry", "request-id", "openai-version", "openai-processing-ms"}
+)
+
+
+_KEPT_BEGINNINGS = ("x-ratelimit-", "anthropic-ratelimit-")
+
+
+_UNKEPT = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+"""Said of streams: nobody on the way is to keep them back."""
+
+
+_ERROR_BODY = 1 << 20
+
+
+_MOST_KNOWN = 256
+
+
+class ForwardedCall(NamedTuple):
+    """A call that goes through: in which API, to whom, what is sent, and which of the caller's headers go along."""
+
+    api: str
+    provider: HttpProvider
+    route: Route
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class ForwardResult(NamedTuple):
+    """How it went: the status, "ok" or the code of the error, and the tokens that the answer tells of.
+
+    They are looked for when somebody asks: many at a time that is quicker, and nobody waits for it.
+    """
+
+    status: int
+    outcome: str
+    usage: Usage | Callable[[], Usage | None] | None = None
+
+
+class ForwardRoutes:
+    """Which calls go through, and where to; for each model it is worked out once.
+
+    >>> ForwardRoutes(Router({}), Settings()).forwarding("openai-chat", {"model": 1}, b"", path="", headers={}) is None
+    True
+    """
+
+    def __init__(self, router: Router, settings: Settings) -> None:
+        self._router = router
+        self._enforces_tools = settings.enforcement.tools == "enforce"
+        self._known: dict[tuple[str, str, bool], tuple[HttpProvider, Route] | None] = {}
+
+    def forwarding(
+        self, api: str, data: Mapping[str, Any], body: bytes, *, path: str, headers: Mapping[bytes, bytes]
+    ) -> tuple[ServedRequest, ForwardedCall] | None:
+        """The call as one that goes through, or None when it has a shape, several models, or another API's provider.
+
+        `body` is what `data` was read from; where they differ `data` counts.
+        """
+        read_shape = _SHAPES.get(api)
+        if read_shape is None or read_shape(data) or (self._enforces_tools and data.get("tools")):
+            return None
+        if api == "gemini":
+            model: Any = named_in_path(path)
+            streamed = path.endswith(":streamGenerateContent")
+        else:
+            model, streamed = data.get("model"), data.get("stream") is True
+        if not isinstance(model, str) or not model:
+            return None
+        way = self.way(api, model, streamed=streamed)
+        if way is None:
+            return None
+        provider, route = way
+        sent = _renamed(body, data, model, route.model) if route.in_body else body
+        return _named(model, streamed), ForwardedCall(api, provider, route, sent, _said(headers))
+
+    def way(self, api: str, model: str, *, streamed: bool) -> tuple[HttpProvider, Route] | None:
+        """Who answers, and where their bodies go, when that is one provider that speaks this API."""
+        key = (api, model, streamed)
+        if key in self._known:
+            return self._known[key]
+        way = None
+        if len(self._router.candidates(model)) == 1:
+            provider, upstream = self._router.resolve(model)
+            if isinstance(provider, HttpProvider) and provider.api == api:
+                route = provider.route(upstream, streamed=streamed)
+                way = None if route is None else (provider, route)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = way
+        return way
+
+
+@lru_cache(maxsize=256)
+def _named(model: str, streamed: bool) -> ServedRequest:
+    """All that is said of such a request: who is asked, and how."""
+    return ServedRequest(ModelRequest(model, ()), stream=streamed)
+
+
+def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    found = _ASKED_HEADERS.intersection(headers)
+    return {name.decode(): headers[name].decode("latin-1") for name in sorted(found)} if found else _NOTHING_SAID
+
+
+def _chat_shape(data: Mapping[str, Any]) -> bool:
+    return _is_shape(data.get("response_format"))
+
+
+def _responses_shape(data: Mapping[str, Any]) -> bool:
+    text = data.get("text")
+    return not isinstance(text, Mapping | None) or (text is not None and _is_shape(text.get("format")))
+
+
+def _messages_shape(data: Mapping[str, Any]) -> bool:
+    config = data.get("output_config")
+    inner = config.get("format") if isinstance(config, Mapping) else config
+    return _is_shape(inner) or _is_shape(data.get("output_format"))
+
+
+def _gemini_shape(data: Mapping[str, Any]) -> bool:
+    config = data.get("generationConfig", data.get("generation_config"))
+    if not isinstance(config, Mapping):
+        return config is not None
+    # Whatever is said about the answer's form is left to the codec to understand.
+    return any(name.replace("_", "").lower().startswith("response") for name in config)
+
+
+def _is_shape(wanted: Any) -> bool:
+    return wanted is not None and not (isinstance(wanted, Mapping) and wanted.get("type", "text") == "text")
+
+
+_SHAPES = {
+    "openai-chat": _chat_shape,
+    "openai-responses": _responses_shape,
+    "anthropic": _messages_shape,
+    "gemini": _gemini_shape,
+}
+
+
+def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) -> bytes:
+    """The body with the upstream's name for the model, byte for byte the same otherwise where that can be had."""
+    if model == upstream:
+        return body
+    if is_named_plainly(body):
+        for asked, sent in _spellings(model, upstream):
+            if asked in body:
+                return body.replace(asked, sent, 1)
+        if (found := _MODEL.search(body)) is not None:
+            return b'%b"model":%b%b' % (body[: found.start()], _quoted(upstream), body[found.end() :])
+    try:
+        return dumps({**data, "model": upstream})
+    except UpstreamError:
+        raise RequestError("The request is nested too deeply", hint="Name the model once, in plain letters.") from None
+
+
+@lru_cache(maxsize=512)
+def _spellings(model: str, upstream: str) -> tuple[tuple[bytes, bytes], ...]:
+    """How most clients write the model, and the same with the upstream's name for it."""
+    names = _quoted(model), _quoted(upstream)
+    return tuple([(_NAME + between + names[0], _NAME + between + names[1]) for between in (b":", b": ")])
+
+
+@lru_cache(maxsize=512)
+def _quoted(name: str) -> bytes:
+    return orjson.dumps(name)
+
+
+async def pass_through(
+    call: ForwardedCall, send: Send, headers: list[Header], fail: Callable[[SlipformError], bytes]
+) -> ForwardResult:
+    """Send the call on and its answer back.
+
+    An error before the answer's first byte is raised; `fail` spells one that comes in the middle of a stream.
+    """
+    answer = await call.provider.forward_async(call.route, call.body, call.headers)
+    try:
+        status, said = answer.status, answer.headers
+        head = [*_kept(said), *headers]
+        if status >= 400:
+            await _refused(answer, status, send, head)
+            return ForwardResult(status, "upstream_error")
+        if not call.route.streamed:
+            # Read to its end before the status is told: one that breaks on the way is an error, not half an answer.
+            data = await answer.read_whole()
+            head.append((b"content-length", b"%d" % len(data)))
+            await send_whole(send, status, head, data)
+            return ForwardResult(status, "ok", find_usage(partial(usage_in, call.api, data), len(data)))
+        length = said.get("content-length", "")
+        known = int(length) if length.isdigit() and "content-encoding" not in said else None
+        head += _UNKEPT if known is None else ((b"content-length", length.encode()),)
+        data = await answer.read()
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        events = "text/event-stream" in said.get("content-type", "")
+        relay = ByteRelay(send, known)
+        outcome = await relay.run(answer, data, fail if events else None)
+        usage = find_usage(partial(relay.tail.usage, call.api), relay.tail.size)
+        return ForwardResult(status, outcome, usage)
+    finally:
+        await answer.close()
+
+
+def _kept(said: Mapping[str, str]) -> list[Header]:
+    kept = [(b"content-type", said.get("content-type", "application/json").encode("latin-1"))]
+    for name, value in said.items():
+        if (spelled := _kept_name(name)) is not None:
+            kept.append((spelled, value.encode("latin-1")))
+    return kept
+
+
+@lru_cache(maxsize=512)
+def _kept_name(name: str) -> bytes | None:
+    """A vendor's header as the caller gets to see it; None for those that are not theirs to see."""
+    return name.encode("latin-1") if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS) else None
+
+
+async def _refused(answer: Forwarded, status: int, send: Send, head: list[Header]) -> None:
+    body = bytearray()
+    try:
+        while len(body) < _ERROR_BODY and (data := await answer.read()):
+            body += data
+    except UpstreamError:
+        pass  # the status says enough
+    head.append((b"content-length", str(len(body)).encode()))
+    await send_whole(send, status, head, bytes(body))

@@ -1,0 +1,268 @@
+"""The bytes of a call → the call, with its switches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+import orjson
+
+from slipform.codecs.codec import ServedRequest, Serving
+from slipform.codecs.model_name import shown
+from slipform.codecs.request_fields import read_body
+from slipform.codecs.schema_channel import dumps
+from slipform.config import ServerSettings, Settings
+from slipform.errors import RequestError
+from slipform.ir import ModelRequest
+from slipform.ir.request import is_heavy
+from slipform.off_loop import off_loop
+from slipform.providers.network.transport import Begun
+from slipform.providers.router import Router
+from slipform.proxy.admission.admission import Caller
+from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
+from slipform.proxy.calls.model_names import check_fields, check_named_once, requested_models
+from slipform.proxy.calls.straight import Sent, Straights
+from slipform.proxy.observability.call_record import CallRecord
+from slipform.schema import OutputStrategy, is_large
+from slipform.schema.limits import check_size
+
+FIELD = "slipform"
+
+
+StreamMode: TypeAlias = Literal["auto", "live", "buffer", "reject"]
+
+
+_PREFIX = b"x-slipform-"
+
+
+_LONGEST = 60
+
+
+_MODES = ("auto", "live", "buffer", "reject")
+
+
+_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+_OTHERS = frozenset({"request_id", "cache", "key"})
+"""Headers with the same beginning that are somebody else's business."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSwitches:
+    """The switches of one request; what is not set is as the configuration says."""
+
+    report: bool = False
+    strategy: OutputStrategy | None = None
+    stream_mode: StreamMode | None = None
+    max_attempts: int | None = None
+
+
+NOTHING = RequestSwitches()
+
+
+def switches_of(field: Any, headers: Mapping[bytes, bytes], most_attempts: int) -> RequestSwitches:
+    """The switches of a request, the body's before the headers'; a name or value that is wrong is a `RequestError`.
+
+    >>> switches_of({"report": True}, {b"x-slipform-max-attempts": b"2"}, 3)
+    RequestSwitches(report=True, strategy=None, stream_mode=None, max_attempts=2)
+    """
+    asked = NOTHING
+    for name, value in headers.items():
+        if name[:11] == _PREFIX:
+            known = name[11:].decode("latin-1").replace("-", "_")
+            if known not in _OTHERS:
+                asked = _with(asked, known, value.decode("latin-1"), f"header {name.decode('latin-1')}", most_attempts)
+    if field is None:
+        return asked
+    if not isinstance(field, Mapping):
+        raise RequestError("Expected an object of switches", where=FIELD, hint=_hint())
+    for name, value in field.items():
+        asked = _with(asked, name, value, f"{FIELD}.{name}", most_attempts)
+    return asked
+
+
+def _with(asked: RequestSwitches, name: str, value: Any, where: str, most_attempts: int) -> RequestSwitches:
+    read = _READERS.get(name)
+    if read is None:
+        raise RequestError(f"There is no switch {shown(name)}", where=where[:_LONGEST], hint=_hint())
+    try:
+        found = read(value)
+    except (ValueError, KeyError, TypeError):
+        raise RequestError(f"{shown(value)} is no value of the switch {name!r}", where=where, hint=_hint()) from None
+    if name == "max_attempts" and not 1 <= found <= most_attempts:
+        raise RequestError(f"Between 1 and {most_attempts} attempts are allowed here", where=where)
+    return replace(asked, **{name: found})
+
+
+def _flag(value: Any) -> bool:
+    return value if isinstance(value, bool) else _WORDS[str(value).lower()]
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool | float):
+        raise TypeError
+    return int(value)
+
+
+def _mode(value: Any) -> StreamMode:
+    if value not in _MODES:
+        raise ValueError
+    return cast("StreamMode", value)
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "report": _flag,
+    "strategy": OutputStrategy,
+    "stream_mode": _mode,
+    "max_attempts": _count,
+}
+
+
+def _hint() -> str:
+    strategies = ", ".join(each.value for each in OutputStrategy)
+    return (
+        f"The switches are report (true or false), strategy ({strategies}), stream_mode ({', '.join(_MODES)}) "
+        "and max_attempts (a number)."
+    )
+
+
+_WRITABLE = 254
+"""Levels that `orjson` writes; it reads four times as many."""
+
+
+_DEEPEST = 230
+"""What leaves is a few levels deeper than what came."""
+
+
+class Inbound(NamedTuple):
+    """A call on its way: in which API it came, what was decoded, the bytes themselves, and what is known of it."""
+
+    api: Serving
+    served: ServedRequest
+    body: bytes
+    record: CallRecord
+    models: tuple[str, ...]
+    """Those it names, as its caller wrote them: one, or several to be asked one after the other."""
+    asked: RequestSwitches = NOTHING
+    forwarding: ForwardedCall | None = None
+    """Set when the call goes through untouched; `served` then holds no more than the model's name."""
+    straight: Sent | None = None
+    """Set when the call has a shape and nothing unusual; `served` then holds no messages."""
+    begun: Begun | None = None
+    """What came back on the straight way, where that would not do."""
+
+    def restored(self, begun: Begun) -> Inbound:
+        """A call that had gone straight, for the general way to go on with."""
+        return self._replace(served=self.api.decode_request(self.body), straight=None, begun=begun)
+
+
+async def read_call(
+    api: Serving,
+    body: bytes,
+    record: CallRecord,
+    *,
+    path: str,
+    headers: Mapping[bytes, bytes],
+    caller: Caller,
+    router: Router,
+    ways: ForwardRoutes,
+    straights: Straights,
+    settings: Settings,
+) -> Inbound:
+    """The call, checked; a large one is read, and large schemas are looked at, off the event loop.
+
+    Nothing is looked up or kept for a name before it is known that the caller may use it.
+    """
+    large = is_large(body)
+    data = await asyncio.to_thread(_read, api, body) if large else _read(api, body)
+    models = requested_models(api.name, data, path)
+    if models:
+        record.model = models[0]
+    if caller.models is not None:
+        caller.check(models, router)
+        check_fields(data, api.name)
+    asked = switches_of(data.get(FIELD), headers, settings.enforcement.max_attempts)
+    if FIELD in data:
+        _check_depth(data, body)
+        data = {name: value for name, value in data.items() if name != FIELD}
+        body = dumps(data)
+    through = ways.forwarding(api.name, data, body, path=path, headers=headers)
+    if through is not None:
+        served, forwarding = through
+        call = Inbound(api, served, body, record, models, asked, forwarding)
+        record.provider, record.upstream_model = forwarding.provider.name, forwarding.route.model
+    elif asked is NOTHING and not large and (straight := straights.find(api, data)) is not None:
+        served = straight.way.served
+        call = Inbound(api, served, body, record, models, straight=straight)
+        record.enforced = True
+    else:
+        if models and isinstance(data.get("model"), list):  # no vendor's API has it: its reader gets the first
+            data = {**data, "model": models[0]}
+        given = (api, data, body, path)
+        served = await asyncio.to_thread(_decode, *given) if large else _decode(*given)
+        if is_heavy(served.request):
+            await off_loop(_check_schemas, served.request, settings.server)
+        else:
+            _check_schemas(served.request, settings.server)
+        call = Inbound(api, _switched(served, asked), body, record, models, asked)
+        record.enforced = is_enforced(served.request, settings)
+    record.model, record.stream = served.request.model, served.stream
+    return call
+
+
+def _read(api: Serving, body: bytes) -> dict[str, Any]:
+    data = read_body(body)
+    if api.name != "gemini":  # which names the model in the path
+        check_named_once(body)
+    return data
+
+
+def is_enforced(request: ModelRequest, settings: Settings) -> bool:
+    """Whether the answer has a shape to be held to."""
+    tools = bool(request.tools) and settings.enforcement.tools == "enforce"
+    return request.response_format is not None or request.json_mode or tools
+
+
+def _switched(served: ServedRequest, asked: RequestSwitches) -> ServedRequest:
+    wanted = served.request.response_format
+    if asked.strategy is None or wanted is None:
+        return served
+    request = served.request.replace(response_format=wanted.with_strategy(asked.strategy))
+    return ServedRequest(request, served.stream, served.options)
+
+
+def _decode(api: Serving, data: Mapping[str, Any], body: bytes, path: str) -> ServedRequest:
+    _check_depth(data, body)
+    served = api.decode_request(data, path=path)
+    request = served.request
+    if not request.messages:
+        raise RequestError("There are no messages", where="messages", hint="Send at least one.")
+    shaped = request.response_format is not None or request.json_mode or bool(request.tools)
+    if shaped and request.extra.get("n") not in (None, 1):
+        raise RequestError("One answer is enforced per request", where="n", hint="Leave `n` out, or ask again.")
+    return served
+
+
+def _check_schemas(request: ModelRequest, limits: ServerSettings) -> None:
+    """Refuse a request (413) whose schemas together are over the limits; nothing has been made of them yet."""
+    schemas = {f"tools[{at}]": tool.parameters for at, tool in enumerate(request.tools)}
+    if request.response_format is not None:
+        schemas["response_format"] = request.response_format.json_schema.schema
+    if schemas:
+        check_size(schemas, limits.max_schema_bytes, limits.max_schema_nodes)
+
+
+def _check_depth(data: Mapping[str, Any], body: bytes) -> None:
+    """Refuse what can be read but, being nested so deeply, not be written again."""
+    if body.count(b"{") + body.count(b"[") <= _DEEPEST:
+        return
+    wrapped: Any = data
+    for _ in range(_WRITABLE - _DEEPEST):
+        wrapped = [wrapped]
+    try:
+        orjson.dumps(wrapped)
+    except TypeError:
+        raise RequestError(f"The request is nested more than {_DEEPEST} levels deep") from None

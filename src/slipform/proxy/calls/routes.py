@@ -1,0 +1,227 @@
+"""Which API, which models, in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slipform.codecs.anthropic import AnthropicServing
+from slipform.codecs.codec import Serving
+from slipform.codecs.gemini import GeminiServing
+from slipform.codecs.openai_chat import OpenAIChatServing
+from slipform.codecs.openai_responses import OpenAIResponsesServing
+from slipform.config import Settings
+from slipform.library.async_client import AsyncClient
+from slipform.providers.http import HttpProvider
+from slipform.providers.network.transport import Begun
+from slipform.providers.retry import MemoryDowngrades
+from slipform.proxy.admission.admission import Admission, AdmissionControl
+from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState
+from slipform.proxy.calls import pages
+from slipform.proxy.calls.cache import AnswerCache
+from slipform.proxy.calls.enforced import answer, run_first
+from slipform.proxy.calls.forward import ForwardRoutes
+from slipform.proxy.calls.inbound import Inbound
+from slipform.proxy.calls.straight import Straights, go_straight
+from slipform.proxy.http_server.asgi import Cors, RecordingSend
+
+_CHAT: Serving = OpenAIChatServing()
+
+
+_ANTHROPIC: Serving = AnthropicServing()
+
+
+_BY_PATH: dict[str, Serving] = {
+    "/v1/chat/completions": _CHAT,
+    "/v1/responses": OpenAIResponsesServing(),
+    "/v1/messages": _ANTHROPIC,
+}
+
+
+_GEMINI: Serving = GeminiServing()
+
+
+_GEMINI_CALLS = (":generateContent", ":streamGenerateContent")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """How one API shows the models: its errors, its list, one of its models."""
+
+    api: Serving
+    many: Callable[[Sequence[str], int], dict[str, Any]]
+    one: Callable[[str, int], dict[str, Any]]
+
+
+_OPENAI_LISTING = Listing(_CHAT, pages.model_list, pages.model_entry)
+
+
+_ANTHROPIC_LISTING = Listing(_ANTHROPIC, pages.anthropic_models, pages.anthropic_model)
+
+
+_GEMINI_LISTING = Listing(_GEMINI, pages.gemini_models, pages.gemini_model)
+
+
+def api_at(path: str) -> Serving | None:
+    """The API that answers at a path, or None.
+
+    >>> api_at("/v1beta/models/local:generateContent").name
+    'gemini'
+    """
+    found = _BY_PATH.get(path)
+    if found is None and path.endswith(_GEMINI_CALLS) and path.startswith(("/v1beta/models/", "/v1/models/")):
+        return _GEMINI
+    return found
+
+
+def listing_at(path: str, headers: Mapping[bytes, bytes]) -> Listing | None:
+    """Who shows models at a path: one path serves two APIs, told apart by the header their clients send.
+
+    >>> listing_at("/v1/models", {b"anthropic-version": b"2023-06-01"}).api.name
+    'anthropic'
+    """
+    if path == "/v1beta/models" or path.startswith("/v1beta/models/"):
+        return _GEMINI_LISTING
+    if path == "/v1/models" or path.startswith("/v1/models/"):
+        if b"anthropic-version" in headers:
+            return _ANTHROPIC_LISTING
+        return _GEMINI_LISTING if b"x-goog-api-key" in headers else _OPENAI_LISTING
+    return None
+
+
+def named_model(path: str) -> str:
+    """The model that a path of a listing names; empty for the list itself.
+
+    >>> named_model("/v1/models/openai/gpt-6-luna")
+    'openai/gpt-6-luna'
+    """
+    return path.partition("/models")[2].removeprefix("/")
+
+
+def error_api(path: str, headers: Mapping[bytes, bytes]) -> Serving:
+    """In whose shape an error is told where no API was called."""
+    if path.startswith("/v1beta/"):
+        return _GEMINI
+    return _ANTHROPIC if b"anthropic-version" in headers else _CHAT
+
+
+def route_of(path: str) -> str:
+    """A path without the names in it.
+
+    >>> route_of("/v1beta/models/local:generateContent")
+    '/v1beta/models/{model}:generateContent'
+    """
+    if path in _BY_PATH:
+        return path
+    head, _, rest = path.partition("/models/")
+    return f"{head}/models/{{model}}:{rest.rpartition(':')[2]}"
+
+
+def paths() -> str:
+    """All paths, for a person who asked for another."""
+    others = "/v1beta/models/MODEL:generateContent", "/v1/models", "/v1beta/models", "/docs", "/metrics"
+    return ", ".join([*_BY_PATH, *others, "/healthz", "/readyz", "/version"])
+
+
+_log = logging.getLogger("slipform.server")
+
+
+_REFRESH_SECONDS = 1.0
+
+
+_RECANCEL_SECONDS = 0.1
+
+
+class CallRouter:
+    """The guard, the cache and what is shared through Redis, for one configuration.
+
+    >>> CallRouter(AsyncClient(), Settings()).guard.in_flight
+    0
+    """
+
+    def __init__(self, client: AsyncClient, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._shared = SharedState(settings.redis) if settings.redis is not None else None
+        self.guard = AdmissionControl(settings, self._shared)
+        self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
+        self.ways = ForwardRoutes(client.router, settings)
+        self.straights = Straights(client, settings, self.ways)
+        self._cache = AnswerCache(settings, client, self._shared) if settings.cache.enabled else None
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, on the event loop, to watch the key file and other machines; the first call does it at the latest."""
+        if self._refreshing is not None or not (self.guard.wants_keys or self._shared):
+            return
+        self.guard.start()
+        jobs = [self.guard.refresh]
+        if self._shared is not None:
+            jobs.append(SharedDowngrades(self._shared, functools.partial(_stores, self._client)).refresh)
+        self._refreshing = asyncio.create_task(_refresh(jobs))
+
+    async def close(self) -> None:
+        """Let go of Redis and of the key file."""
+        while self._refreshing is not None and not self._refreshing.done():
+            # More than once, because a Redis client that is just connecting can lose it.
+            self._refreshing.cancel()
+            await asyncio.wait([self._refreshing], timeout=_RECANCEL_SECONDS)
+        self.guard.close()
+        if self._cache is not None:
+            await self._cache.close()
+        if self._shared is not None:
+            await self._shared.close()
+
+    async def answer(self, call: Inbound, admission: Admission, send: RecordingSend) -> None:
+        """Write the whole response; see `answers.answer`."""
+        if self._refreshing is None:
+            self.start()
+        if admission.headers:
+            send.extra = [*send.extra, *admission.headers]
+        router = self._client.router
+        begun: Begun | None = None
+        try:
+            if call.forwarding is not None:  # to one model, and not kept
+                await answer(call, self._client, self._settings, send)
+                return
+            if call.straight is not None:
+                begun = await go_straight(call.straight, call.record, send)
+                if begun is None:
+                    return
+                call = call.restored(begun)
+            models = router.candidates(call.models[0] if len(call.models) == 1 else call.models)
+            work = functools.partial(run_first, call, models, self._client, self._settings, send)
+            if self._cache is None:
+                await work()
+            else:
+                control = admission.request_headers.get(b"cache-control", b"")
+                await self._cache.answer(call, models, admission.caller.id, control, work, send)
+        except asyncio.CancelledError:
+            if admission.expired is not None and call.record.stream and call.record.status:
+                # Too late for a status: the stream that had begun ends with the API's error event.
+                told = call.api.encode_stream(call.served).fail(admission.expired)
+                await send({"type": "http.response.body", "body": told})
+            raise
+        finally:
+            if begun is not None:
+                await begun.stream.close()
+
+
+async def _refresh(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    while True:
+        for job in jobs:
+            try:
+                await job()
+            except Exception:  # noqa: BLE001 — the next round may do better, and the proxy serves without it
+                _log.exception("the keys, or what is shared through Redis, could not be refreshed")
+        await asyncio.sleep(_REFRESH_SECONDS)
+
+
+def _stores(client: AsyncClient) -> Iterator[MemoryDowngrades]:
+    for provider in client.router.providers.values():
+        if isinstance(provider, HttpProvider) and isinstance(provider.lessons, MemoryDowngrades):
+            yield provider.lessons

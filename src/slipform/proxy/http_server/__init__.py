@@ -1,0 +1,1 @@
+"""Our HTTP/1.1 server."""

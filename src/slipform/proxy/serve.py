@@ -1,0 +1,340 @@
+"""`slipform serve`: settings, sockets, one process, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from slipform import __version__
+from slipform.config import ServerSettings, Settings, load_config
+from slipform.engine import tracing
+from slipform.errors import ConfigError, LocalModelError
+from slipform.proxy.admission.admission import check_exposed
+from slipform.proxy.app import App
+from slipform.proxy.deployment import Deployment, InForce, client_of, load
+from slipform.proxy.http_server.server import HttpServer
+from slipform.proxy.http_server.state import ServerLimits, Trusted
+from slipform.proxy.observability.metrics import WorkerAddress
+
+_SECONDS = 30.0
+
+
+async def trim_memory(seconds: float = _SECONDS) -> None:
+    """Give it back every so often, for ever.
+
+    Bodies and streams of all sizes come and go, and leave holes behind: after half an hour of hundreds of streams glibc
+    held 10 MB that nobody used, and the more the longer. Looking for them takes 2 ms.
+    """
+    trim = trimmer()
+    while trim is not None:
+        await asyncio.sleep(seconds)
+        trim()
+
+
+def trimmer() -> Callable[[], object] | None:
+    """What gives free memory back; None where the C library does so by itself or cannot."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, TypeError, AttributeError):
+        return None
+    return lambda: trim(0)
+
+
+_log = logging.getLogger("slipform.server")
+
+
+_NOT_STARTED = 3
+"""How the process ends when the application does not start."""
+
+
+_ORPHAN_CHECK_SECONDS = 1.0
+
+
+_OTHER_FILES = 64
+"""Files that are open for something else than connections, at most: logs, keys, the embedded model."""
+
+
+_COLLECT_AFTER = 20_000
+"""How many more objects there must be before garbage is looked for: a call makes hundreds, and hardly any in cycles."""
+
+
+def serve_on(
+    listening: socket.socket,
+    settings_path: Path | None,
+    in_force: InForce,
+    worker: WorkerAddress | None = None,
+) -> None:
+    """Serve on a socket until told to stop: SIGHUP reloads, SIGTERM and SIGINT drain, a second one gives up.
+
+    The file is not read again at the start: what is in force was judged, and the file may have been refused since.
+    """
+    settings, bound = in_force.reading.settings, bound_host(listening)
+
+    def reread(current: Deployment) -> Deployment:
+        return load(settings_path, bound, replacing=current.reading, generation=current.generation + 1)
+
+    app = App(client_of(settings), settings, load=reread, worker=worker, in_force=in_force, bound=bound)
+    last_spans = tracing.export_from_environment()
+    gc.freeze()  # what is here now stays; there is no use in looking through it again and again
+    gc.set_threshold(_COLLECT_AFTER, 20, 20)
+    gc.enable()
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(app, settings.server, listening, worker))
+    finally:
+        if last_spans is not None:
+            last_spans()
+        for handler in logging.root.handlers:
+            handler.flush()
+
+
+def bound_host(listening: socket.socket) -> str:
+    """The host that a socket is really bound to, whatever the settings say by now."""
+    host: str = "unix:" if listening.family == getattr(socket, "AF_UNIX", None) else listening.getsockname()[0]
+    return host
+
+
+async def _serve(app: App, settings: ServerSettings, listening: socket.socket, worker: WorkerAddress | None) -> None:
+    loop = asyncio.get_running_loop()
+    server = HttpServer(app, limits=limits_of(settings), trusted=Trusted.from_environment(os.environ))
+    asked = _StopSignals(app, server, settings.notice_seconds)
+    tasks: set[asyncio.Task[object]] = {loop.create_task(trim_memory())}
+
+    def reload() -> None:
+        task: asyncio.Task[object] = loop.create_task(app.reload())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    _hear("SIGHUP", reload)
+    _hear("SIGINT", asked.to_stop)
+    _hear("SIGTERM", asked.to_stop)
+    sockets = [listening]
+    if worker is not None:
+        sockets.append(_own_socket(worker))
+        tasks.add(loop.create_task(_stop_when_orphaned(asked, os.getppid())))
+    if not await server.start(sockets):
+        sys.exit(_NOT_STARTED)
+    await asked.stopping.wait()
+    await server.stop(settings.drain_seconds)
+    for task in tasks:
+        task.cancel()
+
+
+def limits_of(settings: ServerSettings) -> ServerLimits:
+    """What clients may take, as it is set; connections only as far as this process may open files.
+
+    >>> limits_of(ServerSettings(write_seconds=5, max_connections=10)).connections
+    10
+    """
+    return ServerLimits(
+        write_seconds=settings.write_seconds,
+        connections=_within_open_files(settings.max_connections),
+        connections_per_address=settings.max_connections_per_address,
+    )
+
+
+def _within_open_files(connections: int) -> int:
+    """So many, or fewer: each may need a second one, to a vendor. The process's own limit is raised if it can be."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return connections
+    wanted = 2 * connections + _OTHER_FILES
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY and files < wanted:
+        raised = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, most))
+            files = raised
+    return connections if files == resource.RLIM_INFINITY else max(1, min(connections, (files - _OTHER_FILES) // 2))
+
+
+class _StopSignals:
+    """What was asked of the server: the first wish to stop lets it drain, the second makes it give up."""
+
+    def __init__(self, app: App, server: HttpServer, notice_seconds: float) -> None:
+        self._app = app
+        self._server = server
+        self._notice = notice_seconds
+        self._before = False
+        self.stopping = asyncio.Event()
+
+    def to_stop(self) -> None:
+        """Balancers are given time to notice before nobody listens any longer."""
+        if self._before:
+            self._server.hurry()
+            self.stopping.set()
+            return
+        self._before = True
+        self._app.drain()
+        if self._notice:
+            asyncio.get_running_loop().call_later(self._notice, self.stopping.set)
+        else:
+            self.stopping.set()
+
+
+def _hear(name: str, call: Callable[[], None]) -> None:
+    """Call this on the event loop when the signal comes, where the system has that signal."""
+    number: int | None = getattr(signal, name, None)
+    if number is None:
+        return
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(number, call)
+    except NotImplementedError:  # an event loop on Windows
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(call))
+
+
+def _own_socket(worker: WorkerAddress) -> socket.socket:
+    """Where the other workers ask for this one's metrics."""
+    path = worker.socket_path()
+    path.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.bind(str(path))
+    made.setblocking(False)
+    return made
+
+
+async def _stop_when_orphaned(asked: _StopSignals, parent: int) -> None:
+    while os.getppid() == parent:  # noqa: ASYNC110 — nothing tells of it
+        await asyncio.sleep(_ORPHAN_CHECK_SECONDS)
+    _log.warning("the supervisor is gone: stopping")
+    asked.stopping.set()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+_BACKLOG = 2048
+
+
+def serve(
+    settings_path: Path | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    workers: int | None = None,
+    insecure: bool = False,
+) -> None:
+    """Serve until told to stop; what is given wins over the settings.
+
+    Other machines are let in only with a file of keys, or `insecure`. SIGHUP reads the settings again, SIGTERM and
+    SIGINT drain and stop, a second one stops at once.
+    """
+    if insecure:  # in the environment, where the workers and every reload find it
+        os.environ["SLIPFORM_SERVER__ALLOW_ANONYMOUS"] = "true"
+    reading = load_config(settings_path)
+    settings = reading.settings
+    check_exposed(settings, host)
+    count = workers or settings.server.workers
+    _set_up_logs(settings)
+    _prepare(settings, count)
+    sockets = listen(host or settings.server.host, settings.server.port if port is None else port, count)
+    sys.stderr.write(f"slipform {__version__} serves http://{address(sockets[0])}/v1 (Ctrl-C stops it)\n")
+    sys.stderr.flush()
+    in_force = InForce(reading)
+    if count == 1:
+        serve_on(sockets[0], settings_path, in_force)
+    else:
+        from slipform.proxy.workers import supervise
+
+        gc.enable()
+        supervise(sockets, settings_path, in_force)
+
+
+def _set_up_logs(settings: Settings) -> None:
+    from slipform.proxy.observability.logs import set_up
+
+    names = [name for name in os.environ if name.endswith(("_API_KEY", "_TOKEN", "_SECRET", "_SECRET_ACCESS_KEY"))]
+    names += [given.api_key_env for given in settings.providers.values() if given.api_key_env]
+    set_up(settings.server.log, secrets={value for name in names if len(value := os.environ.get(name, "")) > 5})
+
+
+def _prepare(settings: Settings, workers: int) -> None:
+    """What is better done, or refused, before anything listens."""
+    for module in ("httptools", "prometheus_client"):
+        try:
+            __import__(module)
+        except ImportError:
+            raise ConfigError(
+                "The proxy's server is not installed", hint="Run `pip install 'slipform[server]'`."
+            ) from None
+    if workers > 1 and not hasattr(os, "fork"):
+        raise ConfigError("Several workers need an operating system with fork", where="server.workers")
+    if settings.default_model.partition("/")[0] == "local" and workers > 1:
+        _log.warning("each of the %d workers loads the embedded model into a process of its own", workers)
+    _fetch_named(settings)
+
+
+def _fetch_named(settings: Settings) -> None:
+    """Fetch the embedded models that the settings name: no request will. Only the default's must succeed."""
+    listed = [[each] if isinstance(each, str) else each for each in settings.model_aliases.values()]
+    named = dict.fromkeys([settings.default_model, *(model for models in listed for model in models)])
+    if not any(model.partition("/")[0] == "local" for model in named):
+        return
+    from slipform.providers.embedded.weights import DEFAULT, KNOWN, pull_shown
+
+    for model in named:
+        weights = KNOWN.get(DEFAULT if model == "local" else model.removeprefix("local/"))
+        if weights is None or model in settings.model_aliases:
+            continue
+        try:
+            pull_shown(weights)
+        except LocalModelError as error:
+            if model == settings.default_model:
+                raise
+            _log.warning("%s", error)
+
+
+def listen(host: str, port: int, count: int = 1) -> list[socket.socket]:
+    """Sockets on one address, one for each worker; the kernel spreads connections over them."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = found[0]
+        sockets = [_bound(family, where, shared=False)]
+        if count > 1 and sys.platform == "linux":
+            # The first one only showed that nobody else is here: sockets that share do not mind a stranger.
+            where = (where[0], sockets[0].getsockname()[1], *where[2:])
+            sockets[0].close()
+            sockets = [_bound(family, where, shared=True) for _ in range(count)]
+        elif count > 1:
+            sockets *= count
+    except OSError as error:
+        hint = "Another server may be running there: choose another with --port."
+        raise ConfigError(f"Cannot listen: {error.strerror}", where=f"{host}:{port}", hint=hint) from error
+    return sockets
+
+
+def _bound(family: int, where: tuple[object, ...], *, shared: bool) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.bind(where)
+        made.listen(_BACKLOG)
+        made.setblocking(False)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def address(listening: socket.socket) -> str:
+    """Where a socket listens, as it is written in a URL."""
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

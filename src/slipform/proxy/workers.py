@@ -1,0 +1,158 @@
+"""How several processes serve one address."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+
+from slipform.errors import SlipformError
+from slipform.proxy.deployment import REFUSED, Deployment, InForce, client_of, deploy, load
+from slipform.proxy.observability.metrics import WorkerAddress
+from slipform.proxy.serve import bound_host, serve_on
+
+_log = logging.getLogger("slipform.server")
+_TICK = 0.1
+_SHORT_LIFE = 2.0
+"""A worker that dies younger is started again only after as long."""
+_AFTER_DRAIN = 10.0
+
+
+def supervise(sockets: list[socket.socket], settings_path: Path | None, in_force: InForce) -> None:
+    """One worker for each socket, until a signal says stop.
+
+    SIGHUP, SIGTERM and SIGINT are passed on, and a second one too. A worker that dies is replaced, takes over the
+    connections that wait at its socket, and begins with the configuration in force, not with the file: that may have
+    been refused.
+    """
+    _let_go(deploy(client_of(in_force.reading.settings), in_force.reading, bound=bound_host(sockets[0])))
+    folder = Path(tempfile.mkdtemp(prefix="slipform-"))
+    crew = _WorkerPool(sockets, settings_path, folder, in_force)
+    try:
+        crew.run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _let_go(checked: Deployment) -> None:
+    checked.client.router.close()
+
+
+class _WorkerPool:
+    def __init__(
+        self, sockets: list[socket.socket], settings_path: Path | None, folder: Path, in_force: InForce
+    ) -> None:
+        self._sockets = sockets
+        self._settings_path = settings_path
+        self._bound = bound_host(sockets[0])
+        self._folder = folder
+        self._in_force = in_force
+        settings = in_force.reading.settings.server
+        self._drain_seconds = settings.drain_seconds + settings.notice_seconds
+        self._signals: deque[int] = deque()
+        self._alive: dict[int, int] = {}
+        """Which worker a process is."""
+        self._born: dict[int, float] = {}
+        self._due: dict[int, float] = {}
+        """When a worker is to be started."""
+        self._deadline: float | None = None
+
+    def run(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda got, _: self._signals.append(got))
+        self._due = dict.fromkeys(range(len(self._sockets)), 0.0)
+        while self._alive or self._deadline is None:
+            self._start_due()
+            while self._signals:
+                self._heed(self._signals.popleft())
+            self._reap()
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                self._tell(signal.SIGKILL)
+            time.sleep(_TICK)
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for index in [index for index, when in self._due.items() if when <= now]:
+            del self._due[index]
+            if self._deadline is None:
+                self._start(index)
+
+    def _start(self, index: int) -> None:
+        child = os.fork()
+        if child == 0:
+            self._be_worker(index)
+        self._alive[child] = index
+        self._born[index] = time.monotonic()
+
+    def _be_worker(self, index: int) -> None:
+        """The child's life; it never returns into the supervisor's code."""
+        status = 1
+        try:
+            os.setpgid(0, 0)  # Ctrl-C is the supervisor's to hear
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            for other, each in enumerate(self._sockets):
+                if other != index and each is not self._sockets[index]:
+                    each.close()
+            worker = WorkerAddress(index, len(self._sockets), self._folder)
+            serve_on(self._sockets[index], self._settings_path, self._in_force, worker)
+            status = 0
+        except SlipformError as error:
+            _log.error("worker %d: %s", index, error)
+        except BaseException:  # noqa: BLE001 — whatever it is, the process ends here
+            _log.exception("worker %d", index)
+        finally:
+            os._exit(status)
+
+    def _reap(self) -> None:
+        while self._alive:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child == 0:
+                return
+            index = self._alive.pop(child, None)
+            if index is None or self._deadline is not None:
+                continue
+            _log.error("worker %d (process %d) ended: %s; starting another", index, child, _how(status))
+            lived = time.monotonic() - self._born[index]
+            self._due[index] = time.monotonic() + (0 if lived > _SHORT_LIFE else _SHORT_LIFE)
+
+    def _heed(self, number: int) -> None:
+        if number != signal.SIGHUP:
+            if self._deadline is None:
+                self._deadline = time.monotonic() + self._drain_seconds + _AFTER_DRAIN
+                for each in self._sockets:
+                    each.close()
+            self._tell(signal.SIGTERM)
+            return
+        self._reload()
+        self._tell(signal.SIGHUP)
+
+    def _reload(self) -> None:
+        """Judge the new configuration for workers to come; those there judge for themselves, and tell and count it."""
+        was = self._in_force
+        try:
+            new = load(self._settings_path, self._bound, replacing=was.reading, generation=was.generation + 1)
+            _let_go(new)
+        except Exception as error:  # noqa: BLE001 — whatever it is, the old one goes on
+            self._in_force = dataclasses.replace(was, refused=was.refused + 1, last_refused=True)
+            _log.error(REFUSED, was.generation, error, exc_info=not isinstance(error, SlipformError))
+        else:
+            self._in_force = InForce(new.reading, new.generation, was.refused)
+
+    def _tell(self, number: int) -> None:
+        for child in list(self._alive):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+
+
+def _how(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,234 @@
+"""One enforced call of the runner; what its settings require."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from slipform.config import PriceSettings, Settings
+from slipform.enforce import Attempt, Outcome, Plan, Report, Steps, enforce
+from slipform.enforce.loop import advance
+from slipform.engine.planning import plan_for
+from slipform.engine.setup import Options, cost_of, router_of
+from slipform.engine.tracing import advance_async, observed
+from slipform.errors import EnforcementError, SlipformError, UpstreamError, UpstreamTimeout
+from slipform.ir import Message, ModelRequest, ModelResponse, Usage
+from slipform.ir.quick import quick
+from slipform.ir.reducer import Reducer, Snapshot
+from slipform.library.async_client import AsyncClient
+from slipform.providers.retry import RetryPolicy
+from slipform.providers.router import Router
+from slipform.runner.jobs import BatchJob, Task
+from slipform.runner.journal import JournalEntry
+from slipform.runner.rows import Template, as_json
+from slipform.schema import OutputStrategy, ResponseFormat, Schema
+from slipform.schema.python_types import cached_format
+
+_NOTHING = Usage()
+
+
+_GRACE = 0.5
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class FinishedRow:
+    """A row that is finished, well or not, and what it took."""
+
+    entry: JournalEntry
+    usage: Usage = _NOTHING
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowCaller:
+    """Asks for the rows of one job; everything but the prompt is the same for all of them."""
+
+    client: AsyncClient
+    request: ModelRequest
+    plan: Plan
+    template: Template
+    price: PriceSettings | None = None
+
+    async def ask(self, task: Task) -> FinishedRow:
+        """The finished row; what the vendor's side fails with is raised."""
+        prompt = self.template.fill(task.row)
+        request = self.request.replace(messages=(*self.request.messages, Message.user(prompt)))
+        steps = observed(enforce(request, self.plan), request, self.plan)
+        try:
+            outcome = await drive(steps, self.client, self.plan.backoff_seconds)
+        except EnforcementError as error:
+            return self.failed(task, error)
+        usage = outcome.report.usage
+        text = outcome.text.encode("utf-8", "backslashreplace")  # half a character has no UTF-8, but a JSON escape
+        line = b'{"row":%d,"key":%s,"value":%s}' % (task.number, as_json(task.key), text)
+        return FinishedRow(
+            JournalEntry(task.number, task.key, True, line, task.content), usage, cost_of(self.price, usage)
+        )
+
+    def failed(self, task: Task, error: SlipformError) -> FinishedRow:
+        """A row that could not be done, with the reason."""
+        usage = error.report.usage if isinstance(error.report, Report) else _NOTHING
+        return FinishedRow(failure_entry(task, error), usage, cost_of(self.price, usage))
+
+
+def failure_entry(task: Task, error: SlipformError) -> JournalEntry:
+    """The line of a row that could not be done: the reason, and the row as it was."""
+    fields = {"row": task.number, "key": task.key, "error": _plain(error.to_dict()), "input": task.row}
+    return JournalEntry(task.number, task.key, False, as_json(fields), task.content)
+
+
+def asker_of(job: BatchJob, router: Router | None) -> RowCaller:
+    """What asks for the rows of a job: the plan is made once. Without a router, one is made of the job's settings."""
+    routes = router or runner_router(job.settings)
+    wanted = cached_format(job.schema.name, job.schema.document, strict=True)
+    request = ModelRequest(job.model, (), response_format=wanted, max_tokens=job.max_tokens)
+    plan = plan_for(routes, request, job.options, job.schema)
+    return RowCaller(AsyncClient(job.model, router=routes, options=job.options), request, plan, job.template, job.price)
+
+
+def runner_router(settings: Settings) -> Router:
+    """The providers of the settings, for batches.
+
+    When a vendor asks to slow down, all rows wait together; so no call may wait alone and hide it.
+    """
+    return router_of(settings, retries=RetryPolicy(attempts=0))
+
+
+async def drive(steps: Steps, client: AsyncClient, backoff: float = 0, seconds: float | None = None) -> Outcome:
+    """Send what the steps ask for until they come to an outcome; each call may take so many seconds."""
+    asked = next(steps)
+    while True:
+        try:
+            response = await (client.complete(asked) if seconds is None else _limited(client, asked, seconds))
+        except UpstreamError as error:
+            asked = steps.throw(error)
+            continue
+        except BaseException as error:  # cancelled: the log line and the span are written all the same
+            steps.throw(error)
+            raise
+        further = await advance_async(steps, response, asked)
+        if isinstance(further, Outcome):
+            return further
+        if backoff:
+            await asyncio.sleep(backoff)
+        asked = further
+
+
+async def _limited(client: AsyncClient, asked: ModelRequest, seconds: float) -> ModelResponse:
+    async with time_limit(seconds):
+        return await client.complete(asked)
+
+
+@contextlib.asynccontextmanager
+async def time_limit(seconds: float | None) -> AsyncIterator[None]:
+    """Raises `UpstreamTimeout` when what is inside takes longer; a transport's own limit speaks first."""
+    try:
+        async with asyncio.timeout(None if seconds is None else seconds + _GRACE):
+            yield
+    except TimeoutError as error:
+        raise UpstreamTimeout(
+            f"No complete answer within {seconds or 0:g} s",
+            hint="Raise `runtime.timeout_seconds` if the model needs longer.",
+        ) from error
+
+
+def send(steps: Steps, response: ModelResponse) -> Outcome:
+    """Send the response that ends the steps."""
+    ended = advance(steps, response)
+    if not isinstance(ended, Outcome):
+        raise TypeError("There are more steps")
+    return ended
+
+
+def resolved(router: Router, model: str | None) -> str:
+    """`provider/model` as it will really be called."""
+    provider, upstream = router.resolve(model)
+    name = next((name for name, each in router.providers.items() if each is provider), provider.name)
+    return f"{name}/{upstream}"
+
+
+def _plain(fields: Mapping[str, Any]) -> Any:
+    """An error's fields as JSON can hold them; details may be anything."""
+    return orjson.loads(as_json(fields))
+
+
+ANY_JSON: Schema[Any] = Schema("json", {"type": ["object", "array"]})
+"""What JSON is required to be when no schema says more: an object or an array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """One model, called the way document 001 calls providers; what each vendor needs for it is the codecs' business."""
+
+    client: AsyncClient
+    model: str
+    """`provider/model`, as it is really called."""
+    options: Options
+
+    async def invoke(
+        self,
+        *,
+        instructions: str,
+        payload: str,
+        streaming: bool = False,
+        timeout: float | None = None,  # noqa: ASYNC109 — the name is the design document's
+        response_mime_type: str = "application/json",
+        schema: Schema[Any] | None = None,
+        json_mode: bool = False,
+    ) -> str:
+        """What the model says to the payload under these instructions.
+
+        With `json_mode`, or a schema, it is compact JSON that was repaired and validated, or an error; without them
+        it is the text as the model gave it. JSON is never streamed. `response_mime_type` is a hint for the one API
+        that takes it (Gemini); others report that they have no such field.
+        """
+        request = ModelRequest(self.model, (Message.system(instructions), Message.user(payload)))
+        if json_mode or schema is not None:
+            request, plan = self._json(request, schema, response_mime_type)
+            steps = observed(enforce(request, plan), request, plan, limit=timeout)
+            return (await drive(steps, self.client, plan.backoff_seconds, timeout)).text
+        plan = plan_for(self.client.router, request, self.options)
+        steps = observed(_as_it_is(request, plan), request, plan, streaming=streaming, limit=timeout)
+        work = self._streamed(steps, timeout) if streaming else drive(steps, self.client, seconds=timeout)
+        return (await work).text
+
+    def _json(self, request: ModelRequest, schema: Schema[Any] | None, mime_type: str) -> tuple[ModelRequest, Plan]:
+        if mime_type != "application/json":
+            hint = {"generationConfig": {"responseMimeType": mime_type}}
+            request = request.replace(extra=hint, extra_for="gemini")
+        if schema is not None:
+            request = request.replace(response_format=ResponseFormat.strict(schema.spec))
+            return request, plan_for(self.client.router, request, self.options, schema)
+        # The vendor's JSON mode, and the prompt as well: some vendors refuse JSON mode unless the prompt says "JSON".
+        request = request.replace(json_mode=True)
+        plan = plan_for(self.client.router, request, self.options, ANY_JSON)
+        return request, dataclasses.replace(plan, strategy=OutputStrategy.PROMPTED, stronger=())
+
+    async def _streamed(self, steps: Steps, seconds: float | None) -> Outcome:
+        asked = next(steps)
+        reducer = Reducer()
+        reducer.start(Snapshot())
+        try:
+            async with time_limit(seconds):
+                async for chunk in self.client.complete_stream(asked):
+                    reducer.push(chunk)
+        except BaseException as error:  # the log line is written all the same
+            steps.throw(error)
+            raise
+        return send(steps, reducer.finish(check=False))
+
+
+def _as_it_is(request: ModelRequest, plan: Plan) -> Steps:
+    """The steps of a call whose answer nobody judges."""
+    began = time.monotonic()
+    response: ModelResponse = yield request
+    attempt = Attempt("ok", plan.strategy, request.model, usage=response.usage, seconds=time.monotonic() - began)
+    return Outcome(response.text, response.text, response, Report((attempt,), response.warnings))

@@ -1,0 +1,408 @@
+"""What a small valid instance looks like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import Any
+
+import orjson
+
+from slipform.schema.document import SubSchema
+from slipform.schema.patterns import parsed, search
+from slipform.schema.validator import Compiled, compile_schema
+
+FORMATS = {
+    "date-time": "2024-01-31T12:00:00Z",
+    "date": "2024-01-31",
+    "time": "12:00:00Z",
+    "duration": "P1D",
+    "email": "ada@example.com",
+    "idn-email": "ada@example.com",
+    "hostname": "example.com",
+    "idn-hostname": "example.com",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uri": "https://example.com/",
+    "uri-reference": "/path",
+    "iri": "https://example.com/",
+    "iri-reference": "/path",
+    "uri-template": "/path/{id}",
+    "uuid": "123e4567-e89b-42d3-a456-426614174000",
+    "json-pointer": "/a/0",
+    "relative-json-pointer": "0",
+    "regex": "^a$",
+}
+
+
+_MAX_LENGTH = 2_000
+
+
+_CLASSES = {"CATEGORY_DIGIT": "0", "CATEGORY_WORD": "a", "CATEGORY_SPACE": " "}
+
+
+def matching(pattern: str, variant: int = 0, least: int = 0) -> str | None:
+    """A short text that matches a pattern, or None when none was found.
+
+    >>> matching("^[A-Z]{3}-[0-9]+$")
+    'AAA-0'
+    """
+    tree = parsed(pattern)
+    if tree is None:
+        return None
+    for extra in (0, 1, max(least, 1)):
+        text = _Writer(variant, extra).write(tree)
+        if text is not None and least <= len(text) <= _MAX_LENGTH:
+            return text
+    return None
+
+
+class _Writer:
+    """Writes what a parsed pattern asks for, each repetition `extra` times more than it must."""
+
+    def __init__(self, variant: int, extra: int) -> None:
+        self.variant = variant
+        self.extra = extra
+        self.groups: dict[int, str] = {}
+
+    def write(self, tree: Sequence[tuple[Any, Any]]) -> str | None:
+        parts: list[str] = []
+        for operation, argument in tree:
+            part = self._one(str(operation), argument)
+            if part is None or sum(map(len, parts)) > _MAX_LENGTH:
+                return None
+            parts.append(part)
+        return "".join(parts)
+
+    def _one(self, operation: str, argument: Any) -> str | None:
+        if operation == "LITERAL":
+            return chr(argument)
+        if operation == "NOT_LITERAL":
+            return "a" if argument != ord("a") else "b"
+        if operation == "ANY":
+            return "a"
+        if operation == "IN":
+            return self._of_set(argument)
+        if operation == "BRANCH":
+            return self.write(argument[1][self.variant % len(argument[1])])
+        if operation == "SUBPATTERN":
+            text = self.write(argument[3])
+            if text is not None and argument[0] is not None:
+                self.groups[argument[0]] = text
+            return text
+        if operation in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
+            return self._repeated(*argument)
+        if operation == "GROUPREF":
+            return self.groups.get(argument)
+        return "" if operation in {"AT", "ASSERT", "ASSERT_NOT"} else None
+
+    def _repeated(self, least: int, most: int, inner: Sequence[tuple[Any, Any]]) -> str | None:
+        times = min(least + self.extra, int(most))
+        if times > _MAX_LENGTH:
+            return None
+        text = self.write(inner)
+        return None if text is None else text * times
+
+    def _of_set(self, members: Sequence[tuple[Any, Any]]) -> str | None:
+        if str(members[0][0]) == "NEGATE":
+            return next((char for char in "aA0 -_" if not any(_holds(member, char) for member in members[1:])), None)
+        operation, argument = members[self.variant % len(members)]
+        if str(operation) == "LITERAL":
+            return chr(argument)
+        if str(operation) == "RANGE":
+            low, high = argument
+            return chr(low + self.variant % (high - low + 1))
+        return _CLASSES.get(str(argument), "-")
+
+
+def _holds(member: tuple[Any, Any], char: str) -> bool:
+    operation, argument = str(member[0]), member[1]
+    if operation == "LITERAL":
+        return ord(char) == int(argument)
+    if operation == "RANGE":
+        return bool(argument[0] <= ord(char) <= argument[1])
+    kinds = {
+        "CATEGORY_DIGIT": char.isdigit(),
+        "CATEGORY_WORD": char.isalnum() or char == "_",
+        "CATEGORY_SPACE": char == " ",
+    }
+    name = str(argument)
+    return kinds[name] if name in kinds else not kinds.get(name.replace("NOT_", ""), True)
+
+
+_MAX_STEPS = 3_000
+
+
+_MAX_DEPTH = 24
+
+
+_SHOWN_DEPTH = 4
+"""Down to here optional parts are shown; further down only what must be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A valid instance of a schema."""
+
+    value: Any
+
+    @property
+    def text(self) -> str:
+        """The value as compact JSON."""
+        try:
+            return orjson.dumps(self.value).decode()
+        except TypeError:
+            return json.dumps(self.value, ensure_ascii=False, separators=(",", ":"))
+
+
+class _NoExampleError(Exception):
+    """There is none, or none was found with the steps allowed."""
+
+
+def example(schema: Mapping[str, Any]) -> Example | None:
+    """A small valid instance, always the same one; None when none was found.
+
+    >>> example({"type": "object", "properties": {"age": {"type": "integer", "minimum": 18}}, "required": ["age"]}).text
+    '{"age":18}'
+    """
+    compiled = compile_schema(schema)
+    for generous in (True, False):
+        try:
+            maker = _Maker(compiled, generous=generous)
+            value = maker.make(compiled.index.root.node, compiled.index.root, 0, 0)
+        except (_NoExampleError, ArithmeticError, ValueError, RecursionError):
+            continue
+        if compiled.is_valid(value):
+            return Example(value)
+    return None
+
+
+class _Maker:
+    def __init__(self, compiled: Compiled, *, generous: bool) -> None:
+        self.compiled = compiled
+        self.generous = generous
+        self.steps = 0
+
+    def make(self, node: Any, place: SubSchema, depth: int, variant: int) -> Any:
+        """A value for `node`, which must fit the subschema at `place`; `variant` asks for another one."""
+        self.steps += 1
+        if self.steps > _MAX_STEPS or depth > _MAX_DEPTH or node is False:
+            raise _NoExampleError
+        if not isinstance(node, dict):
+            return "text" if variant == 0 else f"text{variant}"
+        for value in self._given(node, variant):
+            if self.compiled.fits(place, value):
+                return value
+        if "const" in node or "enum" in node:
+            raise _NoExampleError
+        for keyword in ("$ref", "allOf", "anyOf", "oneOf"):
+            if keyword in node:
+                return self._composed(node, place, depth, variant, keyword)
+        return self._typed(node, place, depth, variant)
+
+    def _given(self, node: Mapping[str, Any], variant: int) -> Iterator[Any]:
+        """Values that the schema itself names."""
+        if "const" in node:
+            yield node["const"]
+        options = node.get("enum")
+        if isinstance(options, list) and options:
+            yield from (options[variant % len(options) :] + options)[:50]
+        examples = node.get("examples")
+        if isinstance(examples, list):
+            yield from examples[variant : variant + 3]
+
+    def _composed(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int, keyword: str) -> Any:
+        """Try the parts of a composition, each together with what stands beside it."""
+        rest = {key: value for key, value in node.items() if key != keyword}
+        if keyword == "$ref":
+            target = self.compiled.resolve(place, str(node["$ref"]))
+            if target is None:
+                raise _NoExampleError
+            alone = not rest.keys() - {"title", "description", "default", "$defs", "definitions", "$schema", "$id"}
+            if alone or self.compiled.reference_hides_siblings:
+                return self.make(target.node, target, depth + 1, variant)
+            return self.make(_merged(rest, target.node), place, depth + 1, variant)
+        if keyword == "allOf":
+            for part in node[keyword]:
+                rest = _merged(rest, self._resolved(part, place))
+            return self.make(rest, place, depth + 1, variant)
+        for part in sorted(node[keyword], key=_is_null):
+            try:
+                value = self.make(_merged(rest, self._resolved(part, place)), place, depth + 1, variant)
+            except _NoExampleError:
+                continue
+            if self.compiled.fits(place, value):
+                return value
+        raise _NoExampleError
+
+    def _resolved(self, part: Any, place: SubSchema) -> Any:
+        for _ in range(20):
+            if not isinstance(part, dict) or not isinstance(part.get("$ref"), str):
+                return part
+            target = self.compiled.resolve(place, part["$ref"])
+            if target is None:
+                raise _NoExampleError
+            rest = {key: value for key, value in part.items() if key != "$ref"}
+            part = _merged(rest, target.node)
+        raise _NoExampleError
+
+    def _typed(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> Any:
+        kinds = node.get("type") or _guessed(node)
+        for kind in sorted(kinds, key=lambda name: name == "null") if isinstance(kinds, list) else [kinds]:
+            if kind == "object":
+                return self._object(node, place, depth, variant)
+            if kind == "array":
+                return self._array(node, place, depth, variant)
+            if kind in {"integer", "number"}:
+                return _number(node, variant, whole=kind == "integer")
+            if kind == "string":
+                return _text(node, variant)
+            return None if kind == "null" else variant % 2 == 0
+        raise _NoExampleError
+
+    def _object(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> dict[str, Any]:
+        known: dict[str, Any] = node["properties"] if isinstance(node.get("properties"), dict) else {}
+        needed = [name for name in node.get("required") or [] if isinstance(name, str)]
+        for name in list(needed):
+            needed += [more for more in (node.get("dependentRequired") or {}).get(name, ()) if more not in needed]
+        least = node.get("minProperties", 0)
+        shown = [name for name in known if self.generous and not node.get("required") and depth < _SHOWN_DEPTH][:5]
+        spare = [name for name in known if name not in needed and name not in shown]
+        wanted = dict.fromkeys([*needed, *shown])
+        while len(wanted) < least and spare:
+            wanted[spare.pop(0)] = None
+        number = 0
+        while len(wanted) < least and number < 50:
+            number += 1
+            wanted[f"key{number}"] = None
+        out: dict[str, Any] = {}
+        for name in sorted(wanted, key=lambda name: list(known).index(name) if name in known else len(known)):
+            out.update(self._member(node, known, name, place, depth, variant, must=name in needed or name not in shown))
+        return out
+
+    def _member(
+        self, node: dict[str, Any], known: Any, name: str, place: SubSchema, depth: int, variant: int, *, must: bool
+    ) -> dict[str, Any]:
+        rule = known.get(name, node.get("additionalProperties", True))
+        inner = self._place_of(rule, place)
+        for pattern, sub in (node.get("patternProperties") or {}).items():
+            if search(pattern, name):
+                rule = _merged(rule, sub) if name in known else sub
+                inner = self._place_of(rule, place)
+        try:
+            return {name: self.make(rule, inner, depth + 1, variant)}
+        except _NoExampleError:
+            if must:
+                raise
+            return {}
+
+    def _place_of(self, node: Any, place: SubSchema) -> SubSchema:
+        """The place of a part, so that what is made for it can be checked; a made-up part is checked with the whole."""
+        return SubSchema(node, "", "", place.base) if not isinstance(node, dict) else self._found(node, place)
+
+    def _found(self, node: dict[str, Any], place: SubSchema) -> SubSchema:
+        known = self.compiled.place_of(node)
+        return known if known is not None else SubSchema(True, "", "", place.base)
+
+    def _array(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> list[Any]:
+        first: list[Any] = node.get("prefixItems") or (node["items"] if isinstance(node.get("items"), list) else [])
+        rule = node.get("items", True) if not isinstance(node.get("items"), list) else node.get("additionalItems", True)
+        least = node.get("minItems", 0)
+        count = max(least, len(first) if self.generous else 0)
+        if "contains" in node:
+            count, rule = max(count, node.get("minContains", 1)), node["contains"]
+        if self.generous and depth < _SHOWN_DEPTH and rule is not False and isinstance(rule, dict):
+            count = max(count, 1)
+        count = min(count, node.get("maxItems", count))
+        if count > 100:
+            raise _NoExampleError
+        out: list[Any] = []
+        for number in range(int(count)):
+            part = first[number] if number < len(first) else rule
+            other = variant + number if node.get("uniqueItems") else variant
+            try:
+                out.append(self.make(part, self._place_of(part, place), depth + 1, other))
+            except _NoExampleError:
+                if number < least:
+                    raise
+                break
+        return out
+
+
+def _is_null(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "null"
+
+
+def _guessed(node: Mapping[str, Any]) -> str:
+    """What a schema without a type is most likely about."""
+    about = {
+        "object": {"properties", "required", "additionalProperties", "patternProperties", "minProperties"},
+        "array": {"items", "prefixItems", "minItems", "contains", "uniqueItems"},
+        "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
+    }
+    return next((kind for kind, keywords in about.items() if keywords & node.keys()), "string")
+
+
+def _merged(one: Any, other: Any) -> Any:
+    """Two schemas as one, nearly: the result is checked against the real ones."""
+    if not isinstance(one, dict) or not isinstance(other, dict):
+        return False if one is False or other is False else (one if isinstance(one, dict) else other)
+    out = {**one}
+    for key, value in other.items():
+        if key == "required" and isinstance(out.get(key), list):
+            out[key] = list(dict.fromkeys([*out[key], *value]))
+        elif key in {"properties", "patternProperties", "dependentRequired"} and isinstance(out.get(key), dict):
+            out[key] = out[key] | {name: _merged(out[key].get(name, True), sub) for name, sub in value.items()}
+        elif key in {"minimum", "minLength", "minItems", "minProperties"} and key in out:
+            out[key] = max(out[key], value)
+        elif key in {"maximum", "maxLength", "maxItems", "maxProperties"} and key in out:
+            out[key] = min(out[key], value)
+        elif key in {"anyOf", "oneOf", "allOf"} and key in out:
+            out["allOf"] = [*out.get("allOf", ()), {key: value}]
+        else:
+            out[key] = value
+    return out
+
+
+def _number(node: Mapping[str, Any], variant: int, *, whole: bool) -> Any:
+    low, high, step = _bounds(node)
+    unit: Any = step or 1
+    value: Any = unit
+    if low is not None:
+        value = ceil(low / unit) * unit if whole or step else low
+        if value == node.get("exclusiveMinimum") or (node.get("exclusiveMinimum") is True and value == low):
+            value += unit if whole or step or high is None or low + unit < high else (high - low) / 2
+    elif high is not None and high <= unit:
+        value = floor(high / unit) * unit
+        if value == node.get("exclusiveMaximum") or node.get("exclusiveMaximum") is True:
+            value -= unit
+        return value - variant * unit
+    return value + variant * unit
+
+
+def _bounds(node: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    lows = [node[key] for key in ("minimum", "exclusiveMinimum") if _is_number(node.get(key))]
+    highs = [node[key] for key in ("maximum", "exclusiveMaximum") if _is_number(node.get(key))]
+    return max(lows, default=None), min(highs, default=None), node.get("multipleOf")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _text(node: Mapping[str, Any], variant: int) -> str:
+    least, most = int(node.get("minLength", 0)), node.get("maxLength")
+    if isinstance(pattern := node.get("pattern"), str):
+        text = matching(pattern, variant, least)
+        if text is None:
+            raise _NoExampleError
+        return text
+    text = FORMATS.get(str(node.get("format")), "text")
+    if variant and "format" not in node:
+        text += str(variant)
+    if least > 10_000:
+        raise _NoExampleError
+    text = text.ljust(least, "x")
+    return text if most is None else text[: int(most)]

@@ -1,1 +1,0 @@
-"""The rooms behind `slipform.schema.lowering`, its public door."""

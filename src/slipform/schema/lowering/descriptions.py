@@ -1,0 +1,100 @@
+"""How what a vendor cannot enforce is said in a description."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from slipform.schema.lowering.shape import Bound, Conjunction
+from slipform.schema.patterns import is_pattern
+
+if TYPE_CHECKING:
+    from slipform.schema.lowering.emit import Emitter
+
+_MAX_NOTE = 200
+_LOOKING = ("(?=", "(?!", "(?<", "\\1", "\\2", "\\3", "\\k<", "(?P", "(?>")
+
+
+def describe(
+    emitter: Emitter, schema: dict[str, Any], shape: Conjunction | None, notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The schema with its title and description, and what the dialect cannot enforce told in words."""
+    told = list(notes)
+    if shape is not None:
+        for bound in shape.local:
+            emitter.report.add(bound.pointer, bound.keyword, bound.value, "dropped")
+            told.append(note(bound))
+        if shape.default is not None:
+            emitter.report.add(shape.default.pointer, "default", shape.default.value, "dropped")
+            told.append(note(shape.default))
+    head: dict[str, Any] = {}
+    if shape is not None and shape.title is not None:
+        head["title"] = shape.title
+    text = shape.description if shape is not None else None
+    if told:
+        text = f"{text} ({'; '.join(told)})" if text else "; ".join(told)
+    if text:
+        head["description"] = text
+    return {**head, **schema}
+
+
+def note(bound: Bound) -> str:
+    """One constraint in a few words."""
+    text = json.dumps(bound.value, ensure_ascii=False)
+    return f"{bound.keyword}: {text if len(text) <= _MAX_NOTE else text[:_MAX_NOTE] + '…'}"
+
+
+def constraints(
+    emitter: Emitter, shape: Conjunction, keywords: Sequence[str], *, whole: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """The constraints of a shape that the dialect takes, and notes on those it does not."""
+    kept: dict[str, Any] = {}
+    notes: list[str] = []
+    for keyword in keywords:
+        bound = shape.bounds.get(keyword)
+        if bound is None:
+            continue
+        near = _nearest(emitter, bound, whole=whole)
+        if near is not None:
+            kept[near[0]] = near[1] if near[0] not in kept else _tighter(near[0], near[1], kept[near[0]])
+        if near == (keyword, bound.value):
+            emitter.report.add(bound.pointer, keyword, bound.value, "kept", emitter.dialect.engine)
+            continue
+        emitter.report.add(bound.pointer, keyword, bound.value, "dropped" if near is None else "approximated")
+        notes.append(note(bound))
+    return kept, notes
+
+
+def _tighter(keyword: str, one: Any, other: Any) -> Any:
+    return max(one, other) if keyword.startswith("min") else min(one, other)
+
+
+def _nearest(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple[str, Any] | None:
+    """The constraint as the dialect can say it, perhaps wider; None when it cannot."""
+    dialect = emitter.dialect
+    keyword, value = bound.keyword, bound.value
+    if keyword in dialect.keywords:
+        if keyword == "pattern" and not takes_pattern(emitter, value):
+            return None
+        if keyword == "format" and value not in dialect.formats:
+            return None
+        if keyword == "minItems" and dialect.min_items_max is not None:
+            return (keyword, min(value, dialect.min_items_max)) if value else None
+        return keyword, value
+    plain = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}.get(keyword)
+    if plain in dialect.keywords and plain is not None:
+        step = (1 if plain == "minimum" else -1) if whole and value == int(value) else 0
+        return plain, value + step
+    return None
+
+
+def takes_pattern(emitter: Emitter, pattern: Any) -> bool:
+    """Whether the dialect takes a regular expression."""
+    if not isinstance(pattern, str) or "pattern" not in emitter.dialect.keywords or not is_pattern(pattern):
+        return False
+    if emitter.dialect.regex == "any":
+        return True
+    if any(mark in pattern for mark in _LOOKING):
+        return False
+    return emitter.dialect.regex == "plain" or not any(mark in pattern for mark in "^$")

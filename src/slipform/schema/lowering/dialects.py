@@ -1,0 +1,96 @@
+"""What a vendor's channel takes: rules, limits, spelling."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any, Literal
+
+from slipform.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The rules of one structured-output channel; the meaning of each setting stands in `dialects.toml`.
+
+    >>> dialect("openai").limits["depth"]
+    10
+    """
+
+    name: str
+    source: str
+    date: dt.date
+    mode: Literal["lower", "pass"] = "lower"
+    root: Literal["any", "object"] = "any"
+    optional: Literal["null", "native"] = "native"
+    additional: Literal["false", "none", "schema"] = "schema"
+    free: Literal["json", "native"] = "native"
+    refs: Literal["none", "defs", "root"] = "defs"
+    recursion: Literal["kept", "optional", "none"] = "kept"
+    ref_note: Literal["anyOf", "allOf", "plain"] = "plain"
+    tuples: Literal["native", "object"] = "native"
+    pattern_keys: bool = True
+    enum_types: frozenset[str] = frozenset()
+    keywords: frozenset[str] = frozenset()
+    formats: frozenset[str] = frozenset()
+    min_items_max: int | None = None
+    regex: Literal["any", "plain", "unanchored"] = "any"
+    ordering: bool = False
+    needs_required: bool = False
+    spelling: Literal["json-schema", "openapi"] = "json-schema"
+    engine: Literal["vendor", "engine"] = "vendor"
+    limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def closes(self) -> bool:
+        """Whether objects can hold no keys but those listed."""
+        return self.additional != "schema"
+
+
+def dialect(name: str) -> Dialect:
+    """The dialect of that name or alias; a name that is none is a `ConfigError` with the nearest ones."""
+    rows = _rows()
+    found = rows.get(name)
+    if found is None:
+        near = difflib.get_close_matches(str(name), rows, n=3, cutoff=0.5)
+        nearest = f"The nearest: {', '.join(near)}. " if near else ""
+        known = ", ".join(sorted({row.name for row in rows.values()}))
+        raise ConfigError(f"Unknown dialect {name!r}", hint=f"{nearest}The dialects are: {known}.")
+    return found
+
+
+def dialect_names() -> tuple[str, ...]:
+    """The names of all dialects, without their aliases."""
+    return tuple(sorted({row.name for row in _rows().values()}))
+
+
+@lru_cache(maxsize=1)
+def _rows() -> Mapping[str, Dialect]:
+    tables = tomllib.loads(resources.files("slipform.schema").joinpath("dialects.toml").read_text(encoding="utf-8"))
+    rows: dict[str, Dialect] = {}
+    for name in tables:
+        settings = _settings(tables, name)
+        aliases = settings.pop("aliases", [])
+        row = Dialect(name=name, **settings)
+        rows |= dict.fromkeys([name, *aliases], row)
+    return MappingProxyType(rows)
+
+
+def _settings(tables: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
+    own = dict(tables[name])
+    base = own.pop("base", None)
+    settings = own if base is None else {**_settings(tables, base), **own}
+    for key in ("enum_types", "keywords", "formats"):
+        if key in settings:
+            settings[key] = frozenset(settings[key])
+    if "limits" in settings:
+        settings["limits"] = MappingProxyType(dict(settings["limits"]))
+    if base is not None:
+        settings["aliases"] = own.get("aliases", [])
+    return settings

@@ -1,0 +1,333 @@
+"""How the vendor's value tells which alternative it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipform.errors import UnsupportedSchemaError
+from slipform.schema.lowering.lift_plan import (
+    ANY,
+    SAME,
+    Branch,
+    FieldPlan,
+    Items,
+    Mode,
+    Pairs,
+    Plan,
+    Record,
+    Ref,
+    Table,
+    Test,
+    TextPlan,
+    Union,
+    Wrapped,
+    active,
+    reachable,
+)
+from slipform.schema.lowering.shape import key_of
+from slipform.schema.lowering.unions import kinds_of
+
+_DEFS = "#/$defs/"
+_MAX_LEAVES = 400
+"""Alternatives of one union: each is compared with every other."""
+_MAX_DEPTH = 30
+
+
+@dataclass(slots=True, eq=False)
+class _Leaf:
+    """One alternative, with the schema it comes down to."""
+
+    schema: Mapping[str, Any]
+    plan: Plan
+    branch: Branch
+    required: frozenset[str] = frozenset()
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    closed: bool = False
+    _values: dict[str, frozenset[str] | None] = field(default_factory=dict)
+
+    def values_of(self, key: str) -> frozenset[str] | None:
+        """The values that a property may have, where they are listed; every pair of alternatives asks for them."""
+        if key not in self._values:
+            self._values[key] = _values(self.properties[key])
+        return self._values[key]
+
+
+class _Clash(Exception):  # noqa: N818 — control flow: this branch needs a tag
+    def __init__(self, branch: Branch) -> None:
+        super().__init__(branch.name)
+        self.branch = branch
+
+
+def settle(root: Plan, defs: Mapping[str, Any], *, closed: bool) -> frozenset[int]:
+    """Give every union under `root` its table, tagging branches in place; the ids of what is active come back.
+
+    `closed` says that objects hold no other keys even where the schema does not say so.
+    """
+    now = active(root)
+    unions = [plan for plan in reachable(root) if isinstance(plan, Union)] if now else []
+    while unions:
+        for union in unions:
+            union.table = None
+        settler = _Settler(defs, set(now), closed)
+        for union in unions:
+            if id(union) in now:
+                settler.settle(union)
+        then = active(root, tables=False)
+        if then == now:
+            return active(root)
+        now = then
+    return now
+
+
+@dataclass(slots=True)
+class _Settler:
+    defs: Mapping[str, Any]
+    active: set[int]
+    closed: bool
+    _made: list[Plan] = field(default_factory=list)
+    _pairs: dict[tuple[int, int], Plan] = field(default_factory=dict)
+
+    def settle(self, union: Union) -> None:
+        while True:
+            try:
+                union.table = self._table(union)
+            except _Clash as clash:
+                _tag(union, clash.branch)
+            else:
+                return
+
+    def _new(self, plan: Plan) -> Plan:
+        """A merged plan counts as active: its parts were not alike."""
+        self._made.append(plan)
+        self.active.add(id(plan))
+        return plan
+
+    def _table(self, union: Union) -> Table:
+        by_kind: dict[str, Plan] = {}
+        groups: list[tuple[list[_Leaf], Plan]] = []
+        if len(union.branches) > _MAX_LEAVES:
+            raise _too_many(len(union.branches))
+        leaves = [leaf for branch in union.branches for leaf in self._leaves(branch)]
+        if len(leaves) > _MAX_LEAVES:
+            raise _Clash(_untagged(union))
+        for leaf in leaves:
+            for kind in kinds_of(dict(leaf.schema)):
+                if kind == "object":
+                    groups = self._grouped(groups, leaf)
+                elif kind in by_kind:
+                    by_kind[kind] = self._merge(by_kind[kind], leaf.plan, leaf.branch)
+                else:
+                    by_kind[kind] = leaf.plan
+        objects = []
+        for index, (members, plan) in enumerate(groups):
+            others = [leaf for at, (rest, _) in enumerate(groups) if at != index for leaf in rest]
+            objects += [(self._tests(leaf, others), plan) for leaf in members]
+        return Table(by_kind, objects)
+
+    def _leaves(self, branch: Branch) -> list[_Leaf]:
+        found: list[_Leaf] = []
+        stack: list[tuple[Mapping[str, Any], Plan]] = [(branch.schema, branch.plan)]
+        seen: set[int] = set()
+        while stack:
+            schema, plan = stack.pop()
+            schema, plan = self._deref(schema, plan)
+            if id(schema) in seen:
+                continue
+            seen.add(id(schema))
+            if isinstance(plan, Union) and "anyOf" in schema:
+                stack += [(inner.schema, inner.plan) for inner in reversed(plan.branches)]
+                known = {id(inner.schema) for inner in plan.branches}
+                stack += [(extra, SAME) for extra in schema["anyOf"] if id(extra) not in known]
+            else:
+                found.append(self._leaf(schema, plan, branch))
+        return found
+
+    def _deref(self, schema: Mapping[str, Any], plan: Plan) -> tuple[Mapping[str, Any], Plan]:
+        """The schema and plan that a reference comes down to."""
+        for _ in range(100):
+            if not isinstance(plan, Ref) or plan.target is None:
+                break
+            schema, plan = self.defs[plan.name], plan.target
+        return schema, plan
+
+    def _leaf(self, schema: Mapping[str, Any], plan: Plan, branch: Branch) -> _Leaf:
+        return _Leaf(
+            schema,
+            plan,
+            branch,
+            frozenset(schema.get("required", ())),
+            schema.get("properties", {}),
+            self.closed or schema.get("additionalProperties") is False,
+        )
+
+    def _grouped(self, groups: list[tuple[list[_Leaf], Plan]], leaf: _Leaf) -> list[tuple[list[_Leaf], Plan]]:
+        apart = []
+        members, plan = [leaf], leaf.plan
+        for group, group_plan in groups:
+            if all(self._feature(leaf, other) is not None for other in group):
+                apart.append((group, group_plan))
+            else:
+                plan = self._merge(group_plan, plan, leaf.branch)
+                members = [*group, *members]
+        return [*apart, (members, plan)]
+
+    def _tests(self, leaf: _Leaf, others: list[_Leaf]) -> tuple[Test, ...]:
+        found = {self._feature(leaf, other): None for other in others}
+        return tuple(test for test in found if test is not None)
+
+    def _feature(self, one: _Leaf, other: _Leaf) -> Test | None:
+        """A test that every object of `one` passes and none of `other`."""
+        shared = [key for key in one.properties if key in other.properties]
+        for key in shared:
+            mine, theirs = one.values_of(key), other.values_of(key)
+            if mine is not None and theirs is not None and mine.isdisjoint(theirs):
+                if key in one.required:
+                    return ("in", key, mine)
+                if key in other.required:
+                    return ("out", key, theirs)
+        for key in one.properties:
+            if key in one.required and other.closed and key not in other.properties:
+                return ("has", key, frozenset())
+        for key in shared:
+            kinds = self._kinds(one.properties[key])
+            if key in one.required and kinds.isdisjoint(self._kinds(other.properties[key])):
+                return ("kind", key, kinds)
+        for key in other.properties:
+            if key in other.required and one.closed and key not in one.properties:
+                return ("lacks", key, frozenset())
+        return None
+
+    def _kinds(self, schema: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
+        if "$ref" in schema:
+            return ANY if depth > 20 else self._kinds(self.defs[schema["$ref"].removeprefix(_DEFS)], depth + 1)
+        if "type" not in schema and "anyOf" in schema:
+            return frozenset().union(*(self._kinds(branch, depth + 1) for branch in schema["anyOf"]))
+        return kinds_of(dict(schema))
+
+    def _merge(self, one: Plan, other: Plan, branch: Branch) -> Plan:
+        merged = self._merged(one, other, 0)
+        if merged is None:
+            raise _Clash(branch)
+        return merged
+
+    def _merged(self, one: Plan, other: Plan, depth: int) -> Plan | None:
+        """A plan that serves values of both; None when there is none."""
+        while isinstance(one, Ref) and one.target is not None:
+            one = one.target
+        while isinstance(other, Ref) and other.target is not None:
+            other = other.target
+        if one is other or (isinstance(one, TextPlan) and isinstance(other, TextPlan)):
+            return one
+        pair = (id(one), id(other))
+        if pair in self._pairs:
+            return self._pairs[pair]
+        known = len(self._pairs)
+        # A pair met again inside itself is the same merger: it refers to what is being made.
+        waiting = Ref("")
+        self._pairs[pair] = waiting
+        merged = None if depth > _MAX_DEPTH else self._joined(one, other, depth)
+        if merged is not None:
+            waiting.target = merged
+            self._pairs[pair] = self._new(merged)
+            self._new(waiting)
+            return merged
+        for stale in list(self._pairs)[known:]:
+            del self._pairs[stale]
+        return SAME if id(one) not in self.active and id(other) not in self.active else None
+
+    def _joined(self, one: Plan, other: Plan, depth: int) -> Plan | None:
+        match one, other:
+            case Record(), Record():
+                return self._merged_records(one, other, depth)
+            case Items(), Items():
+                return self._merged_items(one, other, depth)
+            case Pairs(), Pairs():
+                value = self._merged(one.value, other.value, depth + 1)
+                return None if value is None else Pairs(value)
+            case _:
+                return None
+
+    def _merged_items(self, one: Items, other: Items, depth: int) -> Items | None:
+        if one.prefix or other.prefix:
+            return None
+        rest = self._merged(one.rest, other.rest, depth + 1)
+        return None if rest is None else Items((), rest)
+
+    def _merged_records(self, one: Record, other: Record, depth: int) -> Record | None:
+        if one.extra is not None and other.extra is not None and one.extra != other.extra:
+            return None
+        if not (self.closed or (one.closed and other.closed)):
+            return None
+        values: Plan | None = SAME
+        if one.extra is not None or other.extra is not None:
+            both = one.extra is not None and other.extra is not None
+            values = self._merged(one.values, other.values, depth + 1) if both else (one if one.extra else other).values
+        fields = {**one.fields, **other.fields}
+        for name in one.fields.keys() & other.fields.keys():
+            merged = self._merged_fields(one.fields[name], other.fields[name], depth)
+            if merged is None:
+                return None
+            fields[name] = merged
+        if values is None or {one.extra, other.extra} & fields.keys():
+            return None
+        return Record(fields, one.extra or other.extra, values)
+
+    def _merged_fields(self, one: FieldPlan, other: FieldPlan, depth: int) -> FieldPlan | None:
+        plan = self._merged(one.plan, other.plan, depth + 1)
+        if plan is None:
+            return None
+        kinds = one.kinds | other.kinds
+        modes = {one.mode, other.mode} - {"plain", "native"}
+        if len(modes) > 1:
+            return None
+        if not modes:
+            return FieldPlan("native", plan, kinds)
+        mode: Mode = modes.pop()
+        marker = {"null": "null", "empty": "array", "box": "array"}[mode]
+        for entry in (one, other):
+            if entry.mode in ("plain", "native") and (marker in entry.kinds or mode == "box"):
+                return None
+        return FieldPlan(mode, plan, kinds)
+
+
+def _untagged(union: Union) -> Branch:
+    found = next((branch for branch in union.branches if not isinstance(branch.plan, Wrapped)), None)
+    if found is None:
+        raise _too_many(len(union.branches))
+    return found
+
+
+def _too_many(count: int) -> UnsupportedSchemaError:
+    return UnsupportedSchemaError(
+        f"A union of {count} alternatives that have to be told apart; up to {_MAX_LEAVES} can be",
+        hint="Use fewer, or the next channel: a tool call or a prompt.",
+    )
+
+
+def _tag(union: Union, branch: Branch) -> None:
+    """Put a branch under a key of its own."""
+    if isinstance(branch.plan, Wrapped):
+        branch = _untagged(union)
+    taken = {name for other in union.branches for name in other.schema.get("properties", {})}
+    key = f"as_{branch.name}"
+    while key in taken:
+        key += "_"
+    index = next(at for at, schema in enumerate(union.schema["anyOf"]) if schema is branch.schema)
+    tagged = {
+        "type": "object",
+        "properties": {key: branch.schema},
+        "required": [key],
+        "additionalProperties": False,
+    }
+    branch.schema, branch.plan = tagged, Wrapped(key, branch.plan)
+    union.schema["anyOf"][index] = tagged
+    union.tagged = True
+
+
+def _values(schema: Mapping[str, Any]) -> frozenset[str] | None:
+    values = schema.get("enum")
+    if not isinstance(values, list) or any(isinstance(value, dict | list) for value in values):
+        return None
+    return frozenset(key_of(value) for value in values)

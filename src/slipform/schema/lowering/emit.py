@@ -1,0 +1,313 @@
+"""The walk that writes the vendor's schema and the lift plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from slipform.errors import UnsupportedSchemaError
+from slipform.schema.lowering import unions
+from slipform.schema.lowering.descriptions import describe
+from slipform.schema.lowering.dialects import Dialect
+from slipform.schema.lowering.lift_plan import ANY, SAME, TEXT, Out, Plan, Ref
+from slipform.schema.lowering.objects import emit_object
+from slipform.schema.lowering.shape import ALL_TYPES, CONSTRAINING, Conjunction, infer, shape_of
+from slipform.schema.lowering.source import SchemaSource, SourceNode
+from slipform.schema.lowering.values import emit_array, emit_scalars
+
+Action: TypeAlias = Literal["kept", "encoded", "approximated", "dropped", "closed"]
+
+
+EnforcedBy: TypeAlias = Literal["vendor", "engine", "local"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringLoss:
+    """What became of one keyword: `pointer` is its place in the caller's schema.
+
+    `closed` declares that values the caller's schema accepts can no longer be said: extra keys of an object, say.
+
+    >>> LoweringLoss("/properties/age/minimum", "minimum", 0, "dropped", "local").action
+    'dropped'
+    """
+
+    pointer: str
+    keyword: str
+    value: Any
+    action: Action
+    enforced_by: EnforcedBy
+
+
+@dataclass(slots=True)
+class LoweringReport:
+    """Losses in the order they were met, each once."""
+
+    losses: dict[tuple[str, str, str], LoweringLoss] = field(default_factory=dict)
+
+    def add(self, pointer: str, keyword: str, value: Any, action: Action, by: EnforcedBy = "local") -> None:
+        """Record what became of a keyword."""
+        self.losses.setdefault((pointer, keyword, action), LoweringLoss(pointer, keyword, value, action, by))
+
+
+MAX_NODES = 10_000
+
+
+MAX_DEPTH = 48
+
+
+DEFS = "#/$defs/"
+
+
+_COMPOSITE = frozenset({"object", "array"})
+
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(slots=True)
+class Policy:
+    """Choices that depend on the whole: made after one walk, for the next."""
+
+    boxed: frozenset[str] = frozenset()
+    """Optional properties spelled as arrays of nought or one items."""
+    chosen: frozenset[str] = frozenset()
+    """Unions spelled without a union."""
+    cut: frozenset[Any] = frozenset()
+    """Definitions to which no reference may lead back."""
+
+
+@dataclass(slots=True)
+class LoweredPlace:
+    """A place that is being lowered or has been."""
+
+    pointer: str
+    ref: Ref
+    optional_edges: int
+    done: bool = False
+    named: bool = False
+    out: Out | None = None
+    kinds: frozenset[str] = ANY
+
+
+@dataclass(slots=True)
+class Emitter:
+    """One walk over the caller's schema."""
+
+    source: SchemaSource
+    dialect: Dialect
+    report: LoweringReport
+    policy: Policy = field(default_factory=Policy)
+    keep_open: bool = False
+    defs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    keys: dict[str, tuple[SourceNode, ...]] = field(default_factory=dict)
+    optionals: list[tuple[int, str]] = field(default_factory=list)
+    unions: list[tuple[int, str]] = field(default_factory=list)
+    enum_values: int = 0
+    depth: int = 0
+    _optional_edges: int = 0
+    _nodes: int = 0
+    _entries: dict[tuple[SourceNode, ...], LoweredPlace] = field(default_factory=dict)
+    _shapes: dict[tuple[SourceNode, ...], Conjunction] = field(default_factory=dict)
+    _names: dict[str, int] = field(default_factory=dict)
+
+    def root(self) -> tuple[Out, str | None]:
+        """Lower the whole document; the name is the root's own definition, when something refers to it."""
+        parts, _, _ = self.follow((self.source.root,))
+        entry = self._enter(parts, "/root")
+        out = self._body(parts)
+        if out is None:
+            raise UnsupportedSchemaError("No value fits this schema", where="#", hint="Correct the contradiction.")
+        out = self._leave(entry, parts, out)
+        return out, self._name(entry) if entry.named else None
+
+    def emit(self, parts: Sequence[SourceNode], *, optional: bool = False) -> Out | None:
+        """Lower the conjunction of some parts; None when no value fits them."""
+        if not parts:
+            return self.free((), None)
+        self._optional_edges += optional
+        self.depth += 1
+        try:
+            return self._emit(tuple(dict.fromkeys(parts)))
+        finally:
+            self.depth -= 1
+            self._optional_edges -= optional
+
+    def _emit(self, parts: tuple[SourceNode, ...]) -> Out | None:
+        parts, note, via = self.follow(parts)
+        entry = self._entries.get(parts)
+        if entry is not None and not entry.done:
+            return self._again(entry, parts, note)
+        if self.depth > MAX_DEPTH:
+            self.report.add(_pointer(parts), "type", None, "approximated")
+            return self.free(parts, "the rest is nested too deeply to be spelled out")
+        shared = entry is not None and entry.out is not None and not entry.kinds.isdisjoint(_COMPOSITE)
+        refers = self.dialect.refs != "none" and (via is not None or shared)
+        if entry is None or not refers or not entry.named:
+            entry = self._enter(parts, via or _pointer(parts))
+            entry.named = refers
+            out = self._body(parts)
+            if out is None:
+                entry.done = True
+                return None
+            out = self._leave(entry, parts, out)
+            if not entry.named:
+                return out
+        if entry.out is None:
+            return None
+        return self._reference(entry, note)
+
+    def follow(self, parts: tuple[SourceNode, ...]) -> tuple[tuple[SourceNode, ...], str | None, str | None]:
+        """Step through a place that is nothing but a reference: where it leads, its note, and the name it goes by."""
+        note = via = None
+        seen = set()
+        while len(parts) == 1 and parts[0] not in seen:
+            part = parts[0]
+            seen.add(part)
+            schema = part.schema
+            if isinstance(schema, bool) or not isinstance(part.get("$ref"), str):
+                break
+            if self.source.draft > 7 and not CONSTRAINING.isdisjoint(schema):
+                break
+            target = self.source.resolve(part, schema["$ref"])
+            if target is None:
+                self.report.add(f"{part.pointer}/$ref", "$ref", schema["$ref"], "approximated")
+                break
+            if isinstance(schema.get("description"), str):
+                note = note or schema["description"]
+            parts, via = (target,), target.pointer
+        return parts, note, via
+
+    def _enter(self, parts: tuple[SourceNode, ...], pointer: str) -> LoweredPlace:
+        entry = self._entries[parts] = LoweredPlace(pointer, Ref(""), self._optional_edges)
+        return entry
+
+    def _name(self, entry: LoweredPlace) -> str:
+        """The entry's name among the definitions, given when it is first needed."""
+        if not entry.ref.name:
+            last = entry.pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+            entry.ref.name = self._unique(_NOT_IN_A_NAME.sub("_", last).strip("_") or "root")
+        return entry.ref.name
+
+    def _leave(self, entry: LoweredPlace, parts: tuple[SourceNode, ...], out: Out) -> Out:
+        at: Plan | None = out.plan
+        while isinstance(at, Ref) and at is not entry.ref:
+            at = at.target
+        if at is entry.ref:
+            # The place says no more than that it is itself: any value.
+            out = self.free(parts, None)
+        entry.done, entry.out, entry.kinds = True, out, out.kinds
+        entry.ref.target = out.plan
+        if entry.named:
+            name = self._name(entry)
+            self.defs[name] = out.schema
+            self.keys[name] = parts
+        return out
+
+    def _again(self, entry: LoweredPlace, parts: tuple[SourceNode, ...], note: str | None) -> Out:
+        """A place met again inside itself."""
+        kept = self.dialect.recursion
+        through_optional = self._optional_edges > entry.optional_edges
+        if kept == "none" or (kept == "optional" and not through_optional) or parts in self.policy.cut:
+            self.report.add(_pointer(parts), "$ref", None, "encoded" if self.dialect.free == "json" else "approximated")
+            return self.free(parts, f"of the same form as the {self._name(entry)} that holds it")
+        entry.named = True
+        if self._surely_object(parts):
+            entry.kinds = frozenset({"object"})
+        return self._reference(entry, note)
+
+    def _surely_object(self, parts: tuple[SourceNode, ...]) -> bool:
+        """Whether what is still being lowered can only come out as an object with properties."""
+        shape = self.shape(parts)
+        if shape.types != {"object"} or len(shape.parts) != 1:
+            return False
+        named, required = shape.parts[0].get("properties"), shape.parts[0].get("required")
+        return isinstance(named, dict) and isinstance(required, list) and any(name in named for name in required)
+
+    def _reference(self, entry: LoweredPlace, note: str | None) -> Out:
+        pointer = {"$ref": DEFS + self._name(entry)}
+        schema: dict[str, Any] = pointer
+        if note is not None:
+            beside = self.dialect.ref_note
+            schema = {"description": note, **(pointer if beside == "plain" else {beside: [pointer]})}
+        return Out(schema, entry.ref, entry.kinds)
+
+    def _body(self, parts: tuple[SourceNode, ...]) -> Out | None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise UnsupportedSchemaError(
+                f"Not expressible in {self.dialect.name}: spelled out, this schema has more than {MAX_NODES} parts",
+                hint="Use the next channel: a tool call or a prompt.",
+            )
+        shape = self.shape(parts)
+        if shape.never:
+            return None
+        split, loosened = unions.sort_groups(self, shape)
+        if split is not None:
+            return None if not shape.types else unions.distribute(self, shape, split)
+        if not shape.types:
+            return None
+        if shape.groups and shape.types == ALL_TYPES and shape.enum is None:
+            infer(shape)
+        return self.typed(shape, loosened)
+
+    def typed(self, shape: Conjunction, loosened: list[SourceNode]) -> Out | None:
+        """Lower a shape without unions, one JSON type at a time."""
+        self._say_links(shape)
+        if shape.inferred:
+            self.report.add(f"{_pointer(shape.parts)}/type", "type", None, "closed")
+        if shape.types == ALL_TYPES and shape.enum is None:
+            return self.free(shape.parts, None, shape)
+        if shape.enum is not None:
+            return emit_scalars(self, shape, shape.types)
+        outs: dict[str, Out | None] = {}
+        if "object" in shape.types:
+            outs["object"] = emit_object(self, shape, loosened)
+        if "array" in shape.types:
+            outs["array"] = emit_array(self, shape)
+        scalar = shape.types - {"object", "array"}
+        if not outs:
+            return emit_scalars(self, shape, scalar)
+        if scalar:
+            outs["value"] = emit_scalars(self, shape, scalar)
+        found = [(name, out) for name, out in outs.items() if out is not None]
+        return unions.union(self, found, _pointer(shape.parts), None) if found else None
+
+    def free(self, parts: Sequence[SourceNode], why: str | None, shape: Conjunction | None = None) -> Out:
+        """A value of any form: JSON text where the dialect wants a type everywhere."""
+        notes = [] if why is None else [why]
+        if self.dialect.free == "native":
+            schema = describe(self, {}, shape, notes)
+            return Out(schema, SAME, ANY, free=True)
+        if why is None:
+            self.report.add(_pointer(parts), "type", None, "encoded")
+        schema = describe(self, {"type": "string"}, shape, ["any JSON value, written as JSON text", *notes])
+        return Out(schema, TEXT, frozenset({"string"}), free=True)
+
+    def shape(self, parts: tuple[SourceNode, ...]) -> Conjunction:
+        """What some parts say together; worked out once."""
+        found = self._shapes.get(parts)
+        if found is None:
+            found = self._shapes[parts] = shape_of(self.source, parts)
+        return found
+
+    def _say_links(self, shape: Conjunction) -> None:
+        for part in shape.parts:
+            for word in ("$dynamicRef", "$recursiveRef"):
+                if part.get(word) is not None:
+                    self.report.add(f"{part.pointer}/{word}", word, part.get(word), "approximated")
+
+    def _unique(self, name: str) -> str:
+        base = name[:50]
+        name, count = base, self._names.get(base, 1)
+        while name in self._names:
+            count += 1
+            name = f"{base}_{count}"
+        self._names[base] = count
+        self._names.setdefault(name, 1)
+        return name
+
+
+def _pointer(parts: Sequence[SourceNode]) -> str:
+    return parts[0].pointer if parts else ""

@@ -1,0 +1,168 @@
+"""How a caller's value is written in the vendor's shape (examples, tests)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipform.schema.lowering.lift_plan import (
+    ChoicePlan,
+    FieldPlan,
+    Items,
+    NullBox,
+    Pairs,
+    Plan,
+    Record,
+    Ref,
+    TextPlan,
+    Tuple,
+    Union,
+    Wrapped,
+)
+from slipform.schema.validator import Compiled
+
+
+class Misfit(Exception):  # noqa: N818 — control flow: the next alternative is tried
+    """The value has no spelling under this plan."""
+
+
+_MAX_DEPTH = 100
+
+
+def too_deep(value: Any) -> bool:
+    """Whether a value is nested deeper than encoding, and the validator after it, go."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            child
+            for each in level
+            if isinstance(each, dict | list)
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
+@dataclass(slots=True)
+class Encoder:
+    """Writes values under plans; the lowered schemas decide between alternatives."""
+
+    defs: Mapping[str, Any]
+    active: frozenset[int]
+    _validators: dict[int, Compiled] = field(default_factory=dict)
+
+    def fits(self, schema: Mapping[str, Any], value: Any) -> bool:
+        """Whether a value of the vendor's shape is an instance of a lowered schema."""
+        found = self._validators.get(id(schema))
+        if found is None:
+            document = {**schema, "$defs": self.defs}
+            found = self._validators[id(schema)] = Compiled(document, formats="ignored")
+        return found.is_valid(value)
+
+    def encode(self, plan: Plan, value: Any) -> Any:
+        """The value as the vendor's shape has it; raises Misfit when it has no spelling."""
+        if id(plan) not in self.active:
+            return value
+        match plan:
+            case TextPlan():
+                return json.dumps(value, ensure_ascii=False)
+            case Record():
+                return self._record(plan, value)
+            case Items():
+                return self._items(plan, value)
+            case Pairs():
+                return self._pairs(plan.value, _as_object(value))
+            case Tuple():
+                return self._tuple(plan, value)
+            case Wrapped():
+                return {plan.key: self.encode(plan.plan, value)}
+            case NullBox():
+                return [] if value is None else [self.encode(plan.plan, value)]
+            case ChoicePlan():
+                return self._choice(plan, value)
+            case Union():
+                return self._union(plan, value)
+            case Ref():
+                assert plan.target is not None  # noqa: S101 — every reference is closed before encoding
+                return self.encode(plan.target, value)
+            case _:
+                return value
+
+    def _field(self, entry: FieldPlan, value: Any) -> Any:
+        inner = self.encode(entry.plan, value)
+        return [inner] if entry.mode == "box" else inner
+
+    def _record(self, plan: Record, value: Any) -> Any:
+        value = _as_object(value)
+        out: dict[str, Any] = {}
+        for name, entry in plan.fields.items():
+            if name in value:
+                out[name] = self._field(entry, value[name])
+            elif entry.mode == "plain":
+                raise Misfit(name)
+            elif entry.mode != "native":
+                out[name] = None if entry.mode == "null" else []
+        others = {name: each for name, each in value.items() if name not in plan.fields}
+        if plan.extra is not None:
+            out[plan.extra] = self._pairs(plan.values, others)
+        elif others:
+            if plan.closed:
+                raise Misfit(next(iter(others)))
+            out |= {name: self.encode(plan.values, each) for name, each in others.items()}
+        return out
+
+    def _pairs(self, plan: Plan, value: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{"key": name, "value": self.encode(plan, each)} for name, each in value.items()]
+
+    def _items(self, plan: Items, value: Any) -> Any:
+        if not isinstance(value, list):
+            raise Misfit
+        plans = (*plan.prefix, *[plan.rest] * (len(value) - len(plan.prefix)))
+        return [self.encode(inner, each) for inner, each in zip(plans, value, strict=False)]
+
+    def _tuple(self, plan: Tuple, value: Any) -> Any:
+        if not isinstance(value, list):
+            raise Misfit
+        out: dict[str, Any] = {}
+        for index, (name, entry) in enumerate(plan.places.items()):
+            if index < len(value):
+                out[name] = self._field(entry, value[index])
+            elif entry.mode == "plain":
+                raise Misfit(name)
+            elif entry.mode != "native":
+                out[name] = None if entry.mode == "null" else []
+        rest = value[len(plan.places) :]
+        if plan.rest_key is not None:
+            out[plan.rest_key] = [self.encode(plan.rest, each) for each in rest]
+        elif rest:
+            raise Misfit
+        return out
+
+    def _choice(self, plan: ChoicePlan, value: Any) -> Any:
+        for name, (inner, schema) in plan.options.items():
+            try:
+                found = self.encode(inner, value)
+            except Misfit:
+                continue
+            if self.fits(schema, found):
+                return {other: [found] if other == name else [] for other in plan.options}
+        raise Misfit
+
+    def _union(self, plan: Union, value: Any) -> Any:
+        for branch in plan.branches:
+            try:
+                found = self.encode(branch.plan, value)
+            except Misfit:
+                continue
+            if self.fits(branch.schema, found):
+                return found
+        raise Misfit
+
+
+def _as_object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Misfit
+    return value

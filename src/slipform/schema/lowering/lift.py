@@ -1,0 +1,386 @@
+"""How an answer is lifted to the caller's shape, at any depth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeAlias
+
+from slipform.schema.lowering.lift_plan import (
+    PENDING,
+    ChoicePlan,
+    FieldPlan,
+    Items,
+    NullBox,
+    Pairs,
+    Plan,
+    Record,
+    Ref,
+    Test,
+    TextPlan,
+    Tuple,
+    Union,
+    Wrapped,
+    kind_of,
+)
+from slipform.schema.lowering.shape import key_of
+
+Lift: TypeAlias = Callable[[Any], Any]
+
+
+def same(value: Any) -> Any:
+    """The identity: nothing is encoded."""
+    return value
+
+
+def parse_text(text: Any) -> Any:
+    """What JSON text stands for; anything else stands for itself."""
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+@dataclass(slots=True)
+class Lifter:
+    """Makes functions of plans; where nothing is encoded there is none."""
+
+    active: frozenset[int]
+    _made: dict[int, list[Lift]] = field(default_factory=dict)
+
+    def of(self, plan: Plan) -> Lift | None:
+        """The function that lifts values of a plan; None for the identity."""
+        if id(plan) not in self.active:
+            return None
+        cell = self._made.get(id(plan))
+        if cell is None:
+            cell = self._made[id(plan)] = []
+            cell.append(self._make(plan))
+        if cell:
+            return cell[0]
+        return _later(cell)
+
+    def _make(self, plan: Plan) -> Lift:
+        match plan:
+            case TextPlan():
+                return parse_text
+            case Record():
+                return self._record(plan)
+            case Items():
+                return self._items(plan)
+            case Pairs():
+                return _pairs(self.of(plan.value) or same)
+            case Tuple():
+                return self._tuple(plan)
+            case Wrapped():
+                return _wrapped(plan.key, self.of(plan.plan) or same)
+            case NullBox():
+                return _null_box(self.of(plan.plan) or same)
+            case ChoicePlan():
+                return _choice({name: self.of(inner) or same for name, (inner, _) in plan.options.items()})
+            case Union():
+                return self._union(plan)
+            case Ref() if plan.target is not None:
+                return self.of(plan.target) or same
+            case _:
+                return same
+
+    def entry(self, entry: FieldPlan) -> Lift | None:
+        """The function for one property: it gives PENDING when the property is absent."""
+        inner = self.of(entry.plan)
+        if entry.mode in ("plain", "native"):
+            return inner
+        lift = inner or same
+        if entry.mode == "null":
+            return lambda value: PENDING if value is None else lift(value)
+        if entry.mode == "empty":
+            return lambda value: PENDING if value == [] else lift(value)
+        return lambda value: (lift(value[0]) if value else PENDING) if isinstance(value, list) else lift(value)
+
+    def _record(self, plan: Record) -> Lift:
+        made = {name: self.entry(entry) for name, entry in plan.fields.items()}
+        fields = {name: lift for name, lift in made.items() if lift is not None}
+        others = self.of(plan.values)
+        if plan.extra is not None:
+            return _record_with_extra(fields, plan.extra, others or same)
+        if others is not None:
+            return _record_with_others(fields, frozenset(plan.fields), others)
+        return _record(fields)
+
+    def _items(self, plan: Items) -> Lift:
+        rest = self.of(plan.rest)
+        if not plan.prefix:
+            item = rest or same
+            return lambda value: [item(each) for each in value] if isinstance(value, list) else value
+        prefix = [self.of(inner) or same for inner in plan.prefix]
+        tail = rest or same
+
+        def lift(value: Any) -> Any:
+            if not isinstance(value, list):
+                return value
+            head = [one(each) for one, each in zip(prefix, value, strict=False)]
+            return head + [tail(each) for each in value[len(prefix) :]]
+
+        return lift
+
+    def _tuple(self, plan: Tuple) -> Lift:
+        places = [(name, self.entry(entry) or same) for name, entry in plan.places.items()]
+        rest_key, rest = plan.rest_key, self.of(plan.rest) or same
+
+        def lift(value: Any) -> Any:
+            if not isinstance(value, dict):
+                return value
+            out: list[Any] = []
+            for name, place in places:
+                each = place(value[name]) if name in value else PENDING
+                if each is PENDING:
+                    return out
+                out.append(each)
+            more = value.get(rest_key)
+            return out + [rest(each) for each in more] if isinstance(more, list) else out
+
+        return lift
+
+    def _union(self, plan: Union) -> Lift:
+        table = plan.table
+        assert table is not None  # noqa: S101 — every union is settled before lifting
+        by_kind = {kind: made for kind, inner in table.by_kind.items() if (made := self.of(inner)) is not None}
+        objects = [(tests, self.of(inner) or same) for tests, inner in table.objects]
+        get = by_kind.get
+
+        def lift(value: Any) -> Any:
+            if isinstance(value, dict):
+                for tests, inner in objects:
+                    if holds(tests, value):
+                        return inner(value)
+                return value
+            found = get(kind_of(value))
+            return value if found is None else found(value)
+
+        return lift
+
+
+def _later(cell: list[Lift]) -> Lift:
+    """A function that is still being made: it leads back to itself."""
+    return lambda value: cell[0](value)  # noqa: PLW0108 — the cell is empty until then
+
+
+def _record(fields: Mapping[str, Lift]) -> Lift:
+    get = fields.get
+
+    def lift(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        out = {}
+        for name, each in value.items():
+            entry = get(name)
+            if entry is not None:
+                each = entry(each)
+                if each is PENDING:
+                    continue
+            out[name] = each
+        return out
+
+    return lift
+
+
+def _record_with_others(fields: Mapping[str, Lift], named: frozenset[str], others: Lift) -> Lift:
+    every = {name: fields.get(name, same) for name in named}
+
+    def lift(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        out = {name: every.get(name, others)(each) for name, each in value.items()}
+        return {name: each for name, each in out.items() if each is not PENDING}
+
+    return lift
+
+
+def _record_with_extra(fields: Mapping[str, Lift], extra: str, values: Lift) -> Lift:
+    plain = _record(fields)
+    pairs = _pairs(values)
+
+    def lift(value: Any) -> Any:
+        if not isinstance(value, dict) or extra not in value:
+            return plain(value)
+        out = plain({name: each for name, each in value.items() if name != extra})
+        more = pairs(value[extra])
+        if isinstance(more, dict):
+            return out | {key: each for key, each in more.items() if key not in out}
+        return {**out, extra: more}
+
+    return lift
+
+
+def _pairs(values: Lift) -> Lift:
+    def lift(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        out: dict[str, Any] = {}
+        for pair in value:
+            if isinstance(pair, dict) and isinstance(pair.get("key"), str) and "value" in pair:
+                out.setdefault(pair["key"], values(pair["value"]))
+        return out
+
+    return lift
+
+
+def _wrapped(key: str, inner: Lift) -> Lift:
+    return lambda value: inner(value[key]) if isinstance(value, dict) and key in value else value
+
+
+def _null_box(inner: Lift) -> Lift:
+    return lambda value: (inner(value[0]) if value else None) if isinstance(value, list) else value
+
+
+def _choice(options: Mapping[str, Lift]) -> Lift:
+    def lift(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        for name, each in value.items():
+            if name in options and isinstance(each, list) and each:
+                return options[name](each[0])
+        return None
+
+    return lift
+
+
+def holds(tests: tuple[Test, ...], value: Mapping[str, Any]) -> bool:
+    """Whether an object passes every test."""
+    return all(passes(test, value) for test in tests)
+
+
+def passes(test: Test, value: Mapping[str, Any]) -> bool:
+    """Whether an object passes one test."""
+    word, key, wanted = test
+    there = key in value
+    if word == "has":
+        return there
+    if word == "lacks":
+        return not there
+    if word == "kind":
+        return there and kind_of(value[key]) in wanted
+    found = there and not isinstance(value[key], dict | list) and key_of(value[key]) in wanted
+    return found if word == "in" else not found
+
+
+Steps: TypeAlias = Generator[tuple[Plan, Any], Any, Any]
+
+
+def lift_deep(plan: Plan, value: Any, active: frozenset[int]) -> Any:
+    """What `Lifter` gives, on a stack of its own."""
+    stack = [_steps(plan, value)]
+    result: Any = None
+    while stack:
+        try:
+            inner, each = stack[-1].send(result)
+        except StopIteration as stop:
+            result = stop.value
+            stack.pop()
+            continue
+        # A generator that has not begun takes nothing; a value that stands for itself goes straight back.
+        result = None if id(inner) in active else each
+        if id(inner) in active:
+            stack.append(_steps(inner, each))
+    return result
+
+
+def _steps(plan: Plan, value: Any) -> Steps:
+    """One plan: asks for each child to be lifted, and returns the value made of them."""
+    match plan:
+        case TextPlan():
+            return parse_text(value)
+        case Ref() if plan.target is not None:
+            return (yield plan.target, value)
+        case Union() if plan.table is not None:
+            found = _alternative(plan, value)
+            return value if found is None else (yield found, value)
+        case Wrapped() if isinstance(value, dict) and plan.key in value:
+            return (yield plan.plan, value[plan.key])
+        case NullBox() if isinstance(value, list):
+            return (yield plan.plan, value[0]) if value else None
+        case Record() if isinstance(value, dict):
+            return (yield from _record_at_depth(plan, value))
+        case Items() if isinstance(value, list):
+            plans = (*plan.prefix, *[plan.rest] * (len(value) - len(plan.prefix)))
+            out = []
+            for inner, each in zip(plans, value, strict=False):
+                out.append((yield inner, each))
+            return out
+        case Pairs() if isinstance(value, list):
+            return (yield from _pairs_at_depth(plan.value, value))
+        case Tuple() if isinstance(value, dict):
+            return (yield from _tuple(plan, value))
+        case ChoicePlan() if isinstance(value, dict):
+            for name, each in value.items():
+                if name in plan.options and isinstance(each, list) and each:
+                    return (yield plan.options[name][0], each[0])
+            return None
+        case _:
+            return value
+
+
+def _alternative(plan: Union, value: Any) -> Plan | None:
+    if plan.table is None:
+        return None
+    if isinstance(value, dict):
+        return next((inner for tests, inner in plan.table.objects if holds(tests, value)), None)
+    return plan.table.by_kind.get(kind_of(value))
+
+
+def _field(entry: FieldPlan, value: Any) -> Steps:
+    if (entry.mode == "null" and value is None) or (entry.mode in ("empty", "box") and value == []):
+        return PENDING
+    if entry.mode == "box" and isinstance(value, list):
+        value = value[0]
+    return (yield entry.plan, value)
+
+
+def _record_at_depth(plan: Record, value: dict[str, Any]) -> Steps:
+    out = {}
+    for name, each in value.items():
+        entry = plan.fields.get(name)
+        if entry is not None:
+            lifted = yield from _field(entry, each)
+            if lifted is not PENDING:
+                out[name] = lifted
+        elif name != plan.extra:
+            out[name] = each if plan.extra is not None else (yield plan.values, each)
+    if plan.extra is not None and plan.extra in value:
+        more = value[plan.extra]
+        if not isinstance(more, list):
+            return out | (
+                {key: more[key] for key in more if key not in out} if isinstance(more, dict) else {plan.extra: more}
+            )
+        pairs = yield from _pairs_at_depth(plan.values, more)
+        out |= {key: each for key, each in pairs.items() if key not in out}
+    return out
+
+
+def _pairs_at_depth(plan: Plan, value: list[Any]) -> Steps:
+    out: dict[str, Any] = {}
+    for pair in value:
+        if isinstance(pair, dict) and isinstance(pair.get("key"), str) and "value" in pair:
+            lifted = yield plan, pair["value"]
+            out.setdefault(pair["key"], lifted)
+    return out
+
+
+def _tuple(plan: Tuple, value: dict[str, Any]) -> Steps:
+    out: list[Any] = []
+    for name, entry in plan.places.items():
+        lifted = (yield from _field(entry, value[name])) if name in value else PENDING
+        if lifted is PENDING:
+            return out
+        out.append(lifted)
+    more = value.get(plan.rest_key) if plan.rest_key is not None else None
+    if isinstance(more, list):
+        out += yield from _steps(Items((), plan.rest), more)
+    return out

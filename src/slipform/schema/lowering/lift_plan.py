@@ -1,0 +1,246 @@
+"""The plan for the way back, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Mode: TypeAlias = Literal["plain", "native", "null", "empty", "box"]
+"""How a property may be absent: not at all, as JSON has it, as null, as [], or as an array of nought or one items."""
+
+
+@dataclass(slots=True, eq=False)
+class Same:
+    """The value stands for itself."""
+
+
+@dataclass(slots=True, eq=False)
+class TextPlan:
+    """JSON text in a string."""
+
+
+@dataclass(slots=True, eq=False)
+class FieldPlan:
+    """One property of a record or one place of a tuple."""
+
+    mode: Mode
+    plan: Plan
+    kinds: frozenset[str] = frozenset()
+    """The JSON types that the vendor's value may have when the property is present."""
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """An object that stands for an object."""
+
+    fields: dict[str, FieldPlan]
+    extra: str | None = None
+    """The property that holds, as key/value pairs, the keys that are not listed."""
+    values: Plan = field(default_factory=Same)
+    """What those keys hold."""
+    closed: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Items:
+    """An array that stands for an array."""
+
+    prefix: tuple[Plan, ...]
+    rest: Plan
+
+
+@dataclass(slots=True, eq=False)
+class Pairs:
+    """An array of key/value objects that stands for an object."""
+
+    value: Plan
+
+
+@dataclass(slots=True, eq=False)
+class Tuple:
+    """An object with one property per place that stands for an array."""
+
+    places: dict[str, FieldPlan]
+    rest_key: str | None
+    rest: Plan
+
+
+@dataclass(slots=True, eq=False)
+class Wrapped:
+    """An object with one property, which holds the value."""
+
+    key: str
+    plan: Plan
+
+
+@dataclass(slots=True, eq=False)
+class NullBox:
+    """An array of nought or one items; none stands for null."""
+
+    plan: Plan
+
+
+@dataclass(slots=True, eq=False)
+class ChoicePlan:
+    """An object of arrays, one per alternative; the first that holds something holds the value."""
+
+    options: dict[str, tuple[Plan, dict[str, Any]]]
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """One alternative of a union: its lowered schema and its plan."""
+
+    schema: dict[str, Any]
+    plan: Plan
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Union:
+    """Alternatives that the vendor's value itself tells apart, once `table` is settled."""
+
+    branches: list[Branch]
+    schema: dict[str, Any]
+    table: Table | None = None
+    tagged: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Ref:
+    """A plan that stands elsewhere, or is still being made."""
+
+    name: str
+    target: Plan | None = None
+
+
+Plan: TypeAlias = Same | TextPlan | Record | Items | Pairs | Tuple | Wrapped | NullBox | ChoicePlan | Union | Ref
+
+Test: TypeAlias = tuple[Literal["has", "lacks", "in", "out", "kind"], str, frozenset[str]]
+"""A question about one key of an object: is it there, is it not, does its value or its JSON type belong to a set."""
+
+
+@dataclass(slots=True, eq=False)
+class Table:
+    """Which plan to follow, by the JSON type of the vendor's value and, for objects, by tests on its keys."""
+
+    by_kind: dict[str, Plan]
+    objects: list[tuple[tuple[Test, ...], Plan]]
+
+
+SAME = Same()
+TEXT = TextPlan()
+ANY = frozenset({"null", "boolean", "number", "string", "array", "object"})
+"""The JSON types, integers counting as numbers."""
+
+
+@dataclass(slots=True)
+class Out:
+    """A lowered schema, the plan for its values, and the JSON types they may have."""
+
+    schema: dict[str, Any]
+    plan: Plan
+    kinds: frozenset[str]
+    free: bool = False
+    """Whether it holds any JSON value."""
+
+
+class _Absent:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "PENDING"
+
+
+PENDING: Any = _Absent()
+"""Nothing to show: an absent property, or a value of which too little has arrived."""
+
+
+def children(plan: Plan, *, tables: bool = True) -> Iterator[Plan]:
+    """The plans a plan leads to, those in the tables of unions too if asked."""
+    match plan:
+        case Record():
+            yield from (entry.plan for entry in plan.fields.values())
+            yield plan.values
+        case Tuple():
+            yield from (entry.plan for entry in plan.places.values())
+            yield plan.rest
+        case Items():
+            yield from plan.prefix
+            yield plan.rest
+        case Pairs():
+            yield plan.value
+        case Wrapped() | NullBox():
+            yield plan.plan
+        case ChoicePlan():
+            yield from (inner for inner, _ in plan.options.values())
+        case Union():
+            yield from (branch.plan for branch in plan.branches)
+            if plan.table is not None and tables:
+                yield from plan.table.by_kind.values()
+                yield from (inner for _, inner in plan.table.objects)
+        case Ref():
+            if plan.target is not None:
+                yield plan.target
+        case _:
+            return
+
+
+def encodes(plan: Plan) -> bool:
+    """Whether a plan changes the value by itself, whatever stands below it."""
+    match plan:
+        case Record():
+            odd = any(entry.mode not in ("plain", "native") for entry in plan.fields.values())
+            return odd or plan.extra is not None
+        case Union():
+            return plan.tagged
+        case Same() | Items() | Ref():
+            return False
+        case _:
+            return True
+
+
+def reachable(root: Plan, *, tables: bool = True) -> list[Plan]:
+    """Every plan under `root`, each once, outer ones first."""
+    seen = {id(root)}
+    order: list[Plan] = [root]
+    for plan in order:
+        for child in children(plan, tables=tables):
+            if id(child) not in seen:
+                seen.add(id(child))
+                order.append(child)
+    return order
+
+
+def active(root: Plan, *, tables: bool = True) -> frozenset[int]:
+    """The ids of the plans under which something is encoded; all others are the identity."""
+    order = reachable(root, tables=tables)
+    found = {id(plan) for plan in order if encodes(plan)}
+    if not found:
+        return frozenset()
+    changed = True
+    while changed:
+        changed = False
+        for plan in reversed(order):
+            if id(plan) not in found and any(id(child) in found for child in children(plan, tables=tables)):
+                found.add(id(plan))
+                changed = True
+    return frozenset(found)
+
+
+def kind_of(value: object) -> str:
+    """The JSON type of a value, integers counting as numbers."""
+    return KINDS.get(type(value), "object" if isinstance(value, Mapping) else "string")
+
+
+KINDS: Mapping[type, str] = {
+    dict: "object",
+    list: "array",
+    tuple: "array",
+    str: "string",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    type(None): "null",
+}

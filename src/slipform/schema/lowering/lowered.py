@@ -1,0 +1,464 @@
+"""How a schema is written for a vendor, with a report of what was lost.
+
+The vendor sees what its channel can take; the answer is lifted back and is then, always, checked against the schema
+the caller gave. `Lowered.report` lists every keyword the vendor does not enforce.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from slipform.bounded import BoundedCache
+from slipform.errors import SchemaError, UnsupportedSchemaError
+from slipform.schema.lowering.dialects import Dialect, dialect_names
+from slipform.schema.lowering.dialects import dialect as dialect_named
+from slipform.schema.lowering.discriminate import settle
+from slipform.schema.lowering.emit import DEFS, Action, Emitter, EnforcedBy, LoweringLoss, LoweringReport, Policy
+from slipform.schema.lowering.encode import Encoder, Misfit, too_deep
+from slipform.schema.lowering.lift import Lifter, lift_deep, same
+from slipform.schema.lowering.lift_plan import PENDING, SAME, Out, Plan, Wrapped, active
+from slipform.schema.lowering.lift_stream import LiftStream, Streamer
+from slipform.schema.lowering.source import SchemaSource, to_text
+
+_LISTS = ("anyOf", "allOf", "prefixItems")
+
+
+_SINGLES = ("items", "additionalProperties")
+
+
+def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    """Each subschema of a lowered schema, with the container and the key that hold it."""
+    for word in ("properties", "patternProperties"):
+        if word in schema:
+            for name, sub in schema[word].items():
+                yield schema[word], name, sub
+    for word in _SINGLES:
+        if isinstance(schema.get(word), dict):
+            yield schema, word, schema[word]
+    for word in _LISTS:
+        if word in schema:
+            for index, sub in enumerate(schema[word]):
+                yield schema[word], index, sub
+
+
+def walk(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A lowered schema and all under it, definitions apart."""
+    stack = [schema]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(sub for _, _, sub in subschemas(node))
+
+
+def next_policy(emitter: Emitter, root: Mapping[str, Any]) -> Policy | None:
+    """The choices for another walk, when this one went over a limit or left a loop that the dialect refuses."""
+    limits = emitter.dialect.limits
+    boxed = _over(emitter.optionals, limits.get("optionals"))
+    chosen = _over(emitter.unions, limits.get("unions"))
+    cut = set()
+    if emitter.dialect.recursion == "optional":
+        name = _bad_loop({**emitter.defs, "": dict(root)})
+        if name is not None:
+            cut.add(emitter.keys[name])
+    if not (boxed or chosen or cut):
+        return None
+    old = emitter.policy
+    return Policy(old.boxed | boxed, old.chosen | chosen, old.cut | cut)
+
+
+def _over(sites: list[tuple[int, str]], most: int | None) -> frozenset[str]:
+    """The sites to spell otherwise so that at most so many are left: the outermost stay."""
+    if most is None or len(sites) <= most:
+        return frozenset()
+    counts: dict[str, list[int]] = {}
+    for depth, site in sites:
+        entry = counts.setdefault(site, [depth, 0])
+        entry[0] = min(entry[0], depth)
+        entry[1] += 1
+    left = most
+    over = []
+    for site, (_, count) in sorted(counts.items(), key=lambda item: item[1][0]):
+        if count <= left:
+            left -= count
+        else:
+            over.append(site)
+    return frozenset(over)
+
+
+def _bad_loop(defs: Mapping[str, dict[str, Any]]) -> str | None:
+    """A definition that leads back to itself through required values only."""
+    edges = {name: _required_refs(schema) for name, schema in defs.items()}
+    state: dict[str, int] = {}
+    for start, first in edges.items():
+        if start in state:
+            continue
+        stack = [(start, iter(first))]
+        state[start] = 1
+        while stack:
+            name, targets = stack[-1]
+            target = next(targets, None)
+            if target is None:
+                state[name] = 2
+                stack.pop()
+            elif state.get(target) == 1:
+                return target
+            elif target not in state:
+                state[target] = 1
+                stack.append((target, iter(edges[target])))
+    return None
+
+
+def _required_refs(schema: dict[str, Any]) -> list[str]:
+    found = []
+    stack = [schema]
+    while stack:
+        node = stack.pop()
+        if "$ref" in node:
+            found.append(node["$ref"].removeprefix(DEFS))
+        required = node.get("required", ())
+        for holder, key, sub in subschemas(node):
+            if holder is not node.get("properties") or key in required:
+                stack.append(sub)
+    return found
+
+
+def hoist(root: dict[str, Any], defs: dict[str, dict[str, Any]], dialect: Dialect) -> None:
+    """Move what is nested too deeply into definitions of its own, where depth is counted anew."""
+    most = dialect.limits.get("depth")
+    if most is None:
+        return
+    queue = [root, *defs.values()]
+    count = 0
+    for schema in queue:
+        stack = [(schema, 1)]
+        while stack:
+            node, depth = stack.pop()
+            below = depth + ("properties" in node)
+            for holder, key, sub in list(subschemas(node)):
+                if below > most and "properties" in sub:
+                    if dialect.refs == "none":
+                        raise _refused(dialect, f"objects are nested more than {most} deep")
+                    count += 1
+                    name = f"deep_{count}"
+                    while name in defs:
+                        name += "_"
+                    defs[name] = sub
+                    holder[key] = {"$ref": DEFS + name}
+                    queue.append(sub)
+                else:
+                    stack.append((sub, below))
+
+
+def check(schema: dict[str, Any], defs: Mapping[str, dict[str, Any]], dialect: Dialect) -> None:
+    """Raise when the lowered schema is over a limit after all."""
+    limits = dialect.limits
+    if not limits:
+        return
+    counts = dict.fromkeys(("properties", "name_chars", "enum_values", "optionals", "unions"), 0)
+    counts["name_chars"] = sum(map(len, defs))
+    for top in (schema, *defs.values()):
+        for node in walk(top):
+            _count(node, counts)
+    for name, found in counts.items():
+        if found > limits.get(name, found):
+            words = name.replace("_", " ").replace("name chars", "characters of names and enum values")
+            raise _refused(dialect, f"{found} {words}, at most {limits[name]}")
+
+
+def _count(node: Mapping[str, Any], counts: dict[str, int]) -> None:
+    properties = node.get("properties", {})
+    counts["properties"] += len(properties)
+    counts["name_chars"] += sum(map(len, properties))
+    counts["optionals"] += len(properties.keys() - set(node.get("required", ())))
+    counts["unions"] += len(node.get("anyOf", ())) > 1 or isinstance(node.get("type"), list)
+    values = node.get("enum", ())
+    counts["enum_values"] += len(values)
+    counts["name_chars"] += sum(len(str(value)) for value in values)
+
+
+def _refused(dialect: Dialect, why: str) -> UnsupportedSchemaError:
+    return UnsupportedSchemaError(
+        f"Not expressible in {dialect.name}: {why}",
+        hint="Use the next channel: a tool call or a prompt.",
+        details={"dialect": dialect.name},
+    )
+
+
+_UNIONS = ("anyOf", "oneOf", "allOf", "enum", "not", "const", "$ref")
+
+
+_DATA = frozenset({"enum", "const", "default", "examples"})
+
+
+def is_plain_object(document: Mapping[str, Any]) -> bool:
+    """Whether the root is an object, said in so many words, and nothing stands beside that."""
+    return document.get("type") == "object" and not any(word in document for word in _UNIONS)
+
+
+def wrap(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The schema under one required key of an object; references inside are led to their new place."""
+    inner = {word: value for word, value in document.items() if word not in ("$schema", "$id")}
+    own = document.get("$id")
+    moved = _moved(inner, f"#/properties/{key}", own if isinstance(own, str) else None)
+    schema: dict[str, Any] = {"type": "object", "properties": {key: moved}, "required": [key]}
+    schema["additionalProperties"] = False
+    return {"$schema": document["$schema"], **schema} if "$schema" in document else schema
+
+
+def _moved(value: Any, to: str, own: str | None) -> Any:
+    if isinstance(value, list):
+        return [_moved(item, to, own) for item in value]
+    if not isinstance(value, dict):
+        return value
+    out = {word: item if word in _DATA else _moved(item, to, own) for word, item in value.items()}
+    ref = out.get("$ref")
+    if isinstance(ref, str):
+        local = ref.removeprefix(own.rstrip("#")) if own else ref
+        if local in ("", "#") or local.startswith("#/"):
+            out["$ref"] = to + local.removeprefix("#")
+    return out
+
+
+def document(
+    root: dict[str, Any], defs: Mapping[str, dict[str, Any]], root_name: str | None, dialect: Dialect
+) -> dict[str, Any]:
+    """One document: the root, and the definitions it leads to."""
+    itself = root_name if root_name is not None and dialect.refs == "root" and defs.get(root_name) is root else None
+    used = _used(root, defs)
+    if itself is not None:
+        used.pop(itself, None)
+    schema = _copied({**root, "$defs": used} if used else root)
+    if itself is not None:
+        for top in (schema, *schema.get("$defs", {}).values()):
+            for node in walk(top):
+                if node.get("$ref") == DEFS + itself:
+                    node["$ref"] = "#"
+    if dialect.additional == "none":
+        for top in (schema, *schema.get("$defs", {}).values()):
+            for node in walk(top):
+                node.pop("additionalProperties", None)
+    return _openapi(schema) if dialect.spelling == "openapi" else schema
+
+
+def _copied(schema: dict[str, Any]) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = orjson.loads(orjson.dumps(schema))
+    except (TypeError, ValueError):
+        return copy.deepcopy(schema)
+    return found
+
+
+def _used(root: dict[str, Any], defs: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    found: dict[str, None] = {}
+    queue = [root]
+    for top in queue:
+        for node in walk(top):
+            name = str(node.get("$ref", "")).removeprefix(DEFS)
+            if name in defs and name not in found:
+                found[name] = None
+                queue.append(defs[name])
+    return {name: defs[name] for name in defs if name in found}
+
+
+def _openapi(schema: dict[str, Any]) -> dict[str, Any]:
+    """Upper-case types, and `nullable` for null."""
+    for holder, key, sub in list(subschemas(schema)):
+        holder[key] = _openapi(sub)
+    if "anyOf" in schema:
+        branches = [branch for branch in schema["anyOf"] if branch.get("type") != "NULL"]
+        if len(branches) < len(schema["anyOf"]):
+            schema["nullable"] = True
+            schema["anyOf"] = branches
+        if len(branches) == 1:
+            only = branches[0]
+            schema = {**only, **{word: value for word, value in schema.items() if word != "anyOf"}}
+    said = schema.get("type")
+    if isinstance(said, list):
+        schema["nullable"] = True
+        said = next((name for name in said if name != "null"), "null")
+        if "enum" in schema:
+            schema["enum"] = [value for value in schema["enum"] if value is not None]
+    if isinstance(said, str):
+        schema["type"] = said.upper()
+    return schema
+
+
+__all__ = [
+    "PENDING",
+    "ROOT_KEY",
+    "Action",
+    "Dialect",
+    "EnforcedBy",
+    "LiftStream",
+    "Lowered",
+    "LoweringLoss",
+    "dialect_named",
+    "dialect_names",
+    "lower",
+]
+
+
+ROOT_KEY = "value"
+"""The reserved key under which a root that is no plain object travels."""
+
+
+_MAX_PASSES = 8
+
+
+_TIMES_TEXT = 50
+"""How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
+
+
+def _identity_stream() -> LiftStream:
+    return LiftStream(Streamer(frozenset()).of(SAME), same)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A schema in a vendor's dialect, the way back, and what the way cost.
+
+    >>> lowered = lower({"type": "object", "properties": {"age": {"type": "integer"}}}, "openai")
+    >>> lowered.schema["properties"]["age"]["type"], lowered.lift({"age": None})
+    (['integer', 'null'], {})
+    """
+
+    schema: Mapping[str, Any]
+    """What to send. It is shared with later calls: do not change it."""
+    lift: Callable[[Any], Any]
+    """Turns a value of the vendor's shape into one of the caller's; never raises on an instance of `schema`."""
+    report: tuple[LoweringLoss, ...] = ()
+    encode: Callable[[Any], Any] = field(default=same)
+    """Turns a value of the caller's shape into one of the vendor's; a SchemaError when that has no words for it."""
+    lift_stream: Callable[[], LiftStream] = field(default=_identity_stream)
+    """Starts the lifting of one growing value; see `LiftStream`."""
+
+    @property
+    def identity(self) -> bool:
+        """Whether the vendor's values are the caller's as they stand."""
+        return self.lift is same
+
+
+def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: Literal["closed", "kept"] = "kept") -> Lowered:
+    """Express `schema` in `dialect`.
+
+    JSON Schema lets an object hold other keys unless it says otherwise. Where the vendor wants every key listed, the
+    other keys travel as key/value pairs; with `open_objects="closed"` there are none, and the report says so.
+
+    A `ConfigError` for a dialect that is none, an `UnsupportedSchemaError` where the dialect has no words for the
+    schema, a `SchemaError` where the schema itself is at fault.
+
+    >>> lower({"type": "integer"}, "identity").lift(3)
+    3
+    >>> lower({"type": "array", "items": {"type": "integer"}}, "openai").lift({"value": [1, 2]})
+    [1, 2]
+    """
+    rules = dialect_named(dialect)
+    if rules.mode == "pass" and rules.root == "any":
+        return Lowered(schema, same)
+    text = to_text(schema)
+    key = (text, rules.name, open_objects == "kept")
+    lowered = _LOWERED.use(key)
+    if lowered is None:
+        lowered = _lower(*key)
+        _LOWERED.put(key, lowered, _TIMES_TEXT * len(text) + 2_000)
+    return lowered
+
+
+_LOWERED = BoundedCache[tuple[bytes, str, bool], Lowered]("lowered schemas", entries=256, max_bytes=48_000_000)
+
+
+def _lower(text: bytes, name: str, keep_open: bool) -> Lowered:
+    rules = dialect_named(name)
+    try:
+        source = SchemaSource.read(text)
+        if rules.mode == "pass":
+            return _passed(source, rules)
+        emitter, out, root_name = _walk(source, rules, keep_open)
+    except RecursionError as error:
+        raise SchemaError("This schema is nested too deeply", hint="Flatten it with $defs and $ref.") from error
+    plan = out.plan
+    root = out.schema
+    if rules.root == "object" and root.get("type") != "object":
+        emitter.report.add("", "type", None, "encoded", rules.engine)
+        root = {"type": "object", "properties": {ROOT_KEY: root}, "required": [ROOT_KEY], "additionalProperties": False}
+        plan, root_name = Wrapped(ROOT_KEY, plan), None
+    live = settle(plan, emitter.defs, closed=rules.closes)
+    hoist(root, emitter.defs, rules)
+    check(root, emitter.defs, rules)
+    lowered = document(root, emitter.defs, root_name, rules)
+    return _bound(lowered, root, emitter.defs, plan, live, tuple(emitter.report.losses.values()), rules.name)
+
+
+def _walk(source: SchemaSource, rules: Dialect, keep_open: bool) -> tuple[Emitter, Out, str | None]:
+    policy: Policy | None = Policy()
+    for _ in range(_MAX_PASSES):
+        assert policy is not None  # noqa: S101 — set above, and the loop ends when there is none
+        emitter = Emitter(source, rules, LoweringReport(), policy, keep_open)
+        out, root_name = emitter.root()
+        policy = next_policy(emitter, out.schema)
+        if policy is None:
+            return emitter, out, root_name
+    raise UnsupportedSchemaError(
+        f"Not expressible in {rules.name}: over its limits however it is spelled",
+        hint="Use the next channel: a tool call or a prompt.",
+    )
+
+
+def _bound(
+    lowered: Mapping[str, Any],
+    root: Mapping[str, Any],
+    defs: Mapping[str, Any],
+    plan: Plan,
+    live: frozenset[int],
+    report: tuple[LoweringLoss, ...],
+    name: str,
+) -> Lowered:
+    """Tie the plan to functions."""
+    fast = Lifter(live).of(plan)
+    encoder = Encoder(defs, live)
+
+    def lift(value: Any) -> Any:
+        try:
+            return fast(value) if fast is not None else value
+        except RecursionError:
+            return lift_deep(plan, value, live)
+
+    def encode(value: Any) -> Any:
+        if too_deep(value):
+            raise _no_words(name, "", "it is nested too deeply")
+        try:
+            found = encoder.encode(plan, value)
+        except Misfit as misfit:
+            raise _no_words(name, str(misfit)) from misfit
+        except RecursionError as error:
+            raise _no_words(name, "", "it is nested too deeply") from error
+        if not encoder.fits(root, found):
+            raise _no_words(name, "")
+        return found
+
+    def lift_stream() -> LiftStream:
+        return LiftStream(Streamer(live).of(plan), lift)
+
+    return Lowered(lowered, same if fast is None else lift, report, encode, lift_stream)
+
+
+def _no_words(name: str, key: str, why: str = "") -> SchemaError:
+    about = f" (at {key!r})" if key else f": {why}" if why else ""
+    return SchemaError(
+        f"The lowered schema has no words for this value in {name}{about}",
+        hint="The report lists what was closed: extra keys of open objects, for one.",
+    )
+
+
+def _passed(source: SchemaSource, rules: Dialect) -> Lowered:
+    if is_plain_object(source.document):
+        return Lowered(source.document, same)
+    schema = wrap(source.document, ROOT_KEY)
+    plan = Wrapped(ROOT_KEY, SAME)
+    losses = (LoweringLoss("", "type", None, "encoded", rules.engine),)
+    return _bound(schema, {}, {}, plan, active(plan), losses, rules.name)

@@ -1,0 +1,245 @@
+"""How objects are lowered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from slipform.schema.lowering.descriptions import describe, takes_pattern
+from slipform.schema.lowering.lift_plan import SAME, TEXT, FieldPlan, Mode, Out, Pairs, Record, TextPlan
+from slipform.schema.lowering.shape import Conjunction
+from slipform.schema.lowering.source import SourceNode
+from slipform.schema.lowering.unions import box, closed_object, nullable_scalar, union
+from slipform.schema.normal_views import ObjectView, object_view
+
+if TYPE_CHECKING:
+    from slipform.schema.lowering.emit import Emitter
+
+EXTRA_KEY = "extra_properties"
+_OBJECT = frozenset({"object"})
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An object in the making."""
+
+    properties: dict[str, Any] = field(default_factory=dict)
+    required: list[str] = field(default_factory=list)
+    fields: dict[str, FieldPlan] = field(default_factory=dict)
+
+
+def emit_object(emitter: Emitter, shape: Conjunction, loosened: list[SourceNode]) -> Out | None:
+    """Lower the object side of a shape; None when no object fits."""
+    view = object_view(emitter.source, shape.parts, loosened)
+    draft = _Draft()
+    for name, parts in view.properties.items():
+        required = name in view.required
+        out = emitter.emit(parts, optional=not required)
+        if out is None and required:
+            return None
+        if out is not None:
+            _place(emitter, draft, name, out, parts, required)
+    if not emitter.dialect.closes:
+        for name in view.loose:
+            _place(emitter, draft, name, emitter.free((), None), [], required=False)
+        return _open(emitter, shape, view, draft)
+    carried = emitter.keep_open and view.openness != "closed"  # among the other keys
+    for name, variants in ({} if carried else view.loose).items():
+        loose = _any_of(emitter, variants)
+        if loose is not None:
+            _place(emitter, draft, name, loose, variants, required=False)
+    return _closed(emitter, shape, view, draft)
+
+
+def _any_of(emitter: Emitter, variants: list[SourceNode]) -> Out | None:
+    if not variants:
+        return emitter.free((), None)
+    outs = [(f"option_{index + 1}", emitter.emit([part], optional=True)) for index, part in enumerate(variants)]
+    found = [(name, out) for name, out in outs if out is not None]
+    return union(emitter, found, variants[0].pointer, None) if found else None
+
+
+def _place(emitter: Emitter, draft: _Draft, name: str, out: Out, parts: list[SourceNode], required: bool) -> None:
+    """Add one property, with a spelling for its absence where it may be absent."""
+    pointer = parts[0].pointer if parts else f"/{name}"
+    mode: Mode = "plain"
+    schema = out.schema
+    if not required:
+        mode = absence(emitter, out, parts, pointer)
+        schema = spell_absence(emitter, out, mode)
+        if mode != "native":
+            emitter.report.add(pointer, "required", None, "encoded", emitter.dialect.engine)
+    draft.properties[name] = schema
+    draft.fields[name] = FieldPlan(mode, out.plan, out.kinds)
+    if mode != "native":
+        draft.required.append(name)
+
+
+def absence(emitter: Emitter, out: Out, parts: list[SourceNode], site: str) -> Mode:
+    """How a value that need not be there says that it is not."""
+    if emitter.dialect.optional == "native":
+        if site in emitter.policy.boxed:
+            return "box"
+        emitter.optionals.append((emitter.depth, site))
+        return "native"
+    if isinstance(out.plan, TextPlan) and "null" not in out.kinds:
+        return "null"
+    if not admits_null(emitter, tuple(parts), 0):
+        return "null"
+    return "box" if "array" in out.kinds else "empty"
+
+
+def admits_null(emitter: Emitter, parts: tuple[SourceNode, ...], depth: int) -> bool:
+    """Whether null may fit the caller's schema; true in doubt."""
+    shape = emitter.shape(parts)
+    if "null" not in shape.types or shape.never:
+        return False
+    if depth > 8:
+        return True
+    for part, word in shape.groups:
+        branches = (emitter.source.child(part, word, str(index)) for index in range(len(part.get(word))))
+        if not any(admits_null(emitter, (branch,), depth + 1) for branch in branches):
+            return False
+    return True
+
+
+def spell_absence(emitter: Emitter, out: Out, mode: Mode) -> dict[str, Any]:
+    """The lowered schema of a value that may be absent."""
+    schema = out.schema
+    if mode == "native":
+        return schema
+    if mode == "box":
+        return box(emitter, schema, "[] when absent, else one item", {})
+    other: dict[str, Any] = {"type": "null"}
+    if mode == "empty":
+        other = {"type": "array", "items": {"type": "null"}, "maxItems": 0, "description": "when absent"}
+    if "anyOf" in schema and "$ref" not in schema:
+        schema["anyOf"].append(other)
+        return schema
+    if mode == "null" and schema.get("type") in ("string", "number", "integer", "boolean"):
+        scalar = nullable_scalar(emitter, schema)
+        if scalar is not None:
+            return scalar
+    if mode == "null" and "null" in out.kinds and schema.get("type") is not None:
+        return schema
+    notes: tuple[str, ...] = ("title", "description")
+    head = {word: schema.pop(word) for word in notes if word in schema}
+    return {**head, "anyOf": [schema, other]}
+
+
+def _closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft) -> Out:
+    """An object in a dialect where other keys cannot stand: they travel as key/value pairs."""
+    pointer = shape.parts[0].pointer if shape.parts else ""
+    unsaid = not any(view.properties.values()) and not view.loose
+    if unsaid and not view.patterns and view.openness == "implicit":
+        emitter.report.add(f"{pointer}/type", "type", "object", "encoded")
+        return Out(describe(emitter, {"type": "string"}, shape, ["a JSON object, written as JSON text"]), TEXT, _STRING)
+    if view.openness == "implicit":
+        if emitter.keep_open:
+            view.openness = "true"
+        else:
+            emitter.report.add(f"{pointer}/additionalProperties", "additionalProperties", None, "closed")
+    plan = Record(draft.fields)
+    if view.patterns or view.openness in ("schema", "true"):
+        value = _other_values(emitter, view)
+        if value is not None:
+            where = view.additional_pointer or f"{pointer}/patternProperties"
+            said = [part.schema for part in view.additional] or [view.openness == "true"]
+            emitter.report.add(where, where.rpartition("/")[2], said[0], "encoded")
+            pairs, notes = _pairs(emitter, view, value)
+            if not draft.properties:
+                return Out(describe(emitter, pairs, shape, notes), Pairs(value.plan), frozenset({"array"}))
+            key = EXTRA_KEY
+            while key in draft.properties:
+                key += "_"
+            text = "other properties, as key and value"
+            draft.properties[key] = {"description": "; ".join([text, *notes]), **pairs}
+            draft.required.append(key)
+            plan.extra, plan.values = key, value.plan
+    _need_one(emitter, draft)
+    return Out(describe(emitter, closed_object(emitter, draft.properties, draft.required), shape), plan, _OBJECT)
+
+
+_STRING = frozenset({"string"})
+
+
+def _need_one(emitter: Emitter, draft: _Draft) -> None:
+    """Where an object must require something, its first property becomes a required array."""
+    if not emitter.dialect.needs_required or draft.required or not draft.properties:
+        return
+    name = next(iter(draft.properties))
+    entry = draft.fields[name]
+    draft.fields[name] = FieldPlan("box", entry.plan, entry.kinds)
+    draft.properties[name] = box(emitter, draft.properties[name], "[] when absent, else one item", {})
+    draft.required.append(name)
+
+
+def _other_values(emitter: Emitter, view: ObjectView) -> Out | None:
+    """What keys that are not listed may hold."""
+    if view.openness == "true":
+        return emitter.free((), "the value of that key")
+    outs = [
+        (f"value_{index + 1}", emitter.emit(parts, optional=True)) for index, parts in enumerate(view.patterns.values())
+    ]
+    if view.openness == "schema":
+        outs.append(("value", emitter.emit(view.additional, optional=True)))
+    found = [(name, out) for name, out in outs if out is not None]
+    where = next(iter(view.patterns.values()), view.additional)
+    return union(emitter, found, f"{where[0].pointer}/*", None) if found else None
+
+
+def _pairs(emitter: Emitter, view: ObjectView, value: Out) -> tuple[dict[str, Any], list[str]]:
+    key: dict[str, Any] = {"type": "string"}
+    notes: list[str] = []
+    for part in view.names:
+        names = emitter.shape((part,))
+        if names.enum is not None and all(isinstance(name, str) for name in names.enum):
+            key["enum"] = names.enum
+        emitter.report.add(part.pointer, "propertyNames", None, "approximated")
+    if len(view.patterns) == 1 and view.openness in ("closed", "implicit"):
+        pattern = next(iter(view.patterns))
+        if takes_pattern(emitter, pattern) and "enum" not in key:
+            key["pattern"] = pattern
+        else:
+            notes.append(f"keys match {pattern}")
+    elif view.patterns:
+        notes.append(f"keys match one of {', '.join(view.patterns)}"[:300])
+    item = closed_object(emitter, {"key": key, "value": value.schema}, ["key", "value"])
+    return {"type": "array", "items": item}, notes
+
+
+def _open(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft) -> Out:
+    """An object in a dialect that has additionalProperties."""
+    schema: dict[str, Any] = {"type": "object"}
+    if draft.properties:
+        schema["properties"] = draft.properties
+    if draft.required:
+        schema["required"] = draft.required
+    plan = Record(draft.fields, closed=view.openness == "closed" and not view.patterns)
+    notes: list[str] = []
+    for part in view.names:
+        emitter.report.add(part.pointer, "propertyNames", part.schema, "dropped")
+        notes.append("keys are restricted")
+    native = emitter.dialect.pattern_keys and len(view.patterns) == 1
+    if native:
+        _native_patterns(emitter, view, schema)
+    elif view.patterns:
+        for parts in view.patterns.values():
+            where = parts[0].pointer.rpartition("/")[0]
+            emitter.report.add(where, "patternProperties", None, "approximated")
+        notes.append(f"other keys match one of {', '.join(view.patterns)}"[:300])
+    spread = bool(view.patterns) and not native
+    if view.openness == "schema" or (spread and view.openness == "closed"):
+        value = _other_values(emitter, view)
+        schema["additionalProperties"] = False if value is None else value.schema
+        plan.values = SAME if value is None else value.plan
+    elif view.openness != "implicit":
+        schema["additionalProperties"] = view.openness == "true"
+    if emitter.dialect.ordering and draft.properties:
+        schema["propertyOrdering"] = list(draft.properties)
+    return Out(describe(emitter, schema, shape, notes), plan, _OBJECT)
+
+
+def _native_patterns(emitter: Emitter, view: ObjectView, schema: dict[str, Any]) -> None:
+    lowered = {pattern: emitter.emit(parts, optional=True) for pattern, parts in view.patterns.items()}
+    schema["patternProperties"] = {pattern: out.schema for pattern, out in lowered.items() if out is not None}

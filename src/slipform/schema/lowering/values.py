@@ -1,0 +1,225 @@
+"""How arrays, scalars and what cannot be enforced (descriptions) are lowered."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from slipform.schema.lowering import unions
+from slipform.schema.lowering.descriptions import constraints, describe, note
+from slipform.schema.lowering.lift_plan import SAME, TEXT, FieldPlan, Items, Out, Same, Tuple
+from slipform.schema.lowering.objects import absence, spell_absence
+from slipform.schema.lowering.shape import Bound, Conjunction, type_of
+from slipform.schema.lowering.unions import closed_object
+from slipform.schema.normal_views import ArrayView, array_view
+
+if TYPE_CHECKING:
+    from slipform.schema.lowering.emit import Emitter
+
+_ARRAY = frozenset({"array"})
+
+
+_LENGTHS = ("minItems", "maxItems")
+
+
+def emit_array(emitter: Emitter, shape: Conjunction) -> Out | None:
+    """Lower the array side of a shape; None when no array fits."""
+    view = array_view(emitter.source, shape.parts)
+    least = shape.bounds["minItems"].value if "minItems" in shape.bounds else 0
+    prefix: list[Out] = []
+    most = shape.bounds["maxItems"].value if "maxItems" in shape.bounds else None
+    shut = view.openness == "closed" or (most is not None and most <= len(view.prefix))
+    for parts in view.prefix:
+        out = emitter.emit(parts, optional=len(prefix) >= least)
+        if out is None:
+            shut = True
+            break
+        prefix.append(out)
+    if view.openness == "implicit" and not shut and emitter.dialect.free == "json":
+        return _unsaid(emitter, shape, view, prefix, least)
+    rest = None if shut else emitter.emit(view.rest, optional=True)
+    shut = shut or rest is None
+    if shut and least > len(prefix):
+        return None
+    if not prefix:
+        return _plain(emitter, shape, view, rest)
+    if emitter.dialect.tuples == "native":
+        return _native(emitter, shape, prefix, rest)
+    if _uniform(prefix, rest):
+        return _plain(emitter, shape, view, prefix[0], len(prefix) if shut else None)
+    return _as_object(emitter, shape, view, prefix, rest, least)
+
+
+def _unsaid(emitter: Emitter, shape: Conjunction, view: ArrayView, prefix: list[Out], least: int) -> Out:
+    """Nothing is said of the items, or of those after the first few, and the dialect wants each to have a type."""
+    pointer = shape.parts[0].pointer if shape.parts else ""
+    if not prefix:
+        emitter.report.add(f"{pointer}/type", "type", "array", "encoded")
+        _, notes = constraints(emitter, shape, _LENGTHS)
+        schema = describe(emitter, {"type": "string"}, shape, ["a JSON array, written as JSON text", *notes])
+        return Out(schema, TEXT, frozenset({"string"}))
+    if least <= len(prefix):
+        emitter.report.add(f"{pointer}/items", "items", None, "closed")
+        if _uniform(prefix, None):
+            return _plain(emitter, shape, view, prefix[0])
+        return _as_object(emitter, shape, view, prefix, None, least)
+    return _as_object(emitter, shape, view, prefix, emitter.free((), None), least)
+
+
+def _lengths(emitter: Emitter, shape: Conjunction, most: int | None) -> tuple[dict[str, Any], list[str]]:
+    kept, notes = constraints(emitter, shape, _LENGTHS)
+    if most is not None:
+        if "maxItems" in emitter.dialect.keywords:
+            kept["maxItems"] = min(most, kept.get("maxItems", most))
+        else:
+            notes.append(f"at most {most} items")
+    return kept, notes
+
+
+def _plain(emitter: Emitter, shape: Conjunction, view: ArrayView, item: Out | None, most: int | None = None) -> Out:
+    """All places alike; no item at all means that only the empty array fits."""
+    if item is None:
+        kept, notes = _lengths(emitter, shape, 0)
+        empty = {"type": "array", "items": {"type": "null"}, **kept}
+        return Out(describe(emitter, empty, shape, notes), SAME, _ARRAY)
+    kept, notes = _lengths(emitter, shape, most)
+    bare = view.openness == "implicit" and not view.prefix and item.schema == {}
+    schema = {"type": "array", **({} if bare else {"items": item.schema}), **kept}
+    return Out(describe(emitter, schema, shape, notes), Items((), item.plan), _ARRAY)
+
+
+def _native(emitter: Emitter, shape: Conjunction, prefix: list[Out], rest: Out | None) -> Out:
+    kept, notes = _lengths(emitter, shape, len(prefix) if rest is None else None)
+    schema: dict[str, Any] = {"type": "array", "prefixItems": [out.schema for out in prefix], **kept}
+    if rest is not None and rest.schema != {}:
+        schema["items"] = rest.schema
+    plan = Items(tuple(out.plan for out in prefix), SAME if rest is None else rest.plan)
+    return Out(describe(emitter, schema, shape, notes), plan, _ARRAY)
+
+
+def _uniform(prefix: list[Out], rest: Out | None) -> bool:
+    """Whether one schema serves every place."""
+    first = prefix[0]
+    others = prefix[1:] if rest is None else [*prefix[1:], rest]
+    return isinstance(first.plan, Same) and all(
+        isinstance(out.plan, Same) and out.schema == first.schema for out in others
+    )
+
+
+def _as_object(
+    emitter: Emitter, shape: Conjunction, view: ArrayView, prefix: list[Out], rest: Out | None, least: int
+) -> Out:
+    """A tuple as an object with one property per place."""
+    pointer = shape.parts[0].pointer if shape.parts else ""
+    emitter.report.add(f"{pointer}/prefixItems", "prefixItems", None, "encoded")
+    plan = Tuple({}, None, SAME)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for index, out in enumerate(prefix):
+        name = f"item_{index + 1}"
+        parts = view.prefix[index]
+        mode = "plain" if index < least else absence(emitter, out, parts, f"{parts[0].pointer}")
+        properties[name] = spell_absence(emitter, out, mode) if mode != "plain" else out.schema
+        plan.places[name] = FieldPlan(mode, out.plan, out.kinds)
+        if mode != "native":
+            required.append(name)
+    if rest is not None:
+        plan.rest_key, plan.rest = "rest", rest.plan
+        properties["rest"] = {"type": "array", "items": rest.schema}
+        required.append("rest")
+    kept = {name: bound for name, bound in shape.bounds.items() if name in _LENGTHS}
+    for name, bound in kept.items():
+        emitter.report.add(bound.pointer, name, bound.value, "encoded")
+    schema = closed_object(emitter, properties, required)
+    return Out(describe(emitter, schema, shape, ["the places of a list, in order"]), plan, frozenset({"object"}))
+
+
+_KIND = {"integer": "number", "fraction": "number"}
+
+
+_NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+
+
+_TEXTUAL = ("minLength", "maxLength", "pattern", "format")
+
+
+def emit_scalars(emitter: Emitter, shape: Conjunction, types: frozenset[str]) -> Out | None:
+    """Lower a shape that admits these scalar types, or that lists its values."""
+    if shape.enum is not None:
+        return _enumeration(emitter, shape, shape.enum)
+    outs: list[tuple[str, Out]] = []
+    if "string" in types:
+        outs.append(("string", _one(emitter, shape, "string", _TEXTUAL)))
+    if "fraction" in types or "integer" in types:
+        name = "number" if "fraction" in types else "integer"
+        outs.append((name, _one(emitter, shape, name, _NUMERIC)))
+    outs += [(name, _one(emitter, shape, name, ())) for name in ("boolean", "null") if name in types]
+    if len(outs) == 1:
+        return outs[0][1]
+    return unions.union(emitter, outs, shape.parts[0].pointer if shape.parts else "", None)
+
+
+def _one(emitter: Emitter, shape: Conjunction, name: str, keywords: tuple[str, ...]) -> Out:
+    kept, notes = constraints(emitter, shape, keywords, whole=name == "integer")
+    schema = describe(emitter, {"type": name, **kept}, shape if name != "null" else None, notes)
+    return Out(schema, SAME, frozenset({_KIND.get(name, name)}))
+
+
+def _enumeration(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out | None:
+    if not values:
+        return None
+    pointer = shape.enum_pointer
+    keyword = pointer.rpartition("/")[2]
+    emitter.report.add(pointer, keyword, None, "kept", emitter.dialect.engine)
+    groups: dict[str, list[Any]] = {}
+    for value in values:
+        name = type_of(value)
+        groups.setdefault({"fraction": "number", "integer": "number"}.get(name, name), []).append(value)
+    composite = [value for name in ("array", "object") if name in groups for value in groups[name]]
+    if composite and not {"array", "object"} <= emitter.dialect.enum_types:
+        emitter.report.add(pointer, keyword, None, "encoded", emitter.dialect.engine)
+        if "string" in groups:
+            composite, groups = values, {}
+        rest = {name: listed for name, listed in groups.items() if name not in ("array", "object")}
+        outs = [("json", _texts(emitter, shape, composite))]
+        outs += [(name, _listed(emitter, shape, name, listed)) for name, listed in rest.items()]
+    else:
+        outs = [(name, _listed(emitter, shape, name, listed)) for name, listed in groups.items()]
+    return outs[0][1] if len(outs) == 1 else unions.union(emitter, outs, pointer, None)
+
+
+def _texts(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out:
+    """Values that the dialect's enum cannot hold, as their JSON texts."""
+    texts = [json.dumps(value, ensure_ascii=False) for value in values]
+    schema = {"type": "string", "enum": texts} if _affordable(emitter, texts) else {"type": "string"}
+    return Out(describe(emitter, schema, shape, ["one of these JSON texts"]), TEXT, frozenset({"string"}))
+
+
+def _listed(emitter: Emitter, shape: Conjunction, name: str, values: list[Any]) -> Out:
+    kinds = frozenset({name})
+    if name == "null" and len(values) == 1:
+        return Out({"type": "null"}, SAME, kinds)
+    if name == "number" and all(type_of(value) == "integer" for value in values):
+        name = "integer"
+    schema: dict[str, Any] = {"type": name}
+    notes: list[str] = []
+    taken = {"integer": "number"}.get(name, name) in emitter.dialect.enum_types
+    if taken and _affordable(emitter, values):
+        schema["enum"] = values
+    elif name != "boolean" or len(values) < 2:
+        emitter.report.add(shape.enum_pointer, shape.enum_pointer.rpartition("/")[2], values[:50], "dropped")
+        notes.append(note(Bound("one of", values, shape.enum_pointer)))
+    return Out(describe(emitter, schema, shape, notes), SAME, kinds)
+
+
+def _affordable(emitter: Emitter, values: list[Any]) -> bool:
+    """Whether the vendor's limits on enumerations leave room for one more."""
+    limits = emitter.dialect.limits
+    most = limits.get("enum_values")
+    if most is not None and emitter.enum_values + len(values) > most:
+        return False
+    chars = limits.get("enum_chars")
+    if chars is not None and len(values) > 250 and sum(len(str(value)) for value in values) > chars:
+        return False
+    emitter.enum_values += len(values)
+    return True

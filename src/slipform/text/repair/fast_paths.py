@@ -1,0 +1,325 @@
+"""How everyday breakages are taken in long strides.
+
+Spelling means what can be told without looking around: single and curly quotes, unquoted keys, Python's literals, raw
+line breaks in strings, line comments, commas before a closing bracket, commas forgotten at the end of a line.
+
+Whatever these patterns do not know is left, untouched, to the slower functions.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final
+
+from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, MAX_DEPTH, PUT_IN, RepairState
+from slipform.text.repair.strings import Span, control_edit, requote
+from slipform.text.repair.tokens import BLANK, ITEMS, LAX_STRING, MEMBERS, NUMBER, SCALAR, STRING, WS
+
+PLAIN: Final = r"[^'\"“”\\\x00-\x1f]*+"
+
+
+NAME: Final = r"[A-Za-z_$][\w$]*+"
+
+
+_GAP: Final = r"[ \t\n\r]*+(?://[^\n\r]*+[ \t\n\r]*+)*+"
+
+
+_KEY: Final = rf"(?:{STRING}|'{PLAIN}'|{NAME}|[“”]{PLAIN}[“”])"
+
+
+_INNER: Final = r'"[^"\\\x00-\x1f]*+(?:(?<=[\s(])"(?=\w)[^"\\,:{}\[\]\x00-\x1f]*+"(?=[ .;!?)])[^"\\\x00-\x1f]*+)++"'
+"""A string with quoted words in it, their quotes not escaped."""
+
+
+_SCALAR: Final = (
+    rf"(?:{STRING}|{NUMBER}|true|false|null|'{PLAIN}'|True|False|None|[“”]{PLAIN}[“”]|{_INNER}|(?!\"\"){LAX_STRING})"
+)
+
+
+_NEXT_KEY: Final = rf"\s++(?={_KEY}{_GAP}:(?!//))"
+
+
+_NEXT_ITEM: Final = r"\s++(?=[\"'“{\[])"
+"""Where a comma is missing."""
+
+
+def _nest(levels: int) -> str:
+    value = _SCALAR
+    for _ in range(levels):
+        array = rf"\[{_GAP}(?:{value}(?:{_GAP},{_GAP}|{_GAP}(?=\])|{_NEXT_ITEM}))*+\]"
+        record = rf"\{{{_GAP}(?:{_KEY}{_GAP}:{_GAP}{value}(?:{_GAP},{_GAP}|{_GAP}(?=\}})|{_NEXT_KEY}))*+\}}"
+        value = rf"(?:{_SCALAR}|{array}|{record})"
+    return value
+
+
+_SINGLE, _CURLY, _NAMED, _WORD, _COMMENT, _COMMA, _RAW, _NOTHING = range(1, 9)
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f]")
+
+
+_WORDS: Final = {"True": "true", "False": "false", "None": "null"}
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """A run of members, a run of items, and the way from one misspelling in them to the next (no group at the end)."""
+    value = _nest(2)
+    members = re.compile(rf"(?:{_GAP}{_KEY}{_GAP}:{_GAP}{value}(?:{_GAP},|{_NEXT_KEY}|{_GAP}(?=\}})))*+", re.DOTALL)
+    items = re.compile(rf"(?:{_GAP}{value}(?:{_GAP},|{_NEXT_ITEM}|{_GAP}(?=\])))*+", re.DOTALL)
+    right = (
+        rf"(?:,(?!{_GAP}[}}\]])\s*+|[:\[{{]\s*+|[^\"'“”A-Za-z_$/,:\[{{\s]++|\s++(?![\"'“A-Za-z_${{\[])|(?<=\d)[eE]"
+        rf"|{STRING}(?={_GAP}[,:}}\]]|\s)|(?:true|false|null)\b(?!{_GAP}:))*+"
+    )
+    misspelt = re.compile(
+        rf"{right}(?:('{PLAIN}')|([“”]{PLAIN}[“”])|({NAME})(?={_GAP}:)|(True|False|None)"
+        rf"|(//[^\n\r]*+)\s*+|(,)|({_INNER}|{LAX_STRING})|(\s++)|\Z)",
+        re.DOTALL,
+    )
+    return members, items, misspelt
+
+
+def stride(m: RepairState) -> bool:
+    """Step over as many members, or items, as need no more than a change of spelling; True at the closing bracket."""
+    if m.unlucky & 7 > 2:
+        m.unlucky += 1
+        return False
+    members = m.stack[-1] == "{"
+    start, text = m.position, m.text
+    at = (MEMBERS if members else ITEMS).match(text, start, m.end).end()  # type: ignore[union-attr]
+    comma = at - 1
+    while comma >= start and text[comma] in " \t\r\n":
+        comma -= 1
+    begin = comma + 1 if comma >= start else start
+    end = _patterns()[0 if members else 1].match(text, begin, m.end).end()  # type: ignore[union-attr]
+    if end > begin:
+        _respell(m, begin, end)
+        comma = end - 1
+        if text[comma] != ",":
+            m.unlucky, m.position = 0, end
+            m.comma, m.last_close, m.last_string = PUT_IN, -1, -1
+            if end < m.end and text[end] == ("}" if members else "]"):
+                return True
+            m.edits.append(("missing_comma", end, "", ","))
+            return False
+    if comma < start:
+        m.unlucky += 1
+        return False
+    m.unlucky = 0
+    m.position = comma + 1
+    m.comma, m.last_close, m.last_string = comma, -1, -1
+    return False
+
+
+def _respell(m: RepairState, start: int, end: int) -> None:
+    edits = m.edits
+    start = BLANK.match(m.text, start, end).end()  # type: ignore[union-attr]
+    for token in _patterns()[2].finditer(m.text, start, end):
+        kind = token.lastindex
+        if kind is None:
+            break
+        word = token.group(kind)
+        at = token.start(kind)
+        if kind == _NAMED:
+            edits.append(("unquoted_key", at, word, f'"{word}"'))
+        elif kind in (_SINGLE, _CURLY):
+            edits.append(("wrong_quote", at, word, f'"{word[1:-1]}"'))
+        elif kind == _WORD:
+            respell_word(m, at, word)
+        elif kind == _COMMENT:
+            edits.append(("comment", at, word, ""))
+        elif kind == _COMMA:
+            edits.append(("trailing_comma", at, ",", ""))
+        elif kind == _NOTHING:
+            edits.append(("missing_comma", token.end(), "", ","))
+        else:
+            respell_string(m, at, word)
+
+
+def respell_word(m: RepairState, at: int, word: str) -> None:
+    """A Python literal, or, when that reading is asked for, a bare word."""
+    if m.choose(at):
+        m.edits.append(("unquoted_value", at, word, f'"{word}"'))
+    else:
+        m.edits.append(("literal", at, word, _WORDS[word]))
+
+
+def respell_string(m: RepairState, at: int, word: str) -> None:
+    """A string between double quotes with something in it that JSON wants escaped."""
+    if "\\" not in word and word.find('"', 1) == len(word) - 1:
+        for found in _CONTROL.finditer(word):
+            m.edits.append(control_edit(at + found.start(), found.group()))
+        return
+    end = at + len(word)
+    m.edits.extend(requote(m.text, Span(at, at + 1, end - 1, end, '"', True, False)))
+
+
+_RUN_NEXT_KEY: Final = rf"(?:{STRING}|'{PLAIN}'|[“”]{PLAIN}[“”]|(?<=\s){NAME}){WS}:(?!//)"
+
+
+_ODD: Final = rf"('{PLAIN}')|(True|False|None)|([“”]{PLAIN}[“”])|({LAX_STRING})"
+
+
+_MEMBER: Final = re.compile(
+    rf"{WS}({STRING}|'{PLAIN}'|{NAME}|[“”]{PLAIN}[“”]){WS}:{WS}"
+    rf"(?:(?:({SCALAR})|{_ODD}){WS}(?=[,}}]|{_RUN_NEXT_KEY})|([{{\[]))",
+    re.DOTALL,
+)
+"""Group 1 the key; 2 a good scalar, 3 single quotes, 4 a Python literal, 5 curly quotes, 6 a string, 7 a bracket."""
+
+
+_ITEM: Final = re.compile(
+    rf"{WS}()(?:(?:({SCALAR})|{_ODD}){WS}(?=[,\]]|(?<=\s)[\"'“]{PLAIN}[\"'”]{WS}[,\]\"'“])|([{{\[]))", re.DOTALL
+)
+
+
+_RUN_COMMENT: Final = re.compile(rf"{WS}(//[^\n\r]*+)")
+
+
+_GOOD, _RUN_SINGLE, _RUN_WORD, _RUN_CURLY, _RUN_RAW, _BRACKET = range(2, 8)
+
+
+def run(m: RepairState) -> None:
+    """Read on, into brackets and out of them, until something out of the ordinary comes."""
+    while m.stack:
+        frame = m.stack[-1]
+        if frame == "{":
+            going = _run_members(m)
+        elif frame == "[":
+            going = _run_items(m)
+        else:
+            return
+        if not going:
+            return
+
+
+def _run_members(m: RepairState) -> bool:
+    """Read members; True when another bracket was opened or closed, False when something odd stands there."""
+    text, end, edits = m.text, m.end, m.edits
+    while True:
+        if stride(m):
+            return _climb(m, m.position)
+        found = _MEMBER.match(text, m.position, end)
+        if found is None:
+            if _skip_comment(m):
+                continue
+            return _climb_after_comma(m, "}")
+        at = found.start(1)
+        key = found.group(1)
+        kind = found.lastindex or 0
+        first = key[0]
+        if first != '"':
+            if first == "'" or first == "“" or first == "”":
+                edits.append(("wrong_quote", at, key, f'"{key[1:-1]}"'))
+            else:
+                edits.append(("unquoted_key", at, key, f'"{key}"'))
+        if kind == _BRACKET:
+            return _open(m, found.end() - 1)
+        value = found.start(kind)
+        if kind != _GOOD and not _respell_run(m, kind, value, found.group(kind)):
+            m.key, m.position, m.colon, m.state = at, value, True, AT_VALUE
+            return False
+        at = found.end()
+        mark = text[at]
+        if mark == "," or mark == "}":
+            m.last_string = value if text[value] != "-" and not text[value].isalnum() else -1
+            if mark == "}":
+                return _climb(m, at)
+            m.comma, m.position, m.last_close = at, at + 1, -1
+        else:
+            edits.append(("missing_comma", at, "", ","))
+            m.position, m.comma, m.last_string = at, PUT_IN, -1
+
+
+def _run_items(m: RepairState) -> bool:
+    text, end = m.text, m.end
+    while True:
+        if stride(m):
+            return _climb(m, m.position)
+        found = _ITEM.match(text, m.position, end)
+        if found is None:
+            if _skip_comment(m):
+                continue
+            return _climb_after_comma(m, "]")
+        kind = found.lastindex or 0
+        if kind == _BRACKET:
+            return _open(m, found.end() - 1)
+        at = found.start(kind)
+        if kind != _GOOD and not _respell_run(m, kind, at, found.group(kind)):
+            return False
+        at = found.end()
+        if text[at] == ",":
+            m.comma, m.position, m.last_close = at, at + 1, -1
+        elif text[at] == "]":
+            return _climb(m, at)
+        else:
+            m.edits.append(("missing_comma", at, "", ","))
+            m.position, m.comma = at, PUT_IN
+
+
+def _open(m: RepairState, at: int) -> bool:
+    m.position = at
+    if len(m.stack) >= MAX_DEPTH:
+        m.colon = m.stack[-1] == "{"
+        m.state = AT_VALUE
+        return False
+    frame = m.text[at]
+    m.stack.append(frame)
+    m.position = at + 1
+    m.comma = m.last_close = m.last_string = -1
+    m.state = AT_KEY if frame == "{" else AT_VALUE
+    return True
+
+
+def _skip_comment(m: RepairState) -> bool:
+    found = _RUN_COMMENT.match(m.text, m.position, m.end)
+    if found is None:
+        return False
+    m.edits.append(("comment", found.start(1), found.group(1), ""))
+    m.position = found.end()
+    return True
+
+
+def _climb_after_comma(m: RepairState, closer: str) -> bool:
+    """A closing bracket after a comma: leave the comma out and go on."""
+    at = BLANK.match(m.text, m.position, m.end).end()  # type: ignore[union-attr]
+    if m.comma < 0 or at >= m.end or m.text[at] != closer:
+        return False
+    m.drop_comma()
+    return _climb(m, at)
+
+
+def _climb(m: RepairState, at: int) -> bool:
+    """Step over closing brackets and the comma after them; False when something else follows."""
+    text, end, stack = m.text, m.end, m.stack
+    m.comma = -1
+    while at < end:
+        mark = text[at]
+        if mark == ",":
+            m.comma = at
+            m.position = at + 1
+            m.state = AT_KEY if stack[-1] == "{" else AT_VALUE
+            return True
+        frame = stack[-1]
+        if m.doubled or len(stack) == 1 or not ((mark == "}" and frame == "{") or (mark == "]" and frame == "[")):
+            break
+        stack.pop()
+        m.last_close = at
+        m.last_string = -1
+        at = BLANK.match(text, at + 1, end).end()  # type: ignore[union-attr]
+    m.position = at
+    m.state = AT_END
+    return False
+
+
+def _respell_run(m: RepairState, kind: int, at: int, word: str) -> bool:
+    if kind == _RUN_WORD:
+        respell_word(m, at, word)
+    elif kind == _RUN_RAW:
+        if word == '""':
+            return False
+        respell_string(m, at, word)
+    else:
+        m.edits.append(("wrong_quote", at, word, f'"{word[1:-1]}"'))
+    return True

@@ -1,0 +1,386 @@
+"""How keys and brackets are put right."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from slipform.text.repair.fast_paths import run
+from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, CLOSER, DONE, CannotRepair, RepairState
+from slipform.text.repair.scalars import read_scalar
+from slipform.text.repair.strings import delimiter_at, quoted, read_string, requote
+from slipform.text.repair.tokens import ITEM, KEY, KEY_AHEAD, MEMBER, QUOTED_KEY_AHEAD, SPACE, STRICT_KEY
+
+_NEXT: Final = re.compile(rf"{SPACE}([,}}\])])?+")
+
+
+_MORE_AHEAD: Final = re.compile(
+    rf"{SPACE}(?:(\{{){SPACE}(?:[\"'“}}‘`]|[A-Za-z_$][\w$]*+\s*+:|\\\")"
+    rf"|(\[){SPACE}(?:[\"'“{{\[\d\-]|\]|(?:true|false|null)\b))"
+)
+
+
+def close(m: RepairState, char: str) -> None:
+    """Step over a closing bracket, putting right whatever is wrong about it."""
+    frame = m.stack[-1]
+    if CLOSER[frame] != char:
+        _mismatch(m, char)
+        return
+    _drop_comma(m)
+    at = m.position
+    if frame == "t":
+        m.edit("wrong_bracket", at, m.text[at], "]")
+        m.position += 1
+    elif frame == "f":
+        m.drop("call")
+    else:
+        m.take(char)
+    _closed(m, at)
+
+
+def _drop_comma(m: RepairState) -> None:
+    if m.state != AT_END:
+        m.drop_comma()
+
+
+def _closed(m: RepairState, at: int) -> None:
+    frame = m.stack.pop()
+    m.comma = -1
+    m.valued(m.position)
+    m.last_close = at
+    if frame == "{" and m.doubled and m.text.startswith("}", m.position):
+        m.doubled -= 1
+        m.drop("extra_bracket")
+
+
+def _mismatch(m: RepairState, char: str) -> None:
+    """Either brackets are missing before this one, or it is the wrong one, or one too many."""
+    at = m.position
+    below = next((i for i in range(len(m.stack) - 1, -1, -1) if CLOSER[m.stack[i]] == char), -1)
+    if below < 0:
+        _unopened(m, at)
+        return
+    _drop_comma(m)
+    m.state = AT_END
+    missing = m.stack[below + 1 :]
+    fits_missing = _fits(m, m.stack[:below][-1:], at + 1)
+    fits_wrong = _fits(m, m.stack[-2:-1], at + 1)
+    wrong = fits_wrong and not fits_missing
+    if m.choose(at):
+        wrong = not wrong
+    if wrong and m.stack[-1] in "{[":
+        m.edit("wrong_bracket", at, m.text[at], CLOSER[m.stack[-1]])
+        m.position = at + 1
+        _closed(m, at)
+        return
+    closing = "".join("]" if frame == "t" else CLOSER[frame] for frame in reversed(missing) if frame != "f")
+    m.edit("missing_bracket", at, "", closing)
+    del m.stack[below + 1 :]
+    close(m, char)
+
+
+def _unopened(m: RepairState, at: int) -> None:
+    """A closing bracket that nothing opened: it stands for the one that is open, or for nothing."""
+    following = _NEXT.match(m.text, at + 1, m.end)
+    char = following.group(1) if following else None
+    expected = CLOSER[m.stack[-1]]
+    extra = char == expected or (char == "," and len(m.stack) == 1)
+    if m.choose(at):
+        extra = not extra
+    if extra or m.stack[-1] not in "{[":
+        state = m.state
+        m.drop("extra_bracket")
+        m.state = state
+        return
+    _drop_comma(m)
+    m.edit("wrong_bracket", at, m.text[at], expected)
+    m.position = at + 1
+    _closed(m, at)
+
+
+def _fits(m: RepairState, outer: list[str], after: int) -> bool:
+    """Whether what follows a closing bracket suits the frame that would then be open."""
+    following = _NEXT.match(m.text, after, m.end)
+    char = following.group(1) if following else None
+    if following is None or (following.end() >= m.end and char is None):
+        return True
+    if not outer:
+        return char is None
+    if char == ",":
+        return (KEY_AHEAD.match(m.text, following.end(), m.end) is not None) == (outer[0] == "{")
+    return char is None or CLOSER[outer[0]] == char
+
+
+def reopen(m: RepairState, comma: int) -> None:
+    """The object that was just closed goes on after `comma`: its closing brace was one too many."""
+    at = m.last_close
+    m.undo_change(at)
+    m.edit("extra_bracket", at, m.text[at], "")
+    m.stack.append("{")
+    m.last_close = -1
+    m.comma = comma
+    if m.last_before(at, "{") >= 0:
+        m.edit("extra_comma", comma, m.text[comma], "")
+        m.comma = -1
+
+
+def after_root(m: RepairState) -> None:
+    """A whole document was read: go on if there is more of it, or another one."""
+    mark, changes = m.position, len(m.edits)
+    char = m.peek()
+    if char != "" and char in "}]":
+        m.drop("extra_bracket")
+        return
+    if char == ",":
+        after = m.position + 1
+        if m.last_close >= 0 and m.text[m.last_close] == "}" and QUOTED_KEY_AHEAD.match(m.text, after, m.end):
+            comma = m.position
+            reopen(m, comma)
+            m.position, m.state = comma + 1, AT_KEY
+            return
+        if _another_ahead(m, after):
+            m.take(",")
+            m.state = AT_VALUE
+            return
+        if _NEXT.match(m.text, after, m.end).end() >= m.end:  # type: ignore[union-attr]
+            m.drop("trailing_comma")
+            m.state = DONE
+            return
+    elif _another_ahead(m, m.position):
+        m.edit("missing_comma", m.position, "", ",")
+        m.state = AT_VALUE
+        return
+    del m.edits[changes:]
+    m.position = mark
+    m.state = DONE
+
+
+def _another_ahead(m: RepairState, at: int) -> bool:
+    """Whether another document of the same kind follows, as in NDJSON."""
+    if not m.many or m.last_close < 0:
+        return False
+    found = _MORE_AHEAD.match(m.text, at, m.end)
+    return found is not None and (found.group(1) == "{") == (m.text[m.last_close] == "}")
+
+
+def finish(m: RepairState) -> None:
+    """The text ended: close what is open."""
+    if not m.stack and m.state == AT_VALUE and not m.roots:
+        raise CannotRepair(m.position, "it ends before any value begins")
+    _drop_comma(m)
+    closing = "".join("]" if frame == "t" else CLOSER[frame] for frame in reversed(m.stack) if frame != "f")
+    if closing:
+        m.edit("missing_bracket", m.position, "", closing)
+    m.stack.clear()
+    if m.roots:
+        m.roots[-1] = (m.roots[-1][0], m.position)
+    m.state = DONE
+
+
+def drop_key(m: RepairState, at: int) -> None:
+    """The text ended before the key's value: leave the key out."""
+    cut = m.comma if m.comma >= 0 else at
+    if m.comma >= 0:
+        m.undo_change(cut)
+    else:
+        m.undo_from(cut)
+    m.edit("truncated", cut, m.text[cut : m.end], "")
+    m.position = m.end
+    m.comma = -1
+    m.colon = False
+    m.state = AT_END
+
+
+_THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)-?\d{1,3}(?:,\d{3})*\Z")
+
+
+_THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\]\n]|\.\d|\s*+\Z)")
+
+
+def grouped_number(m: RepairState, at: int) -> bool:
+    """Whether the comma was inside a number, `1,000`; then the number is read on."""
+    if at != m.comma + 1 or not _THOUSANDS_BEFORE.search(m.text, max(0, m.comma - 20), m.comma):
+        return False
+    found = _THOUSANDS.match(m.text, at, m.end)
+    if found is None:
+        return False
+    m.edit_before("number", m.comma, ",", "")
+    m.valued(found.end())
+    return True
+
+
+MAX_VALUELESS: Final = 8
+
+
+_SET: Final = re.compile(r"\{\s*+(?:(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'|-?\d++(?:\.\d++)?+)\s*+(?:,\s*+|(?=\})))++\}")
+
+
+_COLON_OR_END: Final = re.compile(r"\s*+(?:[:：]|\Z)")
+
+
+_COLON_AHEAD: Final = re.compile(r"\s*+[:：]")
+
+
+def read_key(m: RepairState) -> None:
+    """Read on from where a key is expected."""
+    run(m)
+    if m.state != AT_KEY:
+        return
+    char = m.peek()
+    at = m.position
+    if char == '"' and (found := STRICT_KEY.match(m.text, at, m.end)):
+        m.key, m.position, m.colon, m.state = at, found.end(), True, AT_VALUE
+    else:
+        _odd_key(m, char, at)
+
+
+def _odd_key(m: RepairState, char: str, at: int) -> None:
+    if char == "":
+        finish(m)
+    elif char in "}])":
+        close(m, char)
+    elif char == ",":
+        m.drop_commas()
+    elif char == ":":
+        m.stray(at)
+    elif char in "{[(":
+        _opened_where_key(m, char, at)
+    elif delimiter_at(m.text, at, m.end):
+        _quoted_key(m, at)
+    else:
+        _bare_key(m, at)
+
+
+def _quoted_key(m: RepairState, at: int) -> None:
+    if m.comma < 0 and _is_set(m, at):
+        return
+    span = read_string(m.text, at, m.end, KEY, "")
+    if span is None:
+        if not _extend_string(m):
+            raise CannotRepair(at, "a key has no end that can be told from its content")
+    elif not span.closed:
+        drop_key(m, at)
+    elif _COLON_OR_END.match(m.text, span.end, m.end) or not _extend_string(m):
+        m.edits.extend(requote(m.text, span))
+        m.position = span.end
+        _colon(m, at)
+
+
+def _is_set(m: RepairState, at: int) -> bool:
+    """A Python set, `{"a", "b"}`, is read as an array."""
+    opening = m.text.rfind("{", 0, at)
+    if opening < 0 or m.text[opening + 1 : at].strip() or not (found := _SET.match(m.text, opening, m.end)):
+        return False
+    if "," not in found.group():
+        return False
+    m.edit_before("wrong_bracket", opening, "{", "[")
+    m.stack[-1] = "["
+    closing = found.end() - 1
+    m.taken = {**m.taken, closing: 0}
+    m.state = AT_VALUE
+    return True
+
+
+def _string_before(text: str, comma: int) -> int:
+    """Where the value before `comma` began, if it was a plain string; else -1."""
+    at = comma - 1
+    while at > 0 and text[at] in " \t\r\n":
+        at -= 1
+    if comma < 0 or text[at] != '"':
+        return -1
+    at = text.rfind('"', 0, at)
+    while at > 0 and text[at - 1] == "\\":
+        at = text.rfind('"', 0, at)
+    before = at - 1
+    while before > 0 and text[before] in " \t\r\n":
+        before -= 1
+    return at if before > 0 and text[before] == ":" else -1
+
+
+def _extend_string(m: RepairState) -> bool:
+    """Read the last string on past the comma that followed it: its quote was not its end."""
+    at = m.last_string if m.last_string >= 0 else _string_before(m.text, m.comma)
+    if at < 0:
+        return False
+    span = read_string(m.text, at, m.end, MEMBER, m.closers(), beyond=m.comma)
+    if span is None or span.end <= m.comma or not span.closed:
+        return False
+    if m.text[span.stop : span.stop + 1] not in ('"', "'", "”"):
+        return False
+    m.undo_from(at)
+    m.choices.append(at)
+    m.comma = -1
+    m.edits.extend(requote(m.text, span))
+    m.valued(span.end)
+    return True
+
+
+def _bare_key(m: RepairState, at: int) -> None:
+    found = KEY_AHEAD.match(m.text, at, m.end)
+    if found is None:
+        _no_key(m, at)
+        return
+    name = m.text[at : found.end() - 1].rstrip()
+    if name.endswith(('"', "'", "”")):
+        m.edit("missing_quote", at, name, quoted(name[:-1]))
+    else:
+        m.edit("unquoted_key", at, name, quoted(name))
+    m.position = at + len(name)
+    _colon(m, at)
+
+
+def _no_key(m: RepairState, at: int) -> None:
+    if grouped_number(m, at):
+        return
+    scalar = read_scalar(m.text, at, m.end, ITEM)
+    if scalar is None:
+        m.stray(at)
+        return
+    word = scalar.before.partition(":")[0].rstrip() if ":" in scalar.before else scalar.before
+    if word and _COLON_AHEAD.match(m.text, at + len(word), m.end):
+        broken = word.endswith(('"', "'"))
+        m.edit("missing_quote" if broken else "unquoted_key", at, word, quoted(word[:-1] if broken else word))
+        m.position = at + len(word)
+        _colon(m, at)
+    elif not _extend_string(m):
+        if scalar.end < m.end:
+            raise CannotRepair(at, "there is a word where a key and its value should be")
+        drop_key(m, at)
+
+
+def _opened_where_key(m: RepairState, char: str, at: int) -> None:
+    if char == "{" and m.comma >= 0 and len(m.stack) > 1 and m.stack[-2] in "[t":
+        m.edit_before("missing_bracket", m.comma, "", "}")
+        m.stack.pop()
+        m.state = AT_VALUE
+    elif char == "{" and m.comma < 0 and m.doubled == 0:
+        m.doubled += 1
+        m.drop("extra_bracket")
+    elif not _extend_string(m):
+        raise CannotRepair(at, "there is a bracket where a key should be")
+
+
+def _colon(m: RepairState, at: int) -> None:
+    """Step over the colon after a key that was not plain, or put one in."""
+    m.key = at
+    char = m.peek()
+    if char == ":":
+        m.take(":")
+    elif char == "=":
+        arrow = "=>" if m.text.startswith("=>", m.position) else "="
+        m.edit("punctuation", m.position, arrow, ":")
+        m.position += len(arrow)
+    elif char == "":
+        drop_key(m, at)
+        return
+    elif char in ",}])":
+        m.valueless += 1
+        if m.valueless > MAX_VALUELESS:
+            raise CannotRepair(at, "too many keys have no value")
+        m.edit("missing_value", m.position, "", ":null")
+        m.valued(m.position)
+        return
+    else:
+        m.edit("missing_colon", m.position, "", ":")
+    m.colon = True
+    m.state = AT_VALUE

@@ -1,0 +1,276 @@
+"""How values are read."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from slipform.text.repair.fast_paths import run
+from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, PUT_IN, CannotRepair, RepairState
+from slipform.text.repair.scalars import call_at, read_scalar
+from slipform.text.repair.strings import Span, delimiter_at, read_string, requote
+from slipform.text.repair.structure import close, drop_key, finish, grouped_number, reopen
+from slipform.text.repair.tokens import (
+    BLANK,
+    CONTAINER,
+    ITEM,
+    KEY_AHEAD,
+    LAX_THEN,
+    QUOTED_KEY_AHEAD,
+    SINGLE_THEN,
+    STRICT_THEN,
+)
+
+_PREFIX: Final = re.compile(r"[bBuUrRfF]{1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,}\])])")
+"""Of a Python string: b'…', r"…"."""
+
+
+_STRUCTURE: Final = re.compile(r"[}\]\"]")
+
+
+_BEGINS: Final = frozenset("{[-+.0123456789")
+
+
+def read_value(m: RepairState) -> None:
+    """Read on from where a value is expected."""
+    if not m.stack:
+        if m.roots and _another_root(m):
+            return
+    elif m.stack[-1] == "[":
+        run(m)
+        if m.state != AT_VALUE or (m.stack[-1] == "{" and not m.colon):
+            return
+    char = m.peek()
+    at = m.position
+    if char == "{" or char == "[":
+        _open(m, char, at)
+    elif char == '"':
+        _string(m, at)
+    elif char == "'" and (found := SINGLE_THEN[m.where()].match(m.text, at, m.end)):
+        m.edit("wrong_quote", at, found.group(), f'"{found.group()[1:-1]}"')
+        m.begin_root(at)
+        m.valued(found.end(), at)
+    else:
+        _odd_value(m, char, at)
+
+
+def _another_root(m: RepairState) -> bool:
+    """One more of several documents in a row, when it needs no repair."""
+    found = CONTAINER.match(m.text, m.position, m.end)
+    if found is None:
+        return False
+    m.begin_root(found.start(1))
+    m.valued(found.end())
+    m.last_close = found.end() - 1
+    return True
+
+
+def _open(m: RepairState, char: str, at: int) -> None:
+    m.begin_root(at)
+    m.take(char)
+    m.push(char)
+
+
+def _string(m: RepairState, at: int) -> None:
+    where = m.where()
+    text, end = m.text, m.end
+    if where == ITEM and _member_among_items(m, at):
+        return
+    if at not in m.taken:
+        if found := STRICT_THEN[where].match(text, at, end):
+            m.begin_root(at)
+            m.valued(found.end(), at)
+            return
+        found = LAX_THEN[where].match(text, at, end)
+        if found is not None and not text.startswith('""', at):
+            _string_read(m, Span(at, at + 1, found.end() - 1, found.end(), '"', True, False))
+            return
+    _odd_string(m, at)
+
+
+def _odd_string(m: RepairState, at: int) -> None:
+    span = read_string(m.text, at, m.end, m.where(), m.closers(), skip=m.taken.get(at, 0))
+    if span is None:
+        raise CannotRepair(at, "a string has no end that can be told from its content")
+    if span.guessed:
+        m.choices.append(at)
+    _string_read(m, span)
+
+
+def _string_read(m: RepairState, span: Span) -> None:
+    m.begin_root(span.start)
+    m.edits.extend(requote(m.text, span))
+    m.in_string = not span.closed
+    m.valued(span.end, span.start)
+
+
+def _member_among_items(m: RepairState, at: int) -> bool:
+    """A key where an item should be: a bracket is missing or wrong before it. True when that was put right."""
+    if not QUOTED_KEY_AHEAD.match(m.text, at, m.end):
+        return False
+    if m.comma < 0 and (opening := m.last_before(at, "[")) >= 0:
+        m.edit_before("wrong_bracket", opening, "[", "{")
+        m.stack[-1] = "{"
+    elif m.comma >= 0 and (closing := m.last_before(m.comma, "}")) >= 0:
+        m.last_close = closing
+        reopen(m, m.comma)
+    elif m.comma >= 0 and len(m.stack) > 1 and m.stack[-2] == "{":
+        m.edit_before("missing_bracket", m.comma, "", "]")
+        m.stack.pop()
+    else:
+        return False
+    m.state = AT_KEY
+    return True
+
+
+def _odd_value(m: RepairState, char: str, at: int) -> None:
+    if char == "":
+        if m.colon:
+            drop_key(m, m.key)
+        else:
+            finish(m)
+    elif char in ",}])":
+        _value_missing(m, char)
+    elif char == ":":
+        m.drop("stray_text")
+    elif char in "{[":
+        _open(m, char, at)
+    elif char == "(":
+        m.begin_root(at)
+        m.edit("wrong_bracket", at, m.text[at], "[")
+        m.position += 1
+        m.push("t")
+    elif delimiter_at(m.text, at, m.end):
+        _odd_string(m, at)
+    else:
+        _bare_value(m, at)
+
+
+def _value_missing(m: RepairState, char: str) -> None:
+    if m.colon:
+        m.edit("missing_value", m.position, "", "null")
+        m.valued(m.position)
+    elif not m.stack:
+        raise CannotRepair(m.position, "there is no JSON value here")
+    elif char == ",":
+        m.drop_commas()
+    else:
+        close(m, char)
+
+
+def _bare_value(m: RepairState, at: int) -> None:
+    argument = call_at(m.text, at, m.end)
+    if argument >= 0 and m.stack:
+        m.edit("call", at, m.text[at:argument], "")
+        m.position = argument
+        m.push("f")
+        return
+    if prefix := _PREFIX.match(m.text, at, m.end):
+        m.edit("wrong_quote", at, prefix.group(), "")
+        m.position = prefix.end()
+        return
+    if m.where() == ITEM and m.text[at] == "0" and grouped_number(m, at):
+        return
+    scalar = read_scalar(m.text, at, m.end, m.where(), m.taken.get(at, 0) == 1)
+    if scalar is None:
+        m.stray(at)
+        return
+    kind = scalar.kind
+    if kind == "cut":
+        _cut_value(m, at)
+        return
+    if kind in ("literal", "number", "nan"):
+        m.choices.append(at)
+    if kind == "unquoted_value" and ("{" in scalar.before or "[" in scalar.before):
+        raise CannotRepair(at, "there is something other than a JSON value here")
+    if kind == "nan" and m.nan == "refuse":
+        raise CannotRepair(at, f"{scalar.before} is not a JSON number")
+    if kind:
+        m.edit(kind, at, scalar.before, scalar.after)
+    m.begin_root(at)
+    m.valued(scalar.end)
+
+
+def _cut_value(m: RepairState, at: int) -> None:
+    if m.colon:
+        drop_key(m, m.key)
+        return
+    if not m.stack:
+        raise CannotRepair(at, "it ends before its first value is told")
+    m.edit("truncated", at, m.text[at : m.end], "")
+    m.position = m.end
+    finish(m)
+
+
+def read_after(m: RepairState) -> None:
+    """Read on after a value: a comma, a closing bracket, or what stands in their place."""
+    char = m.peek()
+    if char == ",":
+        m.comma = m.position
+        m.take(",")
+        m.state = AT_KEY if m.stack[-1] == "{" else AT_VALUE
+    elif char == "":
+        finish(m)
+    elif char in "}])":
+        close(m, char)
+    else:
+        _no_comma(m, char, m.position)
+
+
+def _no_comma(m: RepairState, char: str, at: int) -> None:
+    frame = m.stack[-1]
+    if char == "+" and _concatenate(m, at):
+        return
+    if char == ":" and frame != "{":
+        raise CannotRepair(at, "there is a colon in an array")
+    if frame == "{":
+        begins = KEY_AHEAD.match(m.text, at, m.end) is not None
+    else:
+        begins = char in _BEGINS or delimiter_at(m.text, at, m.end) != "" or (char.isalpha() and frame == "[")
+    if begins and not (frame != "{" and _ends_in_prose(m, at, char)):
+        m.edit("missing_comma", at, "", ",")
+        m.comma = PUT_IN
+        m.state = AT_KEY if frame == "{" else AT_VALUE
+    elif not begins and not _ends_in_prose(m, at, char):
+        m.stray(at)
+
+
+def _ends_in_prose(m: RepairState, at: int, char: str) -> bool:
+    """Close everything when only talk follows, with no bracket or quote in it."""
+    if not char.isalpha():
+        return False
+    if _STRUCTURE.search(m.text, at, m.end):
+        return False
+    m.end = at
+    return True
+
+
+def _concatenate(m: RepairState, at: int) -> bool:
+    """Join `"a" + "b"`: the second string's content goes into the first."""
+    text = m.text
+    after = BLANK.match(text, at + 1, m.end).end()  # type: ignore[union-attr]
+    if m.last_string < 0 or not delimiter_at(text, after, m.end):
+        return False
+    span = read_string(text, after, m.end, m.where(), m.closers())
+    if span is None:
+        return False
+    first = m.last_string
+    closing = at
+    while text[closing - 1] in " \t\r\n":
+        closing -= 1
+    if m.edits and m.edits[-1][1] + len(m.edits[-1][2]) == closing and m.edits[-1][3].endswith('"'):
+        kind, where, before, written = m.edits.pop()
+        m.edit(kind, where, before, written[:-1])
+        m.edit("concatenation", closing, text[closing:after], "")
+    else:
+        m.edit("concatenation", closing - 1, text[closing - 1 : after], "")
+    edits = requote(text, span)
+    if edits and edits[0][1] == span.start and edits[0][3].startswith('"'):
+        kind, where, before, written = edits[0]
+        edits[0] = (kind, where, before, written[1:])
+    else:
+        m.edit("concatenation", span.start, '"', "")
+    m.edits.extend(edits)
+    m.state = AT_END
+    m.valued(span.end, first)
+    return True

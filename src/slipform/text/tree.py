@@ -1,0 +1,409 @@
+"""The growing value behind the parser.
+
+A `Frame` is one container that was opened. It keeps its closed children in a log that only grows. What a reader gets is
+never the log of an open container but a *version* of it: a plain list or dict that is not touched while anybody can
+see it. A small container is simply copied per version. A wide one keeps its last few versions and brings the oldest
+up to date in place when nobody but the frame holds it any more, which the reference count tells; a version someone
+holds is left alone and a copy is made instead. Where reference counts cannot be trusted every version is a copy.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal
+
+WIDE: Final = 32
+"""From this many children on, versions are brought up to date rather than copied."""
+
+
+MAX_VERSIONS: Final = 3
+"""A reader may hold the value of this snapshot and of the one before, and still no copy is made."""
+
+
+class Missing:
+    """The type of `MISSING`: no child is open here, or it is not to be shown."""
+
+    __slots__ = ()
+
+
+MISSING: Final = Missing()
+
+
+class Version:
+    """A container as it was shown once: `count` closed children, and then perhaps an open one under `open_key`."""
+
+    __slots__ = ("count", "open_key", "shown")
+
+    def __init__(self, shown: Any, count: int) -> None:
+        self.shown: Any = shown
+        self.count: int = count
+        self.open_key: str | None = None
+
+
+def _holders(version: Version) -> int:
+    return sys.getrefcount(version.shown)
+
+
+def _counts_references() -> bool:
+    if sys.implementation.name != "cpython":
+        return False
+    gil_enabled = getattr(sys, "_is_gil_enabled", None)
+    return gil_enabled is None or bool(gil_enabled())
+
+
+_ALONE: Final = _holders(Version([], 0)) if _counts_references() else -1
+"""What `_holders` gives for a container only its version holds; measured, because compiled code counts otherwise."""
+
+
+class Frame(ABC):
+    """One opened container: where it stands, its closed children, and how it was last shown."""
+
+    __slots__ = ("closed", "final", "key", "parent", "shown", "shown_child", "shown_count", "slot", "versions")
+
+    def __init__(self, parent: Frame | None, slot: int, key: str) -> None:
+        self.parent: Frame | None = parent
+        self.slot: int = slot
+        """How many closed children the parent had, and has until this frame closes."""
+        self.key: str = key
+        """The key in the parent, when that is an object."""
+        self.closed: bool = False
+        self.final: Any = None
+        self.shown: Any = None
+        self.shown_count: int = -1
+        self.shown_child: Any = MISSING
+        self.versions: list[Version] = []
+
+    @abstractmethod
+    def size(self) -> int:
+        """How many children have closed."""
+
+    @abstractmethod
+    def is_object(self) -> bool:
+        """Whether this is an object rather than an array."""
+
+    @abstractmethod
+    def has(self, key: str) -> bool:
+        """Whether a child of that key has closed."""
+
+    @abstractmethod
+    def add(self, key: str, value: Any) -> None:
+        """A child closed."""
+
+    @abstractmethod
+    def child(self, index: int) -> Any:
+        """The closed child that came as number `index`."""
+
+    @abstractmethod
+    def name(self, index: int) -> str | int:
+        """The key or the position of the child that came as number `index`."""
+
+    @abstractmethod
+    def log(self) -> Any:
+        """The closed children, as the container they will be when it closes."""
+
+    @abstractmethod
+    def copy(self) -> Any:
+        """A new container of the closed children."""
+
+    @abstractmethod
+    def catch_up(self, version: Version) -> bool:
+        """Take the open child out of an old version and put in what closed since; false when it cannot be done."""
+
+    @abstractmethod
+    def upto(self, count: int, key: str, child: Any) -> Any:
+        """The container as it was with `count` closed children and then `child`."""
+
+    @abstractmethod
+    def adopt(self, container: Any, open_key: str | None) -> None:
+        """Take over the closed children of an equal container."""
+
+    def ended_with(self, count: int, child: Any) -> bool:
+        """Whether it closed with just this content."""
+        if not self.closed:
+            return False
+        size = self.size()
+        return size == count if child is MISSING else size == count + 1 and self.child(count) is child
+
+    def fresh(self) -> Any:
+        """A container of all closed children that nobody else can see; `place` may put the open child in it."""
+        count = self.size()
+        self.shown_child = MISSING
+        self.shown_count = count
+        if count < WIDE:
+            self.shown = self.copy()
+            return self.shown
+        versions = self.versions
+        # The newest version is what the reader holds now; only older ones can be out of use.
+        for position in range(len(versions) - 1):
+            version = versions[position]
+            if _holders(version) == _ALONE and self.catch_up(version):
+                del versions[position]
+                version.count = count
+                version.open_key = None
+                versions.append(version)
+                self.shown = version.shown
+                return self.shown
+        if len(versions) == MAX_VERSIONS:
+            del versions[0]
+        self.shown = self.copy()
+        versions.append(Version(self.shown, count))
+        return self.shown
+
+    def place(self, key: str, child: Any) -> None:
+        """Show `child` as the open child of the container that `fresh` gave."""
+        shown = self.shown
+        if self.is_object():
+            shown[key] = child
+            if self.shown_count >= WIDE:
+                self.versions[-1].open_key = key
+        else:
+            shown.append(child)
+        self.shown_child = child
+
+    def close(self) -> Any:
+        """The container is finished. If it was last shown with just this content, that object is the final one."""
+        count = self.size()
+        shown_count = self.shown_count
+        if shown_count == count:
+            unchanged = self.shown_child is MISSING
+        else:
+            unchanged = shown_count >= 0 and shown_count + 1 == count and self.shown_child is self.child(shown_count)
+        self.final = self.shown if unchanged else self.log()
+        self.closed = True
+        self.shown = None
+        self.shown_child = MISSING
+        self.versions = []
+        return self.final
+
+
+class Position:
+    """How far a text has come: `count` closed children in `frame`, then `length` characters of a string (-1: none)."""
+
+    __slots__ = ("count", "frame", "length")
+
+    def __init__(self, frame: Frame, count: int, length: int) -> None:
+        self.frame: Frame = frame
+        self.count: int = count
+        self.length: int = length
+
+
+class ArrayFrame(Frame):
+    """An opened array."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, parent: Frame | None, slot: int, key: str) -> None:
+        super().__init__(parent, slot, key)
+        self.items: list[Any] = []
+
+    def size(self) -> int:
+        """How many children have closed."""
+        return len(self.items)
+
+    def is_object(self) -> bool:
+        """Whether this is an object rather than an array."""
+        return False
+
+    def has(self, key: str) -> bool:  # noqa: ARG002
+        """Never: items have no keys."""
+        return False
+
+    def add(self, key: str, value: Any) -> None:  # noqa: ARG002
+        """A child closed."""
+        self.items.append(value)
+
+    def child(self, index: int) -> Any:
+        """The closed child at `index`."""
+        return self.items[index]
+
+    def name(self, index: int) -> str | int:
+        """The position itself."""
+        return index
+
+    def log(self) -> Any:
+        """The closed children."""
+        return self.items
+
+    def copy(self) -> Any:
+        """A new list of the closed children."""
+        return self.items.copy()
+
+    def catch_up(self, version: Version) -> bool:
+        """Drop the open child of an old version and append what closed since."""
+        shown: list[Any] = version.shown
+        shown[version.count :] = self.items[version.count :]
+        # Only a reader who changed the value can have made the lengths differ.
+        return len(shown) == len(self.items)
+
+    def upto(self, count: int, key: str, child: Any) -> Any:  # noqa: ARG002
+        """The list as it was with `count` closed children and then `child`."""
+        if self.ended_with(count, child):
+            return self.final
+        out = self.items[:count]
+        if child is not MISSING:
+            out.append(child)
+        return out
+
+    def adopt(self, container: Any, open_key: str | None) -> None:  # noqa: ARG002
+        """Take over the closed items of an equal list."""
+        children = container[: len(self.items)]
+        if len(children) == len(self.items):
+            self.items[:] = children
+
+
+class ObjectFrame(Frame):
+    """An opened object. A key given twice stands twice in `keys`, and `overwritten` has its earlier value."""
+
+    __slots__ = ("items", "keys", "overwritten")
+
+    def __init__(self, parent: Frame | None, slot: int, key: str) -> None:
+        super().__init__(parent, slot, key)
+        self.keys: list[str] = []
+        self.items: dict[str, Any] = {}
+        self.overwritten: list[tuple[int, str, Any]] = []
+
+    def size(self) -> int:
+        """How many children have closed, counting those whose key came again."""
+        return len(self.keys)
+
+    def is_object(self) -> bool:
+        """Whether this is an object rather than an array."""
+        return True
+
+    def has(self, key: str) -> bool:
+        """Whether a child of that key has closed."""
+        return key in self.items
+
+    def add(self, key: str, value: Any) -> None:
+        """A child closed."""
+        if key in self.items:
+            self.overwritten.append((len(self.keys), key, self.items[key]))
+        self.keys.append(key)
+        self.items[key] = value
+
+    def child(self, index: int) -> Any:
+        """The child that came as number `index`, as it was then."""
+        key = self.keys[index]
+        for position, name, value in self.overwritten:
+            if position > index and name == key:
+                return value
+        return self.items[key]
+
+    def name(self, index: int) -> str | int:
+        """The key that came as number `index`."""
+        return self.keys[index]
+
+    def log(self) -> Any:
+        """The closed children."""
+        return self.items
+
+    def copy(self) -> Any:
+        """A new dict of the closed children."""
+        return self.items.copy()
+
+    def catch_up(self, version: Version) -> bool:
+        """Drop the open child of an old version and add what closed since."""
+        shown: dict[str, Any] = version.shown
+        open_key = version.open_key
+        if open_key is not None:
+            if open_key in self.items:
+                shown[open_key] = self.items[open_key]
+            else:
+                shown.pop(open_key, None)
+        for key in self.keys[version.count :]:
+            shown[key] = self.items[key]
+        return len(shown) == len(self.items)
+
+    def upto(self, count: int, key: str, child: Any) -> Any:
+        """The dict as it was with `count` closed children and then `child`."""
+        if self.ended_with(count, child):
+            return self.final
+        out = {name: self.items[name] for name in self.keys[:count]}
+        for position, name, value in self.overwritten[::-1]:
+            if position >= count and name in out:
+                out[name] = value
+        if child is not MISSING:
+            out[key] = child
+        return out
+
+    def adopt(self, container: Any, open_key: str | None) -> None:
+        """Take over the closed values of an equal dict; what an open child hides stays."""
+        for key in self.items:
+            if key != open_key:
+                self.items[key] = container[key]
+
+
+class PendingType(Enum):
+    """The type of `PENDING`, so that type checkers can tell it from a JSON value."""
+
+    PENDING = "PENDING"
+
+    def __repr__(self) -> str:
+        return "PENDING"
+
+    __str__ = __repr__
+
+    def __bool__(self) -> bool:
+        return False
+
+
+PENDING: Final = PendingType.PENDING
+"""What `Parser.value` is before anything can be shown. It is false, and never mistaken for JSON's null."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParseError:
+    """Why a text is not JSON: a value, not an exception, because a stream keeps it until the end.
+
+    `index` counts characters from the start of the text; `line` and `column` start at 1.
+
+    >>> ParseError("unexpected_character", "Expected a value, found '}'", 5, 1, 6).line
+    1
+    """
+
+    code: str
+    message: str
+    index: int
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.message} (line {self.line}, column {self.column})"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something the reader of the value should know: a key given twice, or an edit of the lenient mode.
+
+    `before` is the text that stood at `index`, `after` what was read instead of it.
+
+    >>> Note("trailing_comma", 6, ",", "").code
+    'trailing_comma'
+    """
+
+    code: str
+    index: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParserDelta:
+    """One change between a snapshot and its parent.
+
+    `kind` says how to apply `value` at `path`:
+
+    * `"set"`: the value now stands there, and only a string may still grow. In a list the index is the list's length;
+    * `"open"`: a container was opened there; `value` is an empty one, and its children follow;
+    * `"text"`: the string there grew by `value`.
+
+    >>> ParserDelta(("name",), "text", "da").value
+    'da'
+    """
+
+    path: tuple[str | int, ...]
+    kind: Literal["set", "open", "text"]
+    value: Any

@@ -1,0 +1,89 @@
+"""The Python face, with the embedded model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import pytest
+from pydantic import BaseModel
+
+import slipform
+from slipform import AsyncClient, Client
+from slipform.errors import TruncatedError, UnknownModelError
+from slipform.providers.embedded import LocalProvider
+from tests.conftest import PERSON, router_for
+
+pytestmark = [pytest.mark.local, pytest.mark.xdist_group("local")]
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+@dataclass
+class City:
+    name: str
+
+
+class Mood(Enum):
+    HAPPY = "happy"
+    SAD = "sad"
+
+
+@pytest.fixture
+def client(local: LocalProvider) -> Client:
+    return Client(router=router_for(local))
+
+
+def test_ask_gives_an_object_of_the_type_asked_for(client: Client) -> None:
+    person = client.ask(Person, "Ada is 36")
+    assert type(person) is Person
+    assert person == Person(name="Ada", age=36)
+
+
+def test_ask_takes_types_that_are_no_models(client: Client) -> None:
+    assert client.ask(list[Person], "Ada is 36 and Bob is 40.")[0] == Person(name="Ada", age=36)
+    assert isinstance(client.ask(City, "I live in Paris."), City)
+    assert client.ask(Mood, "I laugh all day: happy or sad?") in set(Mood)
+    assert isinstance(client.ask(int, "How many legs has a dog?"), int)
+
+
+def test_ask_takes_a_raw_schema_and_gives_plain_values(client: Client) -> None:
+    assert client.ask(PERSON, "Ada is 36") == {"name": "Ada", "age": 36}
+
+
+async def test_the_async_client_gives_the_same(local: LocalProvider) -> None:
+    client = AsyncClient(router=router_for(local))
+    assert await client.ask(Person, "Ada is 36") == Person(name="Ada", age=36)
+
+
+def test_a_limit_too_small_raises_and_gives_no_half_object(client: Client) -> None:
+    with pytest.raises(TruncatedError, match="max_tokens"):
+        client.ask(Person, "Ada is 36", max_tokens=4)
+
+
+def test_an_unknown_model_names_the_nearest(client: Client) -> None:
+    with pytest.raises(UnknownModelError, match="local"):
+        client.ask(Person, "Ada is 36", model="locale/x")
+
+
+def test_the_module_level_ask_needs_no_set_up() -> None:
+    assert slipform.ask(Person, "Ada is 36").age == 36
+
+
+def test_the_embedded_model_streams(client: Client) -> None:
+    with client.stream(Person, "Ada is 36") as stream:
+        partials = list(stream)
+        assert stream.result.value == Person(name="Ada", age=36)
+    assert partials[-1].name == "Ada"
+    assert partials[-1].age == 36
+
+
+async def test_the_module_level_twins_for_event_loops() -> None:
+    assert (await slipform.ask_async(Person, "Ada is 36")).age == 36
+    async with slipform.stream_async(list[Person], "Ada is 36 and Bob is 40.") as stream:
+        assert "Ada" in [person.name async for person in stream.items()]
+    with slipform.stream(Person, "Ada is 36") as again:
+        assert again.result.value.name == "Ada"

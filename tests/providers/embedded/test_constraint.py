@@ -1,0 +1,145 @@
+"""A schema → a grammar that compiles."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from slipform.errors import UnsupportedSchemaError
+from slipform.providers.embedded.decoding.constrain import Constraint, any_object, constrain
+from slipform.providers.embedded.decoding.patterns import grammar_problem
+from tests.conftest import PERSON
+
+
+def schema_in(constraint: Constraint) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(constraint.rule.partition("%json ")[2])
+    return schema
+
+
+def test_a_plain_schema_is_held_exactly() -> None:
+    constraint = constrain(PERSON, 512)
+    assert constraint.exact
+    assert constraint.grammar.startswith("%llguidance")
+
+
+def test_open_ended_strings_and_arrays_get_bounds_from_the_token_budget() -> None:
+    schema = {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string"}}}}
+    small, large = schema_in(constrain(schema, 60)), schema_in(constrain(schema, 2000))
+    room = [
+        tags["items"]["maxLength"] * tags["maxItems"] for each in (small, large) if (tags := each["properties"]["tags"])
+    ]
+    assert room[0] < room[1]
+    assert small["properties"]["tags"]["maxItems"] >= 1
+
+
+def test_the_callers_own_bounds_stay() -> None:
+    schema = {"type": "array", "minItems": 40, "items": {"type": "string", "maxLength": 7}}
+    bounded = schema_in(constrain(schema, 64))
+    assert bounded["maxItems"] == 40
+    assert bounded["items"]["maxLength"] == 7
+
+
+def test_what_nothing_bounds_is_bounded_too() -> None:
+    schema = {"type": "object", "properties": {"map": {"type": "object"}, "any": True, "n": {"type": "integer"}}}
+    bounded = schema_in(constrain(schema, 256))["properties"]
+    assert bounded["map"]["maxProperties"]
+    assert bounded["map"]["patternProperties"]
+    assert bounded["any"]["maxLength"]
+    assert bounded["n"]["maximum"]
+
+
+def test_properties_named_like_keywords_are_left_alone() -> None:
+    schema = {"type": "object", "properties": {"type": {"const": "string"}, "items": {"enum": [1, 2]}}}
+    bounded = schema_in(constrain(schema, 64))
+    assert bounded["properties"] == schema["properties"]
+
+
+def test_open_objects_are_closed_without_shutting_out_what_a_sibling_asks_for() -> None:
+    plain = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    assert schema_in(constrain(plain, 64))["additionalProperties"] is False
+    combined = {"type": "object", "properties": {"a": {"type": "integer"}}, "anyOf": [{"properties": {"b": True}}]}
+    (branch,) = schema_in(constrain(combined, 64))["anyOf"]
+    assert list(branch["properties"]) == ["a", "b"]
+    assert branch["additionalProperties"] is False
+
+
+def test_a_required_key_that_is_not_listed_is_still_asked_for() -> None:
+    constraint = constrain({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["b"]}, 64)
+    assert constraint.exact
+    assert list(schema_in(constraint)["properties"]) == ["a", "b"]
+
+
+@pytest.mark.covers("S0-10")
+def test_what_decoding_cannot_hold_is_named_with_its_place_and_left_to_the_validator() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "array", "items": {"type": "integer", "minimum": 3}, "uniqueItems": True},
+            "b": {"type": "string", "pattern": "^(?!x)[a-z]+$"},
+            "c": {"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 1}]},
+        },
+    }
+    constraint = constrain(schema, 128)
+    assert sorted(warning.path or "" for warning in constraint.warnings) == [
+        "/properties/a/uniqueItems",
+        "/properties/b/pattern",
+        "/properties/c",
+    ]
+    held = schema_in(constraint)["properties"]
+    assert held["a"]["items"]["minimum"] == 3
+    assert held["b"]["pattern"] == "^[a-z]+$"
+    assert len(held["c"]["anyOf"]) == 2
+
+
+def test_equal_offences_in_several_places_are_all_found() -> None:
+    odd = {"type": "string", "pattern": r"^(a)\1$"}
+    constraint = constrain({"type": "object", "properties": {"a": odd, "b": odd, "c": {"type": "integer"}}}, 64)
+    assert [warning.path for warning in constraint.warnings] == ["/properties/a/pattern", "/properties/b/pattern"]
+
+
+def test_a_format_that_validators_do_not_know_weakens_nothing() -> None:
+    assert constrain({"type": "object", "properties": {"a": {"type": "string", "format": "colour"}}}, 64).exact
+    assert not constrain({"type": "object", "properties": {"a": {"type": "string", "format": "regex"}}}, 64).exact
+
+
+@pytest.mark.parametrize("schema", [{"enum": []}, {"type": "string", "minLength": 5, "maxLength": 3}])
+def test_what_nothing_can_satisfy_is_refused_before_any_call(schema: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedSchemaError, match="another provider"):
+        constrain(schema, 64)
+
+
+def test_references_lead_somewhere_under_the_wrapper() -> None:
+    schema = {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}], "$defs": {"A": {"type": "integer"}}}
+    constraint = constrain(schema, 64)
+    assert constraint.exact
+    assert constraint.wrapped
+
+
+def test_the_engine_itself_is_asked_because_it_takes_less_than_the_python_package_does() -> None:
+    """The engine's llguidance knows no `format: uri`, and would have gone on with no constraint at all."""
+    constraint = constrain({"type": "object", "properties": {"link": {"type": "string", "format": "uri"}}}, 64)
+    assert grammar_problem(constraint.grammar) is None
+    assert schema_in(constraint)["properties"]["link"]["pattern"]
+    assert constraint.exact
+
+
+def test_definitions_that_speak_of_an_object_with_others_are_merged_with_them() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}},
+        "required": ["name"],
+        "oneOf": [{"$ref": "#/definitions/a"}, {"$ref": "#/definitions/b"}],
+        "definitions": {
+            "a": {"required": ["kind"], "properties": {"kind": {"enum": ["a"]}}},
+            "b": {"required": ["kind"], "properties": {"kind": {"enum": ["b"]}}},
+        },
+    }
+    branches = schema_in(constrain(schema, 64))["anyOf"]
+    assert [list(branch["properties"]) for branch in branches] == [["name", "kind"]] * 2
+    assert [set(branch["required"]) for branch in branches] == [{"name", "kind"}] * 2
+
+
+def test_json_mode_is_an_object_of_any_shape() -> None:
+    assert schema_in(any_object(64))["type"] == "object"

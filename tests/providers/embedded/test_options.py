@@ -1,0 +1,195 @@
+"""The prompt-only path, with an engine that says what it is told to."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipform.errors import InvalidResponseFormat, RequestError
+from slipform.ir import Message, ModelRequest, Tool
+from slipform.ir.request import Guard
+from slipform.providers.embedded import LocalProvider
+from slipform.providers.embedded.answer import ForceJsonStartLogitsProcessor, StopHook, prompt_grammar
+from slipform.providers.embedded.decoding.patterns import grammar_problem
+from slipform.providers.embedded.engine import Cancel, Event
+from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
+from slipform.text.fence import JsonFenceDetector
+from tests.conftest import PERSON
+
+
+class Scripted:
+    """An engine that says its pieces, and remembers what it was asked and whether it was stopped."""
+
+    def __init__(self, *pieces: str) -> None:
+        self.pieces = pieces
+        self.body: Mapping[str, Any] = {}
+        self.stopped = False
+
+    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+        self.body = body
+        for number, piece in enumerate(self.pieces, 1):
+            put({"choices": [{"delta": {"content": piece}}], "timings": {"prompt_n": 3, "predicted_n": number}})
+        put({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+        put({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": len(self.pieces)}})
+        put(None)
+        return self.cancel
+
+    def cancel(self) -> None:
+        self.stopped = True
+
+    def warm(self) -> None:
+        """Nothing to load."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def asked(**extra: Any) -> ModelRequest:
+    shape = ResponseFormat.strict(JsonSchemaSpec("person", PERSON)).with_strategy(OutputStrategy.PROMPTED)
+    return ModelRequest("", (Message.user("Ada is 36"),), shape, extra=extra)
+
+
+def closing(options: Guard) -> StopHook | None:
+    """Stops at the last brace; gives up on an answer that begins with an excuse."""
+
+    def hook(piece: str) -> bool:
+        if options.response_format_fail_hard and "Sorry" in piece:
+            raise InvalidResponseFormat("No JSON was found")
+        return "}" in piece
+
+    return hook if options.stop_after_json else None
+
+
+@pytest.mark.covers("S0-06", "S0-57", "S0-59")
+def test_the_options_are_plain_data_read_from_the_request() -> None:
+    options = Guard.of({"stop_after_json": True, "other": 1}, Guard(force_json_start=True))
+    assert options == Guard(force_json_start=True, stop_after_json=True)
+    assert pickle.loads(pickle.dumps(options)) == options
+    with pytest.raises(RequestError, match="stop_after_json"):
+        Guard.of({"stop_after_json": "yes"})
+
+
+@pytest.mark.covers("S0-20", "S0-47")
+@pytest.mark.parametrize("force", [True, False])
+@pytest.mark.parametrize("stop", [True, False])
+def test_what_the_options_switch_on_is_a_grammar_the_engine_takes(force: bool, stop: bool) -> None:
+    grammar = prompt_grammar(Guard(force, stop), hooked=False)
+    assert (grammar is None) == (not force and not stop)
+    assert grammar is None or grammar_problem(grammar) is None
+
+
+@pytest.mark.covers("S0-06")
+def test_the_forced_start_is_switched_by_a_flag() -> None:
+    engine = Scripted("{}")
+    provider = LocalProvider(lambda _: engine)
+    provider.complete(asked(force_json_start=True))
+    assert engine.body["grammar"] == ForceJsonStartLogitsProcessor().grammar
+    provider.complete(asked())
+    assert "grammar" not in engine.body
+
+
+@pytest.mark.covers("S0-71", "S0-72", "S0-73")
+def test_without_options_the_text_comes_as_it_was_said() -> None:
+    answer = LocalProvider(lambda _: Scripted("Sure! ", '{"a"', ": 1}", " Bye.")).complete(asked())
+    assert (answer.text, answer.finish, answer.warnings) == ('Sure! {"a": 1} Bye.', "stop", ())
+
+
+@pytest.mark.covers("S0-19", "S0-53", "S0-64", "S0-74", "S0-75")
+async def test_a_hook_stops_the_engine_at_the_close_on_every_path() -> None:
+    request = asked(stop_after_json=True)
+    for path in ("complete", "stream", "complete_async", "stream_async"):
+        engine = Scripted('{"a"', ": 1}", " Bye.", " And more.")
+        provider = LocalProvider(lambda _, engine=engine: engine, stop_hook=closing)  # type: ignore[misc]
+        if path == "complete":
+            text, usage = provider.complete(request).text, provider.complete(request).usage
+        elif path == "complete_async":
+            answer = await provider.complete_async(request)
+            text, usage = answer.text, answer.usage
+        else:
+            chunks = list(provider.stream(request)) if path == "stream" else []
+            if path == "stream_async":
+                chunks = [chunk async for chunk in provider.stream_async(request)]
+            text = "".join(chunk.text for chunk in chunks)
+            assert chunks[-1].finish == "stop"
+            assert chunks[-1].usage
+            usage = chunks[-1].usage
+        assert text == '{"a": 1}'
+        assert (usage.input, usage.output) == (3, 2)
+        assert engine.stopped
+
+
+@pytest.mark.covers("S0-60", "S0-62", "S0-63")
+def test_a_hook_that_raises_ends_the_answer_with_that_error() -> None:
+    engine = Scripted("Sorry,", " I cannot.")
+    provider = LocalProvider(lambda _: engine, stop_hook=closing)
+    with pytest.raises(InvalidResponseFormat):
+        list(provider.stream(asked(stop_after_json=True, response_format_fail_hard=True)))
+    assert engine.stopped
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        (("Sorry, ", "I cannot."), "no JSON"),
+        (("x" * 600,), "no JSON"),
+        (('{"name": "Ada", ', '"age": }'), "does not parse"),
+        (('{"name": "Ada"',), "does not parse"),
+        (('Sure: {"name": "Ada", "age": "old"}',), "not valid"),
+    ],
+)
+@pytest.mark.covers("S0-16", "S0-60", "S0-61", "S0-62", "S0-63", "S0-64")
+def test_failing_hard_names_what_was_wrong(pieces: tuple[str, ...], said: str) -> None:
+    provider = LocalProvider(lambda _: Scripted(*pieces))
+    request = asked(response_format_fail_hard=True)
+    with pytest.raises(InvalidResponseFormat, match=said):
+        provider.complete(request)
+    with pytest.raises(InvalidResponseFormat, match=said):
+        list(provider.stream(request))
+
+
+@pytest.mark.covers("S0-51", "S0-52")
+def test_the_prose_before_the_json_is_bounded_and_more_so_after_a_forced_start() -> None:
+    chatty = LocalProvider(lambda _: Scripted("y" * 100, '{"name": "Ada", "age": 36}'))
+    assert chatty.complete(asked(response_format_fail_hard=True)).text.endswith("}")
+    with pytest.raises(InvalidResponseFormat, match="no JSON"):
+        chatty.complete(asked(response_format_fail_hard=True, force_json_start=True))
+
+
+@pytest.mark.covers("S0-46")
+def test_tools_are_described_the_same_with_a_schema_and_without() -> None:
+    tool = Tool("add", {"type": "object", "properties": {"a": {"type": "integer"}}})
+    engine = Scripted('{"tool": "add", "arguments": {}}')
+    provider = LocalProvider(lambda _: engine)
+    provider.complete(ModelRequest("", (Message.user("Add."),), tools=(tool,)))
+    plain = engine.body["messages"]
+    provider.complete(asked().replace(tools=(tool,), messages=(Message.user("Add."),)))
+    assert engine.body["messages"] == plain
+
+
+@pytest.mark.covers("S0-05")
+def test_the_validator_is_a_dependency_at_run_time() -> None:
+    needed = [line for line in importlib.metadata.requires("slipform") or () if "extra ==" not in line]
+    assert any(line.startswith("jsonschema-rs") for line in needed)
+
+
+@pytest.mark.covers("S0-07")
+def test_the_fence_detector_is_a_module_of_its_own() -> None:
+    assert JsonFenceDetector.__module__ == "slipform.text.fence"
+
+
+@pytest.mark.covers("S0-48", "S0-56", "S0-76", "S0-77", "S0-78")
+def test_the_limits_of_the_prompt_only_path_are_documented() -> None:
+    text = " ".join((Path(__file__).parents[3] / "docs" / "local.md").read_text().split())
+    for said in (
+        "the schema is only told to the model",
+        "schemas may be shortened in the prompt",
+        "Text only: no images, no sound",
+        "where a backend exposes no logits",
+        "Tools and a prompted schema do not go together in one turn",
+    ):
+        assert said in text

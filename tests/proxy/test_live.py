@@ -1,0 +1,206 @@
+"""Enforced streams on the proxy, against a vendor that misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import openai
+import pytest
+
+from slipform.codecs.anthropic import AnthropicServing
+from slipform.codecs.codec import ServedRequest
+from slipform.codecs.gemini import GeminiServing
+from slipform.codecs.openai_chat import OpenAIChatServing
+from slipform.config import read_settings
+from slipform.ir import CompletionChunk, ModelRequest
+from slipform.proxy.calls.enforced import StreamWriter
+from slipform.proxy.observability.call_record import CallRecord
+from slipform.testing import Answer, FakeVendor
+from tests.conftest import PERSON
+from tests.proxy.wire import before, post
+
+CHAT = "/v1/chat/completions"
+FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
+ASK: Any = {
+    "model": "fast",
+    "messages": [{"role": "user", "content": "Ada"}],
+    "response_format": FORMAT,
+    "stream": True,
+}
+GOOD = '{"name": "Ada", "age": 36}'
+COMPACT = '{"name":"Ada","age":36}'
+
+
+def content(events: list[Any]) -> str:
+    chunks = [event for event in events if isinstance(event, dict) and event.get("choices")]
+    return "".join(event["choices"][0]["delta"].get("content") or "" for event in chunks)
+
+
+@pytest.mark.covers("S2-73", "C11")
+def test_the_pieces_leave_while_the_vendor_still_writes() -> None:
+    with FakeVendor([Answer(GOOD, ending="hang")]) as vendor, before(vendor) as address:
+        with openai.OpenAI(base_url=f"{address}/v1", api_key="-", max_retries=0, timeout=20) as client:
+            stream = client.chat.completions.create(**ASK)
+            seen = ""
+            for chunk in stream:
+                seen += chunk.choices[0].delta.content or ""
+                if seen == '{"name":"Ada"':
+                    break
+            stream.close()
+        assert vendor.wait_until(lambda it: it.requests[0].aborted)
+
+
+def test_an_answer_that_goes_wrong_is_stopped_at_the_vendor_and_asked_again_in_the_same_stream() -> None:
+    wrong = Answer('{"name": {"first": "' + "Ada " * 5000, pace=0.005)
+    with FakeVendor([wrong, GOOD]) as vendor, before(vendor) as address:
+        reply = post(address, CHAT, {**ASK, "stream_options": {"include_usage": True}})
+        assert vendor.requests[0].aborted
+    events = reply.events()
+    assert reply.status == 200
+    assert content(events) == COMPACT
+    assert events[-1] == "[DONE]"
+    assert len(vendor.requests) == 2
+
+
+@pytest.mark.covers("C11", "C31", "S2-66")
+def test_an_answer_that_goes_wrong_after_its_beginning_left_goes_on_with_one_that_begins_like_it() -> None:
+    with FakeVendor(['{"name": "Ada", "age": [36]}', GOOD]) as vendor, before(vendor) as address:
+        events = post(address, CHAT, ASK).events()
+    assert content(events) == COMPACT
+    assert events[-1] == "[DONE]"
+    assert len(vendor.requests) == 2
+
+
+@pytest.mark.covers("C11", "C31", "S2-66")
+def test_an_answer_that_cannot_go_on_from_what_has_left_ends_in_the_apis_error() -> None:
+    with FakeVendor(['{"name": "Ada", "age": [36]}', '{"name": "Eve", "age": 1}']) as vendor, before(vendor) as address:
+        events = post(address, CHAT, ASK).events()
+    assert content(events) == '{"name":"Ada"'
+    assert events[-1]["error"]["type"] == "structured_output_failed"
+    assert "already been sent" in events[-1]["error"]["message"]
+    assert len(vendor.requests) == 2
+
+
+@pytest.mark.parametrize("strategy", ["prompted", "tool", "native"])
+def test_live_on_request_follows_every_channel(strategy: str) -> None:
+    said = GOOD if strategy != "prompted" else f"Sure!\n```json\n{GOOD}\n```"
+    with FakeVendor([said]) as vendor, before(vendor) as address:
+        reply = post(address, CHAT, {**ASK, "slipform": {"strategy": strategy, "stream_mode": "live"}})
+    pieces = [
+        event for event in reply.events() if isinstance(event, dict) and event["choices"][0]["delta"].get("content")
+    ]
+    assert content(reply.events()) == COMPACT
+    assert len(pieces) > 1 or strategy == "tool"
+
+
+def test_a_stream_that_is_judged_first_leaves_in_one_piece() -> None:
+    settings = read_settings("enforcement: {stream_mode: buffer}")
+    with FakeVendor([GOOD]) as vendor, before(vendor, settings=settings) as address:
+        reply = post(address, CHAT, ASK)
+    assert content(reply.events()) == COMPACT
+    assert reply.headers["x-slipform-strategy"] == "native"
+    assert reply.headers["cache-control"] == "no-cache"
+    assert reply.headers["x-accel-buffering"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("serving", "sign"),
+    [(OpenAIChatServing(), b": keep-alive\n\n"), (AnthropicServing(), b"event: ping"), (GeminiServing(), b"")],
+    ids=["openai", "anthropic", "gemini"],
+)
+async def test_a_silent_stream_gives_signs_of_life_where_its_clients_take_them(serving: Any, sign: bytes) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    served = ServedRequest(ModelRequest("m", ()), stream=True)
+    writer = StreamWriter(serving, served, CallRecord("r"), send, keep_alive=0.01)
+    for _ in range(200):
+        if sum(message["type"] == "http.response.body" for message in sent) >= 2:
+            break
+        await asyncio.sleep(0.01 if sign else 0.0005)
+    assert writer.started is bool(sign)
+    await writer.write([CompletionChunk(text="x")])
+    await writer.finish()
+    before_end = len(sent)
+    await asyncio.sleep(0.05)
+    assert len(sent) == before_end, "nothing follows the end"
+    bodies = [message["body"] for message in sent if message["type"] == "http.response.body"]
+    assert [message["type"] for message in sent].count("http.response.start") == 1
+    if sign:
+        assert all(body.startswith(sign) for body in bodies[:2])
+
+
+async def test_what_is_pushed_leaves_at_once_and_in_order_also_when_the_client_is_slow() -> None:
+    sent: list[bytes] = []
+    gates: list[asyncio.Future[None]] = []
+
+    async def send(message: Any) -> None:
+        if gates:
+            await gates.pop(0)
+        if message["type"] == "http.response.body":
+            sent.append(message["body"])
+
+    def texts() -> list[str]:
+        data = b"".join(sent).decode()
+        events = [json.loads(line[6:]) for line in data.splitlines() if line.startswith("data: {")]
+        return [event["choices"][0]["delta"].get("content", "") for event in events]
+
+    served = ServedRequest(ModelRequest("m", ()), stream=True)
+    writer = StreamWriter(OpenAIChatServing(), served, CallRecord("r"), send)
+    assert not writer.push([CompletionChunk("a")]), "the head has to leave first, and that is waited for"
+    await writer.write([CompletionChunk("a")])
+    assert writer.push([CompletionChunk("b"), CompletionChunk("c")])
+    assert texts() == ["a", "b", "c"]
+    gates.append(asyncio.get_running_loop().create_future())
+    held = gates[0]
+    assert writer.push([CompletionChunk("d")]), "taken, though it is still on its way"
+    assert not writer.push([CompletionChunk("e")]), "nothing is heaped up for a client that does not read"
+    writing = asyncio.create_task(writer.write([CompletionChunk("e")]))
+    await asyncio.sleep(0)
+    assert texts() == ["a", "b", "c"]
+    held.set_result(None)
+    await writing
+    assert texts() == ["a", "b", "c", "d", "e"]
+    assert writer.push([CompletionChunk("f")])
+    await writer.finish()
+    assert texts() == ["a", "b", "c", "d", "e", "f", ""]
+
+
+async def test_text_is_pushed_as_a_chunk_of_it_is_and_sent_where_it_cannot_be() -> None:
+    sent: list[bytes] = []
+
+    class Pushing:
+        """The server's `send`, which also writes at once while the client keeps up."""
+
+        full = False
+
+        async def __call__(self, message: Any) -> None:
+            sent.append(b"sent " + message.get("body", b""))
+
+        def push(self, data: bytes) -> bool:
+            if not self.full:
+                sent.append(b"pushed " + data)
+            return not self.full
+
+    def how() -> list[tuple[str, list[str]]]:
+        events = [data.decode().partition(" ")[::2] for data in sent if b"data: {" in data]
+        return [(way, re.findall(r'"content":"(\w*)"\}', written)) for way, written in events]
+
+    send = Pushing()
+    served = ServedRequest(ModelRequest("m", ()), stream=True)
+    writer = StreamWriter(OpenAIChatServing(), served, CallRecord("r"), send)
+    assert not writer.texts(["a"]), "the head has to leave first, and that is waited for"
+    await writer.write([CompletionChunk("a")])
+    assert writer.texts(["b"])
+    assert writer([CompletionChunk("c")])
+    assert writer.texts([""])
+    assert writer.texts(["x", "y"])
+    send.full = True
+    assert writer.texts(["d"])
+    writer.close()
+    assert how() == [("sent", ["a"]), ("pushed", ["b"]), ("pushed", ["c"]), ("pushed", ["x", "y"]), ("sent", ["d"])]

@@ -1,0 +1,156 @@
+"""`slipform serve` as a process: it starts, reloads, drains and stops as its signals say, alone or with workers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slipform.errors import ConfigError
+from slipform.proxy.http_server.state import ServerLimits
+from slipform.proxy.serve import address, listen, serve
+from slipform.testing import Answer, FakeVendor
+from tests.proxy.served import ASK, Served
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals and fork")
+
+MAX_HEAD_BYTES = ServerLimits().head_bytes
+
+
+@pytest.mark.covers("S2-11", "S2-20", "S2-69")
+def test_one_process_reloads_drains_and_stops(started: Callable[..., Served]) -> None:
+    with FakeVendor([Answer("slowly does it", pace=0.1, chunk_size=1)]) as vendor:
+        served = started(vendor)
+        assert served.call("POST", "/v1/chat/completions", ASK)[0] == 200
+        served.configure("nonsense: true\n")
+        served.process.send_signal(signal.SIGHUP)
+        served.wait_for(lambda: any("slipform.yaml:5" in line and "refused" in line for line in served.lines))
+        assert json.loads(served.get("/readyz")[1])["config"] == 1
+        served.configure("model_aliases: {quick: fake/m}\n")
+        served.process.send_signal(signal.SIGHUP)
+        served.wait_for(lambda: json.loads(served.get("/readyz")[1])["config"] == 2)
+        thread, got = served.later({**ASK, "model": "quick", "stream": True})
+        served.process.send_signal(signal.SIGTERM)
+        thread.join(30)
+        assert got[0][0] == 200
+        assert got[0][1].endswith(b"data: [DONE]\n\n")
+        assert served.process.wait(20) == 0
+        log = "".join(served.lines)
+        assert "very-secret" not in log
+        assert sum('"slipform.requests"' in line for line in served.lines) == 2
+        with pytest.raises(OSError, match="refused"):
+            served.get("/healthz")
+
+
+def test_a_second_signal_does_not_wait(started: Callable[..., Served]) -> None:
+    with FakeVendor([Answer("never", latency=120)]) as vendor:
+        served = started(vendor, drain_seconds=100)
+        thread, _ = served.later({**ASK, "stream": True})
+        served.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert served.process.poll() is None
+        served.process.send_signal(signal.SIGTERM)
+        served.process.wait(20)
+        thread.join(20)
+
+
+def test_the_time_to_drain_ends_and_says_so_in_the_apis_shape(started: Callable[..., Served]) -> None:
+    with FakeVendor([Answer("never", latency=120)]) as vendor:
+        served = started(vendor, drain_seconds=0.5)
+        thread, got = served.later(ASK)
+        served.process.send_signal(signal.SIGTERM)
+        served.process.wait(20)
+        thread.join(20)
+        assert got[0][0] == 503
+        assert json.loads(got[0][1])["error"]["code"] == "shutting_down"
+
+
+def test_balancers_have_time_to_notice(started: Callable[..., Served]) -> None:
+    with FakeVendor(["hi"]) as vendor:
+        served = started(vendor, notice_seconds=3)
+        served.process.send_signal(signal.SIGINT)
+        served.wait_for(lambda: served.get("/readyz")[0] == 503)
+        assert served.call("POST", "/v1/chat/completions", ASK)[0] == 200
+        assert served.process.wait(20) == 0
+
+
+def test_workers_share_a_port_and_their_metrics_and_are_replaced_when_they_die(
+    started: Callable[..., Served],
+) -> None:
+    with FakeVendor(["hi"]) as vendor:
+        served = started(vendor, workers=2)
+
+        def births() -> dict[str, int]:
+            page = served.get("/metrics")[1].decode()
+            found = re.findall(r'process_start_time_seconds\{worker="(\d)"\} (\S+)', page)
+            return {worker: int(float(when) * 1000) for worker, when in found}
+
+        served.wait_for(lambda: len(births()) == 2)
+        for _ in range(20):
+            assert served.call("POST", "/v1/chat/completions", ASK)[0] == 200
+        counted = re.findall(r"slipform_requests_total\{.*\} (\S+)", served.get("/metrics")[1].decode())
+        assert sum(map(float, counted)) == 20
+        children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children")
+        if children.exists():
+            before = children.read_text().split()
+            os.kill(int(before[0]), signal.SIGKILL)
+            served.wait_for(lambda: any("starting another" in line for line in served.lines))
+            served.wait_for(lambda: len(set(children.read_text().split()) - set(before)) == 1)
+            served.wait_for(lambda: len(births()) == 2)
+        served.configure("model_aliases: {quick: fake/m}\n")
+        served.process.send_signal(signal.SIGHUP)
+        served.wait_for(lambda: served.get("/metrics")[1].decode().count('generation{worker="0"} 2.0') == 1)
+        served.wait_for(lambda: served.get("/metrics")[1].decode().count('generation{worker="1"} 2.0') == 1)
+        served.configure("nonsense: true\n")
+        served.process.send_signal(signal.SIGHUP)
+        served.wait_for_samples("slipform_config_refused_total", 1)
+        assert served.samples("slipform_config_last_reload_refused") == [1.0, 1.0]
+        assert any("nonsense" in line for line in served.lines)
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(30) == 0
+        with pytest.raises(OSError, match="refused"):
+            served.get("/healthz")
+
+
+def test_heads_that_are_too_large_are_refused(started: Callable[..., Served]) -> None:
+    with FakeVendor(["hi"]) as vendor:
+        served = started(vendor)
+        with socket.create_connection((served.host, served.port), timeout=20) as raw:
+            raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nx-filler: ")
+            sent = 0
+            with contextlib.suppress(OSError):
+                while sent < 4 * MAX_HEAD_BYTES:
+                    sent += raw.send(b"a" * 8192)
+                    time.sleep(0.002)
+            with contextlib.suppress(OSError):
+                assert raw.recv(200).startswith(b"HTTP/1.1 431 ")
+        assert sent < 4 * MAX_HEAD_BYTES
+        with socket.create_connection((served.host, served.port), timeout=20) as raw:
+            raw.sendall(b"not http at all\r\n\r\n")
+            assert raw.recv(200).startswith(b"HTTP/1.1 400 ")
+        assert served.get("/healthz")[0] == 200
+
+
+def test_a_port_that_is_taken_is_a_clear_error() -> None:
+    (first,) = listen("127.0.0.1", 0)
+    with first:
+        port = first.getsockname()[1]
+        assert address(first) == f"127.0.0.1:{port}"
+        for count in (1, 2):
+            with pytest.raises(ConfigError, match="Cannot listen"):
+                listen("127.0.0.1", port, count)
+    with pytest.raises(ConfigError, match="Cannot listen"):
+        listen("no such host.invalid", 0)
+
+
+def test_listening_beyond_this_machine_without_keys_is_refused() -> None:
+    with pytest.raises(ConfigError, match="anybody there could call"):
+        serve(host="0.0.0.0", port=0)
