@@ -13,7 +13,7 @@ import pytest
 
 from slipform.client import AsyncClient
 from slipform.codecs.base import Capabilities
-from slipform.config import Settings
+from slipform.config import ServerSettings, Settings
 from slipform.enforce import Budget
 from slipform.engine import Options
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
@@ -198,9 +198,9 @@ class Scripted(LocalProvider):
         """Nothing to load."""
 
 
-def scripted(text: str) -> serving:
+def scripted(text: str, settings: Settings | None = None) -> serving:
     client = AsyncClient(router=router_for(Scripted(text)), options=Options(budget=Budget(attempts=3)))
-    return serving(App(client, Settings()))
+    return serving(App(client, settings or Settings()))
 
 
 @pytest.mark.covers("S2-51", "S2-66", "S2-67", "S2-68")
@@ -231,7 +231,8 @@ def test_a_large_schema_is_answered_and_the_server_goes_on_meanwhile() -> None:
     """C12, S2-71: what takes long to read is read off the event loop."""
     properties = {f"key_{number}": {"enum": [f"{number}-{each}" * 9 for each in range(9)]} for number in range(2_000)}
     wide = {"type": "object", "properties": properties, "additionalProperties": False}
-    with scripted('{"key_1": "1-1"}'.replace("1-1", "1-1" * 9)) as address:
+    settings = Settings(server=ServerSettings(max_schema_bytes=5_000_000, max_schema_nodes=100_000))
+    with scripted('{"key_1": "1-1"}'.replace("1-1", "1-1" * 9), settings) as address:
         status, answer = chat(address, response_format=schema(wide))
         assert call(address, "GET", "/healthz")[0] == 200
     assert status == 200

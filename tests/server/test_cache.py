@@ -300,12 +300,13 @@ def _wait_for_a_key(server: RedisServer) -> None:
             time.sleep(0.01)
 
 
-def kept_in(server: RedisServer, prefix: str) -> tuple[bytes, dict[str, Any]]:
+def kept_in(server: RedisServer, prefix: str) -> tuple[Any, dict[str, Any]]:
     """The one answer that Redis keeps: its name there, and what it says."""
     with closing(redis_py.Redis(port=server.port)) as client:
         for _ in range(500):
             if names := client.keys(f"{prefix}answer:*"):
-                return names[0], json.loads(client.get(names[0]))
+                found: Any = client.get(names[0])
+                return names[0], json.loads(found)
             time.sleep(0.01)
     raise AssertionError("nothing was kept")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import jsonschema_rs
@@ -24,7 +25,8 @@ from slipform.testing import FakeModel, FakeVendor
 from tests.server.asgi import post
 from tests.server.proxying import chat, proxied
 
-PATHS = {
+_MESSAGES = [{"role": "user", "content": "Hello"}]
+PATHS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "/v1/chat/completions": lambda schema: {"response_format": _format(schema), "messages": _MESSAGES},
     "/v1/responses": lambda schema: {
         "text": {"format": {"type": "json_schema", "name": "s", "schema": schema}}, "input": "Hello",
@@ -33,7 +35,6 @@ PATHS = {
         "output_config": {"format": {"type": "json_schema", "schema": schema}}, "messages": _MESSAGES, "max_tokens": 9,
     },
 }  # fmt: skip
-_MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
 def _format(schema: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +211,7 @@ def test_the_parts_of_a_web_of_definitions_are_accounted_for_with_all_that_they_
         },
         "$ref": "#/$defs/d0",
     }
-    schema = Schema("web", web)
+    schema: Schema[Any] = Schema("web", web)
     parts = next(cache for cache in live_caches() if cache.name == "parts of compiled schemas")
     parts.clear()
     schema.validate({"p1": {"p2": {"p3": 12}}})
