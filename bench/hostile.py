@@ -66,9 +66,9 @@ async def _serve_upstream(ready: Connection, bombs: dict[str, bytes]) -> None:
                 length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
                 body = await reader.readexactly(length)
                 streamed = b'"stream":true' in body.replace(b" ", b"")
-                if b"bomb" in body:
+                if b"a bomb" in body:
                     _send_bomb(writer, bombs["stream" if streamed else "whole"], streamed=streamed)
-                elif b"long" in body:
+                elif b"a long one" in body:
                     await _send_long(writer)
                 else:
                     _send_good(writer)
