@@ -12,51 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
-from slipform.text.repair.machine import AT_KEY, AT_VALUE, DONE, CannotRepair, RepairState
-from slipform.text.repair.structure import after_root, read_key
+from slipform.text.repair.machine import CannotRepair, RepairState
 from slipform.text.repair.tokens import QUOTED_KEY_AHEAD, SPACE, RepairEdit, apply_edits
-from slipform.text.repair.values import read_after, read_value
+from slipform.text.repair.values import read
 from slipform.text.strict import parse
-
-
-def read(
-    text: str,
-    start: int,
-    end: int,
-    *,
-    many: bool = True,
-    nan: str = "refuse",
-    taken: dict[int, int] | None = None,
-    braceless: bool = False,
-) -> RepairState:
-    """Read the document that begins at `start`; raises `Refusal` when none can be read there.
-
-    `many` lets several objects in a row make one list; `braceless` supplies the opening brace that is missing.
-
-    >>> [edit[0] for edit in read("[1,2,", 0, 5).edits]
-    ['trailing_comma', 'missing_bracket']
-    """
-    m = RepairState(text, start, end, many=many, nan=nan, taken=taken or {})
-    if braceless:
-        m.begin_root(start)
-        m.edit("missing_bracket", start, "", "{")
-        m.push("{")
-    while m.state != DONE:
-        if m.state == AT_KEY:
-            read_key(m)
-        elif m.state == AT_VALUE:
-            read_value(m)
-        elif m.stack:
-            read_after(m)
-        else:
-            after_root(m)
-    if len(m.roots) > 1:
-        first = m.roots[0][0]
-        index = next((i for i, edit in enumerate(m.edits) if edit[1] >= first), len(m.edits))
-        m.edits.insert(index, ("missing_bracket", first, "", "["))
-        last = m.roots[-1][1]
-        m.edit_before("missing_bracket", last, "", "]")
-    return m
 
 
 NanPolicy = Literal["refuse", "null"]

@@ -1,4 +1,4 @@
-"""How values are read."""
+"""How values are read, one after the other, to the end of a document."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 from slipform.text.repair.fast_paths import run
-from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, PUT_IN, CannotRepair, RepairState
+from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, DONE, PUT_IN, CannotRepair, RepairState
 from slipform.text.repair.scalars import call_at, read_scalar
 from slipform.text.repair.strings import Span, delimiter_at, read_string, requote
-from slipform.text.repair.structure import close, drop_key, finish, grouped_number, reopen
+from slipform.text.repair.structure import after_root, close, drop_key, finish, grouped_number, read_key, reopen
 from slipform.text.repair.tokens import (
     BLANK,
     CONTAINER,
@@ -29,6 +29,46 @@ _STRUCTURE: Final = re.compile(r"[}\]\"]")
 
 
 _BEGINS: Final = frozenset("{[-+.0123456789")
+
+
+def read(
+    text: str,
+    start: int,
+    end: int,
+    *,
+    many: bool = True,
+    nan: str = "refuse",
+    taken: dict[int, int] | None = None,
+    braceless: bool = False,
+) -> RepairState:
+    """Read the document that begins at `start`; raises `CannotRepair` when none can be read there.
+
+    `many` lets several objects in a row make one list; `braceless` supplies the opening brace that is missing.
+
+    >>> [edit[0] for edit in read("[1,2,", 0, 5).edits]
+    ['trailing_comma', 'missing_bracket']
+    """
+    m = RepairState(text, start, end, many=many, nan=nan, taken=taken or {})
+    if braceless:
+        m.begin_root(start)
+        m.edit("missing_bracket", start, "", "{")
+        m.push("{")
+    while m.state != DONE:
+        if m.state == AT_KEY:
+            read_key(m)
+        elif m.state == AT_VALUE:
+            read_value(m)
+        elif m.stack:
+            read_after(m)
+        else:
+            after_root(m)
+    if len(m.roots) > 1:
+        first = m.roots[0][0]
+        index = next((i for i, edit in enumerate(m.edits) if edit[1] >= first), len(m.edits))
+        m.edits.insert(index, ("missing_bracket", first, "", "["))
+        last = m.roots[-1][1]
+        m.edit_before("missing_bracket", last, "", "]")
+    return m
 
 
 def read_value(m: RepairState) -> None:
