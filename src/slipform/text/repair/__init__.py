@@ -17,7 +17,6 @@ from slipform.text.repair.tokens import QUOTED_KEY_AHEAD, SPACE, RepairEdit, app
 from slipform.text.repair.values import read
 from slipform.text.strict import parse
 
-
 NanPolicy = Literal["refuse", "null"]
 """What becomes of NaN and Infinity, which JSON cannot say."""
 
