@@ -218,7 +218,7 @@ def parts(document: JsonSchema, where: str) -> Any:
             seen.append(found and list(found.places))
             continue
         asked = Schema[Any]("parts", found.schema)
-        tries = [{name: each for name in found.places} for each in (0, -1, "Red", "red", GOOD, {})]
+        tries = [dict.fromkeys(found.places, each) for each in (0, -1, "Red", "red", GOOD, {})]
         seen.append((list(found.places), [asked.fits(each) for each in tries]))
     return seen
 
@@ -232,7 +232,7 @@ def small_model(document: JsonSchema, where: str) -> Any:
         found = misnamed_keys(value, Schema.of(document).validate(value), document)
         seen.append(found and list(found.places))
         if found is not None:
-            tries = [{name: each for name in found.places} for each in (0, -1, "Red", "red", GOOD, {})]
+            tries = [dict.fromkeys(found.places, each) for each in (0, -1, "Red", "red", GOOD, {})]
             seen.append([Schema[Any]("parts", found.schema).fits(each) for each in tries])
     return seen
 
@@ -279,85 +279,81 @@ ENDLESS = {"summary", "parquet", "small_model", "fitted"}
 
 
 KNOWN = frozenset(
-    """
-grammar-anchor-root
-grammar-anchored-loop-root
-grammar-draft-4-root
-grammar-dynamic-inside
-grammar-dynamic-root
-grammar-id-root
-grammar-inside-id-root
-grammar-percent-root
-live-dynamic-inside
-live-dynamic-root
-loads-anchor-root
-loads-anchored-loop-root
-loads-draft-4-root
-loads-dynamic-root
-loads-id-root
-loads-inside-id-root
-loads-percent-root
-lowering-inside-id-inside
-lowering-inside-id-root
-made_example-dynamic-inside
-made_example-dynamic-root
-parquet-anchor-inside
-parquet-anchor-root
-parquet-draft-4-inside
-parquet-draft-4-root
-parquet-dynamic-inside
-parquet-dynamic-root
-parquet-id-inside
-parquet-id-root
-parquet-inside-id-inside
-parquet-inside-id-root
-parquet-percent-inside
-parquet-percent-root
-parts-anchored-loop-inside
-parts-anchored-loop-root
-parts-id-inside
-parts-id-root
-parts-inside-id-inside
-parts-inside-id-root
-resolved-dynamic-inside
-resolved-dynamic-root
-small_model-anchor-inside
-small_model-anchor-root
-small_model-draft-4-inside
-small_model-draft-4-root
-small_model-dynamic-inside
-small_model-dynamic-root
-small_model-id-inside
-small_model-id-root
-small_model-inside-id-inside
-small_model-inside-id-root
-small_model-percent-inside
-small_model-percent-root
-small_model-tilde-root
-small_model-twice-root
-summary-anchor-inside
-summary-anchor-root
-summary-draft-4-inside
-summary-draft-4-root
-summary-dynamic-inside
-summary-dynamic-root
-summary-id-inside
-summary-id-root
-summary-inside-id-inside
-summary-inside-id-root
-union_patched-anchor-inside
-union_patched-anchor-root
-union_patched-anchored-loop-inside
-union_patched-anchored-loop-root
-union_patched-draft-4-inside
-union_patched-draft-4-root
-union_patched-dynamic-inside
-union_patched-dynamic-root
-union_patched-id-inside
-union_patched-id-root
-union_patched-inside-id-inside
-union_patched-inside-id-root
-""".split()
+    {
+        "grammar-anchor-root",
+        "grammar-anchored-loop-root",
+        "grammar-draft-4-root",
+        "grammar-dynamic-inside",
+        "grammar-dynamic-root",
+        "grammar-id-root",
+        "grammar-inside-id-root",
+        "grammar-percent-root",
+        "live-dynamic-inside",
+        "live-dynamic-root",
+        "loads-anchor-root",
+        "loads-anchored-loop-root",
+        "loads-draft-4-root",
+        "loads-dynamic-root",
+        "loads-id-root",
+        "loads-inside-id-root",
+        "loads-percent-root",
+        "parquet-anchor-inside",
+        "parquet-anchor-root",
+        "parquet-draft-4-inside",
+        "parquet-draft-4-root",
+        "parquet-dynamic-inside",
+        "parquet-dynamic-root",
+        "parquet-id-inside",
+        "parquet-id-root",
+        "parquet-inside-id-inside",
+        "parquet-inside-id-root",
+        "parquet-percent-inside",
+        "parquet-percent-root",
+        "parts-anchored-loop-inside",
+        "parts-anchored-loop-root",
+        "parts-id-inside",
+        "parts-id-root",
+        "parts-inside-id-inside",
+        "parts-inside-id-root",
+        "resolved-dynamic-inside",
+        "resolved-dynamic-root",
+        "small_model-anchor-inside",
+        "small_model-anchor-root",
+        "small_model-draft-4-inside",
+        "small_model-draft-4-root",
+        "small_model-dynamic-inside",
+        "small_model-dynamic-root",
+        "small_model-id-inside",
+        "small_model-id-root",
+        "small_model-inside-id-inside",
+        "small_model-inside-id-root",
+        "small_model-percent-inside",
+        "small_model-percent-root",
+        "small_model-tilde-root",
+        "small_model-twice-root",
+        "summary-anchor-inside",
+        "summary-anchor-root",
+        "summary-draft-4-inside",
+        "summary-draft-4-root",
+        "summary-dynamic-inside",
+        "summary-dynamic-root",
+        "summary-id-inside",
+        "summary-id-root",
+        "summary-inside-id-inside",
+        "summary-inside-id-root",
+        "union_patched-anchor-inside",
+        "union_patched-anchor-root",
+        "union_patched-anchored-loop-inside",
+        "union_patched-anchored-loop-root",
+        "union_patched-draft-4-inside",
+        "union_patched-draft-4-root",
+        "union_patched-dynamic-inside",
+        "union_patched-dynamic-root",
+        "union_patched-id-inside",
+        "union_patched-id-root",
+        "union_patched-inside-id-inside",
+        "union_patched-inside-id-root",
+    }
 )
 """What is not so yet."""
 

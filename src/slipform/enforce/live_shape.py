@@ -15,7 +15,7 @@ from slipform.bounded import BoundedCache
 from slipform.enforce.coercion import Switches, coercions
 from slipform.errors import SlipformError
 from slipform.schema import Schema
-from slipform.schema.document import Index
+from slipform.schema.document import SchemaDocument
 from slipform.schema.limits import plain_copy
 from slipform.text.resolve_plan import Alternative, Leaf, Node, NormalForm
 
@@ -174,9 +174,9 @@ class TrackerFacts:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._extras: dict[int, LeafFacts] = {}
         self.document = plain_copy(document)
-        index = Index(self.document)
-        for subschema in index.subschemas:
-            self._typed(subschema)
+        index = SchemaDocument(self.document)
+        for place in index.walk():
+            self._typed(place.node)
         self.plan = NormalForm(self.document, index)
         self.has_unknown = any(each.unknown for each in self._extras.values())
         self._by_leaf: dict[int, LeafFacts] = {}

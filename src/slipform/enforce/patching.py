@@ -25,7 +25,7 @@ from slipform.enforce.coercion import (
 )
 from slipform.ir.quick import quick
 from slipform.schema import Schema, Violation
-from slipform.schema.violations import pointer
+from slipform.schema.document import join_pointer
 
 _AROUND = " \t\r\n\"'`*.!,;:()"
 
@@ -324,9 +324,9 @@ def _put(value: Any, steps: Steps, new: Any) -> Any:
 
 
 def _operation(edit: PatchEdit) -> dict[str, Any]:
-    operation: dict[str, Any] = {"op": edit.op, "path": pointer(edit.steps)}
+    operation: dict[str, Any] = {"op": edit.op, "path": join_pointer(edit.steps)}
     if edit.op == "move":
-        operation["from"] = pointer(edit.source)
+        operation["from"] = join_pointer(edit.source)
     elif edit.op != "remove":
         operation["value"] = edit.value
     return operation

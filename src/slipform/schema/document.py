@@ -1,37 +1,239 @@
-"""Where a reference leads: the only reader of $ref, $id, $anchor, %-escapes, pointers, drafts; the only walker."""
+"""Read a schema document: where its references lead, and which parts of it are schemas.
+
+This is the only code that knows how a reference, a name or a pointer is spelled: `$ref` and its dynamic kin, `$id`,
+`id`, `$anchor`, percent escapes, `~0` and `~1`. Two ways to use it:
+
+* `with_plain_references` gives an equal document in which every reference is a pointer from the root, and `lookup`
+  follows such a reference. Whoever works on one document needs no more than that.
+* `SchemaDocument` knows the place of every subschema, also of the other documents that may be referred to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
-from urllib.parse import unquote, urldefrag, urljoin
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import quote, unquote, urldefrag, urljoin
 
-from slipform.schema.violations import pointer
+import orjson
 
-ROOT = "http://slipform.invalid/schema"
+from slipform.bounded import BoundedCache
+
+ROOT: Final = "http://slipform.invalid/schema"
 """The address of a document that names none of its own; never asked for, only joined with."""
 
+REF: Final = "$ref"
+DYNAMIC_REF: Final = "$dynamicRef"
+RECURSIVE_REF: Final = "$recursiveRef"
+REFERENCES: Final = (REF, DYNAMIC_REF, RECURSIVE_REF)
+DEFINITIONS: Final = ("$defs", "definitions")
 
-IN_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
+IN_PLACE_LISTS: Final = ("allOf", "anyOf", "oneOf")
+MAPS: Final = ("properties", "patternProperties", "dependentSchemas", "dependencies", *DEFINITIONS)
+"""Keywords under which the keys are names and the values schemas."""
+LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+SINGLES: Final = (
+    "items", "additionalProperties", "not", "if", "then", "else", "additionalItems", "contains", "propertyNames",
+    "unevaluatedProperties", "unevaluatedItems",
+)  # fmt: skip
+CONTENTS: Final = ("items", "additionalProperties", "additionalItems")
+"""The single subschemas that speak of what a value holds, not of the value itself."""
+APPLICATORS: Final = (frozenset({*MAPS, *LISTS, *SINGLES, *REFERENCES})) - {*DEFINITIONS}
+DATA: Final = frozenset({"const", "enum", "default", "examples", "example"})
+ADDRESSES: Final = frozenset({"$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"})
+
+Json: TypeAlias = Any
+Pointer: TypeAlias = tuple[str, ...]
+"""The steps of a JSON Pointer."""
 
 
-IN_PLACE = ("not", "if", "then", "else")
+def join_pointer(steps: Iterable[str | int]) -> str:
+    """The JSON Pointer of a path.
+
+    >>> join_pointer(["a/b", 0])
+    '/a~1b/0'
+    """
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
-REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+def split_pointer(pointer: str) -> Pointer:
+    """The path that a JSON Pointer spells.
+
+    >>> split_pointer("/a~1b/0")
+    ('a/b', '0')
+    """
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
 
 
-_APPLICATORS = frozenset({
-    *IN_PLACE_LISTS, *IN_PLACE, *REFERENCES, "dependentSchemas", "dependencies", "properties", "patternProperties",
-    "additionalProperties", "unevaluatedProperties", "propertyNames", "prefixItems", "items", "additionalItems",
-    "contains", "unevaluatedItems",
-})  # fmt: skip
+def reference_of(node: object) -> str | None:
+    """What a schema refers to, or None."""
+    reference = node.get(REF) if isinstance(node, Mapping) else None
+    return reference if isinstance(reference, str) else None
 
 
-_MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"})
+def reference_to(*steps: str) -> dict[str, str]:
+    """The schema that refers to a place of its own document.
+
+    >>> reference_to("$defs", "a/b")
+    {'$ref': '#/$defs/a~1b'}
+    """
+    return {REF: _spelled(steps)}
 
 
-_DATA = frozenset({"const", "enum", "default", "examples", "example"})
+def _spelled(steps: Iterable[str]) -> str:
+    return "#" + join_pointer(steps).replace("%", "%25")
+
+
+def reference_steps(reference: object) -> Pointer | None:
+    """The path that a reference within the document spells; None for a name or another document.
+
+    >>> reference_steps("#/$defs/List%3Cint%3E"), reference_steps("#name")
+    (('$defs', 'List<int>'), None)
+    """
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return None
+    return split_pointer(unquote(reference[1:]))
+
+
+def definition_of(node: object) -> str | None:
+    """The name of the definition (under `$defs`) that a schema refers to as a whole, or None.
+
+    >>> definition_of({"$ref": "#/$defs/a~1b"})
+    'a/b'
+    """
+    steps = reference_steps(reference_of(node))
+    return steps[1] if steps is not None and len(steps) == 2 and steps[0] == "$defs" else None
+
+
+def locate(schema: Json, pointer: str) -> Json:
+    """What stands at a JSON Pointer, or None."""
+    return _descend(schema, split_pointer(pointer))
+
+
+def lookup(schema: Json, reference: object) -> Json:
+    """What a reference within the document points at; None when that is nothing, or elsewhere.
+
+    >>> lookup({"$defs": {"A": {"type": "null"}}}, "#/$defs/A")
+    {'type': 'null'}
+    """
+    steps = reference_steps(reference)
+    return None if steps is None else _descend(schema, steps)
+
+
+def _descend(found: Json, steps: Pointer) -> Json:
+    for step in steps:
+        if isinstance(found, Mapping):
+            found = found.get(step)
+        elif isinstance(found, list) and step.isdecimal() and len(step) < 10 and int(step) < len(found):
+            found = found[int(step)]
+        else:
+            return None
+    return found
+
+
+def followed(node: Json, document: Json, most: int = 20) -> Mapping[str, Any]:
+    """The subschema that a chain of references within the document leads to; empty where there is none.
+
+    >>> followed({"$ref": "#/$defs/A"}, {"$defs": {"A": {"type": "null"}}})
+    {'type': 'null'}
+    """
+    for _ in range(most):
+        reference = reference_of(node)
+        if reference is None or reference_steps(reference) is None:
+            break
+        node = lookup(document, reference)
+    return node if isinstance(node, Mapping) else {}
+
+
+def found_at(schema: Json, steps: Pointer) -> Json:
+    """What stands at a path that is known to lead somewhere.
+
+    >>> found_at({"anyOf": [{"type": "null"}]}, ("anyOf", "0"))
+    {'type': 'null'}
+    """
+    for step in steps:
+        schema = schema[int(step)] if isinstance(schema, list) else schema[step]
+    return schema
+
+
+def replaced(schema: Json, steps: Pointer, value: Json) -> Json:
+    """A copy of the schema with `value` at a path; None takes out what is there."""
+    if not steps:
+        return value
+    step, rest = steps[0], steps[1:]
+    if isinstance(schema, list):
+        number = int(step)
+        inner = replaced(schema[number], rest, value)
+        return [inner if index == number else each for index, each in enumerate(schema)]
+    if not rest and value is None:
+        return {name: each for name, each in schema.items() if name != step}
+    return {**schema, step: replaced(schema.get(step, {}), rest, value)}
+
+
+def subschemas(schema: Json, at: Pointer = ()) -> Iterator[tuple[Pointer, Mapping[str, Any]]]:
+    """Every subschema that is an object, the root first, with its path.
+
+    A property that is named like a keyword is never taken for one.
+
+    >>> [steps for steps, _ in subschemas({"properties": {"items": {"type": "integer"}}})]
+    [(), ('properties', 'items')]
+    """
+    pending = [(at, schema)]
+    while pending:
+        steps, sub = pending.pop()
+        if isinstance(sub, Mapping):
+            yield steps, sub
+            pending.extend(reversed(list(children(steps, sub))))
+
+
+def children(steps: Pointer, sub: Mapping[str, Any]) -> Iterator[tuple[Pointer, Json]]:
+    """The subschemas directly under one, in the order of its keywords."""
+    for key, held in sub.items():
+        if key in MAPS and isinstance(held, Mapping):
+            for name, each in held.items():
+                yield (*steps, key, name), each
+        elif key in LISTS and isinstance(held, list | tuple):
+            for number, each in enumerate(held):
+                yield (*steps, key, str(number)), each
+        elif key in SINGLES:
+            yield (*steps, key), held
+
+
+def rewritten(node: Json, change: Callable[[dict[str, Any]], Mapping[str, Any]], *, is_map: bool = False) -> Json:
+    """A copy of a schema in which `change` has been applied to every subschema, the outer ones first."""
+    if isinstance(node, list):
+        return [rewritten(each, change) for each in node]
+    if not isinstance(node, dict):
+        return node
+    if is_map:  # its keys are names, not keywords
+        return {name: rewritten(each, change) for name, each in node.items()}
+    return {
+        key: held if key in DATA else rewritten(held, change, is_map=key in MAPS) for key, held in change(node).items()
+    }
+
+
+def moved(schema: Mapping[str, Any], *steps: str) -> dict[str, Any]:
+    """A copy of a document with plain references that is to stand at these steps of another document.
+
+    >>> moved({"items": {"$ref": "#"}}, "properties", "value")
+    {'items': {'$ref': '#/properties/value'}}
+    """
+
+    def lead(node: dict[str, Any]) -> dict[str, Any]:
+        inside = {key: reference_steps(node[key]) for key in REFERENCES if key in node}
+        return node | {key: _spelled((*steps, *rest)) for key, rest in inside.items() if rest is not None}
+
+    found: dict[str, Any] = rewritten(dict(schema), lead)
+    return found
+
+
+def draft_of(document: Mapping[str, Any]) -> int:
+    """4, 6, 7, 2019 or 2020; a document that does not say is taken as the newest."""
+    named = str(document.get("$schema", ""))
+    for mark, draft in (("draft-03", 4), ("draft-04", 4), ("draft-06", 6), ("draft-07", 7), ("2019-09", 2019)):
+        if mark in named:
+            return draft
+    return 2020
 
 
 class SubSchema(NamedTuple):
@@ -43,15 +245,15 @@ class SubSchema(NamedTuple):
     base: str
 
 
-class Index:
+class SchemaDocument:
     """All subschemas of a document and of the documents it may refer to.
 
-    >>> Index({"$defs": {"a": {"type": "integer"}}}).resolve("#/$defs/a", ROOT).path
+    >>> SchemaDocument({"$defs": {"a": {"type": "integer"}}}).resolve("#/$defs/a", ROOT).path
     '/$defs/a'
     """
 
     def __init__(self, document: Mapping[str, Any], resources: Mapping[str, Any] | None = None) -> None:
-        self._id = "id" if "draft-04" in str(document.get("$schema", "")) else "$id"
+        self._id = "id" if draft_of(document) == 4 else "$id"
         self._identified: dict[str, SubSchema] = {}
         self._dynamic: dict[str, list[SubSchema]] = {}
         self._places: dict[int, SubSchema] = {}
@@ -72,8 +274,8 @@ class Index:
                 stack.extend((sub, (*steps, key), base, False) for key, sub in node.items())
             elif isinstance(node, dict):
                 base = self._identify(node, steps, base, uri)
-                self._places[id(node)] = SubSchema(node, uri, pointer(steps), base)
-                stack.extend((sub, (*steps, key), base, key in _MAPS) for key, sub in node.items() if key not in _DATA)
+                self._places[id(node)] = SubSchema(node, uri, join_pointer(steps), base)
+                stack.extend((sub, (*steps, key), base, key in MAPS) for key, sub in node.items() if key not in DATA)
             elif isinstance(node, list):
                 stack.extend((sub, (*steps, place), base, False) for place, sub in enumerate(node))
         return self._places.get(id(document), root)
@@ -82,30 +284,24 @@ class Index:
         if isinstance(name := node.get(self._id), str) and name:
             full = _join(base, name)
             base, fragment = urldefrag(full)
-            self._identified.setdefault(full if fragment else base, SubSchema(node, uri, pointer(steps), base))
+            self._identified.setdefault(full if fragment else base, SubSchema(node, uri, join_pointer(steps), base))
         for key in ("$anchor", "$dynamicAnchor"):
             if isinstance(anchor := node.get(key), str):
-                place = SubSchema(node, uri, pointer(steps), base)
+                place = SubSchema(node, uri, join_pointer(steps), base)
                 self._identified.setdefault(f"{base}#{anchor}", place)
                 if key == "$dynamicAnchor":
                     self._dynamic.setdefault(anchor, []).append(place)
         if node.get("$recursiveAnchor") is True:
-            self._dynamic.setdefault("", []).append(SubSchema(node, uri, pointer(steps), base))
+            self._dynamic.setdefault("", []).append(SubSchema(node, uri, join_pointer(steps), base))
         return base
-
-    def base_of(self, node: Any, default: str) -> str:
-        """The base URI that holds inside a node."""
-        place = self._places.get(id(node))
-        return default if place is None else place.base
 
     def place_of(self, node: Any) -> SubSchema | None:
         """Where a subschema stands, known by its identity."""
         return self._places.get(id(node))
 
-    @property
-    def subschemas(self) -> list[dict[str, Any]]:
-        """Every subschema that is an object, of all documents."""
-        return [place.node for place in self._places.values()]
+    def walk(self) -> Iterator[SubSchema]:
+        """Every subschema that is an object, of all documents, also under keywords that nobody knows."""
+        yield from self._places.values()
 
     def resolve(self, reference: str, base: str) -> SubSchema | None:
         """Where a reference leads, or None when no known document holds it."""
@@ -122,46 +318,101 @@ class Index:
         place = self._identified.get(target)
         if place is None or not fragment:
             return place
-        return self._descend(place, fragment)
-
-    def _descend(self, place: SubSchema, fragment: str) -> SubSchema | None:
         node, base = place.node, place.base
-        path = place.path
-        for part in fragment[1:].split("/"):
-            key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, list) and key.isdecimal() and len(key) < 10 and int(key) < len(node):
-                node = node[int(key)]
-            elif isinstance(node, dict) and key in node:
-                node = node[key]
-            else:
+        for step in split_pointer(fragment):
+            node = _descend(node, (step,))
+            if node is None:
                 return None
-            path += "/" + part
-            base = self.base_of(node, base)
-        return SubSchema(node, place.document, path, base)
+            base = known.base if (known := self.place_of(node)) else base
+        return SubSchema(node, place.document, place.path + fragment, base)
 
     def target(self, place: SubSchema, reference: str) -> SubSchema | None:
         """Where a reference in a subschema leads, or None when no known document holds it."""
         # A fragment may be meant for the whole document where an `$id` is not to be taken for one.
         return self.resolve(reference, place.base) or self.resolve(reference, place.document)
 
-    def references(self, place: SubSchema, keyword: str) -> Iterator[SubSchema]:
-        """Where a reference of a subschema may lead."""
+    def targets(self, place: SubSchema, keyword: str) -> Iterator[SubSchema]:
+        """Where a reference of a subschema may lead: a dynamic one to any anchor of its name."""
         reference = place.node[keyword]
         if not isinstance(reference, str):
             return
         target = self.target(place, reference)
         if target is not None:
             yield target
-        if keyword != "$ref":
+        if keyword != REF:
             yield from self._dynamic.get(urldefrag(reference)[1], ())
 
-    def below(self, place: SubSchema, *steps: str | int) -> SubSchema:
+    def child(self, place: SubSchema, *steps: str | int) -> SubSchema:
         """The subschema some steps down."""
         node = place.node
         for step in steps:
             node = node[step]
         known = self._places.get(id(node)) if isinstance(node, dict) else None
-        return known or SubSchema(node, place.document, place.path + pointer(steps), place.base)
+        return known or SubSchema(node, place.document, place.path + join_pointer(steps), place.base)
+
+    def with_plain_references(self) -> dict[str, Any]:
+        """An equal document in which every reference is a pointer from the root, so that no part needs a name."""
+        written: dict[str, Any] = rewritten(self.root.node, self._without_names)
+        return written
+
+    def _without_names(self, node: dict[str, Any]) -> dict[str, Any]:
+        kept: dict[str, Any] = {}
+        for key, held in node.items():
+            if key in REFERENCES and isinstance(held, str):
+                kept.update(self._plain(self._places[id(node)], key))
+            elif key not in ADDRESSES or (key == "id" != self._id) or (key == self._id and node is self.root.node):
+                kept[key] = held
+        return kept
+
+    def _plain(self, place: SubSchema, keyword: str) -> dict[str, str]:
+        """One reference as a pointer; one that leads nowhere stays as it is."""
+        reference = place.node[keyword]
+        targets = list({each.path: each for each in self.targets(place, keyword)}.values())
+        if not targets:
+            return {keyword: reference}
+        # Which of several anchors is meant depends on the way there: only the first is known to be possible.
+        name = REF if len(targets) == 1 and (keyword == REF or REF not in place.node) else keyword
+        if lookup(self.root.node, reference) is targets[0].node:
+            return {name: reference}
+        return {name: _spelled(split_pointer(targets[0].path))}
+
+
+def with_plain_references(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document, or an equal one, in which every reference is a pointer from the root that `lookup` follows.
+
+    What leads nowhere, or to another document, stays as it is.
+
+    >>> with_plain_references({"$ref": "#a", "$defs": {"A": {"$anchor": "a", "type": "null"}}})
+    {'$ref': '#/$defs/A', '$defs': {'A': {'type': 'null'}}}
+    """
+    try:
+        text = orjson.dumps(document if type(document) is dict else dict(document))
+    except TypeError:  # integers beyond 64 bits, or mappings that are no dicts
+        text = json.dumps(document, default=_plain_mapping, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    if _says_plainly(text):
+        return document
+    known = _PLAIN.use(text)
+    if known is None:
+        known = SchemaDocument(json.loads(text)).with_plain_references()
+        _PLAIN.put(text, known, 1_000 + 12 * len(text))
+    return known
+
+
+_PLAIN = BoundedCache[bytes, dict[str, Any]]("schemas with plain references", entries=256, max_bytes=32_000_000)
+
+
+def _says_plainly(text: bytes) -> bool:
+    """Whether all references are pointers from the root already."""
+    if text.count(b'"$ref":"') != text.count(b'"$ref":"#/') + text.count(b'"$ref":"#"'):
+        return False
+    if b'"$dynamicRef":"' in text or b'"$recursiveRef":"' in text:
+        return False
+    names = b'"id":"' if b"draft-04" in text or b"draft-03" in text else b'"$id":"'
+    return names not in text or b'"$ref":"' not in text
+
+
+def _plain_mapping(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def _join(base: str, reference: str) -> str:
@@ -172,4 +423,9 @@ def _join(base: str, reference: str) -> str:
         return f"{base}#{reference}"
 
 
-_MEMBER, _MEMBERS, _NAME, _ITEM, _ITEMS = range(5)
+def absolute_reference(place: SubSchema) -> dict[str, str]:
+    """The schema that refers to a place of any document."""
+    return {REF: f"{place.document}#{quote(place.path, safe=_FRAGMENT)}"}
+
+
+_FRAGMENT: Final = "/~$!*'()+,;=:@"

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from slipform.schema.document import SubSchema
+from slipform.schema.document import REF, SubSchema, lookup, reference_of, with_plain_references
 from slipform.schema.patterns import parsed, search
 from slipform.schema.validator import Compiled, compile_schema
 
@@ -167,14 +167,15 @@ def example(schema: Mapping[str, Any]) -> Example | None:
     >>> example({"type": "object", "properties": {"age": {"type": "integer", "minimum": 18}}, "required": ["age"]}).text
     '{"age":18}'
     """
-    compiled = compile_schema(schema)
+    given = compile_schema(schema)
+    compiled = compile_schema(with_plain_references(schema))
     for generous in (True, False):
         try:
             maker = _Maker(compiled, generous=generous)
             value = maker.make(compiled.index.root.node, compiled.index.root, 0, 0)
         except (_NoExampleError, ArithmeticError, ValueError, RecursionError):
             continue
-        if compiled.is_valid(value):
+        if given.is_valid(value):
             return Example(value)
     return None
 
@@ -197,7 +198,7 @@ class _Maker:
                 return value
         if "const" in node or "enum" in node:
             raise _NoExampleError
-        for keyword in ("$ref", "allOf", "anyOf", "oneOf"):
+        for keyword in (REF, "allOf", "anyOf", "oneOf"):
             if keyword in node:
                 return self._composed(node, place, depth, variant, keyword)
         return self._typed(node, place, depth, variant)
@@ -216,8 +217,8 @@ class _Maker:
     def _composed(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int, keyword: str) -> Any:
         """Try the parts of a composition, each together with what stands beside it."""
         rest = {key: value for key, value in node.items() if key != keyword}
-        if keyword == "$ref":
-            target = self.compiled.resolve(place, str(node["$ref"]))
+        if keyword == REF:
+            target = self.compiled.index.target(place, str(node[REF]))
             if target is None:
                 raise _NoExampleError
             alone = not rest.keys() - {"title", "description", "default", "$defs", "definitions", "$schema", "$id"}
@@ -226,26 +227,26 @@ class _Maker:
             return self.make(_merged(rest, target.node), place, depth + 1, variant)
         if keyword == "allOf":
             for part in node[keyword]:
-                rest = _merged(rest, self._resolved(part, place))
+                rest = _merged(rest, self._resolved(part))
             return self.make(rest, place, depth + 1, variant)
         for part in sorted(node[keyword], key=_is_null):
             try:
-                value = self.make(_merged(rest, self._resolved(part, place)), place, depth + 1, variant)
+                value = self.make(_merged(rest, self._resolved(part)), place, depth + 1, variant)
             except _NoExampleError:
                 continue
             if self.compiled.fits(place, value):
                 return value
         raise _NoExampleError
 
-    def _resolved(self, part: Any, place: SubSchema) -> Any:
+    def _resolved(self, part: Any) -> Any:
         for _ in range(20):
-            if not isinstance(part, dict) or not isinstance(part.get("$ref"), str):
+            reference = reference_of(part)
+            if reference is None:
                 return part
-            target = self.compiled.resolve(place, part["$ref"])
+            target = lookup(self.compiled.document, reference)
             if target is None:
                 raise _NoExampleError
-            rest = {key: value for key, value in part.items() if key != "$ref"}
-            part = _merged(rest, target.node)
+            part = _merged({key: value for key, value in part.items() if key != REF}, target)
         raise _NoExampleError
 
     def _typed(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> Any:

@@ -13,9 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slipform.schema import violations as wording
-from slipform.schema.document import IN_PLACE_LISTS, REFERENCES, SubSchema
+from slipform.schema.document import IN_PLACE_LISTS, REF, REFERENCES, SubSchema, join_pointer
 from slipform.schema.patterns import MatchBudget, counting, search
-from slipform.schema.violations import Violation, pointer, shown
+from slipform.schema.violations import Violation, shown
 
 if TYPE_CHECKING:
     from slipform.schema.validator import Compiled
@@ -108,8 +108,8 @@ class _Explainer:
 
     def _keywords(self, place: SubSchema, value: Any, steps: Steps) -> Found:
         node = place.node
-        if "$ref" in node and self.compiled.reference_hides_siblings:
-            yield from _reference(self, place, value, steps, "$ref")
+        if REF in node and self.compiled.reference_hides_siblings:
+            yield from _reference(self, place, value, steps, REF)
             return
         for keyword in node:
             if keyword in wording.ASSERTIONS:
@@ -122,7 +122,7 @@ class _Explainer:
             return
         expected, found = wording.expected(keyword, place.node), wording.found(keyword, value)
         message = f"expected {expected}, found {found}"
-        yield _violation(place, pointer([keyword]), keyword, steps, message, expected=expected, found=found)
+        yield _violation(place, join_pointer([keyword]), keyword, steps, message, expected=expected, found=found)
 
     def into(self, place: SubSchema, value: Any, steps: Steps) -> Found:
         """The violations under a subschema, if there are any."""
@@ -130,7 +130,7 @@ class _Explainer:
             yield from self.at(place, value, steps)
 
     def below(self, place: SubSchema, *steps: str | int) -> SubSchema:
-        return self.compiled.index.below(place, *steps)
+        return self.compiled.index.child(place, *steps)
 
     def _as_the_validator_says(self, place: SubSchema, value: Any, steps: Steps) -> Found:
         """Some keywords (`unevaluatedProperties`, `$dynamicRef`) only mean something in the whole."""
@@ -162,11 +162,11 @@ def _violation(
     place: SubSchema, below: str, keyword: str, steps: Steps, message: str, *,
     expected: str | None = None, found: str | None = None, closest: tuple[Violation, ...] = (),
 ) -> Violation:  # fmt: skip
-    return Violation(pointer(steps), place.path + below, keyword, message, expected, found, steps, closest)
+    return Violation(join_pointer(steps), place.path + below, keyword, message, expected, found, steps, closest)
 
 
 def _reference(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
-    targets = {target.path: target for target in walk.compiled.index.references(place, keyword)}
+    targets = {target.path: target for target in walk.compiled.index.targets(place, keyword)}
     if len(targets) == 1:  # which of several anchors a dynamic reference means, only the validator can say
         yield from walk.into(next(iter(targets.values())), value, steps)
 
@@ -180,7 +180,7 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword
     branches = [walk.below(place, keyword, number) for number in range(len(place.node[keyword]))]
     walk.work.spend(len(branches) * _UNION_COST)
     fitting = [number + 1 for number, branch in enumerate(branches) if walk.work.fits(branch, value)]
-    at = pointer([keyword])
+    at = join_pointer([keyword])
     if len(fitting) > 1 and keyword == "oneOf":
         names = " and ".join(map(str, fitting[:5]))
         message = f"fits the alternatives {names}, but must fit exactly one of {len(branches)}"
@@ -238,7 +238,7 @@ def _leaves(violation: Violation) -> Iterator[Violation]:
 def _not(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     if walk.work.fits(walk.below(place, keyword), value):
         message = f"found {shown(value)}, which the schema excludes"
-        yield _violation(place, pointer([keyword]), keyword, steps, message, found=shown(value))
+        yield _violation(place, join_pointer([keyword]), keyword, steps, message, found=shown(value))
 
 
 def _condition(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
@@ -249,7 +249,7 @@ def _condition(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, key
 
 def _required(_: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
     if isinstance(value, Mapping) and isinstance(place.node[keyword], list):
-        yield from _missing(place, pointer([keyword]), value, steps, place.node[keyword])
+        yield from _missing(place, join_pointer([keyword]), value, steps, place.node[keyword])
 
 
 def _missing(place: SubSchema, below: str, value: Mapping[str, Any], steps: Steps, names: list[Any]) -> Found:
@@ -266,10 +266,10 @@ def _dependent(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, key
         if name not in value:
             continue
         if isinstance(rule, list):
-            yield from _missing(place, pointer([keyword, name]), value, steps, rule)
+            yield from _missing(place, join_pointer([keyword, name]), value, steps, rule)
         else:
             names = [rule] if isinstance(rule, str) else []
-            yield from _missing(place, pointer([keyword, name]), value, steps, names)
+            yield from _missing(place, join_pointer([keyword, name]), value, steps, names)
             yield from walk.into(walk.below(place, keyword, name), value, steps)
 
 
@@ -300,7 +300,7 @@ def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps
         if rule.node is False:
             allowed = f"; the keys are {wording.alternatives(list(known))}" if known else ""
             message = f"the key {shown(name)} is not allowed{allowed}"
-            yield _violation(place, pointer([keyword]), keyword, (*steps, name), message, found=shown(value[name]))
+            yield _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=shown(value[name]))
         else:
             yield from walk.into(rule, value[name], (*steps, name))
 
@@ -311,7 +311,7 @@ def _property_names(walk: _Explainer, place: SubSchema, value: Any, steps: Steps
         for name in value:
             for wrong in walk.into(rule, name, ()):
                 message = f"the key {shown(name)} is not allowed: {wrong.message}"
-                yield _violation(place, pointer([keyword]), keyword, (*steps, name), message, found=shown(name))
+                yield _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=shown(name))
 
 
 def _items(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
@@ -329,7 +329,7 @@ def _items(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword
     for number in range(start, len(value)):
         if rule.node is False:
             message = f"this item is not allowed; {start} may be given"
-            at = pointer([keyword])
+            at = join_pointer([keyword])
             yield _violation(place, at, keyword, (*steps, number), message, found=shown(value[number]))
             continue
         yield from walk.into(rule, value[number], (*steps, number))
@@ -349,7 +349,7 @@ def _contains(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyw
         return
     expected = f"{words} {'item that fits' if words.endswith(' 1') else 'items that fit'} `contains`"
     yield _violation(
-        place, pointer([at]), at, steps, f"expected {expected}, found {count}", expected=expected, found=str(count)
+        place, join_pointer([at]), at, steps, f"expected {expected}, found {count}", expected=expected, found=str(count)
     )
 
 

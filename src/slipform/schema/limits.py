@@ -15,20 +15,9 @@ from typing import Any, TypeAlias, cast
 import orjson
 
 from slipform.errors import SchemaError, TooLargeError
-from slipform.schema.document import (
-    _APPLICATORS,
-    _ITEM,
-    _ITEMS,
-    _MAPS,
-    _MEMBER,
-    _MEMBERS,
-    _NAME,
-    REFERENCES,
-    Index,
-    SubSchema,
-)
+from slipform.schema.document import APPLICATORS, MAPS, REFERENCES, SchemaDocument, SubSchema, join_pointer
 from slipform.schema.patterns import pattern_weight
-from slipform.schema.violations import Violation, pointer
+from slipform.schema.violations import Violation
 
 MAX_SCHEMA_BYTES = 5_000_000
 
@@ -169,7 +158,7 @@ def _violation(place: _Place, message: str, keyword: str = "json") -> Violation:
     path = tuple(reversed(steps))
     if len(path) > 100:  # such a path is of no use to anyone
         path = path[:100]
-    return Violation(pointer(path), "", keyword, message, expected="a JSON value", steps=path)
+    return Violation(join_pointer(path), "", keyword, message, expected="a JSON value", steps=path)
 
 
 def _trouble(item: Any) -> str | None:
@@ -303,10 +292,10 @@ class Recursion:
     expansion: int
 
 
-def examine(index: Index) -> Recursion:
+def examine(index: SchemaDocument) -> Recursion:
     """Walk everything the root can reach; refuse loops that lead nowhere and references that explode.
 
-    >>> examine(Index({"items": {"$ref": "#"}})).recursive
+    >>> examine(SchemaDocument({"items": {"$ref": "#"}})).recursive
     True
     """
     graph = _Graph(index)
@@ -323,7 +312,7 @@ def examine(index: Index) -> Recursion:
 class _Graph:
     """Depth-first, by hand: Tarjan's components in reverse topological order, weighed as they close."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: SchemaDocument) -> None:
         self.index = index
         self.recursive = False
         self.weight: dict[int, int] = {}
@@ -349,7 +338,7 @@ class _Graph:
                     self._low[parent] = min(self._low[parent], self._low[key])
                 if self._low[key] == self._order[key]:
                     self._close(key)
-            elif not isinstance(child.node, dict) or _APPLICATORS.isdisjoint(child.node):
+            elif not isinstance(child.node, dict) or APPLICATORS.isdisjoint(child.node):
                 continue  # a leaf weighs one, as does all that is not known
             elif id(child.node) not in self._order:
                 calls.append((child, self._enter(child)))
@@ -424,6 +413,9 @@ Parts: TypeAlias = tuple[list[SubSchema], list[SubSchema]]
 """Subschemas for parts of a value: of the first list one meets a part, of the second perhaps all do."""
 
 
+_MEMBER, _MEMBERS, _NAME, _ITEM, _ITEMS = range(5)
+
+
 _PARTS = {
     "properties": _MEMBER,
     "additionalProperties": _MEMBER,
@@ -438,7 +430,7 @@ _PARTS = {
 }
 
 
-def edges(index: Index, place: SubSchema) -> tuple[list[SubSchema], list[Parts]]:
+def edges(index: SchemaDocument, place: SubSchema) -> tuple[list[SubSchema], list[Parts]]:
     """The subschemas applied to the same value, and those applied to its parts."""
     here: list[SubSchema] = []
     groups: list[list[SubSchema]] = [[], [], [], [], []]
@@ -446,17 +438,17 @@ def edges(index: Index, place: SubSchema) -> tuple[list[SubSchema], list[Parts]]
         if keyword in _PARTS:
             groups[_PARTS[keyword]].extend(_subschemas(index, place, keyword, value))
         elif keyword in REFERENCES:
-            here.extend(index.references(place, keyword))
-        elif keyword in _APPLICATORS:
+            here.extend(index.targets(place, keyword))
+        elif keyword in APPLICATORS:
             here.extend(_subschemas(index, place, keyword, value))
     parts = [(groups[_MEMBER], groups[_MEMBERS]), (groups[_NAME], []), (groups[_ITEM], groups[_ITEMS])]
     return here, [pair for pair in parts if pair[0] or pair[1]]
 
 
-def _subschemas(index: Index, place: SubSchema, keyword: str, value: Any) -> Iterator[SubSchema]:
+def _subschemas(index: SchemaDocument, place: SubSchema, keyword: str, value: Any) -> Iterator[SubSchema]:
     if isinstance(value, list):
-        yield from (index.below(place, keyword, number) for number in range(len(value)))
-    elif keyword in _MAPS and isinstance(value, dict):
-        yield from (index.below(place, keyword, name) for name, sub in value.items() if isinstance(sub, dict))
+        yield from (index.child(place, keyword, number) for number in range(len(value)))
+    elif keyword in MAPS and isinstance(value, dict):
+        yield from (index.child(place, keyword, name) for name, sub in value.items() if isinstance(sub, dict))
     elif isinstance(value, dict):
-        yield index.below(place, keyword)
+        yield index.child(place, keyword)

@@ -14,10 +14,11 @@ from typing_extensions import TypeForm
 
 from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, SchemaViolationError
+from slipform.schema.document import join_pointer
 from slipform.schema.limits import MAX_SCHEMA_BYTES, not_json, plain_copy, plainly_json
 from slipform.schema.spec import JsonSchemaSpec, ResponseFormat, fit_name, name_of
 from slipform.schema.validator import Formats, find_violations, prepare
-from slipform.schema.violations import Violation, pointer, shown
+from slipform.schema.violations import Violation, shown
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -224,7 +225,7 @@ def _violation(found: Any, value: Any) -> Violation:
             steps.append(step)
             value = value[step]
     message = str(found["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return Violation(pointer(steps), "", str(found["type"]), message, None, shown(value), tuple(steps))
+    return Violation(join_pointer(steps), "", str(found["type"]), message, None, shown(value), tuple(steps))
 
 
 def _refused(name: str, found: list[Violation]) -> SchemaViolationError:

@@ -20,7 +20,14 @@ from jsonschema_rs import FancyRegexOptions, Registry
 
 from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError
-from slipform.schema.document import Index, SubSchema
+from slipform.schema.document import (
+    REF,
+    SchemaDocument,
+    SubSchema,
+    absolute_reference,
+    draft_of,
+    join_pointer,
+)
 from slipform.schema.explain import MAX_VIOLATIONS, explain
 from slipform.schema.limits import canonical_text, examine, is_plain, not_json, plain_copy, too_deep
 from slipform.schema.patterns import (
@@ -33,7 +40,7 @@ from slipform.schema.patterns import (
     name_characters,
     survey,
 )
-from slipform.schema.violations import Violation, pointer, shown
+from slipform.schema.violations import Violation, shown
 
 _TIME = r"\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?"
 
@@ -156,14 +163,14 @@ class Compiled:
         text: bytes | None = None,
     ) -> None:  # fmt: skip
         self.document = document
-        self.draft = _draft(document)
+        self.draft = draft_of(document)
         self._formats: Formats = formats
         self._resources = dict(resources or {})
         self._registry: Registry | None = None
-        self._index: Index | None = None
+        self._index: SchemaDocument | None = None
         self._mark = next(_MARKS)
         length = _length(document) if text is None else len(text)
-        self._refers = text is None or b'Ref"' in text or b'"$ref"' in text
+        self._refers = text is None or b'Ref"' in text or REF.encode() in text
         self.size = _LEAST + _TIMES_TEXT * (length + sum(map(_length, self._resources.values())))
         """About how many bytes it keeps alive."""
         self._pattern_use = PatternUse()
@@ -179,10 +186,10 @@ class Compiled:
         self.is_valid: Callable[[Any], bool] = self._guarded(is_valid) if self.recursive else is_valid
 
     @property
-    def index(self) -> Index:
+    def index(self) -> SchemaDocument:
         """Where each subschema stands."""
         if self._index is None:
-            self._index = Index(self.document, self._resources)
+            self._index = SchemaDocument(self.document, self._resources)
         return self._index
 
     @property
@@ -206,7 +213,7 @@ class Compiled:
         if place is self.index.root:
             return self.is_valid(value)
         key = (place.document, place.path)
-        return self._counted(self._part(key, lambda: _reference(place), self._size_of(place)))(value)
+        return self._counted(self._part(key, lambda: absolute_reference(place), self._size_of(place)))(value)
 
     def holds(self, place: SubSchema, keyword: str, value: Any) -> bool:
         """The verdict of one assertion of a subschema."""
@@ -227,7 +234,7 @@ class Compiled:
 
     def first_error(self, place: SubSchema, value: Any) -> tuple[str, str, tuple[str | int, ...]]:
         """Keyword, message and path of one error, as the validator tells it."""
-        schema = self.document if place is self.index.root else _reference(place)
+        schema = self.document if place is self.index.root else absolute_reference(place)
         try:
             self._part(("first", place.document, place.path), lambda: schema, self._size_of(place)).validate(value)
         except jsonschema_rs.ValidationError as error:
@@ -326,30 +333,12 @@ def _held_by(rule: Any) -> int:
     return _LEAST + _TIMES_TEXT * _length(rule)
 
 
-def _reference(place: SubSchema) -> dict[str, Any]:
-    return {"$ref": f"{place.document}#{_quoted(place.path)}"}
-
-
 def _alone(node: Mapping[str, Any], keyword: str) -> dict[str, Any]:
     """One assertion with the flag that draft 4 keeps beside it."""
     flag = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}.get(keyword)
     if flag and isinstance(node.get(flag), bool):
         return {keyword: node[keyword], flag: node[flag]}
     return {keyword: node[keyword]}
-
-
-def _quoted(path: str) -> str:
-    from urllib.parse import quote
-
-    return quote(path, safe="/~$!*'()+,;=:@")
-
-
-def _draft(document: Mapping[str, Any]) -> int:
-    named = str(document.get("$schema", ""))
-    for mark, draft in (("draft-04", 4), ("draft-06", 6), ("draft-07", 7), ("2019-09", 2019)):
-        if mark in named:
-            return draft
-    return 2020
 
 
 def _refusal(error: jsonschema_rs.ValidationError) -> SchemaError:
@@ -364,7 +353,7 @@ def _refusal(error: jsonschema_rs.ValidationError) -> SchemaError:
         said = f"`type` cannot be {found}; the types are array, boolean, integer, null, number, object and string"
     else:
         said = f"`{keyword}` cannot be {found}: {error.message[:300]}"
-    return SchemaError(f"The schema is not valid: {said}", where=f"#{pointer(steps)}", hint=_HINT)
+    return SchemaError(f"The schema is not valid: {said}", where=f"#{join_pointer(steps)}", hint=_HINT)
 
 
 def _reference_refusal(message: str) -> SchemaError:

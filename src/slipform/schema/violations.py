@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from slipform.schema.document import split_pointer
+
 _PLAIN_KEY = re.compile(r"[^\W\d]\w*\Z")
 
 
@@ -57,15 +59,6 @@ class Violation:
         return fields
 
 
-def pointer(steps: Iterable[str | int]) -> str:
-    """The JSON Pointer of a path.
-
-    >>> pointer(["a/b", 0])
-    '/a~1b/0'
-    """
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
-
-
 def json_path(steps: Iterable[str | int]) -> str:
     """The `$.a[0]` form of a path.
 
@@ -83,8 +76,7 @@ def _step(step: str | int) -> str:
 
 def guess_steps(path: str) -> tuple[str | int, ...]:
     """Take a pointer apart when the value is not at hand: a number is taken for an array place."""
-    parts = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
-    return tuple(int(part) if part.isdecimal() and part.isascii() else part for part in parts)
+    return tuple(int(part) if part.isdecimal() and part.isascii() else part for part in split_pointer(path))
 
 
 def shown(value: Any, size: int = _SHOWN) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from slipform.schema.document import Index
+from slipform.schema.document import SchemaDocument
 from slipform.schema.patterns import search
 
 MAX_ALTERNATIVES: Final = 64
@@ -155,9 +155,9 @@ class Node:
 class NormalForm:
     """A schema made ready; it holds the schema, so that the parts of it keep their identity."""
 
-    def __init__(self, schema: Any, index: Index | None = None) -> None:
+    def __init__(self, schema: Any, index: SchemaDocument | None = None) -> None:
         self.schema: Any = schema
-        self.index: Index | None = index
+        self.index: SchemaDocument | None = index
         """Where the schema's references lead; made when the first one is met."""
         self.leaves: dict[int, Leaf] = {}
         self.nodes: dict[tuple[int, ...], Node] = {}
@@ -213,7 +213,7 @@ class NormalForm:
     def target(self, schema: Mapping[str, Any], reference: str) -> Any:
         """What a reference leads to; one that leads out of the document lets everything through."""
         if self.index is None:
-            self.index = Index(self.schema)
+            self.index = SchemaDocument(self.schema)
         found = self.index.target(self.index.place_of(schema) or self.index.root, reference)
         return True if found is None else found.node
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipform.errors import UnsupportedSchemaError
+from slipform.schema.document import definition_of
 from slipform.schema.lowering.lift_plan import (
     ANY,
     SAME,
@@ -29,7 +30,6 @@ from slipform.schema.lowering.lift_plan import (
 from slipform.schema.lowering.shape import key_of
 from slipform.schema.lowering.unions import kinds_of
 
-_DEFS = "#/$defs/"
 _MAX_LEAVES = 400
 """Alternatives of one union: each is compared with every other."""
 _MAX_DEPTH = 30
@@ -200,8 +200,8 @@ class _Settler:
         return None
 
     def _kinds(self, schema: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
-        if "$ref" in schema:
-            return ANY if depth > 20 else self._kinds(self.defs[schema["$ref"].removeprefix(_DEFS)], depth + 1)
+        if (name := definition_of(schema)) is not None:
+            return ANY if depth > 20 else self._kinds(self.defs[name], depth + 1)
         if "type" not in schema and "anyOf" in schema:
             return frozenset().union(*(self._kinds(branch, depth + 1) for branch in schema["anyOf"]))
         return kinds_of(dict(schema))

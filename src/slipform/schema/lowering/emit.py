@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from slipform.errors import UnsupportedSchemaError
+from slipform.schema.document import REF, reference_to, split_pointer
 from slipform.schema.lowering import unions
 from slipform.schema.lowering.descriptions import describe
 from slipform.schema.lowering.dialects import Dialect
@@ -55,9 +56,6 @@ MAX_NODES = 10_000
 
 
 MAX_DEPTH = 48
-
-
-DEFS = "#/$defs/"
 
 
 _COMPOSITE = frozenset({"object", "array"})
@@ -166,13 +164,13 @@ class Emitter:
             part = parts[0]
             seen.add(part)
             schema = part.schema
-            if isinstance(schema, bool) or not isinstance(part.get("$ref"), str):
+            if isinstance(schema, bool) or not isinstance(part.get(REF), str):
                 break
             if self.source.draft > 7 and not CONSTRAINING.isdisjoint(schema):
                 break
-            target = self.source.resolve(part, schema["$ref"])
+            target = self.source.resolve(part, schema[REF], REF)
             if target is None:
-                self.report.add(f"{part.pointer}/$ref", "$ref", schema["$ref"], "approximated")
+                self.report.add(f"{part.pointer}/{REF}", REF, schema[REF], "approximated")
                 break
             if isinstance(schema.get("description"), str):
                 note = note or schema["description"]
@@ -186,7 +184,7 @@ class Emitter:
     def _name(self, entry: LoweredPlace) -> str:
         """The entry's name among the definitions, given when it is first needed."""
         if not entry.ref.name:
-            last = entry.pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+            last = (split_pointer(entry.pointer) or ("",))[-1]
             entry.ref.name = self._unique(_NOT_IN_A_NAME.sub("_", last).strip("_") or "root")
         return entry.ref.name
 
@@ -210,7 +208,7 @@ class Emitter:
         kept = self.dialect.recursion
         through_optional = self._optional_edges > entry.optional_edges
         if kept == "none" or (kept == "optional" and not through_optional) or parts in self.policy.cut:
-            self.report.add(_pointer(parts), "$ref", None, "encoded" if self.dialect.free == "json" else "approximated")
+            self.report.add(_pointer(parts), REF, None, "encoded" if self.dialect.free == "json" else "approximated")
             return self.free(parts, f"of the same form as the {self._name(entry)} that holds it")
         entry.named = True
         if self._surely_object(parts):
@@ -226,7 +224,7 @@ class Emitter:
         return isinstance(named, dict) and isinstance(required, list) and any(name in named for name in required)
 
     def _reference(self, entry: LoweredPlace, note: str | None) -> Out:
-        pointer = {"$ref": DEFS + self._name(entry)}
+        pointer = reference_to("$defs", self._name(entry))
         schema: dict[str, Any] = pointer
         if note is not None:
             beside = self.dialect.ref_note

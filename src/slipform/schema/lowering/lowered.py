@@ -15,10 +15,11 @@ import orjson
 
 from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, UnsupportedSchemaError
+from slipform.schema.document import REF, definition_of, moved, reference_to
 from slipform.schema.lowering.dialects import Dialect, dialect_names
 from slipform.schema.lowering.dialects import dialect as dialect_named
 from slipform.schema.lowering.discriminate import settle
-from slipform.schema.lowering.emit import DEFS, Action, Emitter, EnforcedBy, LoweringLoss, LoweringReport, Policy
+from slipform.schema.lowering.emit import Action, Emitter, EnforcedBy, LoweringLoss, LoweringReport, Policy
 from slipform.schema.lowering.encode import Encoder, Misfit, too_deep
 from slipform.schema.lowering.lift import Lifter, lift_deep, same
 from slipform.schema.lowering.lift_plan import PENDING, SAME, Out, Plan, Wrapped, active
@@ -118,8 +119,8 @@ def _required_refs(schema: dict[str, Any]) -> list[str]:
     stack = [schema]
     while stack:
         node = stack.pop()
-        if "$ref" in node:
-            found.append(node["$ref"].removeprefix(DEFS))
+        if (name := definition_of(node)) is not None:
+            found.append(name)
         required = node.get("required", ())
         for holder, key, sub in subschemas(node):
             if holder is not node.get("properties") or key in required:
@@ -148,7 +149,7 @@ def hoist(root: dict[str, Any], defs: dict[str, dict[str, Any]], dialect: Dialec
                     while name in defs:
                         name += "_"
                     defs[name] = sub
-                    holder[key] = {"$ref": DEFS + name}
+                    holder[key] = reference_to("$defs", name)
                     queue.append(sub)
                 else:
                     stack.append((sub, below))
@@ -189,10 +190,7 @@ def _refused(dialect: Dialect, why: str) -> UnsupportedSchemaError:
     )
 
 
-_UNIONS = ("anyOf", "oneOf", "allOf", "enum", "not", "const", "$ref")
-
-
-_DATA = frozenset({"enum", "const", "default", "examples"})
+_UNIONS = ("anyOf", "oneOf", "allOf", "enum", "not", "const", REF)
 
 
 def is_plain_object(document: Mapping[str, Any]) -> bool:
@@ -203,25 +201,10 @@ def is_plain_object(document: Mapping[str, Any]) -> bool:
 def wrap(document: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The schema under one required key of an object; references inside are led to their new place."""
     inner = {word: value for word, value in document.items() if word not in ("$schema", "$id")}
-    own = document.get("$id")
-    moved = _moved(inner, f"#/properties/{key}", own if isinstance(own, str) else None)
-    schema: dict[str, Any] = {"type": "object", "properties": {key: moved}, "required": [key]}
+    properties = {key: moved(inner, "properties", key)}
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": [key]}
     schema["additionalProperties"] = False
     return {"$schema": document["$schema"], **schema} if "$schema" in document else schema
-
-
-def _moved(value: Any, to: str, own: str | None) -> Any:
-    if isinstance(value, list):
-        return [_moved(item, to, own) for item in value]
-    if not isinstance(value, dict):
-        return value
-    out = {word: item if word in _DATA else _moved(item, to, own) for word, item in value.items()}
-    ref = out.get("$ref")
-    if isinstance(ref, str):
-        local = ref.removeprefix(own.rstrip("#")) if own else ref
-        if local in ("", "#") or local.startswith("#/"):
-            out["$ref"] = to + local.removeprefix("#")
-    return out
 
 
 def document(
@@ -236,8 +219,8 @@ def document(
     if itself is not None:
         for top in (schema, *schema.get("$defs", {}).values()):
             for node in walk(top):
-                if node.get("$ref") == DEFS + itself:
-                    node["$ref"] = "#"
+                if definition_of(node) == itself:
+                    node.update(reference_to())
     if dialect.additional == "none":
         for top in (schema, *schema.get("$defs", {}).values()):
             for node in walk(top):
@@ -258,7 +241,7 @@ def _used(root: dict[str, Any], defs: Mapping[str, dict[str, Any]]) -> dict[str,
     queue = [root]
     for top in queue:
         for node in walk(top):
-            name = str(node.get("$ref", "")).removeprefix(DEFS)
+            name = definition_of(node)
             if name in defs and name not in found:
                 found[name] = None
                 queue.append(defs[name])

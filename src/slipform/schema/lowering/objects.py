@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from slipform.schema.document import REF
 from slipform.schema.lowering.descriptions import describe, takes_pattern
 from slipform.schema.lowering.lift_plan import SAME, TEXT, FieldPlan, Mode, Out, Pairs, Record, TextPlan
 from slipform.schema.lowering.shape import Conjunction
@@ -113,7 +114,7 @@ def spell_absence(emitter: Emitter, out: Out, mode: Mode) -> dict[str, Any]:
     other: dict[str, Any] = {"type": "null"}
     if mode == "empty":
         other = {"type": "array", "items": {"type": "null"}, "maxItems": 0, "description": "when absent"}
-    if "anyOf" in schema and "$ref" not in schema:
+    if "anyOf" in schema and REF not in schema:
         schema["anyOf"].append(other)
         return schema
     if mode == "null" and schema.get("type") in ("string", "number", "integer", "boolean"):

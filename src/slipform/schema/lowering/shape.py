@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipform.errors import SchemaError, UnsupportedSchemaError
-from slipform.schema.lowering.source import SchemaSource, SourceNode, escape
+from slipform.schema.document import REF, REFERENCES
+from slipform.schema.lowering.source import SchemaSource, SourceNode
 
 ALL_TYPES = frozenset({"null", "boolean", "integer", "fraction", "string", "array", "object"})
 """The JSON types; a number is an integer or a fraction."""
@@ -34,10 +35,9 @@ LOCAL_WORDS = (
 )  # fmt: skip
 """Keywords that no vendor's dialect has a place for."""
 
-_REFS = ("$ref", "$dynamicRef", "$recursiveRef")
-_LINKS = frozenset({*_REFS, "allOf"})
+_LINKS = frozenset({*REFERENCES, "allOf"})
 _WORDS = OBJECT_WORDS | ARRAY_WORDS | STRING_WORDS | NUMBER_WORDS | {"type", "enum", "const", "not", "if", *GROUPS}
-CONSTRAINING = _WORDS | {"allOf", "$dynamicRef", "$recursiveRef"}
+CONSTRAINING = _WORDS | {"allOf", *REFERENCES[1:]}
 """Keywords beside which a $ref is not alone."""
 _TIGHTEST = {
     "minimum": max, "exclusiveMinimum": max, "minLength": max, "minItems": max,
@@ -122,10 +122,10 @@ def flatten(
         if isinstance(part.schema, bool):
             never = never or not part.schema
             continue
-        only_ref = source.draft <= 7 and part.get("$ref") is not None
+        only_ref = source.draft <= 7 and part.get(REF) is not None
         below = _conjuncts(source, part, only_ref)
         if not only_ref and words(part):
-            if below and _first(part.schema, "properties", "allOf", *_REFS) != "properties":
+            if below and _first(part.schema, "properties", "allOf", *REFERENCES) != "properties":
                 stack.append((part, True))
             else:
                 found.append(part)
@@ -140,7 +140,7 @@ def words(part: SourceNode) -> frozenset[str]:
 
 def _conjuncts(source: SchemaSource, part: SourceNode, only_ref: bool) -> list[SourceNode]:
     below = []
-    for keyword in _REFS[:1] if only_ref else _REFS:
+    for keyword in (REF,) if only_ref else REFERENCES:
         ref = part.get(keyword)
         if ref is not None:
             target = source.resolve(part, ref, keyword)
@@ -248,7 +248,7 @@ def _bounds(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
     for keyword in LOCAL_WORDS:
         value = part.get(keyword) if keyword in said else None
         if value is not None and (keyword, value) != ("uniqueItems", False) and knows(source, keyword):
-            shape.local.append(Bound(keyword, value, f"{part.pointer}/{escape(keyword)}"))
+            shape.local.append(Bound(keyword, value, f"{part.pointer}/{keyword}"))
 
 
 def infer(shape: Conjunction) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from slipform.schema.document import REF
 from slipform.schema.lowering.descriptions import describe
 from slipform.schema.lowering.lift_plan import (
     ANY,
@@ -149,7 +150,7 @@ def _with_note(emitter: Emitter, out: Out, head: dict[str, Any]) -> Out:
     """A union of one: its note goes to its only branch, unless that has its own."""
     if not head or "description" in out.schema:
         return out
-    if "$ref" in out.schema:
+    if REF in out.schema:
         beside = emitter.dialect.ref_note
         if "description" not in head:
             return out
