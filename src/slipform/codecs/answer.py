@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -193,13 +192,13 @@ def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
     try:
         value = orjson.loads(answer.text)
     except orjson.JSONDecodeError:
-        return replace(answer, lift=lift)
+        return answer.replace(lift=lift)
     moved = lift(value)
     if moved == value:
         return answer
     text = orjson.dumps(moved).decode()
     parts = tuple(Text(text) if isinstance(part, Text) and part.text == answer.text else part for part in answer.parts)
-    return replace(answer, text=text, parts=parts)
+    return answer.replace(text=text, parts=parts)
 
 
 def rest_of(data: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:

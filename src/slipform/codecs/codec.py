@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from slipform.errors import LocalModelError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
-from slipform.ir.quick import quick
 from slipform.schema import OutputStrategy
 
 
@@ -37,14 +38,12 @@ class Capabilities:
         return OutputStrategy.TOOL if self.forced_tool else OutputStrategy.PROMPTED
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class EncodedRequest:
+class EncodedRequest(msgspec.Struct, frozen=True):
     """A request ready for the wire, relative to the provider's base URL."""
 
     path: str
     body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     warnings: tuple[ModelWarning, ...] = ()
     context: Any = None
     """Whatever the same codec needs to read the answer (how the schema was lowered, which strategy was used)."""
@@ -89,14 +88,12 @@ class Codec(Protocol):
         ...
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class ServedRequest:
+class ServedRequest(msgspec.Struct, frozen=True):
     """A request as a client sent it: in the IR, and how the client wants the answer."""
 
     request: ModelRequest
     stream: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """What only this API needs to write the answer (`include_usage`, say)."""
 
 

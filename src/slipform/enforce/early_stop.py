@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from slipform.enforce.coercion import Switches
@@ -114,4 +113,4 @@ class GuardedAnswer:
     def response(self) -> ModelResponse:
         """The answer as far as it was read."""
         response = self._reducer.finish(check=False)
-        return dataclasses.replace(response, stopped=self.watch.error) if self.watch.error else response
+        return response.replace(stopped=self.watch.error) if self.watch.error else response

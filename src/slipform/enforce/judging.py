@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import orjson
 
 from slipform.enforce.coercion import Switches, chosen_branch, locate
@@ -21,7 +22,6 @@ from slipform.errors import (
     TruncatedError,
 )
 from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, ToolCall
-from slipform.ir.quick import quick
 from slipform.schema import Schema, Violation
 from slipform.text.loads import Loaded, load
 from slipform.text.repair.tokens import RepairEdit
@@ -122,9 +122,7 @@ class Requirement:
     """Whether tools were offered; where none were, the arguments of a call that came all the same are read as text."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What became of one answer: a valid value, or the error that says why there is none."""
 
     value: Any = None
@@ -141,7 +139,7 @@ class Verdict:
     """Whether asking again is pointless: it was refused."""
     tool_calls: tuple[ToolCall, ...] = ()
     """The model's calls of the caller's tools, with their arguments mended."""
-    wrong_calls: Mapping[str, tuple[Violation, ...]] = field(default_factory=dict)
+    wrong_calls: Mapping[str, tuple[Violation, ...]] = msgspec.field(default_factory=dict)
     """What is wrong with the arguments of which call."""
 
     @property
@@ -306,7 +304,7 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
                 known = ", ".join(standard.tools)
                 wrong[call.id] = (Violation("", "", "tool", f"there is no tool {call.name!r}; the tools are {known}"),)
             continue
-        said = dataclasses.replace(response, lift=None)
+        said = response.replace(lift=None)
         verdict = _judge_text(call.arguments or "{}", said, dataclasses.replace(standard, validators=()), schema)
         repairs += verdict.repairs
         if verdict.ok:
@@ -331,7 +329,7 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
 def _judge_missing_call(text: str, response: ModelResponse, standard: Requirement) -> Verdict:
     """A tool had to be called and the model wrote text: text that is one tool's arguments is that call."""
     plain = dataclasses.replace(standard, validators=())
-    said = dataclasses.replace(response, lift=None)
+    said = response.replace(lift=None)
     held = {name: _judge_text(text, said, plain, standard.tools[name]) for name in standard.must_call}
     fitting = {name: verdict for name, verdict in held.items() if verdict.ok} or _spelt_out(text, plain)
     if len(fitting) == 1:
@@ -339,7 +337,7 @@ def _judge_missing_call(text: str, response: ModelResponse, standard: Requiremen
         call = ToolCall("call_1", name, verdict.candidate, arguments_resolved=verdict.value)
         told = ModelWarning("tool_call_from_text", f"The model wrote the arguments of {name!r} instead of calling it.")
         warnings = (*verdict.warnings, told)
-        return dataclasses.replace(verdict, value=None, candidate="", warnings=warnings, tool_calls=(call,))
+        return msgspec.structs.replace(verdict, value=None, candidate="", warnings=warnings, tool_calls=(call,))
     first = next(iter(held.values()))
     if response.finish == "length" or len(held) == 1:
         return first

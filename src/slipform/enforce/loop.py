@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
+import msgspec
+
 from slipform.enforce.judging import Requirement, Verdict, answer_text, judge, judge_value
 from slipform.enforce.plan import Attempt, Budget, Formatter, Outcome, Plan, Report, Steps
 from slipform.enforce.prompts import (
@@ -107,7 +109,7 @@ def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
     if not response.tool_calls and not verdict.tool_calls:
         return response
     own = tuple(call for call in response.tool_calls if call.name == RESERVED_TOOL)
-    return dataclasses.replace(response, tool_calls=verdict.tool_calls or own)
+    return response.replace(tool_calls=verdict.tool_calls or own)
 
 
 def advance(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
@@ -167,7 +169,7 @@ def _judged(response: ModelResponse, turn: _Turn, standard: Requirement) -> Verd
     if answered.error is not None and answered.value is None:
         return answered
     merged = judge_value(turn.parts.merged(answered.value), standard)
-    return dataclasses.replace(merged, repairs=answered.repairs)
+    return msgspec.structs.replace(merged, repairs=answered.repairs)
 
 
 def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, attempts: int, plan: Plan) -> _Turn:
@@ -245,7 +247,7 @@ def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report) 
     """The contract of the prompt-only path: warn, and give the text back."""
     warning = ModelWarning(error.code, str(error))
     text = answer_text(response)
-    return Outcome(text, text, response, dataclasses.replace(report, warnings=(*report.warnings, warning)))
+    return Outcome(text, text, response, report.replace(warnings=(*report.warnings, warning)))
 
 
 def _failure(verdict: Verdict, report: Report, ended: str | None, guard: Guard) -> EnforcementError:

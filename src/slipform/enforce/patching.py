@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from slipform.enforce.coercion import (
     ABSENT,
     UNIONS,
@@ -23,7 +25,6 @@ from slipform.enforce.coercion import (
     folded,
     locate,
 )
-from slipform.ir.quick import quick
 from slipform.schema import Schema, Violation
 from slipform.schema.document import join_pointer
 
@@ -188,9 +189,7 @@ _MOST_TRIALS = 200
 _ORDER = {"move": 0, "add": 1, "replace": 2, "remove": 3}  # what is renamed must not have been dropped before
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Patched:
+class Patched(msgspec.Struct, frozen=True):
     """A value, the edits that made it, and what is still wrong with it.
 
     >>> schema = Schema.of({"type": "object", "properties": {"n": {"type": "integer"}}})

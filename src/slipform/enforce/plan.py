@@ -7,13 +7,14 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from slipform.enforce.coercion import PatchEdit, Switches
 from slipform.enforce.early_stop import EarlyStop
 from slipform.enforce.judging import NOT_TYPED, Requirement, Validator
 from slipform.enforce.patching import Patched
 from slipform.enforce.prompts import Wording
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
-from slipform.ir.quick import quick
 from slipform.ir.request import Guard
 from slipform.schema import OutputStrategy, Schema, Violation
 from slipform.text.repair.tokens import RepairEdit
@@ -21,9 +22,7 @@ from slipform.text.repair.tokens import RepairEdit
 _NOTHING = Usage()
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """One model call and what became of its answer; `outcome` is "ok" or an error's code."""
 
     outcome: str
@@ -61,13 +60,15 @@ class Attempt:
         return {**fields, **{name: value for name, value in optional.items() if value is not None}}
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """All attempts of one enforcement, what they cost, and what the caller should know."""
 
     attempts: tuple[Attempt, ...] = ()
     warnings: tuple[ModelWarning, ...] = ()
+
+    def replace(self, **changes: Any) -> Report:
+        """A copy with these fields changed."""
+        return msgspec.structs.replace(self, **changes)
 
     @property
     def usage(self) -> Usage:
@@ -197,9 +198,7 @@ class Plan:
         return EarlyStop(self.guard, schema, self.switches)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """A valid value, its compact JSON, and the way there; `response` is the last answer, its tool calls mended."""
 
     value: Any

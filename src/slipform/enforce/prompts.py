@@ -385,6 +385,6 @@ def _append_to_last_user(request: ModelRequest, sentence: str) -> ModelRequest:
     for index in range(len(messages) - 1, -1, -1):
         if messages[index].role == "user":
             parts = (*messages[index].parts, Text(f"\n{sentence}"))
-            messages[index] = dataclasses.replace(messages[index], parts=parts)
+            messages[index] = messages[index].replace(parts=parts)
             return request.replace(messages=tuple(messages))
     return request.replace(messages=(*messages, Message.user(sentence)))

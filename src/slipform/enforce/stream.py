@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
+
+import msgspec
 
 from slipform.enforce.early_stop import GuardedAnswer
 from slipform.enforce.plan import Outcome, Plan
@@ -137,7 +138,7 @@ class EnforcedStream:
         response = self._reducer.finish(check=False)
         live = self._following
         if self.stopped and live is not None and live.fault is not None:
-            return dataclasses.replace(response, text=live.closed_text(), tool_calls=(), parts=(), finish="stop")
+            return response.replace(text=live.closed_text(), tool_calls=(), parts=(), finish="stop")
         return response
 
     def settled(self, outcome: Outcome) -> tuple[str, Outcome]:
@@ -151,7 +152,7 @@ class EnforcedStream:
             error.report = outcome.report
             raise error
         rest, whole = found
-        return rest, outcome if whole == outcome.text else dataclasses.replace(outcome, text=whole)
+        return rest, outcome if whole == outcome.text else msgspec.structs.replace(outcome, text=whole)
 
     def _text(self, chunk: Any, live: ReleaseGate) -> str:
         """What the chunk adds to the text that holds the answer."""

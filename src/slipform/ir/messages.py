@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
-from slipform.ir.quick import quick
+import msgspec
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
@@ -25,13 +25,11 @@ class Unresolved(Enum):
 UNRESOLVED = Unresolved.UNRESOLVED
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """Plain text."""
 
     text: str
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +92,7 @@ class Opaque:
 Part: TypeAlias = Text | Media | ToolCall | ToolResult | Reasoning | Opaque
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One turn.
 
     >>> Message.user("Ada is 36").text
@@ -106,11 +102,15 @@ class Message:
     role: Role
     parts: tuple[Part, ...]
     name: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if type(self.parts) is not tuple:  # a list will do
-            object.__setattr__(self, "parts", tuple(self.parts))
+            msgspec.structs.force_setattr(self, "parts", tuple(self.parts))
+
+    def replace(self, **changes: Any) -> Message:
+        """A copy with these fields changed."""
+        return msgspec.structs.replace(self, **changes)
 
     @classmethod
     def system(cls, text: str) -> Message:

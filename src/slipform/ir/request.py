@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
 
 from slipform.errors import RequestError, SlipformError
 from slipform.ir.messages import Message
-from slipform.ir.quick import copier, quick
 from slipform.schema.limits import is_heavy_text, json_text
 from slipform.schema.spec import ResponseFormat
 from slipform.text.fence import DEFAULT_MAX_PREFIX_CHARS, JsonFenceDetector
@@ -151,9 +153,7 @@ class CallCount:
         error.details["calls"] = {"limit": self.limit, **self._by_model}
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
+class ModelRequest(msgspec.Struct, frozen=True):
     """One call, in no vendor's spelling.
 
     `response_format` asks for JSON of a schema, `json_mode` for any JSON object, neither for text. `extra` holds
@@ -173,17 +173,17 @@ class ModelRequest:
     sampling: Sampling = USUAL
     max_tokens: int | None = None
     reasoning: Mapping[str, Any] | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     extra_for: str | None = None
     timeout: float | None = None
-    calls: CallCount | None = field(default=None, compare=False, repr=False)
-    """What this request has cost so far; its copies share it. It is no part of what is sent, either."""
+    calls: CallCount | None = None
+    """What this request has cost so far; its copies share it. It is no part of what is sent or compared."""
 
     def __post_init__(self) -> None:
         if type(self.messages) is not tuple or type(self.tools) is not tuple:  # lists will do
-            object.__setattr__(self, "messages", tuple(self.messages))
-            object.__setattr__(self, "tools", tuple(self.tools))
+            msgspec.structs.force_setattr(self, "messages", tuple(self.messages))
+            msgspec.structs.force_setattr(self, "tools", tuple(self.tools))
 
     def replace(self, **changes: Any) -> ModelRequest:
         """A copy with these fields changed.
@@ -191,10 +191,28 @@ class ModelRequest:
         >>> ModelRequest("a", ()).replace(model="b").model
         'b'
         """
-        return _copied(self, changes)  # every call makes such copies, and `dataclasses.replace` takes far longer
+        return msgspec.structs.replace(self, **changes)
+
+    def __eq__(self, other: object) -> bool:
+        return _asked(self) == _asked(other) if isinstance(other, ModelRequest) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it holds mappings
+
+    def __repr__(self) -> str:
+        return shown("ModelRequest", _ASKED, _asked(self))
 
 
-_copied: Final = copier(ModelRequest)
+_ASKED: Final = tuple(name for name in ModelRequest.__struct_fields__ if name != "calls")
+_asked: Final = attrgetter(*_ASKED)
+
+
+def shown(kind: str, names: Iterable[str], values: Iterable[object]) -> str:
+    """The `repr` of a record that does not show all of its fields.
+
+    >>> shown("Point", ("x",), (1,))
+    'Point(x=1)'
+    """
+    return f"{kind}({', '.join(f'{name}={value!r}' for name, value in zip(names, values, strict=True))})"
 
 
 def is_heavy(request: ModelRequest) -> bool:

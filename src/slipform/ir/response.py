@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from slipform.errors import EnforcementError
 from slipform.ir.messages import UNRESOLVED, Media, Message, Opaque, Part, Reasoning, Text, ToolCall
-from slipform.ir.quick import quick
-from slipform.ir.request import ModelWarning
+from slipform.ir.request import ModelWarning, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,7 @@ FinishReason: TypeAlias = Literal[
 """Why an answer ended; `pause` means the vendor stopped half-way and wants to be asked to go on."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Tokens spent. None means the vendor did not say, which is not the same as 0.
 
     >>> Usage(input=3, output=2) + Usage(input=1, cached=1)
@@ -65,6 +65,18 @@ class Usage:
             total=_add(*totals),
         )
 
+    def replace(self, **changes: Any) -> Usage:
+        """A copy with these fields changed."""
+        return msgspec.structs.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, int]:
+        """What the vendor said, ready for JSON.
+
+        >>> Usage(input=3, output=2).to_dict()
+        {'input': 3, 'output': 2}
+        """
+        return {name: count for name, count in msgspec.structs.asdict(self).items() if count is not None}
+
     def _total(self) -> int | None:
         return self.total if self.total is not None else _add(self.input, self.output)
 
@@ -79,9 +91,7 @@ def _add(left: int | None, right: int | None) -> int | None:
     return left if right is None else left + right
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class ModelResponse:
+class ModelResponse(msgspec.Struct, frozen=True):
     """One answer, in no vendor's spelling; `raw_finish` is the vendor's own word for why it ended.
 
     `parts` is the turn in the order it was spoken, with what must go back untouched; `message` is the turn to replay.
@@ -104,17 +114,36 @@ class ModelResponse:
     model: str | None = None
     id: str | None = None
     warnings: tuple[ModelWarning, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     parts: tuple[Part, ...] = ()
     others: tuple[ModelResponse, ...] = ()
-    content_resolved: Any = field(default=UNRESOLVED, compare=False, repr=False)
-    lift: Lift | None = field(default=None, compare=False, repr=False)
-    stopped: EnforcementError | None = field(default=None, compare=False, repr=False)
+    content_resolved: Any = UNRESOLVED
+    lift: Lift | None = None
+    stopped: EnforcementError | None = None
+
+    def replace(self, **changes: Any) -> ModelResponse:
+        """A copy with these fields changed."""
+        return msgspec.structs.replace(self, **changes)
+
+    def __eq__(self, other: object) -> bool:
+        return _said(self) == _said(other) if isinstance(other, ModelResponse) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it holds mappings
+
+    def __repr__(self) -> str:
+        return shown("ModelResponse", _SAID, _said(self))
 
     @property
     def message(self) -> Message:
         """The assistant's turn, ready to be said again."""
         return Message("assistant", self.parts or _parts(self.reasoning, self.text, self.tool_calls))
+
+
+_SAID: Final = tuple(
+    name for name in ModelResponse.__struct_fields__ if name not in ("content_resolved", "lift", "stopped")
+)
+"""What is compared and shown; the rest follows from it, or is slipform's own."""
+_said: Final = attrgetter(*_SAID)
 
 
 def settle_finish(finish: FinishReason, has_calls: bool, refusal: str | None) -> FinishReason:

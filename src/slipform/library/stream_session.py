@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
@@ -180,7 +179,7 @@ class Session(Generic[T]):
     def end(self) -> Iterator[None]:
         """The answer is over: look once more at what it is, then judge it. Afterwards `asked` or `result` is set."""
         stopped = None if self._watch is None else self._watch.error
-        response = dataclasses.replace(self._reducer.finish(check=False), lift=self._lift, stopped=stopped)
+        response = self._reducer.finish(check=False).replace(lift=self._lift, stopped=stopped)
         if not self._emulated:
             self._tap.finish()
         yield

@@ -7,13 +7,14 @@ import hmac
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
+import msgspec
+
 from slipform.errors import AuthenticationError, SlipformError
-from slipform.ir.quick import quick
 from slipform.providers.catalog import Vendor
 
 MASK = "[redacted]"
@@ -181,14 +182,15 @@ _SENSITIVE = re.compile(r"auth|key|token|secret|cookie|credential", re.IGNORECAS
 _AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Authorised:
+class Authorised(msgspec.Struct, frozen=True):
     """A request's address and headers with the key in them, and the secrets that must not be shown."""
 
-    url: str = field(repr=False)
-    headers: dict[str, str] = field(repr=False)
+    url: str
+    headers: dict[str, str]
     secrets: tuple[Secret, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Authorised(secrets={self.secrets!r})"
 
 
 def authorise(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
-from dataclasses import fields
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from slipform.codecs.codec import Capabilities
@@ -88,10 +87,6 @@ async def _one_by_one(chunks: AsyncIterator[CompletionChunk], through: Through[M
             await chunks.aclose()
 
 
-_ONCE = {"model", "id", "warnings", "lift"} & {field.name for field in fields(ModelResponse)}
-"""What a response and a chunk have in common and a stream says once."""
-
-
 def as_chunks(response: ModelResponse, size: int | None = None) -> Iterator[CompletionChunk]:
     """The chunks a vendor would have streamed for this answer; `size` cuts text and arguments into pieces.
 
@@ -112,7 +107,7 @@ def as_chunks(response: ModelResponse, size: int | None = None) -> Iterator[Comp
 
 
 def _with_head(chunk: CompletionChunk, response: ModelResponse) -> CompletionChunk:
-    return chunk._replace(**{name: getattr(response, name) for name in _ONCE})
+    return chunk._replace(model=response.model, id=response.id, warnings=response.warnings, lift=response.lift)
 
 
 def _pieces(response: ModelResponse, size: int | None) -> Iterator[CompletionChunk]:

@@ -6,7 +6,6 @@ errors are written once.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeAlias
 
@@ -98,7 +97,7 @@ def answer(endpoint: Endpoint, request: ModelRequest, sent: float | None = None)
         raise
     known = prepared.warnings
     if known and response.warnings[: len(known)] != known:  # codecs repeat their own
-        response = dataclasses.replace(response, warnings=_merge(known, response.warnings))
+        response = response.replace(warnings=_merge(known, response.warnings))
     yield FinishEffect(response)
 
 

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import orjson
 
 from slipform.bounded import BoundedCache
 from slipform.codecs.codec import EncodedRequest
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import Message, ModelRequest
-from slipform.ir.quick import quick
 from slipform.providers import retry
 from slipform.providers.call import stream_error, time_left
 from slipform.providers.endpoint import Endpoint, PreparedCall
@@ -41,9 +41,7 @@ class Route:
     """What was sent along before, by all that it depends on: address, key, and the caller's own headers."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Forwarded:
+class Forwarded(msgspec.Struct, frozen=True):
     """The vendor's answer, its head here and its body still to be read. It must be closed."""
 
     stream: AsyncByteStream

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import orjson
 
 from slipform.config import PriceSettings, Settings
@@ -20,7 +21,6 @@ from slipform.engine.setup import Options, cost_of, router_of
 from slipform.engine.tracing import advance_async, observed
 from slipform.errors import EnforcementError, SlipformError, UpstreamError, UpstreamTimeout
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
-from slipform.ir.quick import quick
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.library.async_client import AsyncClient
 from slipform.providers.retry import RetryPolicy
@@ -37,9 +37,7 @@ _NOTHING = Usage()
 _GRACE = 0.5
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class FinishedRow:
+class FinishedRow(msgspec.Struct, frozen=True):
     """A row that is finished, well or not, and what it took."""
 
     entry: JournalEntry

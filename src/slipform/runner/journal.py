@@ -22,10 +22,10 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any, Self
 
+import msgspec
 import orjson
 
 from slipform.errors import ConfigError
-from slipform.ir.quick import quick
 from slipform.runner.rows import Row, as_json, as_text, listed
 from slipform.text.strict import parse
 
@@ -103,9 +103,7 @@ _BODY = 19
 """Where the name of what a line holds begins."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
+class JournalEntry(msgspec.Struct, frozen=True):
     """A finished row: its number, counted from 1, its key, whether it went well, and the line for the results."""
 
     row: int

@@ -123,7 +123,7 @@ def _messages(data: Mapping[str, Any]) -> tuple[Message, ...]:
         message = _item(mapping(item, f"input[{at}]"), f"input[{at}]")
         last = messages[-1] if messages else None
         if last is not None and _joins(last, message):
-            messages[-1] = replace(last, parts=(*last.parts, *message.parts))
+            messages[-1] = last.replace(parts=(*last.parts, *message.parts))
         else:
             messages.append(message)
     return tuple(messages)

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
+
 from slipform.codecs.codec import ServedRequest, Serving, error_fields
 from slipform.config import Settings
 from slipform.enforce import Outcome, Report
@@ -312,5 +314,5 @@ def should_try_next(error: SlipformError) -> bool:
 
 def _aimed(call: Inbound, model: str, calls: CallCount) -> Inbound:
     """The call, to this model, counted here."""
-    served = dataclasses.replace(call.served, request=call.served.request.replace(model=model, calls=calls))
+    served = msgspec.structs.replace(call.served, request=call.served.request.replace(model=model, calls=calls))
     return call._replace(served=served)
