@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,8 @@ def test_the_page_stays_small_whatever_callers_and_vendors_make_up() -> None:
 def test_the_text_of_large_answers_is_not_held_until_calls_are_counted() -> None:
     metrics = Metrics(lambda: ())
     attempt = Attempt("ok", OutputStrategy.NATIVE, "m", "x" * 100_000)
-    record = CallRecord("r", api="a", model="m", status=200, report=Report((attempt,)))
+    report = Report((attempt,))
+    record = CallRecord("r", api="a", model="m", status=200, report=report)
+    held = sys.getrefcount(record), sys.getrefcount(report), sys.getrefcount(attempt)
     metrics.ended(record)
-    assert metrics._over == []
+    assert (sys.getrefcount(record), sys.getrefcount(report), sys.getrefcount(attempt)) == held

@@ -8,69 +8,37 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from slipform import __version__
-from slipform.proxy.observability.spread import Spread, Spreads
 
 if TYPE_CHECKING:
     from slipform.proxy.observability.call_record import CallRecord
 
 _MAX_MODELS = 200
 """Names of models that become labels."""
-
-
 _MAX_SERIES = 4000
 """Series of `slipform_requests`; what comes later counts under the model `other`."""
-
-
-_MAX_KEPT = 2000
-
-
 _LONGEST = 200
 """Characters of a label that others have chosen."""
-
-
-_HELD_TEXT = 1 << 16
-
-
 _OTHER = "other"
-
-
-_COUNTED_AT_ONCE = 64
-
-
 _STATUSES = frozenset(map(int, HTTPStatus))
-
-
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-
-
 _OVERHEAD = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
-class _Kind:
-    """Calls with the same labels."""
+class _Series(NamedTuple):
+    """What calls with the same labels are counted in; looking labels up takes longer than counting."""
 
-    __slots__ = ("_counter", "count", "first", "overhead", "seconds")
-
-    def __init__(self, counter: Counter, seconds: Spread, first: Spread, overhead: Spread) -> None:
-        self._counter = counter
-        self.seconds = seconds
-        self.first = first
-        self.overhead = overhead
-        self.count = 0
-        """How many ended since the page was last read: a sum is cheaper than a counter with its lock."""
-
-    def settle(self) -> None:
-        """Put the count where the page is made from."""
-        self._counter.inc(self.count)
-        self.count = 0
+    requests: Counter
+    seconds: Histogram
+    first: Histogram
+    overhead: Histogram
 
 
 class Metrics:
@@ -87,11 +55,8 @@ class Metrics:
         self._known_models = known_models
         self._names: set[str] = set()
         """Models that have become labels."""
-        self._series: set[tuple[str, ...]] = set()
-        self._over: list[tuple[CallRecord, bool]] = []
-        """Calls that are over and not counted yet."""
-        self._kinds: dict[tuple[str, ...], _Kind] = {}
-        self._pending: dict[tuple[str, ...], float] = {}
+        self._series: dict[tuple[str, ...], _Series] = {}
+        self._counters: dict[tuple[str, ...], Counter] = {}
         """The same for everything else that is counted."""
         self._requests = Counter(
             "slipform_requests",
@@ -99,14 +64,26 @@ class Metrics:
             ("api", "provider", "model", "strategy", "outcome"),
             registry=registry,
         )
-        self._seconds = Spreads(
-            "slipform_request_seconds", "From the request to the last byte.", "api", _SECONDS, registry
+        self._seconds = Histogram(
+            "slipform_request_seconds",
+            "From the request to the last byte.",
+            ("api",),
+            buckets=_SECONDS,
+            registry=registry,
         )
-        self._first = Spreads(
-            "slipform_ttfc_seconds", "From the request to the answer's first byte.", "api", _SECONDS, registry
+        self._first = Histogram(
+            "slipform_ttfc_seconds",
+            "From the request to the answer's first byte.",
+            ("api",),
+            buckets=_SECONDS,
+            registry=registry,
         )
-        self._overhead = Spreads(
-            "slipform_overhead_seconds", "What slipform added to the vendor's time.", "api", _OVERHEAD, registry
+        self._overhead = Histogram(
+            "slipform_overhead_seconds",
+            "What slipform added to the vendor's time.",
+            ("api",),
+            buckets=_OVERHEAD,
+            registry=registry,
         )
         self.inflight = 0
         Gauge("slipform_inflight", "Calls under way.", registry=registry).set_function(lambda: self.inflight)
@@ -143,28 +120,15 @@ class Metrics:
         self.inflight += 1
 
     def ended(self, record: CallRecord, *, caching: bool = False) -> None:
-        """A call is over. `caching` says whether the cache was looked into.
-
-        It is counted some time later: many at a time, each costs a third.
-        """
+        """A call is over. `caching` says whether the cache was looked into."""
         self.inflight -= 1
-        self._over.append((record, caching))
-        if len(self._over) >= _COUNTED_AT_ONCE or _text_in(record) > _HELD_TEXT:
-            self._count_up()
-
-    def _count_up(self) -> None:
-        over, self._over = self._over, []
-        for record, caching in over:
-            self._count_call(record, caching=caching)
-
-    def _count_call(self, record: CallRecord, *, caching: bool) -> None:
-        kind = self._kind(record)
-        kind.count += 1
-        kind.seconds.add(record.seconds)
+        series = self._series_of(record)
+        series.requests.inc()
+        series.seconds.observe(record.seconds)
         if record.first_byte is not None:
-            kind.first.add(record.first_byte - record.started)
+            series.first.observe(record.first_byte - record.started)
         if (added := record.overhead) is not None:
-            kind.overhead.add(added)
+            series.overhead.observe(added)
         if record.upstream_status is not None:
             self._count("upstream", record.provider[:_LONGEST] or "none", _status(record.upstream_status))
         if record.cached:
@@ -197,59 +161,41 @@ class Metrics:
             self._count("valid", "first_try")
 
     def _spent(self, taken: int | None, written: int | None, purpose: str) -> None:
-        pending = self._pending
         if taken:
-            pending["tokens", "input", purpose] = pending.get(("tokens", "input", purpose), 0) + taken
+            self._count("tokens", "input", purpose, by=taken)
         if written:
-            pending["tokens", "output", purpose] = pending.get(("tokens", "output", purpose), 0) + written
+            self._count("tokens", "output", purpose, by=written)
 
-    def _count(self, metric: str, *labels: str) -> None:
-        key = (metric, *labels)
-        self._pending[key] = self._pending.get(key, 0) + 1
-        if len(self._pending) > _MAX_KEPT:
-            self._settle()
+    def _count(self, *key: str, by: float = 1) -> None:
+        """Count under a metric's short name and labels."""
+        counter = self._counters.get(key)
+        if counter is None:
+            metric, *labels = key
+            counter = self._counters[key] = self._counted[metric].labels(*labels)
+        counter.inc(by)
 
-    def _settle(self) -> None:
-        for kind in self._kinds.values():
-            kind.settle()
-        pending, self._pending = self._pending, {}
-        for (metric, *labels), by in pending.items():
-            self._counted[metric].labels(*labels).inc(by)
-
-    def _kind(self, record: CallRecord) -> _Kind:
+    def _series_of(self, record: CallRecord) -> _Series:
         how = record.strategy or ("enforced" if record.enforced else "pass")
-        key: tuple[str, ...] = (record.api, record.provider, record.model, how, record.outcome)
-        found = self._kinds.get(key)
-        if found is not None:
-            return found
-        model = self._model(record)
-        if model == _OTHER:  # names that anybody may make up are not kept
-            key = (record.api, record.provider, "", how, record.outcome, _OTHER)
-            found = self._kinds.get(key)
-            if found is not None:
-                return found
-        if len(self._kinds) >= _MAX_KEPT:
-            self._settle()
-            self._kinds.clear()
-        labels = (record.api, record.provider[:_LONGEST] or "none", model, how, record.outcome)
-        self._series.add(labels)
-        made = self._kinds[key] = _Kind(
-            self._requests.labels(*labels),
-            self._seconds.of(record.api),
-            self._first.of(record.api),
-            self._overhead.of(record.api),
-        )
-        return made
+        provider = record.provider[:_LONGEST] or "none"
+        labels = (record.api, provider, self._model(record), how, record.outcome)
+        found = self._series.get(labels)
+        if found is None and len(self._series) >= _MAX_SERIES:
+            labels = (record.api, provider, _OTHER, how, record.outcome)
+            found = self._series.get(labels)
+        if found is None:
+            timed = (self._seconds, self._first, self._overhead)
+            found = _Series(self._requests.labels(*labels), *(each.labels(record.api) for each in timed))
+            self._series[labels] = found
+        return found
 
     def _model(self, record: CallRecord) -> str:
         name = record.model
         if not name:
             return "none"
-        if len(self._series) >= _MAX_SERIES:
-            return _OTHER
-        if name not in self._names and not self._admits(name, record):
-            return _OTHER
-        self._names.add(name)
+        if name not in self._names:
+            if not self._admits(name, record):
+                return _OTHER
+            self._names.add(name)
         return name[:_LONGEST]
 
     def _admits(self, name: str, record: CallRecord) -> bool:
@@ -263,8 +209,6 @@ class Metrics:
     def render(self, accept: str = "", others: Iterable[tuple[str, str]] = (), worker: str = "") -> tuple[bytes, str]:
         """The page and its content type; with the pages of `others` (workers by name) every sample tells its worker."""
         encode, content_type = choose_encoder(accept)
-        self._count_up()
-        self._settle()
         merged = _Merged()
         merged.add(self.registry.collect(), worker)
         for name, page in others:
@@ -302,13 +246,6 @@ def _status(status: int) -> str:
     return str(status) if status in _STATUSES else f"{str(status)[0]}xx"
 
 
-def _text_in(record: CallRecord) -> int:
-    """How much of the answers' text a record keeps alive until it is counted."""
-    if record.report is None:
-        return 0
-    return sum([len(attempt.candidate) + len(attempt.text or "") for attempt in record.report.attempts])
-
-
 def _tasks() -> float:
     try:
         return len(asyncio.all_tasks())
@@ -317,8 +254,6 @@ def _tasks() -> float:
 
 
 _TIMEOUT = 2.0
-
-
 _ASK = b"GET /metrics?worker=self HTTP/1.0\r\nhost: worker\r\naccept: text/plain\r\n\r\n"
 
 
