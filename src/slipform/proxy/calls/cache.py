@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, TypeAlias
 
+import msgspec
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -237,6 +238,8 @@ async def _replay(call: Inbound, kept: _Answer, send: Send) -> None:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, bytes):
