@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import http.client
-import json
 import socket
-import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
-from slipform.config import Settings
-from slipform.library.async_client import AsyncClient
-from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.proxy.http_server.server import HttpServer
-from slipform.testing import Answer, FakeModel, FakeVendor
 from tests.proxy.talking import Wire, echo, whole, with_life
-from tests.proxy.wire import provider_of
 
 GET = b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -148,43 +136,3 @@ def test_unix_sockets_are_served_beside_others(tmp_path: Path) -> None:
             await server.stop(5)
 
     asyncio.run(serve())
-
-
-@contextlib.contextmanager
-def under_uvicorn(app: App) -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=2))
-        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield listening.getsockname()[1]
-        server.should_exit = True
-        thread.join()
-
-
-def asked(port: int, *, stream: bool) -> http.client.HTTPConnection:
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    body = {"model": "fake/m", "messages": [{"role": "user", "content": "Ada is 36"}], "stream": stream}
-    client.request("POST", "/v1/chat/completions", json.dumps(body))
-    return client
-
-
-def test_the_proxy_is_an_asgi_application_for_other_servers_too() -> None:
-    model = FakeModel(['{"name": "Ada", "age": 36}'] * 2)
-    app = App(AsyncClient(router=Router({"fake": model}, default="fake/m")), Settings(default_model="fake/m"))
-    with under_uvicorn(app) as port:
-        for stream in (False, True):
-            with contextlib.closing(asked(port, stream=stream)) as client:
-                answer = client.getresponse()
-                assert answer.status == 200
-                assert (b"[DONE]" if stream else b"Ada") in answer.read()
-
-
-def test_other_servers_tell_of_clients_that_go_as_well() -> None:
-    with FakeVendor([Answer("never", latency=60)]) as vendor:
-        router = Router({"fake": provider_of(vendor)}, default="fake/m")
-        with under_uvicorn(App(AsyncClient(router=router), Settings(default_model="fake/m"))) as port:
-            with contextlib.closing(asked(port, stream=True)):
-                assert vendor.wait_until(lambda each: len(each.requests) == 1, timeout=20)
-            assert vendor.wait_until(lambda each: each.requests[0].aborted, timeout=20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from typing import Any
 
@@ -17,6 +16,7 @@ from slipform.codecs.openai_chat import OpenAIChatServing
 from slipform.config import read_settings
 from slipform.ir import CompletionChunk, ModelRequest
 from slipform.proxy.calls.enforced import StreamWriter
+from slipform.proxy.http_server.asgi import RecordingSend
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.testing import Answer, FakeVendor
 from tests.conftest import PERSON
@@ -118,7 +118,7 @@ async def test_a_silent_stream_gives_signs_of_life_where_its_clients_take_them(s
         sent.append(message)
 
     served = ServedRequest(ModelRequest("m", ()), stream=True)
-    writer = StreamWriter(serving, served, CallRecord("r"), send, keep_alive=0.01)
+    writer = StreamWriter(serving, served, (record := CallRecord("r")), RecordingSend(send, record), keep_alive=0.01)
     for _ in range(200):
         if sum(message["type"] == "http.response.body" for message in sent) >= 2:
             break
@@ -135,72 +135,69 @@ async def test_a_silent_stream_gives_signs_of_life_where_its_clients_take_them(s
         assert all(body.startswith(sign) for body in bodies[:2])
 
 
-async def test_what_is_pushed_leaves_at_once_and_in_order_also_when_the_client_is_slow() -> None:
-    sent: list[bytes] = []
-    gates: list[asyncio.Future[None]] = []
+class Client:
+    """Our server's end of one response: writes at once while the client keeps up, and else when it is waited for."""
 
-    async def send(message: Any) -> None:
-        if gates:
-            await gates.pop(0)
-        if message["type"] == "http.response.body":
-            sent.append(message["body"])
+    def __init__(self) -> None:
+        self.full: asyncio.Future[None] | None = None
+        self.written: list[tuple[str, bytes]] = []
 
-    def texts() -> list[str]:
-        data = b"".join(sent).decode()
-        events = [json.loads(line[6:]) for line in data.splitlines() if line.startswith("data: {")]
-        return [event["choices"][0]["delta"].get("content", "") for event in events]
+    @property
+    def can_push(self) -> bool:
+        return self.full is None
 
+    def push(self, data: bytes) -> bool:
+        self.written.append(("pushed", data))
+        return True
+
+    async def send(self, message: Any) -> None:
+        if self.full is not None:
+            await self.full
+        self.written.append(("sent", message.get("body", b"")))
+
+    def texts(self) -> list[tuple[str, list[str]]]:
+        return [
+            (way, re.findall(r'"content":"(\w*)"\}', data.decode())) for way, data in self.written if b"data: {" in data
+        ]
+
+
+def written_to(client: Client, exchange: Any) -> StreamWriter:
+    record = CallRecord("r")
     served = ServedRequest(ModelRequest("m", ()), stream=True)
-    writer = StreamWriter(OpenAIChatServing(), served, CallRecord("r"), send)
+    return StreamWriter(OpenAIChatServing(), served, record, RecordingSend(client.send, record, exchange=exchange))
+
+
+async def test_what_is_pushed_leaves_at_once_and_in_order_also_when_the_client_is_slow() -> None:
+    client = Client()
+    writer = written_to(client, client)
     assert not writer.push([CompletionChunk("a")]), "the head has to leave first, and that is waited for"
     await writer.write([CompletionChunk("a")])
     assert writer.push([CompletionChunk("b"), CompletionChunk("c")])
-    assert texts() == ["a", "b", "c"]
-    gates.append(asyncio.get_running_loop().create_future())
-    held = gates[0]
-    assert writer.push([CompletionChunk("d")]), "taken, though it is still on its way"
-    assert not writer.push([CompletionChunk("e")]), "nothing is heaped up for a client that does not read"
-    writing = asyncio.create_task(writer.write([CompletionChunk("e")]))
+    client.full = asyncio.get_running_loop().create_future()
+    assert not writer.push([CompletionChunk("d")]), "nothing is heaped up for a client that does not read"
+    writing = asyncio.create_task(writer.write([CompletionChunk("d")]))
     await asyncio.sleep(0)
-    assert texts() == ["a", "b", "c"]
-    held.set_result(None)
+    assert client.texts() == [("sent", ["a"]), ("pushed", ["b", "c"])]
+    client.full.set_result(None)
     await writing
-    assert texts() == ["a", "b", "c", "d", "e"]
-    assert writer.push([CompletionChunk("f")])
+    client.full = None
+    assert writer.push([CompletionChunk("e")])
     await writer.finish()
-    assert texts() == ["a", "b", "c", "d", "e", "f", ""]
+    assert client.texts()[2:4] == [("sent", ["d"]), ("pushed", ["e"])]
 
 
-async def test_text_is_pushed_as_a_chunk_of_it_is_and_sent_where_it_cannot_be() -> None:
-    sent: list[bytes] = []
-
-    class Pushing:
-        """The server's `send`, which also writes at once while the client keeps up."""
-
-        full = False
-
-        async def __call__(self, message: Any) -> None:
-            sent.append(b"sent " + message.get("body", b""))
-
-        def push(self, data: bytes) -> bool:
-            if not self.full:
-                sent.append(b"pushed " + data)
-            return not self.full
-
-    def how() -> list[tuple[str, list[str]]]:
-        events = [data.decode().partition(" ")[::2] for data in sent if b"data: {" in data]
-        return [(way, re.findall(r'"content":"(\w*)"\}', written)) for way, written in events]
-
-    send = Pushing()
-    served = ServedRequest(ModelRequest("m", ()), stream=True)
-    writer = StreamWriter(OpenAIChatServing(), served, CallRecord("r"), send)
+async def test_text_is_pushed_as_a_chunk_of_it_is_and_never_under_another_server() -> None:
+    client = Client()
+    writer = written_to(client, client)
     assert not writer.texts(["a"]), "the head has to leave first, and that is waited for"
     await writer.write([CompletionChunk("a")])
     assert writer.texts(["b"])
     assert writer([CompletionChunk("c")])
     assert writer.texts([""])
     assert writer.texts(["x", "y"])
-    send.full = True
-    assert writer.texts(["d"])
     writer.close()
-    assert how() == [("sent", ["a"]), ("pushed", ["b"]), ("pushed", ["c"]), ("pushed", ["x", "y"]), ("sent", ["d"])]
+    assert client.texts() == [("sent", ["a"]), ("pushed", ["b"]), ("pushed", ["c"]), ("pushed", ["x", "y"])]
+    elsewhere = written_to(client, None)
+    await elsewhere.write([CompletionChunk("a")])
+    assert not elsewhere.texts(["b"])
+    elsewhere.close()

@@ -37,7 +37,6 @@ from slipform.proxy.http_server.asgi import (
     send_page,
     with_headers,
 )
-from slipform.proxy.http_server.request_cycle import RequestCycle
 from slipform.proxy.observability.call_record import CallRecord, Header, request_id
 from slipform.proxy.observability.logs import log_request, log_trace
 from slipform.proxy.observability.metrics import Metrics, WorkerAddress
@@ -209,7 +208,7 @@ class App:
                     straights=deployment.gate.straights,
                     settings=deployment.settings,
                 )
-                await self._answer(deployment, call, admission, receive, out, exchange)
+                await self._answer(deployment, call, admission, receive, out)
         except UnknownModelError as error:
             said = caller.unknown(error, record.model, deployment.client.router)
             _note_refusal(said, scope, record.request_id, caller.name)
@@ -239,7 +238,6 @@ class App:
         admission: Admission,
         receive: Receive,
         out: RecordingSend,
-        exchange: RequestCycle | None,
     ) -> None:
         request, record = call.served.request, call.record
         record.schema = request.response_format.json_schema.name if request.response_format else ""
@@ -251,7 +249,7 @@ class App:
         if not record.enforced and tracing.is_tracing():
             span = tracing.start_call(request, record.provider, record.upstream_model)
         try:
-            await run_until_disconnected(deployment.gate.answer(call, admission, out), receive, exchange)
+            await run_until_disconnected(deployment.gate.answer(call, admission, out), receive, out)
         finally:
             if span is not None:
                 tracing.end_call(span, usage=record.tokens)

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -29,8 +29,7 @@ from slipform.ir.request import CallCount
 from slipform.library.async_client import AsyncClient, Mode
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
 from slipform.proxy.calls.inbound import FIELD, Inbound, RequestSwitches, StreamMode
-from slipform.proxy.http_server.asgi import Send, send_bytes, send_stream_start
-from slipform.proxy.http_server.begun import Begun, begun
+from slipform.proxy.http_server.asgi import RecordingSend, send_bytes, send_stream_start
 from slipform.proxy.observability.call_record import CallRecord
 
 KEEP_ALIVE_SECONDS = 10.0
@@ -48,7 +47,7 @@ class StreamWriter:
         api: Serving,
         served: ServedRequest,
         record: CallRecord,
-        send: Send,
+        send: RecordingSend,
         *,
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
@@ -57,14 +56,11 @@ class StreamWriter:
         self._content_type = api.content_type_stream.encode()
         self._record = record
         self._send = send
-        self._push: Callable[[bytes], bool] | None = getattr(send, "push", None)
-        """Writes at once, or says that it did not: then it has to be sent, and waited for."""
         self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
         self._beating: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._sending: Begun | None = None
         if self._encoder.keep_alive():
             self._timer = self._loop.call_later(keep_alive, self._beat)
 
@@ -74,14 +70,14 @@ class StreamWriter:
 
     def push(self, chunks: Sequence[CompletionChunk]) -> bool:
         """Write these chunks without being waited for, if that can be: once the head is out and the client keeps up."""
-        if not self.started or self._sending is not None:
+        if not self.started or not self._send.can_push:
             return False
         self._pushed(b"".join(map(self._encoder.feed, chunks)))
         return True
 
     def texts(self, texts: list[str]) -> bool:
         """`push`, for chunks that are no more than text of the first choice."""
-        if not self.started or self._sending is not None:
+        if not self.started or not self._send.can_push:
             return False
         feed = self._encoder.feed_text
         self._pushed(feed(texts[0]) if len(texts) == 1 else b"".join([feed(text) for text in texts]))
@@ -91,8 +87,7 @@ class StreamWriter:
         if not data:
             return
         self._last = self._loop.time()
-        if self._push is None or not self._push(data):
-            self._sending = begun(self._send({"type": "http.response.body", "body": data, "more_body": True}))
+        self._send.push(data)
 
     async def write(self, chunks: Sequence[CompletionChunk]) -> None:
         """Write these chunks in one go."""
@@ -122,25 +117,20 @@ class StreamWriter:
         if not data:
             return
         self._last = self._loop.time()
-        await self._ready()
+        await self._start()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def _ready(self) -> None:
-        """The head is out, and so is all that was pushed."""
-        if self._sending is not None:
-            await self._sending
-            self._sending = None
-        if not self.started:
-            await self._start()
-
     async def _start(self) -> None:
+        """The head, if it is not out yet."""
+        if self.started:
+            return
         self.started = True
         self._record.status = 200
         await send_stream_start(self._send, self._content_type, self._record.headers())
 
     async def _end(self, data: bytes) -> None:
         self.close()
-        await self._ready()
+        await self._start()
         await self._send({"type": "http.response.body", "body": data})
 
     def _beat(self) -> None:
@@ -157,14 +147,14 @@ class StreamWriter:
 _log = logging.getLogger("slipform.server")
 
 
-def answer(call: Inbound, client: AsyncClient, settings: Settings, send: Send) -> Coroutine[Any, Any, None]:
+def answer(call: Inbound, client: AsyncClient, settings: Settings, send: RecordingSend) -> Coroutine[Any, Any, None]:
     """Write the whole response; an error before the first byte is raised, one after it is told in the stream."""
     if call.forwarding is not None:
         return _passed(call, call.forwarding, send)
     return _stream(call, client, settings, send) if call.served.stream else _whole(call, client, send)
 
 
-async def _passed(call: Inbound, forwarding: ForwardedCall, send: Send) -> None:
+async def _passed(call: Inbound, forwarding: ForwardedCall, send: RecordingSend) -> None:
     record = call.record
     fail = call.api.encode_stream(call.served).fail if call.served.stream else _unspelled
     record.status, record.outcome, record.usage = await pass_through(forwarding, send, record.headers(), fail)
@@ -174,7 +164,7 @@ def _unspelled(error: SlipformError) -> bytes:
     return str(error).encode()
 
 
-async def _whole(call: Inbound, client: AsyncClient, send: Send) -> None:
+async def _whole(call: Inbound, client: AsyncClient, send: RecordingSend) -> None:
     request = call.served.request
     extra: Mapping[str, Any] | None = None
     if call.record.enforced:
@@ -191,7 +181,7 @@ async def _whole(call: Inbound, client: AsyncClient, send: Send) -> None:
     await send_bytes(send, 200, body, call.record.headers())
 
 
-async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: Send) -> None:
+async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: RecordingSend) -> None:
     mode = call.asked.stream_mode or settings.enforcement.stream_mode
     if call.record.enforced and mode == "reject":
         raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
@@ -256,7 +246,7 @@ def _learn(call: Inbound, outcome: Outcome) -> Mapping[str, Any] | None:
 
 
 def run_first(
-    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: Send
+    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: RecordingSend
 ) -> Coroutine[Any, Any, None]:
     """Write the answer of the first of these models that can give one; each is asked only while nothing was sent."""
     calls = CallCount(settings.enforcement.max_calls)
@@ -266,7 +256,7 @@ def run_first(
 
 
 async def _one_by_one(
-    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: Send, calls: CallCount
+    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: RecordingSend, calls: CallCount
 ) -> None:
     record = call.record
     failed: list[dict[str, Any]] = []

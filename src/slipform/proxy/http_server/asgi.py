@@ -17,17 +17,17 @@ _MAX_KEPT = 64 * 1024
 
 
 class RecordingSend:
-    """An ASGI `send` that notes the status, the first byte and the end; with `keep`, also the first of the words.
+    """An ASGI `send` that notes the status, the first byte and the end; with `keep`, also the first of the body.
 
     `exchange` is there where the server is ours and nobody stands between: for what need not be waited for.
     """
 
-    __slots__ = ("_exchange", "_record", "_send", "begun", "extra", "kept", "whole")
+    __slots__ = ("_record", "_send", "begun", "exchange", "extra", "kept", "whole")
 
     def __init__(
         self, send: Send, record: CallRecord, *, exchange: RequestCycle | None = None, keep: bool = False
     ) -> None:
-        self._exchange = exchange
+        self.exchange = exchange
         self._send = send
         self._record = record
         self.begun = False
@@ -56,7 +56,7 @@ class RecordingSend:
 
     def answer(self, status: int, headers: Sequence[Header], body: bytes) -> bool:
         """Write a whole answer at once; False, and nothing was written, as with `push`."""
-        exchange = self._exchange
+        exchange = self.exchange
         if exchange is None or not exchange.answer(status, [*headers, *self.extra] if self.extra else headers, body):
             return False
         record = self._record
@@ -66,12 +66,17 @@ class RecordingSend:
         self._keep(body)
         return True
 
+    @property
+    def can_push(self) -> bool:
+        """Whether `push` would write now."""
+        return self.exchange is not None and self.exchange.can_push
+
     def push(self, data: bytes) -> bool:
         """Write one more piece of a begun stream at once.
 
         False: nothing was written, because the client does not keep up or the server is another's; `send` it instead.
         """
-        if self._exchange is None or not self._exchange.push(data):
+        if self.exchange is None or not self.exchange.push(data):
             return False
         if self._record.first_byte is None:
             self._record.first_byte = time.monotonic()
@@ -175,13 +180,14 @@ async def send_stream_start(send: Send, content_type: bytes, headers: Iterable[H
 
 
 def run_until_disconnected(
-    work: Coroutine[Any, Any, None], receive: Receive, exchange: RequestCycle | None = None
+    work: Coroutine[Any, Any, None], receive: Receive, out: RecordingSend
 ) -> Coroutine[Any, Any, None]:
-    """Run `work`, cancelling it when the client goes away. `exchange` tells of that where the server is ours."""
-    return _while_received(work, receive) if exchange is None else _while_there(work, exchange)
+    """Run `work`, cancelling it when the client goes away before the last byte has been handed to `out`."""
+    return _run_watching(work, receive, out) if out.exchange is None else _run_hooked(work, out.exchange)
 
 
-async def _while_there(work: Coroutine[Any, Any, None], exchange: RequestCycle) -> None:
+async def _run_hooked(work: Coroutine[Any, Any, None], exchange: RequestCycle) -> None:
+    """Our own server cancels the task of the request itself, so that no other task has to wait for news."""
     task = exchange.task
     exchange.ends_with_client(True)
     try:
@@ -194,60 +200,27 @@ async def _while_there(work: Coroutine[Any, Any, None], exchange: RequestCycle) 
         exchange.ends_with_client(False)
 
 
-async def _while_received(work: Coroutine[Any, Any, None], receive: Receive) -> None:
-    task = asyncio.current_task()
-    if task is None:  # an event loop that is not asyncio's
-        await work
-        return
-    watch = _Watch(receive, task)
+async def _run_watching(work: Coroutine[Any, Any, None], receive: Receive, out: RecordingSend) -> None:
+    """Another server tells of a client that has gone only to who waits for `receive`: a task of its own does."""
+    task, gone = asyncio.current_task(), False
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if task is not None and not out.whole:  # servers say the same once the response is complete
+            gone = True
+            task.cancel()
+
+    watching = asyncio.create_task(watch())
     try:
         await work
     except asyncio.CancelledError:
-        if not watch.gone:
+        if task is None or not gone:
             raise
         task.uncancel()
     finally:
-        watch.close()
-
-
-class _Watch:
-    """Cancels a task when another's `receive` says that the client has gone.
-
-    `receive` is stepped by hand instead of in a task of its own: a task for every request costs more than all the rest
-    of what is done here.
-    """
-
-    __slots__ = ("_receive", "_receiving", "_task", "gone")
-
-    def __init__(self, receive: Receive, task: asyncio.Task[Any]) -> None:
-        self.gone = False
-        self._task: asyncio.Task[Any] | None = task
-        self._receive = receive
-        self._receiving = receive()
-        self._step(None)
-
-    def _step(self, _: object) -> None:
-        while self._task is not None:
-            try:
-                waited = self._receiving.send(None)  # type: ignore[attr-defined]
-            except StopIteration as done:
-                if done.value["type"] == "http.disconnect":
-                    self.gone = True
-                    self._task.cancel()
-                    self._task = None
-                    return
-                self._receiving = self._receive()
-                continue
-            if not isinstance(waited, asyncio.Future):
-                return  # nothing to wait for that could be watched: the send that fails will tell
-            waited._asyncio_future_blocking = False  # noqa: SLF001 — what a task does with a future it is given
-            waited.add_done_callback(self._step)
-            return
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._task = None
-        self._receiving.close()  # type: ignore[attr-defined]
+        watching.cancel()
 
 
 _DAY = b"86400"

@@ -318,12 +318,17 @@ class RequestCycle:
             self._begin(message["status"], message.get("headers", ()))
             self._connection.soon(self._flush)
 
+    @property
+    def can_push(self) -> bool:
+        """Whether the answer has begun and its client is there and keeps up."""
+        return self.begun and not (self._connection.full or self.gone or self.complete)
+
     def push(self, data: bytes) -> bool:
         """Write one more piece of a begun answer without being waited for.
 
         False: nothing was written, because the client does not keep up, or has gone; `send` it instead.
         """
-        if self._connection.full or self.gone or self.complete or not self.begun:
+        if not self.can_push:
             return False
         self._write(data, more=True)
         return True
