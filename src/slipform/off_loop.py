@@ -31,8 +31,3 @@ async def off_loop(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T
     context = contextvars.copy_context()
     task = functools.partial(context.run, work, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_threads(), task)
-
-
-def in_background(work: Callable[[], object]) -> None:
-    """Have one of the threads do this while nobody waits for it."""
-    _threads().submit(work)

@@ -75,7 +75,7 @@ def ask(api: Api, script: Callable[[Received], Raw], *, stream: bool, enforced: 
         with proxied({api: provider}) as address:
             replies = [call(address, *request_of(api, stream=stream, enforced=enforced)) for _ in range(3)]
     assert {reply.status for reply in replies} == {replies[0].status}
-    return replies[-1]  # the third one goes the straight way, where there is one
+    return replies[-1]
 
 
 def shows_no_key(reply: Reply) -> None:

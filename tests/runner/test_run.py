@@ -284,7 +284,7 @@ def test_the_pause_of_the_config_is_kept_before_the_repair(tmp_path: Path, monke
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr("slipform.runner.call.asyncio.sleep", sleep)
+    monkeypatch.setattr("slipform.engine.drive.asyncio.sleep", sleep)
     settings = read_settings("output: {require_json: true}")
     run("Tell me.", letters(tmp_path, "a.txt"), settings=settings, router=fake_router(FakeModel(["no JSON", ADA])))
     assert slept == [2]

@@ -23,12 +23,12 @@ from slipform.enforce.prompts import (
     repeats_prompt,
     shorter_request,
 )
-from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, TruncatedError, UpstreamError
+from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, SlipformError, TruncatedError
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.request import CallCount, Guard
 from slipform.schema import OutputStrategy, Schema
 
-__all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "advance", "enforce", "settled"]
+__all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "enforce", "unjudged"]
 
 
 class _Turn:
@@ -42,10 +42,8 @@ class _Turn:
         self.parts: Final = parts
 
 
-def enforce(request: ModelRequest, plan: Plan, sent: float | None = None) -> Steps:
+def enforce(request: ModelRequest, plan: Plan) -> Steps:
     """Yield each request to be sent, take its response, and return the outcome or raise.
-
-    `sent` is when the first was sent, by the plan's clock, if it was sent already.
 
     >>> steps = enforce(ModelRequest("m", ()), Plan(Schema.of(int)))
     >>> request = next(steps)
@@ -55,7 +53,7 @@ def enforce(request: ModelRequest, plan: Plan, sent: float | None = None) -> Ste
     ...     stop.value.value
     36
     """
-    started = plan.clock() if sent is None else sent
+    started = plan.clock()
     calls = request.calls
     if calls is None:
         calls = CallCount(plan.budget.calls)
@@ -67,10 +65,10 @@ def enforce(request: ModelRequest, plan: Plan, sent: float | None = None) -> Ste
     said = (*warnings, *first.warnings)
     report = Report((), said) if said else _UNTRIED
     while True:
-        sent = plan.clock() if sent is None else sent
+        sent = plan.clock()
         try:
             response = yield turn.request
-        except UpstreamError as error:
+        except SlipformError as error:
             error.report = report
             raise
         verdict = _judged(response, turn, standard)
@@ -86,22 +84,6 @@ def enforce(request: ModelRequest, plan: Plan, sent: float | None = None) -> Ste
                 return _as_it_is(response, failure, report)
             raise failure
         turn = _next(request, response, verdict, len(report.attempts), plan)
-        sent = None
-
-
-def settled(response: ModelResponse, plan: Plan, model: str, seconds: float) -> Outcome | None:
-    """What `enforce` comes to where the first answer will do; None where more has to be asked.
-
-    For requests that `enforce` sends as they are: not where the shape is told in the prompt.
-
-    >>> settled(ModelResponse(text="36"), Plan(Schema.of(int), OutputStrategy.NATIVE), "m", 0.1).value
-    36
-    """
-    verdict = judge(response, plan.standard)
-    if not verdict.ok:
-        return None
-    report = _recorded(_UNTRIED, response, verdict, model, plan.strategy, plan, seconds)
-    return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
 
 
 def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
@@ -112,19 +94,12 @@ def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
     return response.replace(tool_calls=verdict.tool_calls or own)
 
 
-def advance(steps: Steps, response: ModelResponse) -> ModelRequest | Outcome:
-    """Send a response into the steps: what to ask next, or the outcome.
-
-    >>> steps = enforce(ModelRequest("m", ()), Plan(Schema.of(int)))
-    >>> request = next(steps)
-    >>> advance(steps, ModelResponse(text="36")).value
-    36
-    """
-    try:
-        return steps.send(response)
-    except StopIteration as done:
-        outcome: Outcome = done.value
-        return outcome
+def unjudged(request: ModelRequest, plan: Plan) -> Steps:
+    """The steps of a call whose answer nobody judges."""
+    began = plan.clock()
+    response = yield request
+    attempt = Attempt("ok", plan.strategy, request.model, usage=response.usage, seconds=plan.clock() - began)
+    return Outcome(response.text, response.text, response, Report((attempt,), response.warnings))
 
 
 def _guarded(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:

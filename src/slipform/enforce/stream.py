@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from slipform.enforce.early_stop import GuardedAnswer
-from slipform.enforce.plan import Outcome, Plan
+from slipform.enforce.plan import Outcome, Plan, Steps
 from slipform.enforce.release import ReleaseGate
 from slipform.errors import JsonEnforcementError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, ToolDelta
@@ -42,6 +42,11 @@ class EnforcedStream:
         self._id: Any = None
         self._model: Any = None
         self.stopped = False
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether a guard looks at the answer that is read."""
+        return self._watched is not None
 
     @property
     def complete(self) -> bool:
@@ -172,6 +177,69 @@ class EnforcedStream:
             if self._called and delta.index == self._call_index and isinstance(delta.arguments, str):
                 pieces.append(delta.arguments)
         return "".join(pieces)
+
+
+class EnforcedCall:
+    """One request under enforcement: what to ask next, what has arrived, how it ended. Does no I/O.
+
+    >>> from slipform.enforce import enforce
+    >>> from slipform.schema import Schema
+    >>> plan = Plan(Schema.of(int))
+    >>> call = EnforcedCall(enforce(ModelRequest("m", ()), plan), plan)
+    >>> call.answer(ModelResponse(text="36"))
+    >>> call.outcome.value
+    36
+    """
+
+    def __init__(
+        self, steps: Steps, plan: Plan, *, streaming: bool = False, live: bool = False, sink: Sink | None = None
+    ) -> None:
+        self._steps = steps
+        self._plan = plan
+        self._streaming = streaming
+        self._live = live
+        self._sink = sink
+        self._reader: EnforcedStream | None = None
+        self.asked: ModelRequest = next(steps)
+        """The request to be answered, as long as there is no outcome."""
+        self.outcome: Outcome | None = None
+        self.attempt = 1
+
+    def read(self) -> EnforcedStream:
+        """What is given the pieces of the answer to `asked`; its `response` is that answer."""
+        if self._reader is None:
+            self._reader = EnforcedStream(self._plan, follows=self._live, sink=self._sink)
+        self._reader.begin(self.asked)
+        return self._reader
+
+    def reader(self) -> EnforcedStream | None:
+        """`read` where somebody looks at pieces, a guard or who streams; None where the answer may come whole."""
+        if not self._streaming and not self._plan.guard.watches:
+            return None
+        reader = self.read()
+        return reader if self._streaming or reader.is_guarded else None
+
+    def answer(self, response: ModelResponse) -> None:
+        """Judge this answer: afterwards there is an outcome, or another request; raises when there is neither."""
+        self._advance(lambda: self._steps.send(response))
+
+    def fail(self, error: BaseException) -> None:
+        """There is no answer. Raises the error, with the report of the attempts before, unless it can be gone on."""
+        self._advance(lambda: self._steps.throw(error))
+
+    def last(self) -> tuple[str, Outcome]:
+        """What is still to leave of a streamed answer that is over, and the outcome with all that has left then."""
+        if self._reader is None or self.outcome is None:
+            raise TypeError("There is no streamed answer, or it is not over")
+        return self._reader.settled(self.outcome)
+
+    def _advance(self, step: Callable[[], ModelRequest]) -> None:
+        try:
+            self.asked = step()
+        except StopIteration as done:
+            self.outcome = done.value
+        else:
+            self.attempt += 1
 
 
 def closing_chunks(answer: ModelResponse, rest: str) -> list[CompletionChunk]:

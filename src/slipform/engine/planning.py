@@ -11,7 +11,7 @@ import orjson
 
 from slipform.bounded import BoundedCache
 from slipform.codecs.codec import Capabilities
-from slipform.enforce import Formatter, Guard, Plan, Steps, Wording
+from slipform.enforce import Formatter, Guard, Plan, Wording
 from slipform.engine.setup import LOCAL, Options, Price, cost_of, price_of
 from slipform.errors import SlipformError
 from slipform.ir import ModelRequest, NamedTool, Usage
@@ -213,8 +213,3 @@ async def plan_async(router: Router, request: ModelRequest, options: Options) ->
     """`plan_for`, with large schemas compiled off the event loop."""
     given = (router, request, options)
     return await off_loop(plan_for, *given) if is_heavy(request) else plan_for(*given)
-
-
-async def begin_async(steps: Steps, request: ModelRequest) -> ModelRequest:
-    """What the steps of this request ask first; where its schemas are large, worded off the event loop."""
-    return await off_loop(next, steps) if is_heavy(request) else next(steps)

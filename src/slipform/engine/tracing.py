@@ -22,12 +22,8 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 from slipform.enforce import Outcome, Plan, Report, Steps
-from slipform.enforce.loop import advance
 from slipform.errors import SlipformError
 from slipform.ir import ModelRequest, ModelResponse, Usage
-from slipform.ir.request import is_heavy
-from slipform.off_loop import off_loop
-from slipform.schema import is_large
 
 LONGEST_FIELD = 1_000
 """Characters of one value."""
@@ -319,13 +315,6 @@ def observed(
     if limit is not None:
         plan = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, seconds=limit))
     return _watched(steps, request, plan, streaming)
-
-
-async def advance_async(steps: Steps, response: ModelResponse, request: ModelRequest) -> ModelRequest | Outcome:
-    """`advance`, with a large answer, and any answer to large schemas, judged off the event loop."""
-    if is_large(len(response.text)) or is_heavy(request):
-        return await off_loop(advance, steps, response)
-    return advance(steps, response)
 
 
 def _timed(steps: Steps, plan: Plan, seconds: float) -> Steps:

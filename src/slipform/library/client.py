@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from typing_extensions import TypeForm
 
-from slipform.enforce import EarlyStop, GuardedAnswer, Outcome, Plan, enforce
-from slipform.enforce.loop import advance
+from slipform.enforce import Outcome
+from slipform.engine.drive import Model, run
 from slipform.engine.planning import plan_for, routed
 from slipform.engine.setup import Options
-from slipform.engine.tracing import observed
-from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.library.async_client import AsyncClient
 from slipform.library.request import (
@@ -81,7 +78,7 @@ class Client:
         """`ask`, with the report of how the answer was made to fit."""
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
-        return result_of(schema, self._enforced(request, plan_for(self.router, request, options, schema)))
+        return result_of(schema, run(request, plan_for(self.router, request, options, schema), self.model_calls))
 
     @overload
     def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
@@ -102,37 +99,12 @@ class Client:
 
     def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
         """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""
-        return self._enforced(request, plan_for(self.router, request, options or self.options))
+        return run(request, plan_for(self.router, request, options or self.options), self.model_calls)
 
-    def _enforced(self, request: ModelRequest, plan: Plan) -> Outcome:
-        steps = observed(enforce(request, plan), request, plan)
-        asked = next(steps)
-        while True:
-            try:
-                watch = plan.watch(asked)
-                response = self.complete(asked) if watch is None else self._watched(asked, watch)
-            except UpstreamError as error:
-                asked = steps.throw(error)
-                continue
-            further = advance(steps, response)
-            if isinstance(further, Outcome):
-                return further
-            asked = further
-            if plan.backoff_seconds:
-                time.sleep(plan.backoff_seconds)
-
-    def _watched(self, request: ModelRequest, watch: EarlyStop) -> ModelResponse:
-        """The answer, read piece by piece and no further than the watch wants it."""
-        answer = GuardedAnswer(watch)
-        chunks = self.complete_stream(request)
-        try:
-            for chunk in chunks:
-                if answer.push(chunk):
-                    break
-        finally:
-            if isinstance(chunks, Generator):
-                chunks.close()
-        return answer.response()
+    @property
+    def model_calls(self) -> Model:
+        """Its own `complete` and `complete_stream`, for `engine.drive`."""
+        return Model(self.complete, self.complete_stream)
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """What the model answers to a vendor-neutral request, as it is."""

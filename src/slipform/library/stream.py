@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, ModelRequest
 from slipform.library.partial import Partial
 from slipform.library.stream_session import Delta, Result, Session
@@ -138,7 +137,7 @@ def _pump(
     session: Session[Any], answer: Callable[[ModelRequest], Iterator[CompletionChunk]]
 ) -> Generator[None, None, None]:
     """Send what the session asks for and give it what comes; each step is a moment to look at it."""
-    while session.asked is not None:
+    while not session.over:
         chunks = answer(session.asked)
         try:
             for chunk in chunks:
@@ -146,7 +145,7 @@ def _pump(
                 yield
                 if session.stopped:
                     break
-        except SlipformError as error:
+        except BaseException as error:  # noqa: BLE001 — raised again, once the log line is written
             session.fail(error)
         finally:
             if isinstance(chunks, Generator):
@@ -157,7 +156,7 @@ def _pump(
 async def _pump_async(
     session: Session[Any], answer: Callable[[ModelRequest], AsyncIterator[CompletionChunk]]
 ) -> AsyncGenerator[None, None]:
-    while session.asked is not None:
+    while not session.over:
         chunks = answer(session.asked)
         try:
             async for chunk in chunks:
@@ -165,7 +164,7 @@ async def _pump_async(
                 yield
                 if session.stopped:
                     break
-        except SlipformError as error:
+        except BaseException as error:  # noqa: BLE001 — raised again, once the log line is written
             session.fail(error)
         finally:
             if isinstance(chunks, AsyncGenerator):

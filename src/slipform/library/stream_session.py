@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
-from slipform.enforce import Outcome, Plan, Report, Steps, enforce
+from slipform.enforce import Outcome, Plan, Report
 from slipform.enforce.judging import NOT_TYPED
-from slipform.engine.tracing import observed
-from slipform.errors import EnforcementError, SlipformError, UpstreamError
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
+from slipform.engine.drive import start
+from slipform.errors import EnforcementError, SlipformError
+from slipform.ir import CompletionChunk, ModelRequest, Usage
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
 from slipform.ir.response import Lift
 from slipform.library.partial import Memory, Partial, Path, finished_items
@@ -102,16 +102,14 @@ _WATCHED: Final[dict[str, Any]] = {}
 
 
 class Session(Generic[T]):
-    """The attempts at one answer. `asked` is the request to be sent next; when it is None the answer is there."""
+    """The attempts at one answer, and what can be shown of the one that is being read."""
 
     def __init__(self, schema: Schema[T], kind: Kind, request: ModelRequest, plan: Plan) -> None:
         self._schema = schema
         self._kind = kind
         self._wanted = request.response_format
         self._plan = plan
-        self._steps = observed(enforce(request, plan), request, plan, streaming=True)
-        self.asked: ModelRequest | None = next(self._steps)
-        self.attempt = 0
+        self._call = start(request, plan, streaming=True)
         self.given: list[Any] = []
         """The items that have been given out, over all attempts."""
         self.result: Result[T] | None = None
@@ -119,7 +117,6 @@ class Session(Generic[T]):
         self._begin()
 
     def _begin(self) -> None:
-        self.attempt += 1
         asked = self.asked
         strategy = self._strategy()
         self._tap = _Tap(Parser(lenient=strategy is OutputStrategy.PROMPTED))
@@ -135,13 +132,28 @@ class Session(Generic[T]):
         self._lifting: Callable[..., Any] | None = None
         self._before: Any = PENDING
         # An attempt that asks for the wrong parts only has another shape, of which nothing can be shown.
-        self._visible = asked is not None and (
+        self._visible = (
             asked.response_format is None
             or self._wanted is None
             or asked.response_format.json_schema is self._wanted.json_schema
         )
         self._restarted = self.attempt > 1
-        self._watch = None if asked is None else self._plan.watch(asked)
+        self._watch = self._plan.watch(asked)
+
+    @property
+    def asked(self) -> ModelRequest:
+        """The request to be sent next."""
+        return self._call.asked
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt is being read, counted from 1."""
+        return self._call.attempt
+
+    @property
+    def over(self) -> bool:
+        """Whether the answer is there."""
+        return self.result is not None
 
     @property
     def stopped(self) -> bool:
@@ -151,7 +163,7 @@ class Session(Generic[T]):
     def _strategy(self) -> OutputStrategy:
         """How the answer to what is asked now will come."""
         asked, formatter = self.asked, self._plan.formatter
-        if asked is None or asked.response_format is None:
+        if asked.response_format is None:
             return self._plan.strategy
         if formatter is not None and self.attempt > 1 and asked.model == formatter.model:
             return formatter.strategy
@@ -177,29 +189,28 @@ class Session(Generic[T]):
             _ = self._reducer.message  # which of the calls holds the answer is for the reducer to tell
 
     def end(self) -> Iterator[None]:
-        """The answer is over: look once more at what it is, then judge it. Afterwards `asked` or `result` is set."""
+        """The answer has ended: look once more at what it is, then judge it. It is `over` then, or asked for again."""
         stopped = None if self._watch is None else self._watch.error
         response = self._reducer.finish(check=False).replace(lift=self._lift, stopped=stopped)
         if not self._emulated:
             self._tap.finish()
         yield
         try:
-            self.asked, outcome = _sent(self._steps, response)
-            if outcome is not None:
-                self.result = result_of(self._schema, outcome)
-                return
+            self._call.answer(response)
         except SlipformError as error:
             self._error = error
             raise
+        if self._call.outcome is not None:
+            self.result = result_of(self._schema, self._call.outcome)
+            return
         self._begin()
         yield
 
-    def fail(self, error: SlipformError) -> NoReturn:
-        """The vendor failed or its stream broke off: the error, with the report of what went before."""
-        self._error = error
-        if isinstance(error, UpstreamError):
-            self._steps.throw(error)
-        raise error
+    def fail(self, error: BaseException) -> None:
+        """There is no answer: raises the error, with the report of what went before."""
+        if isinstance(error, SlipformError):
+            self._error = error
+        self._call.fail(error)
 
     def outcome(self) -> Result[T]:
         """The result of an answer that is over, or the error that it ended with."""
@@ -277,14 +288,6 @@ class Session(Generic[T]):
                 hint="Take the items from `result`, or allow one attempt only.",
             )
         return False
-
-
-def _sent(steps: Steps, response: ModelResponse) -> tuple[ModelRequest | None, Outcome | None]:
-    """What is asked next, or how it ended."""
-    try:
-        return steps.send(response), None
-    except StopIteration as done:
-        return None, done.value
 
 
 def _when_whole(lift: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -13,11 +13,10 @@ import orjson
 
 from slipform.codecs.answer import lifted
 from slipform.codecs.codec import ServedRequest
-from slipform.enforce import Budget, Outcome, Plan, Steps, enforce
-from slipform.enforce.loop import advance
+from slipform.enforce import Budget, Outcome, Plan
+from slipform.engine.drive import AsyncModel, Model, run, run_async
 from slipform.engine.planning import enforced_tools, requires_call, wanted_schema
 from slipform.engine.setup import Options
-from slipform.engine.tracing import observed
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import Lift, ModelRequest, ModelResponse
 from slipform.library.wrap_apis import APIS, Api
@@ -219,13 +218,14 @@ def _enforced(post: Callable[..., Any], options: Options) -> Callable[..., Any]:
         task = _wanted(path, given, options)
         if task is None:
             return post(path, **given)
-        steps = _steps(task, options)
-        asked: ModelRequest | Outcome = next(steps)
-        while True:
-            response = post(path, **task.again(cast("ModelRequest", asked)))
-            asked = advance(steps, task.read(response))
-            if isinstance(asked, Outcome):
-                return Replay(task.told(asked)) if task.streamed else task.given_back(response, asked)
+        answers: list[Any] = []
+
+        def complete(asked: ModelRequest) -> ModelResponse:
+            answers.append(post(path, **task.again(asked)))
+            return task.read(answers[-1])
+
+        outcome = run(task.request, _plan(task, options), Model(complete))
+        return Replay(task.told(outcome)) if task.streamed else task.given_back(answers[-1], outcome)
 
     return enforced
 
@@ -235,13 +235,14 @@ def _enforced_async(post: Callable[..., Awaitable[Any]], options: Options) -> Ca
         task = _wanted(path, given, options)
         if task is None:
             return await post(path, **given)
-        steps = _steps(task, options)
-        asked: ModelRequest | Outcome = next(steps)
-        while True:
-            response = await post(path, **task.again(cast("ModelRequest", asked)))
-            asked = advance(steps, task.read(response))
-            if isinstance(asked, Outcome):
-                return AsyncReplay(task.told(asked)) if task.streamed else task.given_back(response, asked)
+        answers: list[Any] = []
+
+        async def complete(asked: ModelRequest) -> ModelResponse:
+            answers.append(await post(path, **task.again(asked)))
+            return task.read(answers[-1])
+
+        outcome = await run_async(task.request, _plan(task, options), AsyncModel(complete))
+        return AsyncReplay(task.told(outcome)) if task.streamed else task.given_back(answers[-1], outcome)
 
     return enforced
 
@@ -282,9 +283,10 @@ def _names_a_shape(request: ModelRequest, options: Options) -> bool:
     return held or request.response_format is not None or request.json_mode
 
 
-def _steps(task: _Task, options: Options) -> Steps:
+def _plan(task: _Task, options: Options) -> Plan:
+    """How the answer is enforced: the SDK sends the schema itself, and another model cannot be called through it."""
     request = task.request
-    plan = Plan(
+    return Plan(
         schema=task.schema or wanted_schema(request),
         strategy=OutputStrategy.NATIVE,
         budget=options.budget,
@@ -294,9 +296,11 @@ def _steps(task: _Task, options: Options) -> Steps:
         switches=options.switches,
         repair=options.repair,
         validators=options.validators,
+        on_failure=options.on_failure,
+        guard=options.guard,
+        backoff_seconds=options.backoff_seconds,
         keep_text=options.keep_text,
     )
-    return observed(enforce(request, plan), request, plan)
 
 
 def _is_untouched(task: _Task, response: Any, outcome: Outcome) -> bool:

@@ -87,9 +87,9 @@ _READ = ReadEffect()
 _STREAMED = ModelResponse()
 
 
-def answer(endpoint: Endpoint, request: ModelRequest, sent: float | None = None) -> Steps:
-    """The steps of a whole answer, whose request may have been sent before."""
-    prepared, head, body = yield from _exchange(endpoint, request, streamed=False, began=sent)
+def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
+    """The steps of a whole answer."""
+    prepared, head, body = yield from _exchange(endpoint, request, streamed=False)
     try:
         response = prepared.codec.decode_response(body, prepared.encoded)
     except SlipformError as error:
@@ -154,11 +154,11 @@ def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[Compl
 
 
 def _exchange(
-    endpoint: Endpoint, request: ModelRequest, *, streamed: bool, began: float | None = None
+    endpoint: Endpoint, request: ModelRequest, *, streamed: bool
 ) -> Generator[Effect, Any, tuple[PreparedCall, ByteStream, bytes]]:
     """Send until the vendor answers with success; raises what stands in the way. A stream's body is still to come."""
     total = endpoint.timeouts_for(request).total
-    deadline = None if total is None else (endpoint.clock() if began is None else began) + total
+    deadline = None if total is None else endpoint.clock() + total
     attempt = 0
     taught = False
     while True:

@@ -135,10 +135,6 @@ class Endpoint:
         """What the model can do here, less what it was learned not to do."""
         return self._spoken(model, self.store.get(retry.model_key(self.url(), model)))[0]
 
-    def has_lessons(self, model: str) -> bool:
-        """Whether anything was learned of the model here."""
-        return bool(self.store.get(retry.model_key(self.url(), model)))
-
     def codec(self, model: str, capabilities: Capabilities) -> Codec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
         made = self._codecs.get(capabilities)

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any, Self
 
 from slipform.codecs import CodecFactory, codec_factory
-from slipform.codecs.codec import Capabilities, EncodedRequest
+from slipform.codecs.codec import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import is_heavy
 from slipform.off_loop import off_loop
@@ -31,7 +31,7 @@ from slipform.providers.endpoint import Endpoint
 from slipform.providers.forward import Forwarded, Route, open_forward, route_of
 from slipform.providers.masking import masked, masked_async
 from slipform.providers.network.client import HttpTransport
-from slipform.providers.network.transport import AsyncByteStream, Begun, ByteStream, Timeouts, Transport, TransportFault
+from slipform.providers.network.transport import AsyncByteStream, ByteStream, Timeouts, Transport, TransportFault
 from slipform.providers.retry import DowngradeStore, MemoryDowngrades, RetryPolicy
 
 
@@ -47,19 +47,14 @@ def answered(steps: Steps, transport: Transport) -> ModelResponse:
         wire.close()
 
 
-async def answered_async(
-    steps: Steps, transport: Transport, begun: Begun | None = None, *, heavy: bool = False
-) -> ModelResponse:
-    """`answered`, on the event loop; cancelling closes the connection. What has begun is not sent again.
+async def answered_async(steps: Steps, transport: Transport, *, heavy: bool = False) -> ModelResponse:
+    """`answered`, on the event loop; cancelling closes the connection.
 
     `heavy` says that the steps themselves, which spell the request and read the answer, take long.
     """
     wire = AsyncDriver(transport, heavy=heavy)
     try:
         effect = await wire.begin(steps)
-        if begun is not None:
-            wire.stream = begun.stream
-            effect = await wire.go_on(steps, (begun.stream, begun.body))
         while not isinstance(effect, FinishEffect):
             effect = await wire.step(steps, effect)
         return effect.response
@@ -237,14 +232,6 @@ class HttpProvider:
         """What this model can do here: the catalogue's word, less what was learned from refusals."""
         return self._endpoint.capabilities(model)
 
-    def has_lessons(self, model: str) -> bool:
-        """Whether anything was learned of this model from refusals."""
-        return self._endpoint.has_lessons(model)
-
-    def spelled(self, request: ModelRequest) -> EncodedRequest:
-        """What would be sent for this request now."""
-        return self._endpoint.prepare(request, streamed=False).encoded
-
     @property
     def api(self) -> str:
         """The API it speaks, by the name of its codec."""
@@ -288,11 +275,6 @@ class HttpProvider:
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
         """Answer; cancelling closes the connection."""
         return answered_async(call.answer(self._endpoint, request), self.transport, heavy=is_heavy(request))
-
-    def resume_async(self, request: ModelRequest, begun: Begun) -> Coroutine[Any, Any, ModelResponse]:
-        """`complete_async`, where the request was sent by `forward_async` and this has come back."""
-        steps = call.answer(self._endpoint, request, begun.sent)
-        return answered_async(steps, self.transport, begun, heavy=is_heavy(request))
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""

@@ -205,7 +205,6 @@ class App:
                     caller=caller,
                     router=deployment.client.router,
                     ways=deployment.gate.ways,
-                    straights=deployment.gate.straights,
                     settings=deployment.settings,
                 )
                 await self._answer(deployment, call, admission, receive, out)

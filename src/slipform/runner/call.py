@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import dataclasses
-import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +11,12 @@ import msgspec
 import orjson
 
 from slipform.config import PriceSettings, Settings
-from slipform.enforce import Attempt, Outcome, Plan, Report, Steps, enforce
-from slipform.enforce.loop import advance
+from slipform.enforce import Plan, Report
+from slipform.engine.drive import run_async
 from slipform.engine.planning import plan_for
 from slipform.engine.setup import Options, cost_of, router_of
-from slipform.engine.tracing import advance_async, observed
-from slipform.errors import EnforcementError, SlipformError, UpstreamError, UpstreamTimeout
-from slipform.ir import Message, ModelRequest, ModelResponse, Usage
-from slipform.ir.reducer import Reducer, Snapshot
+from slipform.errors import EnforcementError, SlipformError
+from slipform.ir import Message, ModelRequest, Usage
 from slipform.library.async_client import AsyncClient
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
@@ -32,9 +27,6 @@ from slipform.schema import OutputStrategy, ResponseFormat, Schema
 from slipform.schema.python_types import cached_format
 
 _NOTHING = Usage()
-
-
-_GRACE = 0.5
 
 
 class FinishedRow(msgspec.Struct, frozen=True):
@@ -59,9 +51,8 @@ class RowCaller:
         """The finished row; what the vendor's side fails with is raised."""
         prompt = self.template.fill(task.row)
         request = self.request.replace(messages=(*self.request.messages, Message.user(prompt)))
-        steps = observed(enforce(request, self.plan), request, self.plan)
         try:
-            outcome = await drive(steps, self.client, self.plan.backoff_seconds)
+            outcome = await run_async(request, self.plan, self.client.model_calls)
         except EnforcementError as error:
             return self.failed(task, error)
         usage = outcome.report.usage
@@ -98,52 +89,6 @@ def runner_router(settings: Settings) -> Router:
     When a vendor asks to slow down, all rows wait together; so no call may wait alone and hide it.
     """
     return router_of(settings, retries=RetryPolicy(attempts=0))
-
-
-async def drive(steps: Steps, client: AsyncClient, backoff: float = 0, seconds: float | None = None) -> Outcome:
-    """Send what the steps ask for until they come to an outcome; each call may take so many seconds."""
-    asked = next(steps)
-    while True:
-        try:
-            response = await (client.complete(asked) if seconds is None else _limited(client, asked, seconds))
-        except UpstreamError as error:
-            asked = steps.throw(error)
-            continue
-        except BaseException as error:  # cancelled: the log line and the span are written all the same
-            steps.throw(error)
-            raise
-        further = await advance_async(steps, response, asked)
-        if isinstance(further, Outcome):
-            return further
-        if backoff:
-            await asyncio.sleep(backoff)
-        asked = further
-
-
-async def _limited(client: AsyncClient, asked: ModelRequest, seconds: float) -> ModelResponse:
-    async with time_limit(seconds):
-        return await client.complete(asked)
-
-
-@contextlib.asynccontextmanager
-async def time_limit(seconds: float | None) -> AsyncIterator[None]:
-    """Raises `UpstreamTimeout` when what is inside takes longer; a transport's own limit speaks first."""
-    try:
-        async with asyncio.timeout(None if seconds is None else seconds + _GRACE):
-            yield
-    except TimeoutError as error:
-        raise UpstreamTimeout(
-            f"No complete answer within {seconds or 0:g} s",
-            hint="Raise `runtime.timeout_seconds` if the model needs longer.",
-        ) from error
-
-
-def send(steps: Steps, response: ModelResponse) -> Outcome:
-    """Send the response that ends the steps."""
-    ended = advance(steps, response)
-    if not isinstance(ended, Outcome):
-        raise TypeError("There are more steps")
-    return ended
 
 
 def resolved(router: Router, model: str | None) -> str:
@@ -191,12 +136,10 @@ class Adapter:
         request = ModelRequest(self.model, (Message.system(instructions), Message.user(payload)))
         if json_mode or schema is not None:
             request, plan = self._json(request, schema, response_mime_type)
-            steps = observed(enforce(request, plan), request, plan, limit=timeout)
-            return (await drive(steps, self.client, plan.backoff_seconds, timeout)).text
+            return (await run_async(request, plan, self.client.model_calls, limit=timeout)).text
         plan = plan_for(self.client.router, request, self.options)
-        steps = observed(_as_it_is(request, plan), request, plan, streaming=streaming, limit=timeout)
-        work = self._streamed(steps, timeout) if streaming else drive(steps, self.client, seconds=timeout)
-        return (await work).text
+        calls = self.client.model_calls
+        return (await run_async(request, plan, calls, judged=False, streaming=streaming, limit=timeout)).text
 
     def _json(self, request: ModelRequest, schema: Schema[Any] | None, mime_type: str) -> tuple[ModelRequest, Plan]:
         if mime_type != "application/json":
@@ -209,24 +152,3 @@ class Adapter:
         request = request.replace(json_mode=True)
         plan = plan_for(self.client.router, request, self.options, ANY_JSON)
         return request, dataclasses.replace(plan, strategy=OutputStrategy.PROMPTED, stronger=())
-
-    async def _streamed(self, steps: Steps, seconds: float | None) -> Outcome:
-        asked = next(steps)
-        reducer = Reducer()
-        reducer.start(Snapshot())
-        try:
-            async with time_limit(seconds):
-                async for chunk in self.client.complete_stream(asked):
-                    reducer.push(chunk)
-        except BaseException as error:  # the log line is written all the same
-            steps.throw(error)
-            raise
-        return send(steps, reducer.finish(check=False))
-
-
-def _as_it_is(request: ModelRequest, plan: Plan) -> Steps:
-    """The steps of a call whose answer nobody judges."""
-    began = time.monotonic()
-    response: ModelResponse = yield request
-    attempt = Attempt("ok", plan.strategy, request.model, usage=response.usage, seconds=time.monotonic() - began)
-    return Outcome(response.text, response.text, response, Report((attempt,), response.warnings))

@@ -224,13 +224,3 @@ class Transport(Protocol):
     def close(self) -> None:
         """Close idle connections; those in use close when their answer ends."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """An exchange that is under way: the answer as far as it was read, and when the request was sent."""
-
-    stream: AsyncByteStream
-    body: bytes
-    """All of it, where the status tells of success."""
-    sent: float

@@ -15,6 +15,7 @@ import msgspec
 from slipform.codecs.codec import ServedRequest, Serving, error_fields
 from slipform.config import Settings
 from slipform.enforce import Outcome, Report
+from slipform.engine.drive import Mode
 from slipform.engine.setup import Options
 from slipform.errors import (
     EnforcementError,
@@ -26,7 +27,7 @@ from slipform.errors import (
 )
 from slipform.ir import CompletionChunk
 from slipform.ir.request import CallCount
-from slipform.library.async_client import AsyncClient, Mode
+from slipform.library.async_client import AsyncClient
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
 from slipform.proxy.calls.inbound import FIELD, Inbound, RequestSwitches, StreamMode
 from slipform.proxy.http_server.asgi import RecordingSend, send_bytes, send_stream_start
@@ -168,7 +169,7 @@ async def _whole(call: Inbound, client: AsyncClient, send: RecordingSend) -> Non
     request = call.served.request
     extra: Mapping[str, Any] | None = None
     if call.record.enforced:
-        outcome = await client.respond(request, _options(client.options, call.asked), begun=call.begun)
+        outcome = await client.respond(request, _options(client.options, call.asked))
         extra = _learn(call, outcome)
         response = call.record.answer or outcome.answer
     else:

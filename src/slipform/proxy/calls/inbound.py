@@ -18,12 +18,10 @@ from slipform.errors import RequestError
 from slipform.ir import ModelRequest
 from slipform.ir.request import is_heavy
 from slipform.off_loop import off_loop
-from slipform.providers.network.transport import Begun
 from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
 from slipform.proxy.calls.model_names import check_fields, check_named_once, requested_models
-from slipform.proxy.calls.straight import Sent, Straights
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy, is_large
 from slipform.schema.limits import check_size
@@ -149,14 +147,6 @@ class Inbound(NamedTuple):
     asked: RequestSwitches = NOTHING
     forwarding: ForwardedCall | None = None
     """Set when the call goes through untouched; `served` then holds no more than the model's name."""
-    straight: Sent | None = None
-    """Set when the call has a shape and nothing unusual; `served` then holds no messages."""
-    begun: Begun | None = None
-    """What came back on the straight way, where that would not do."""
-
-    def restored(self, begun: Begun) -> Inbound:
-        """A call that had gone straight, for the general way to go on with."""
-        return self._replace(served=self.api.decode_request(self.body), straight=None, begun=begun)
 
 
 async def read_call(
@@ -169,7 +159,6 @@ async def read_call(
     caller: Caller,
     router: Router,
     ways: ForwardRoutes,
-    straights: Straights,
     settings: Settings,
 ) -> Inbound:
     """The call, checked; a large one is read, and large schemas are looked at, off the event loop.
@@ -194,10 +183,6 @@ async def read_call(
         served, forwarding = through
         call = Inbound(api, served, body, record, models, asked, forwarding)
         record.provider, record.upstream_model = forwarding.provider.name, forwarding.route.model
-    elif asked is NOTHING and not large and (straight := straights.find(api, data)) is not None:
-        served = straight.way.served
-        call = Inbound(api, served, body, record, models, straight=straight)
-        record.enforced = True
     else:
         if models and isinstance(data.get("model"), list):  # no vendor's API has it: its reader gets the first
             data = {**data, "model": models[0]}

@@ -17,7 +17,6 @@ from slipform.codecs.openai_responses import OpenAIResponsesServing
 from slipform.config import Settings
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
-from slipform.providers.network.transport import Begun
 from slipform.providers.retry import MemoryDowngrades
 from slipform.proxy.admission.admission import Admission, AdmissionControl
 from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState
@@ -26,7 +25,6 @@ from slipform.proxy.calls.cache import AnswerCache
 from slipform.proxy.calls.enforced import answer, run_first
 from slipform.proxy.calls.forward import ForwardRoutes
 from slipform.proxy.calls.inbound import Inbound
-from slipform.proxy.calls.straight import Straights, go_straight
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
 
 _CHAT: Serving = OpenAIChatServing()
@@ -150,7 +148,6 @@ class CallRouter:
         self.guard = AdmissionControl(settings, self._shared)
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
         self.ways = ForwardRoutes(client.router, settings)
-        self.straights = Straights(client, settings, self.ways)
         self._cache = AnswerCache(settings, client, self._shared) if settings.cache.enabled else None
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -183,16 +180,10 @@ class CallRouter:
         if admission.headers:
             send.extra = [*send.extra, *admission.headers]
         router = self._client.router
-        begun: Begun | None = None
         try:
             if call.forwarding is not None:  # to one model, and not kept
                 await answer(call, self._client, self._settings, send)
                 return
-            if call.straight is not None:
-                begun = await go_straight(call.straight, call.record, send)
-                if begun is None:
-                    return
-                call = call.restored(begun)
             models = router.candidates(call.models[0] if len(call.models) == 1 else call.models)
             work = functools.partial(run_first, call, models, self._client, self._settings, send)
             if self._cache is None:
@@ -206,9 +197,6 @@ class CallRouter:
                 told = call.api.encode_stream(call.served).fail(admission.expired)
                 await send({"type": "http.response.body", "body": told})
             raise
-        finally:
-            if begun is not None:
-                await begun.stream.close()
 
 
 async def _refresh(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:

@@ -1,0 +1,221 @@
+"""Drive enforced calls: send what a call asks for, give it what comes back, until it has an outcome.
+
+Every face (clients, streams, runner, `wrap`, proxy) goes through here, so that spans, the log line, time limits, pauses
+and cancellation are the same for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from slipform.enforce.loop import enforce, unjudged
+from slipform.enforce.plan import Outcome, Plan
+from slipform.enforce.stream import EnforcedCall, EnforcedStream, Sink, closing_chunks
+from slipform.engine.tracing import observed
+from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir.request import is_heavy, schema_text
+from slipform.off_loop import off_loop
+from slipform.providers.base import Through
+from slipform.schema import OutputStrategy, is_large
+
+Mode: TypeAlias = Literal["auto", "live", "buffer"]
+"""`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: live where the channel is held to the
+schema."""
+
+Batches: TypeAlias = Callable[
+    [ModelRequest, Through[list[CompletionChunk]]], AsyncGenerator[list[CompletionChunk], None]
+]
+"""A streamed answer, through a function that is given the chunks that arrived together."""
+
+_GRACE = 0.5
+_MOST_FOLLOWED = 1 << 16
+"""Bytes of a schema that a growing answer is held to, piece by piece on the event loop."""
+
+
+class Model(NamedTuple):
+    """What answers requests, blocking; without `stream`, answers come whole and guards cannot stop them early."""
+
+    complete: Callable[[ModelRequest], ModelResponse]
+    stream: Callable[[ModelRequest], Iterator[CompletionChunk]] | None = None
+
+
+class AsyncModel(NamedTuple):
+    """`Model`, for event loops."""
+
+    complete: Callable[[ModelRequest], Coroutine[Any, Any, ModelResponse]]
+    stream: Batches | None = None
+
+
+def start(
+    request: ModelRequest,
+    plan: Plan,
+    *,
+    judged: bool = True,
+    streaming: bool = False,
+    live: bool = False,
+    sink: Sink | None = None,
+    limit: float | None = None,
+) -> EnforcedCall:
+    """The call, ready for its first answer; `limit` is the time limit of one call, where the driver keeps one."""
+    steps = enforce(request, plan) if judged else unjudged(request, plan)
+    steps = observed(steps, request, plan, streaming=streaming, limit=limit)
+    return EnforcedCall(steps, plan, streaming=streaming, live=live, sink=sink)
+
+
+def run(request: ModelRequest, plan: Plan, model: Model) -> Outcome:
+    """The outcome of this request, blocking; raises what it failed with, with the report of the attempts."""
+    call = start(request, plan)
+    while call.outcome is None:
+        try:
+            if call.attempt > 1 and plan.backoff_seconds:
+                time.sleep(plan.backoff_seconds)
+            reader = None if model.stream is None else call.reader()
+            if model.stream is None or reader is None:
+                response = model.complete(call.asked)
+            else:
+                response = _read(model.stream(call.asked), reader)
+        except BaseException as error:  # noqa: BLE001 — the steps raise it again, once the log line is written
+            call.fail(error)
+        else:
+            call.answer(response)
+    return call.outcome
+
+
+async def run_async(
+    request: ModelRequest,
+    plan: Plan,
+    model: AsyncModel,
+    *,
+    judged: bool = True,
+    streaming: bool = False,
+    limit: float | None = None,
+) -> Outcome:
+    """`run`, for event loops: large answers and schemas are judged off them; each call may take `limit` seconds."""
+    heavy = is_heavy(request)
+    begin = functools.partial(start, request, plan, judged=judged, streaming=streaming, limit=limit)
+    call = await off_loop(begin) if heavy else begin()
+    while call.outcome is None:
+        try:
+            if call.attempt > 1 and plan.backoff_seconds:
+                await asyncio.sleep(plan.backoff_seconds)
+            reader = None if model.stream is None else await off_loop(call.reader) if heavy else call.reader()
+            if model.stream is None or reader is None:
+                answer = model.complete(call.asked)
+            else:
+                answer = _read_async(model.stream(call.asked, reader), reader)
+            if limit is None:
+                response = await answer
+            else:
+                async with _time_limit(limit):
+                    response = await answer
+        except BaseException as error:  # noqa: BLE001 — as in `run`
+            call.fail(error)
+        else:
+            await _judge(call, response, heavy=heavy)
+    return call.outcome
+
+
+async def run_stream(
+    request: ModelRequest,
+    planned: Callable[[], Awaitable[Plan]],
+    source: Batches,
+    mode: Mode = "auto",
+    sink: Sink | None = None,
+) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
+    """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
+
+    What can no longer become valid ends the call to the model at once; so does a model that talks on after its JSON.
+    The model is then asked again behind the open stream. What has left stays: a new answer that does not begin with it
+    is an error. What the sink takes, as soon as it is certain, is not given here.
+    """
+    plan, heavy = await planned(), is_heavy(request)
+    live = _is_live(request, plan, mode)
+    begin = functools.partial(start, request, plan, streaming=True, live=live, sink=sink)
+    call = await off_loop(begin) if heavy else begin()
+    while call.outcome is None:
+        try:
+            reader = await off_loop(call.read) if heavy else call.read()
+            batches = source(call.asked, reader)
+            try:
+                async for certain in batches:
+                    if certain:
+                        yield certain
+                    if reader.stopped:
+                        break
+            except (TruncatedError, UpstreamError):
+                # What breaks off after the last bracket takes nothing away.
+                if not reader.complete:
+                    raise
+            finally:
+                await _close(batches)
+        except BaseException as error:  # noqa: BLE001 — as in `run`; also when whoever reads the stream has left
+            call.fail(error)
+        else:
+            await _judge(call, reader.response(), heavy=heavy)
+    rest, outcome = call.last()
+    yield outcome
+    yield closing_chunks(outcome.answer, rest)
+
+
+def _is_live(request: ModelRequest, plan: Plan, mode: Mode) -> bool:
+    """Whether the answer can be followed: there is one shape for it, and nothing else may come in its place."""
+    if plan.schema is None or request.tools or plan.on_failure == "raw" or mode == "buffer":
+        return False
+    if len(schema_text(request)) > _MOST_FOLLOWED:
+        return False
+    return mode == "live" or plan.strategy is OutputStrategy.NATIVE
+
+
+async def _judge(call: EnforcedCall, response: ModelResponse, *, heavy: bool) -> None:
+    if heavy or is_large(len(response.text)):
+        await off_loop(call.answer, response)
+    else:
+        call.answer(response)
+
+
+def _read(chunks: Iterator[CompletionChunk], reader: EnforcedStream) -> ModelResponse:
+    """The answer, read piece by piece and no further than it is wanted."""
+    try:
+        for chunk in chunks:
+            reader.hear((chunk,))
+            if reader.stopped:
+                break
+    finally:
+        if isinstance(chunks, Generator):
+            chunks.close()
+    return reader.response()
+
+
+async def _read_async(batches: AsyncGenerator[list[CompletionChunk], None], reader: EnforcedStream) -> ModelResponse:
+    try:
+        async for _ in batches:
+            if reader.stopped:
+                break
+    finally:
+        await _close(batches)
+    return reader.response()
+
+
+async def _close(batches: AsyncGenerator[list[CompletionChunk], None]) -> None:
+    """An answer that was left off early ends with its connection."""
+    with contextlib.suppress(SlipformError):
+        await batches.aclose()
+
+
+@contextlib.asynccontextmanager
+async def _time_limit(seconds: float) -> AsyncIterator[None]:
+    """Raises `UpstreamTimeout` when what is inside takes longer; a transport's own limit speaks first."""
+    try:
+        async with asyncio.timeout(seconds + _GRACE):
+            yield
+    except TimeoutError as error:
+        raise UpstreamTimeout(
+            f"No complete answer within {seconds:g} s",
+            hint="Raise `runtime.timeout_seconds` if the model needs longer.",
+        ) from error
