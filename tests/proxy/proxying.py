@@ -49,7 +49,9 @@ def proxied(
     """A proxy with these providers and settings; `with` gives its address."""
     chosen = Settings.model_validate({"default_model": next(iter(providers)), **(settings or {})})
     router = Router(providers, aliases=chosen.model_aliases)
-    client = AsyncClient(router=router, options=dataclasses.replace(options_of(chosen), budget=Budget(attempts)))
+    options = options_of(chosen)
+    options = dataclasses.replace(options, budget=Budget(attempts, calls=options.budget.calls))
+    client = AsyncClient(router=router, options=options)
     return serving(App(client, chosen))
 
 

@@ -209,6 +209,11 @@ class Outcome(msgspec.Struct, frozen=True):
     """The value as an object of the schema's Python type; `NOT_TYPED` where the answer was given back as it is."""
 
     @property
+    def is_valid(self) -> bool:
+        """Whether the answer fits; not where `on_failure` had it given back as it is."""
+        return self.report.attempts[-1].outcome == "ok"
+
+    @property
     def answer(self) -> ModelResponse:
         """The last answer with its text in the caller's shape, and with the usage of all attempts."""
         said = self.response

@@ -194,6 +194,11 @@ class _Task:
         """What is posted next: the caller's own call, with what the loop has to say at the end of it."""
         return {**self.given, "body": self.api.continued(self.body, asked.messages)}
 
+    def count(self, asked: ModelRequest) -> None:
+        """One more call goes out."""
+        if asked.calls is not None:
+            asked.calls.add(asked.model)
+
     def read(self, response: Any) -> ModelResponse:
         """An answer in the caller's shape."""
         read = self.api.read(response)
@@ -221,6 +226,7 @@ def _enforced(post: Callable[..., Any], options: Options) -> Callable[..., Any]:
         answers: list[Any] = []
 
         def complete(asked: ModelRequest) -> ModelResponse:
+            task.count(asked)
             answers.append(post(path, **task.again(asked)))
             return task.read(answers[-1])
 
@@ -238,6 +244,7 @@ def _enforced_async(post: Callable[..., Awaitable[Any]], options: Options) -> Ca
         answers: list[Any] = []
 
         async def complete(asked: ModelRequest) -> ModelResponse:
+            task.count(asked)
             answers.append(await post(path, **task.again(asked)))
             return task.read(answers[-1])
 

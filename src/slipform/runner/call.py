@@ -56,7 +56,8 @@ class RowCaller:
         except EnforcementError as error:
             return self.failed(task, error)
         usage = outcome.report.usage
-        text = outcome.text.encode("utf-8", "backslashreplace")  # half a character has no UTF-8, but a JSON escape
+        # Half a character has no UTF-8, but a JSON escape; an answer that was given back as it is need not be JSON.
+        text = outcome.text.encode("utf-8", "backslashreplace") if outcome.is_valid else as_json(outcome.value)
         line = b'{"row":%d,"key":%s,"value":%s}' % (task.number, as_json(task.key), text)
         return FinishedRow(
             JournalEntry(task.number, task.key, True, line, task.content), usage, cost_of(self.price, usage)

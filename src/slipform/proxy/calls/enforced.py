@@ -250,7 +250,7 @@ def run_first(
     call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: RecordingSend
 ) -> Coroutine[Any, Any, None]:
     """Write the answer of the first of these models that can give one; each is asked only while nothing was sent."""
-    calls = CallCount(settings.enforcement.max_calls)
+    calls = CallCount(client.options.budget.calls)
     if len(models) == 1:
         return answer(_aimed(call, models[0], calls), client, settings, send)
     return _one_by_one(call, models, client, settings, send, calls)
