@@ -7,7 +7,6 @@ of them are driven by `engine.drive`. What cannot apply to a face is listed in `
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import openai
 import pytest
 
@@ -223,7 +223,7 @@ def _answered(given: Setting) -> Callable[[httpx2.Request], httpx2.Response]:
     def answer(sent: httpx2.Request) -> httpx2.Response:
         served: ServedRequest = api.decode_request(json.loads(sent.content))
         response = given.models["fake"].complete(served.request)
-        whole = dataclasses.replace(response, id="chatcmpl-1", model="m")
+        whole = msgspec.structs.replace(response, id="chatcmpl-1", model="m")
         return httpx2.Response(200, content=api.encode_response(whole, served))
 
     return answer
