@@ -36,8 +36,8 @@ pytestmark = needs_locks
 
 SERVE = f"""
 import encodings.idna, importlib, os, pkgutil, sys
-import httptools, prometheus_client, uvloop, slipform.server, slipform.providers
-for package in (slipform.server, slipform.providers):
+import httptools, prometheus_client, uvloop, slipform.proxy, slipform.providers
+for package in (slipform.proxy, slipform.providers):
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         try:
             importlib.import_module(found.name)
