@@ -27,7 +27,7 @@ from tests.conftest import PERSON
     ],
 )
 def test_a_shape_that_is_known_is_a_column_of_that_type(schema: dict[str, Any], kind: str) -> None:
-    assert str(arrow_type(schema, schema)) == kind
+    assert str(arrow_type(schema)) == kind
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_shape_that_is_known_is_a_column_of_that_type(schema: dict[str, Any], 
     ],
 )
 def test_what_a_column_could_lose_is_kept_as_text(schema: dict[str, Any]) -> None:
-    assert arrow_type(schema, schema) is None
+    assert arrow_type(schema) is None
 
 
 def written(path: Path, schema: dict[str, Any], values: list[Any]) -> list[Any]:

@@ -176,7 +176,7 @@ def explains_it(pattern: str, text: str) -> None:
 def writes_it(pattern: str) -> None:
     from slipform.runner.parquet import arrow_type
 
-    arrow_type(object_with(pattern), object_with(pattern))
+    arrow_type(object_with(pattern))
 
 
 def ends(work: Callable[[], object]) -> None:

@@ -256,7 +256,7 @@ def fitted(document: JsonSchema, where: str) -> Any:
 
 
 def parquet(document: JsonSchema, where: str) -> Any:
-    return str(arrow_type(document, document))
+    return str(arrow_type(document))
 
 
 def loads(document: JsonSchema, where: str) -> Any:
@@ -280,14 +280,6 @@ ENDLESS = {"summary", "parquet", "small_model", "fitted"}
 
 KNOWN = frozenset(
     {
-        "grammar-anchor-root",
-        "grammar-anchored-loop-root",
-        "grammar-draft-4-root",
-        "grammar-dynamic-inside",
-        "grammar-dynamic-root",
-        "grammar-id-root",
-        "grammar-inside-id-root",
-        "grammar-percent-root",
         "live-dynamic-inside",
         "live-dynamic-root",
         "loads-anchor-root",
@@ -297,18 +289,6 @@ KNOWN = frozenset(
         "loads-id-root",
         "loads-inside-id-root",
         "loads-percent-root",
-        "parquet-anchor-inside",
-        "parquet-anchor-root",
-        "parquet-draft-4-inside",
-        "parquet-draft-4-root",
-        "parquet-dynamic-inside",
-        "parquet-dynamic-root",
-        "parquet-id-inside",
-        "parquet-id-root",
-        "parquet-inside-id-inside",
-        "parquet-inside-id-root",
-        "parquet-percent-inside",
-        "parquet-percent-root",
         "parts-anchored-loop-inside",
         "parts-anchored-loop-root",
         "parts-id-inside",
@@ -331,14 +311,6 @@ KNOWN = frozenset(
         "small_model-percent-root",
         "small_model-tilde-root",
         "small_model-twice-root",
-        "summary-anchor-inside",
-        "summary-anchor-root",
-        "summary-draft-4-inside",
-        "summary-draft-4-root",
-        "summary-dynamic-inside",
-        "summary-dynamic-root",
-        "summary-id-inside",
-        "summary-id-root",
         "summary-inside-id-inside",
         "summary-inside-id-root",
         "union_patched-anchor-inside",

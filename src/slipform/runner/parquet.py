@@ -9,6 +9,7 @@ from typing import Any
 
 from slipform.runner.journal import part_of, read_line, writing
 from slipform.runner.rows import as_json, load_arrow
+from slipform.schema.document import lookup, reference_of, with_plain_references
 
 _log = logging.getLogger("slipform.runner")
 
@@ -27,7 +28,7 @@ class ParquetResults:
     def __init__(self, path: Path, document: Mapping[str, Any]) -> None:
         self.path = path
         self._arrow, self._parquet = load_arrow()
-        self._type = arrow_type(document, document)
+        self._type = arrow_type(document)
         self._writer: Any = None
         self._rows: list[dict[str, Any]] = []
 
@@ -99,31 +100,36 @@ class ParquetResults:
         older.unlink()
 
 
-def arrow_type(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Any:
+def arrow_type(document: Mapping[str, Any]) -> Any:
     """The column type for a JSON Schema, or None when values are to be kept as JSON text.
 
     Only what loses nothing gets a type: closed objects, arrays of one kind, scalars, and any of these or null.
 
-    >>> str(arrow_type({"type": "array", "items": {"type": ["integer", "null"]}}, {}))
+    >>> str(arrow_type({"type": "array", "items": {"type": ["integer", "null"]}}))
     'list<item: int64>'
-    >>> arrow_type({"type": "object"}, {}) is None
+    >>> arrow_type({"type": "object"}) is None
     True
     """
+    plain = with_plain_references(document)
+    return _type_of(plain, plain, 0)
+
+
+def _type_of(schema: Any, root: Mapping[str, Any], depth: int) -> Any:
     arrow, _ = load_arrow()
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return None
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        return arrow_type(_resolve(reference, root), root, depth + 1)
+    reference = reference_of(schema)
+    if reference is not None:
+        return _type_of(lookup(root, reference), root, depth + 1)
     options = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(options, list):
         kinds = [each for each in options if each != {"type": "null"}]
-        return arrow_type(kinds[0], root, depth + 1) if len(kinds) == 1 else None
+        return _type_of(kinds[0], root, depth + 1) if len(kinds) == 1 else None
     match _kind(schema):
         case "object":
             return _struct(schema, root, depth)
         case "array":
-            item = arrow_type(schema.get("items"), root, depth + 1)
+            item = _type_of(schema.get("items"), root, depth + 1)
             return None if item is None or "prefixItems" in schema else arrow.list_(item)
         case "string":
             return arrow.string()
@@ -152,14 +158,5 @@ def _struct(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> A
     closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
     if not closed or not isinstance(properties, Mapping) or not properties:
         return None
-    fields = [(name, arrow_type(each, root, depth + 1)) for name, each in properties.items()]
+    fields = [(name, _type_of(each, root, depth + 1)) for name, each in properties.items()]
     return None if any(kind is None for _, kind in fields) else arrow.struct(fields)
-
-
-def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
-    found: Any = root
-    if not reference.startswith("#/"):
-        return None
-    for step in reference[2:].split("/"):
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-    return found

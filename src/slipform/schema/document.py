@@ -385,11 +385,8 @@ def with_plain_references(document: Mapping[str, Any]) -> Mapping[str, Any]:
     >>> with_plain_references({"$ref": "#a", "$defs": {"A": {"$anchor": "a", "type": "null"}}})
     {'$ref': '#/$defs/A', '$defs': {'A': {'type': 'null'}}}
     """
-    try:
-        text = orjson.dumps(document if type(document) is dict else dict(document))
-    except TypeError:  # integers beyond 64 bits, or mappings that are no dicts
-        text = json.dumps(document, default=_plain_mapping, separators=(",", ":")).encode("utf-8", "surrogatepass")
-    if _says_plainly(text):
+    text = _text(document)
+    if text is None or _says_plainly(text):
         return document
     known = _PLAIN.use(text)
     if known is None:
@@ -411,8 +408,16 @@ def _says_plainly(text: bytes) -> bool:
     return names not in text or b'"$ref":"' not in text
 
 
-def _plain_mapping(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else repr(value)
+def _text(document: Mapping[str, Any]) -> bytes | None:
+    """The document as JSON; None for what is none, or too deep: whoever compiles it will refuse it."""
+    try:
+        return orjson.dumps(document if type(document) is dict else dict(document))
+    except TypeError:  # integers beyond 64 bits, or mappings that are no dicts
+        pass
+    try:
+        return json.dumps(document, default=dict, separators=(",", ":")).encode("utf-8")
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _join(base: str, reference: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from slipform.errors import AdditionalPropertiesNotFalse, RequiredMissingProperties, StrictSchemaError
+from slipform.schema.document import found_at, lookup, reference_of, reference_steps, with_plain_references
 
 _Path: TypeAlias = tuple[Any, str]
 """The path before, and the last step: written out only where there is something to say."""
@@ -54,14 +55,15 @@ def strict_findings(schema: Any) -> list[StrictSchemaError]:
     """
     findings: dict[StrictSchemaError, None] = {}
     followed: set[str] = set()
-    todo: list[_Todo] = [(schema, (None, "$"))]
+    document = with_plain_references(schema) if isinstance(schema, Mapping) else schema
+    todo: list[_Todo] = [(document, (None, "$"))]
     while todo:
         node, path = todo.pop()
         if not isinstance(node, Mapping):
             continue
         if _says_object(node):
             findings.update(dict.fromkeys(_object_rules(node, path)))
-        todo.extend(reversed([*_children(node, path), *_target(schema, node, followed)]))
+        todo.extend(reversed([*_children(node, path), *_target(document, node, followed)]))
     return list(findings)
 
 
@@ -132,20 +134,18 @@ def _listed(node: Mapping[str, Any], path: _Path, keyword: str) -> Iterator[_Tod
 
 def _target(document: Any, node: Mapping[str, Any], followed: set[str]) -> Iterator[_Todo]:
     """What a reference leads to, under the target's own path; definitions are walked without being referred to."""
-    reference = node.get("$ref")
-    if not isinstance(reference, str) or not reference.startswith("#/") or reference in followed:
+    reference = reference_of(node)
+    steps = reference_steps(reference)
+    if reference is None or not steps or reference in followed:
         return
-    parts = [part.replace("~1", "/").replace("~0", "~") for part in reference[2:].split("/")]
-    if parts[0] in _WALKED or len(followed) >= _MAX_FOLLOWED:
+    if steps[0] in _WALKED or len(followed) >= _MAX_FOLLOWED:
         return
     followed.add(reference)
-    target: Any = document
+    target = lookup(document, reference)
+    if target is None:
+        return
     path: _Path = (None, "$")
-    for key in parts:
-        if isinstance(target, Mapping) and key in target:
-            target, path = target[key], (path, f".{key}")
-        elif isinstance(target, list) and key.isdecimal() and len(key) < 10 and int(key) < len(target):
-            target, path = target[int(key)], (path, f"[{key}]")
-        else:
-            return
+    for number, step in enumerate(steps):
+        listed = isinstance(found_at(document, steps[:number]), list)
+        path = (path, f"[{step}]" if listed else f".{step}")
     yield target, path

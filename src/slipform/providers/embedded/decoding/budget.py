@@ -12,7 +12,18 @@ from typing import Any
 
 from slipform.ir import ModelWarning
 from slipform.providers.embedded.decoding.cost import implied, types
-from slipform.providers.embedded.decoding.walk import CONTENTS, Json, Pointer, lookup, subschemas, written
+from slipform.schema.document import (
+    CONTENTS,
+    DYNAMIC_REF,
+    RECURSIVE_REF,
+    REF,
+    Json,
+    Pointer,
+    join_pointer,
+    lookup,
+    reference_of,
+    subschemas,
+)
 
 _CHARS_PER_TOKEN = 3.5
 
@@ -44,7 +55,7 @@ _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 
 
-_COMBINES = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$dynamicRef", "not")
+_COMBINES = (REF, "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", DYNAMIC_REF, "not")
 
 
 _OPENS = ("patternProperties", "unevaluatedProperties", "propertyNames", "minProperties")
@@ -75,7 +86,7 @@ _LADDER = ((512, 24), (384, 16), (256, 12), (192, 10), (128, 8), (96, 6), (64, 4
 
 def limits_for(schema: Mapping[str, Any], max_tokens: int) -> TokenBounds:
     """The widest limits under which a full answer should fit in `max_tokens`."""
-    close = not any("$dynamicRef" in sub or "$recursiveRef" in sub for _, sub in subschemas(schema))
+    close = not any(DYNAMIC_REF in sub or RECURSIVE_REF in sub for _, sub in subschemas(schema))
     shared = _shared_definitions(schema)
     strings = sum("string" in types(sub) and "enum" not in sub for _, sub in subschemas(schema))
     for length, items in _LADDER:
@@ -91,13 +102,13 @@ def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
     pending: list[Json] = []
     for _, sub in subschemas(schema):
         speaks = any(key in sub for key in ("properties", "required", "additionalProperties"))
-        if speaks or "allOf" in sub or sum(key in sub for key in ("$ref", "anyOf", "oneOf", "allOf")) > 1:
+        if speaks or "allOf" in sub or sum(key in sub for key in (REF, "anyOf", "oneOf", "allOf")) > 1:
             pending += _partners(sub)
     while pending:
         sub = pending.pop()
         if isinstance(sub, Mapping):
-            reference = sub.get("$ref")
-            if isinstance(reference, str) and reference not in found:
+            reference = reference_of(sub)
+            if reference is not None and reference not in found:
                 found.add(reference)
                 pending.append(lookup(schema, reference))
             pending += _combined(sub)
@@ -106,7 +117,7 @@ def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
 
 def _partners(sub: Mapping[str, Any]) -> list[Json]:
     """The subschemas that speak of the same value as this one does."""
-    return [*_combined(sub), {"$ref": sub["$ref"]}] if "$ref" in sub else _combined(sub)
+    return [*_combined(sub), {REF: sub[REF]}] if REF in sub else _combined(sub)
 
 
 def _combined(sub: Mapping[str, Any]) -> list[Json]:
@@ -248,7 +259,7 @@ class _Size:
             longest = max((len(str(value)) for value in sub.get("enum", [sub.get("const")])), default=0)
             return 2 + longest / _CHARS_PER_TOKEN
         size = max((self._kind(kind, sub, depth) for kind in types(sub) or implied(sub)), default=0.0)
-        if isinstance(reference := sub.get("$ref"), str):
+        if (reference := reference_of(sub)) is not None:
             return max(self._reference(reference, depth), size if "type" in sub else 0.0)
         if branches := [*sub.get("anyOf", ()), *sub.get("oneOf", ())]:
             size = (size if "properties" in sub else 0) + max(self.of(each, depth + 1) for each in branches)
@@ -330,8 +341,8 @@ class AddedBounds:
             return ()  # cut off, which is said elsewhere
         if key is not None:
             value = value[key]
-        reached = [written(at) or "the root" for at in _reached(value, self.narrowed, self, (), 0)]
-        missing = [written(pointer) for pointer in self.left_out]
+        reached = [join_pointer(at) or "the root" for at in _reached(value, self.narrowed, self, (), 0)]
+        missing = [join_pointer(pointer) for pointer in self.left_out]
         said = [
             f"{what} {_listed(places)}"
             for what, places in (("reached at", reached), ("leaving no room for the optional", missing))
@@ -356,8 +367,8 @@ def _reached(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, depth: int
     """Where the value is as long as it was allowed to get."""
     if not isinstance(sub, Mapping) or depth > _DEEPEST_REACHED or "enum" in sub or "const" in sub:
         return
-    if "$ref" in sub:
-        yield from _reached(value, lookup(bounds.narrowed, sub["$ref"]), bounds, at, depth + 1)
+    if REF in sub:
+        yield from _reached(value, lookup(bounds.narrowed, sub[REF]), bounds, at, depth + 1)
         return
     for branch in sub.get("anyOf", ()):
         if isinstance(branch, Mapping) and _kind(value) & (types(branch) or _kind(value)):

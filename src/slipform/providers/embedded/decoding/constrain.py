@@ -25,8 +25,8 @@ from slipform.providers.embedded.decoding.patterns import (
     without_escapes,
 )
 from slipform.providers.embedded.decoding.rewrite import Rewritten, settle
-from slipform.providers.embedded.decoding.walk import Pointer, lookup, written
 from slipform.providers.embedded.decoding.weaken import DroppedKeyword, is_cycle, prune, weaken
+from slipform.schema.document import REF, Pointer, join_pointer, lookup, with_plain_references
 from slipform.schema.validator import compile_schema
 
 
@@ -113,8 +113,8 @@ def _contained(sub: Any, root: Mapping[str, Any], depth: int) -> bool:
         return bool(kinds) and _CONTAINERS.issuperset(kinds)
     if "properties" in sub:
         return True
-    if "$ref" in sub:
-        return _contained(lookup(root, sub["$ref"]), root, depth + 1)
+    if REF in sub:
+        return _contained(lookup(root, sub[REF]), root, depth + 1)
     if any(_contained(each, root, depth + 1) for each in sub.get("allOf", ())):
         return True
     for key in ("anyOf", "oneOf"):
@@ -243,7 +243,7 @@ _CONSTRAINTS = BoundedCache[tuple[str, int, bool], Constraint]("grammars", entri
 
 
 def _constrained(source: str, max_tokens: int, certain: bool) -> Constraint:
-    schema = json.loads(source)
+    schema = with_plain_references(json.loads(source))
     wrapped = needs_wrapping(schema)
     for held in constraint_candidates(schema, certain=certain):
         if narrowed := _narrowed(held, max_tokens, wrapped):
@@ -283,17 +283,18 @@ def _warnings(held: ConstraintCandidate) -> tuple[ModelWarning, ...]:
     weakened = tuple(
         ModelWarning(
             _WEAKENED,
-            f"Decoding is not held to {written(loss.pointer) or 'the root'} ({loss.action}: {_brief(loss.reason)}); "
-            "the answer is checked against all of the schema.",
-            written(loss.pointer),
+            f"Decoding is not held to {join_pointer(loss.pointer) or 'the root'} "
+            f"({loss.action}: {_brief(loss.reason)}); the answer is checked against all of the schema.",
+            join_pointer(loss.pointer),
         )
         for loss in held.losses
     )
     return weakened + tuple(
         ModelWarning(
             "constraint_narrowed",
-            f"Decoding takes less at {written(place) or 'the root'} than the schema does, so that the answer is valid.",
-            written(place),
+            f"Decoding takes less at {join_pointer(place) or 'the root'} than the schema does, "
+            "so that the answer is valid.",
+            join_pointer(place),
         )
         for place in dict.fromkeys(held.narrowed)
     )

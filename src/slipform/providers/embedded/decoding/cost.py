@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from slipform.providers.embedded.decoding.walk import Json, lookup
+from slipform.schema.document import Json, lookup, reference_of
 from slipform.schema.patterns import parsed
 
 PER_CHARACTER = 0.5
@@ -68,7 +68,7 @@ class Costs:
             return _NEVER
         if "enum" in sub or "const" in sub:
             return _literal(sub)
-        if isinstance(reference := sub.get("$ref"), str):
+        if (reference := reference_of(sub)) is not None:
             return self._reference(reference, depth)
         if branches := [*sub.get("anyOf", ()), *sub.get("oneOf", ())]:
             held = _either([self.of(each, depth + 1) for each in branches])

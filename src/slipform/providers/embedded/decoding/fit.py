@@ -25,9 +25,19 @@ from slipform.providers.embedded.decoding.cost import (
     types,
     widths,
 )
-from slipform.providers.embedded.decoding.merge import ANNOTATIONS, DEFINITIONS, NoNormalForm, is_named, merged
+from slipform.providers.embedded.decoding.merge import ANNOTATIONS, NoNormalForm, is_named, merged
 from slipform.providers.embedded.decoding.patterns import bounded
-from slipform.providers.embedded.decoding.walk import Json, Pointer, lookup, subschemas
+from slipform.schema.document import (
+    DEFINITIONS,
+    DYNAMIC_REF,
+    REF,
+    Json,
+    Pointer,
+    lookup,
+    reference_of,
+    reference_to,
+    subschemas,
+)
 
 _SHARE = 0.92
 """How much of the token limit a full answer may take by the estimate, which is rough."""
@@ -111,9 +121,9 @@ class _Fitting:
             return self._anything(tokens)
         if "enum" in sub or "const" in sub:
             return _bare(sub)
-        if isinstance(sub.get("$ref"), str):
+        if reference_of(sub) is not None:
             return self._reference(sub, at, tokens)
-        if "allOf" in sub or "$dynamicRef" in sub:
+        if "allOf" in sub or DYNAMIC_REF in sub:
             return self._together(sub, at, tokens)
         for key in ("anyOf", "oneOf"):
             if branches := sub.get(key):
@@ -141,17 +151,17 @@ class _Fitting:
         return {key: self.root[key] for key in DEFINITIONS if key in self.root}
 
     def _reference(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
-        reference = sub["$ref"]
+        reference = sub[REF]
         if lookup(self.root, reference) is None:
             return self._as_it_is(sub, tokens)
-        if not sub.keys() <= {"$ref", *ANNOTATIONS, *DEFINITIONS}:
+        if not sub.keys() <= {REF, *ANNOTATIONS, *DEFINITIONS}:
             return self._together(sub, at, tokens)
         step = max(0, int(math.log(max(tokens, 1), _STEP)))
         if (reference, step) not in self.names:
             name = self.names[reference, step] = f"fitted-{len(self.names)}"
             there = tuple(part for part in reference.lstrip("#").split("/") if part)
             self.shared[name] = self.into(lookup(self.root, reference), there, _STEP**step)
-        return {"$ref": f"#/$defs/{self.names[reference, step]}"}
+        return reference_to("$defs", self.names[reference, step])
 
     def _either(
         self, sub: Mapping[str, Any], key: str, branches: list[Json], at: Pointer, tokens: float

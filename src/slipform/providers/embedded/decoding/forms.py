@@ -19,7 +19,6 @@ from typing import Any, Final
 from slipform.providers.embedded.decoding.cost import implied, types
 from slipform.providers.embedded.decoding.merge import (
     ANNOTATIONS,
-    DEFINITIONS,
     NoNormalForm,
     Schema,
     Unsatisfiable,
@@ -28,14 +27,14 @@ from slipform.providers.embedded.decoding.merge import (
     said_of,
 )
 from slipform.providers.embedded.decoding.patterns import are_apart, pieces
-from slipform.providers.embedded.decoding.walk import Json, lookup
+from slipform.schema.document import DEFINITIONS, DYNAMIC_REF, RECURSIVE_REF, REF, Json, lookup
 
 _MOST_LETTERS = 120
 
 
 _NEGATED = frozenset(
     {
-        *("$ref", "allOf", "anyOf", "not", "type", "enum", "const"),
+        *(REF, "allOf", "anyOf", "not", "type", "enum", "const"),
         *("required", "properties", "additionalProperties", "minProperties", "maxProperties"),
         *("minLength", "maxLength", "pattern", "minItems", "maxItems", "minimum", "maximum"),
     }
@@ -83,7 +82,7 @@ def can_negate(form: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether the ways out of `other` give every value within `form` of which it is not true."""
     said = other.keys() - ANNOTATIONS
     kinds = types(form)
-    if not said <= _NEGATED or ("$ref" in said and len(said) > 1):
+    if not said <= _NEGATED or (REF in said and len(said) > 1):
         return False
     if {"enum", "const"} & said and "enum" not in form and not (kinds and kinds <= {"string", "boolean", "null"}):
         return False
@@ -207,10 +206,10 @@ _STEPS = 4_000
 CONDITIONS = frozenset({"not", "if", "then", "else", "dependencies", "dependentSchemas", "dependentRequired"})
 
 
-_COMBINES = frozenset({"$ref", "allOf", "anyOf", "oneOf", *CONDITIONS})
+_COMBINES = frozenset({REF, "allOf", "anyOf", "oneOf", *CONDITIONS})
 
 
-_OPAQUE = frozenset({"$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems"})
+_OPAQUE = frozenset({DYNAMIC_REF, RECURSIVE_REF, "unevaluatedProperties", "unevaluatedItems"})
 
 
 class DecodingForm:
@@ -231,7 +230,7 @@ class DecodingForm:
         forms = [{}] if within is None else within
         if not isinstance(sub, Mapping):
             return [] if sub is False else forms
-        target = lookup(self._root, sub["$ref"]) if "$ref" in sub else True
+        target = lookup(self._root, sub[REF]) if REF in sub else True
         if self._gives_up(depth) or target is None or not _OPAQUE.isdisjoint(sub):
             self.narrower = True
             return []
@@ -300,7 +299,7 @@ class DecodingForm:
         return {**form, "properties": held} if several else form
 
     def _is_literal(self, part: Json) -> bool:
-        target = lookup(self._root, part["$ref"]) if isinstance(part, Mapping) and "$ref" in part else part
+        target = lookup(self._root, part[REF]) if isinstance(part, Mapping) and REF in part else part
         return isinstance(target, Mapping) and ("enum" in target or "const" in target)
 
     def _without_all(self, forms: list[Schema], others: Iterable[Json], depth: int) -> list[Schema]:
@@ -330,8 +329,8 @@ class DecodingForm:
 
     def _ways_out(self, form: Schema, other: Mapping[str, Any], depth: int) -> Iterable[list[Schema]]:
         """For each thing that the other schema says, the alternatives within the form of which it is not true."""
-        if "$ref" in other:
-            target = lookup(self._root, other["$ref"])
+        if REF in other:
+            target = lookup(self._root, other[REF])
             yield [] if target is None else self.without(form, target, depth + 1)
             return  # what stands beside a reference counts in some drafts only
         for part in other.get("allOf", ()):
@@ -405,7 +404,7 @@ def choice(forms: list[Schema]) -> Schema:
 
 def _own(sub: Mapping[str, Any]) -> Schema:
     """What a schema says by itself, spelled in one way."""
-    own = {key: value for key, value in sub.items() if key not in _COMBINES | ANNOTATIONS | DEFINITIONS}
+    own = {key: value for key, value in sub.items() if key not in _COMBINES | ANNOTATIONS | {*DEFINITIONS}}
     if "const" in own:
         given = own.pop("const")
         own["enum"] = [value for value in own.get("enum", [given]) if value == given]

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from slipform.providers.embedded.decoding.cost import Kinds, types
-from slipform.providers.embedded.decoding.walk import Json, lookup
+from slipform.schema.document import DEFINITIONS, DYNAMIC_REF, REF, Json, lookup
 from slipform.schema.patterns import search
 
 ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "$comment", "deprecated", "$id", "id", "$schema", "readOnly"}
 )
-DEFINITIONS = frozenset({"$defs", "definitions"})
 _OF_OBJECTS = ("properties", "patternProperties", "additionalProperties")
 _CHOICES = ("anyOf", "oneOf")
 _MOST_BRANCHES = 24
@@ -49,14 +48,14 @@ def merged(sub: Mapping[str, Any], root: Mapping[str, Any]) -> Schema | None:
 def _one(sub: Json, root: Mapping[str, Any], depth: int) -> Schema:
     if sub is True:
         return {}
-    if not isinstance(sub, Mapping) or depth > _DEEPEST or "$dynamicRef" in sub:
+    if not isinstance(sub, Mapping) or depth > _DEEPEST or DYNAMIC_REF in sub:
         raise NoNormalForm
     parts: list[Json] = []
-    if "$ref" in sub:
-        target = lookup(root, sub["$ref"])
+    if REF in sub:
+        target = lookup(root, sub[REF])
         parts.append(target)
     parts += sub.get("allOf", ())
-    result = {key: value for key, value in sub.items() if key not in {"$ref", "allOf", *_CHOICES, *DEFINITIONS}}
+    result = {key: value for key, value in sub.items() if key not in {REF, "allOf", *_CHOICES, *DEFINITIONS}}
     for part in parts:
         result = _both(result, _one(part, root, depth + 1))
     for key in _CHOICES:

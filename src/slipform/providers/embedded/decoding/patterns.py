@@ -17,9 +17,9 @@ from typing import Any
 
 from slipform.bounded import BoundedCache
 from slipform.errors import LocalModelError
-from slipform.providers.embedded.decoding.walk import Pointer, changed_at, subschemas
 from slipform.providers.embedded.engine import engine_folder
 from slipform.providers.embedded.llama import rest_at_barriers
+from slipform.schema.document import Pointer, replaced, subschemas
 
 KNOWN = frozenset(
     [
@@ -115,7 +115,7 @@ def with_whole_formats(schema: Mapping[str, Any]) -> dict[str, Any]:
     result: Any = schema
     for at, sub in list(subschemas(schema)):
         if (besides := _BESIDES.get(str(sub.get("format")))) is not None:
-            result = changed_at(result, at, _also(sub, besides))
+            result = replaced(result, at, _also(sub, besides))
     return dict(result)
 
 
@@ -294,7 +294,7 @@ def with_twins(schema: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(pattern := sub.get("pattern"), str) and (both := twins(pattern)):
             rest = {key: value for key, value in sub.items() if key != "pattern"}
             rest["allOf"] = [*rest.get("allOf", ()), *({"pattern": each} for each in both)]
-            result = changed_at(result, at, rest)
+            result = replaced(result, at, rest)
     return dict(result)
 
 
@@ -303,7 +303,7 @@ def without_escapes(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[Poi
     result: Any = schema
     found = [at for at, sub in subschemas(schema) if isinstance(sub.get("pattern"), str) and twins(sub["pattern"])]
     for at in found:
-        result = changed_at(result, (*at, "pattern"), None)
+        result = replaced(result, (*at, "pattern"), None)
     return dict(result), [(*at, "pattern") for at in found]
 
 

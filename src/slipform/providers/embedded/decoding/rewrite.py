@@ -12,9 +12,20 @@ from typing import Any, Literal
 
 from slipform.errors import SchemaError
 from slipform.providers.embedded.decoding.forms import CONDITIONS, DecodingForm, choice
-from slipform.providers.embedded.decoding.merge import ANNOTATIONS, DEFINITIONS
-from slipform.providers.embedded.decoding.walk import CONTENTS, LISTS, MAPS, Json, Pointer, lookup, subschemas
+from slipform.providers.embedded.decoding.merge import ANNOTATIONS
 from slipform.providers.embedded.decoding.weaken import closed_up, problem
+from slipform.schema.document import (
+    CONTENTS,
+    DEFINITIONS,
+    LISTS,
+    MAPS,
+    REF,
+    Json,
+    Pointer,
+    lookup,
+    reference_to,
+    subschemas,
+)
 from slipform.schema.validator import compile_schema
 
 _MOST = 400
@@ -66,7 +77,7 @@ def settle(schema: Mapping[str, Any], *, certain: bool = False) -> Rewritten:
 
 def _hides_siblings(schema: Mapping[str, Any]) -> bool:
     """Whether what stands beside a reference counts for nothing, as in older drafts, and nothing refers to it."""
-    targets = [str(sub["$ref"]) for _, sub in subschemas(schema) if "$ref" in sub]
+    targets = [str(sub[REF]) for _, sub in subschemas(schema) if REF in sub]
     try:
         hidden = compile_schema(schema).reference_hides_siblings
     except SchemaError:  # the caller hears of it when the answer is judged
@@ -79,7 +90,7 @@ def _references_alone(sub: Json) -> Json:
         return [_references_alone(each) for each in sub]
     if not isinstance(sub, Mapping):
         return sub
-    kept = {"$ref", "$schema", *DEFINITIONS} if "$ref" in sub else sub.keys()
+    kept = {REF, "$schema", *DEFINITIONS} if REF in sub else sub.keys()
     changed = {key: value for key, value in sub.items() if key in kept}
     for key, held in changed.items():
         if key in MAPS and isinstance(held, Mapping):
@@ -111,7 +122,7 @@ class _Settling:
         if not isinstance(sub, Mapping):
             return sub
         if id(sub) in self.names:
-            return {"$ref": f"#/$defs/{self.names[id(sub)]}"}
+            return reference_to("$defs", self.names[id(sub)])
         if not self._needs(sub):
             return self._under(sub, at, inside)
         plain = self._plain(sub, at) if inside < _DEEPEST else None
@@ -127,7 +138,7 @@ class _Settling:
         name = self.names[id(sub)] = f"settled-{len(self.names)}"
         self.origins[name] = at
         self.made[name] = self._under(plain, at, inside + 1)
-        return {"$ref": f"#/$defs/{name}", **{key: sub[key] for key in DEFINITIONS if key in sub}}
+        return {**reference_to("$defs", name), **{key: sub[key] for key in DEFINITIONS if key in sub}}
 
     def _under(self, sub: Mapping[str, Any], at: Pointer, inside: int) -> dict[str, Any]:
         def part(each: Json, *steps: str) -> Json:
@@ -153,11 +164,11 @@ class _Settling:
             return False
         if not _TRIGGERS.isdisjoint(sub) or self._is_open(sub.get("oneOf")):
             return True
-        if not shared and "allOf" not in sub and len(sub.keys() - ANNOTATIONS - DEFINITIONS) < 2:
+        if not shared and "allOf" not in sub and len(sub.keys() - ANNOTATIONS - {*DEFINITIONS}) < 2:
             return False
         parts = [each for key in ("allOf", "anyOf", "oneOf") for each in sub.get(key, ())]
-        if "$ref" in sub:
-            parts.append(lookup(self.root, sub["$ref"]))
+        if REF in sub:
+            parts.append(lookup(self.root, sub[REF]))
         return any(self._needs(each, depth + 1, shared=True) for each in parts)
 
     def _is_open(self, branches: list[Json] | None) -> bool:

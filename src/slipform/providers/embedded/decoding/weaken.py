@@ -24,18 +24,8 @@ from slipform.providers.embedded.decoding.patterns import (
     grammar_problem,
     without_inner_anchors,
 )
-from slipform.providers.embedded.decoding.walk import (
-    CONTENTS,
-    LISTS,
-    MAPS,
-    Json,
-    Pointer,
-    changed_at,
-    found_at,
-    lookup,
-    subschemas,
-)
 from slipform.schema import Schema
+from slipform.schema.document import CONTENTS, LISTS, MAPS, REF, Json, Pointer, found_at, lookup, replaced, subschemas
 
 _ROUNDS = 60
 
@@ -68,7 +58,7 @@ def _without(current: Json, given: Json, place: Pointer) -> Json:
         return None
     for less in (_single(place, there), _unnamed(place, holder, there), _known_values(full, given), False):
         if less is not None:
-            result = closed_up(changed_at(current, holder, less) if holder else less)
+            result = closed_up(replaced(current, holder, less) if holder else less)
             if result is not False:
                 return result
     return None
@@ -135,7 +125,7 @@ def closed_up(schema: Json) -> Json:
 def _closed(sub: Json, root: Json) -> Json:
     if not isinstance(sub, Mapping):
         return sub
-    if "$ref" in sub and lookup(root, sub["$ref"]) is False:
+    if REF in sub and lookup(root, sub[REF]) is False:
         return False
     changed: dict[str, Any] = dict(sub)
     for key, held in sub.items():
@@ -221,7 +211,7 @@ _SPARED = frozenset(
         "properties",
         "required",
         "items",
-        "$ref",
+        REF,
         "$defs",
         "definitions",
         "enum",
@@ -251,7 +241,7 @@ class _Edit:
 
     def made(self, schema: Json) -> Json:
         value = self.value(found_at(schema, self.pointer)) if callable(self.value) else self.value
-        return changed_at(schema, self.pointer, value)
+        return replaced(schema, self.pointer, value)
 
 
 def problem(schema: Mapping[str, Any]) -> str | None:
@@ -445,11 +435,11 @@ def _renamed(name: str, new: str, named: Mapping[str, Any]) -> dict[str, Any]:
 
 def _siblings(schema: Mapping[str, Any]) -> Iterator[_Edit]:
     for pointer, sub in subschemas(schema):
-        if "$ref" in sub:
+        if REF in sub:
             yield from (_Edit((*pointer, key), None, "dropped") for key in sub if key not in _SPARED)
     for pointer, sub in subschemas(schema):
-        if "$ref" in sub and len(sub) > 1:
-            yield _Edit(pointer, {"$ref": sub["$ref"]}, "siblings of $ref dropped")
+        if REF in sub and len(sub) > 1:
+            yield _Edit(pointer, {REF: sub[REF]}, "siblings of $ref dropped")
     yield from _anything(schema)
 
 
@@ -459,7 +449,7 @@ def _anything(schema: Mapping[str, Any]) -> Iterator[_Edit]:
             if keyword not in _SPARED:
                 yield _Edit((*pointer, keyword), None, "dropped")
     for pointer, sub in subschemas(schema):
-        for keyword in ("enum", "const", "required", "$ref", "type"):
+        for keyword in ("enum", "const", "required", REF, "type"):
             if keyword in sub and pointer:
                 yield _Edit((*pointer, keyword), None, "dropped")
 
