@@ -49,6 +49,8 @@ _WEIGHT_OF_NODE = 8
 
 
 _QUICK_WITH_PATTERNS = 512
+_REPEATED = re.compile(rb"\{\d*,?\d\d")
+"""A part of a pattern that is repeated ten times or more; no other `{` of a JSON text is followed by a digit."""
 
 
 _HINT = "Correct the schema and send it again."
@@ -246,7 +248,9 @@ def is_heavy_text(text: bytes, most: int = 2_048) -> bool:
     >>> is_heavy_text(b'{"type":"object"}')
     False
     """
-    return len(text) > most or (len(text) > _QUICK_WITH_PATTERNS and _PATTERN in text)
+    if len(text) > most:
+        return True
+    return _PATTERN in text and (len(text) > _QUICK_WITH_PATTERNS or _REPEATED.search(text) is not None)
 
 
 def json_text(document: Any) -> bytes:
