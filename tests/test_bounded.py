@@ -34,11 +34,10 @@ def test_the_oldest_go_first_and_use_makes_a_value_the_newest() -> None:
     assert [key in cache for key in "abcd"] == [True, False, True, True]
 
 
-def test_a_value_may_be_replaced_by_one_of_the_same_size() -> None:
+def test_a_value_may_be_put_anew_and_all_may_be_forgotten() -> None:
     cache = BoundedCache[str, int]("test", entries=3, max_bytes=100)
     cache.put("a", 1, 10)
-    cache.replace("a", 2)
-    cache.replace("b", 2)
-    assert (cache.get("a"), cache.get("b"), cache.held_bytes) == (2, None, 10)
+    cache.put("a", 2, 10)
+    assert (cache.get("a"), cache.held_bytes) == (2, 10)
     cache.clear()
     assert (len(cache), cache.held_bytes) == (0, 0)

@@ -73,12 +73,6 @@ class BoundedCache(Generic[K, V]):
             while len(self._values) > self._entries or self._held > self.max_bytes:
                 self._drop(next(iter(self._sizes)))
 
-    def replace(self, key: K, value: V) -> None:
-        """Put another value in the place of one that is here, with the same size and age."""
-        with self._lock:
-            if key in self._values:
-                self._values[key] = value
-
     def clear(self) -> None:
         """Forget all."""
         with self._lock:

@@ -62,7 +62,8 @@ def test_a_plan_is_kept_for_a_shape_that_comes_again() -> None:
     asked = ASKED.replace(response_format=ResponseFormat.strict(schema.spec))
     plan = plan_for(router, asked, options, schema)
     assert plan_for(router, asked.replace(messages=()), options, schema) is plan
-    assert plan_for(router, asked, Options(), schema) is not plan
+    assert plan_for(router, asked, Options(), schema) is plan
+    assert not plan_for(router, asked, Options(repair=False), schema).repair
     assert plan_for(router, asked.replace(extra={"stop_after_json": True}), options, schema).guard.stop_after_json
     assert plan_for(router, asked.replace(tools=(Tool("t", {"type": "object"}),)), options, schema).tools
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import pickle
 from typing import Any
 
 import pytest
 
 from slipform.errors import ConfigError
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
+from slipform.schema.python_types import cached_format, cached_schema
 
 SPEC = JsonSchemaSpec("user", {"type": "object"})
 
@@ -90,3 +92,26 @@ def test_a_format_round_trips_through_json(strategy: OutputStrategy) -> None:
         text = json.dumps(wanted.to_dict())
         assert json.loads(text)["strategy"] == strategy.value
         assert ResponseFormat.from_dict(json.loads(text)) == wanted
+
+
+def test_only_a_spec_with_a_schema_of_its_own_has_a_text_that_caches_may_go_by() -> None:
+    given = {"type": "object"}
+    own = cached_format("user", given, strict=True).json_schema
+    assert own.text == b'{"type":"object"}'
+    assert own.schema is not given
+    assert own == JsonSchemaSpec("user", given)
+    assert "text" not in repr(own)
+    assert pickle.loads(pickle.dumps(own)).text == own.text
+    for other in (
+        JsonSchemaSpec("user", given),
+        JsonSchemaSpec.from_dict(own.to_dict()),
+        dataclasses.replace(own, schema={"type": "array"}),
+    ):
+        assert other.text is None
+
+
+def test_a_schema_is_made_once_for_a_text_and_a_name() -> None:
+    strict, loose = (cached_format("user", {"type": "object"}, strict=strict).json_schema for strict in (True, False))
+    assert cached_schema(strict) is cached_schema(loose)
+    assert cached_schema(cached_format("other", {"type": "object"}, strict=True).json_schema).name == "other"
+    assert cached_schema(SPEC) is not cached_schema(SPEC)

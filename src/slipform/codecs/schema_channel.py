@@ -31,11 +31,10 @@ from slipform.codecs.codec import Capabilities
 from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError, UpstreamError
 from slipform.ir import RESERVED_TOOL, Lift, LossyEncode, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
 from slipform.ir.request import USUAL
-from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
+from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.lowering import lower
 from slipform.schema.lowering.lift_plan import PENDING
 from slipform.schema.lowering.source import to_text
-from slipform.schema.python_types import is_kept
 from slipform.schema.strict import strict_preflight
 
 _NOTHING: Final[dict[str, Any]] = {}
@@ -261,12 +260,6 @@ _SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule], WireSchema](
 """By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
 
 
-_KEPT = BoundedCache[tuple[int, str, bool, StrictRule], tuple[JsonSchemaSpec, WireSchema]](
-    "encoded response formats", entries=256, max_bytes=32_000_000
-)
-"""By the identity of a spec that nobody can change, which is held here: no other can come to be at its address."""
-
-
 _LEAST = 2_000
 
 
@@ -276,26 +269,20 @@ _TIMES_TEXT = 50
 
 def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rule: StrictRule) -> WireSchema:
     spec, strict = wanted.json_schema, wanted.strict and "no_strict" not in capabilities.quirks
-    place = (id(spec), dialect, strict, rule)
-    kept = _KEPT.get(place)
-    if kept is not None and kept[0] is spec:
-        return kept[1]
-    shape = _shaped(spec.schema, dialect, strict, rule)
-    if is_kept(spec):
-        _KEPT.put(place, (spec, shape), _LEAST + _TIMES_TEXT * len(to_text(spec.schema)))
-    return shape
+    return _shaped(spec.schema, dialect, strict, rule, spec.text)
 
 
-def _shaped(schema: Any, dialect: str, strict: bool, rule: StrictRule) -> WireSchema:
+def _shaped(schema: Any, dialect: str, strict: bool, rule: StrictRule, text: bytes | None = None) -> WireSchema:
+    """The schema in the vendor's dialect; `text` is its own, where nobody can change it."""
     if type(schema) is not dict and not isinstance(schema, Mapping):
         raise RequestError(
             "The schema must be a JSON object at the top level", where="response_format.json_schema.schema"
         )
-    key = (to_text(schema), dialect, strict, rule)
+    key = (text or to_text(schema), dialect, strict, rule)
     shape = _SHAPES.get(key)
     if shape is None:
         shape = _lowered(schema, dialect, strict, rule)
-        if shape.schema is not schema:
+        if text is not None or shape.schema is not schema:
             _SHAPES.put(key, shape, _LEAST + _TIMES_TEXT * len(key[0]))
     return shape
 

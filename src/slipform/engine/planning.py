@@ -20,7 +20,7 @@ from slipform.off_loop import off_loop
 from slipform.providers import Provider
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
-from slipform.schema.python_types import cached_schema, is_kept
+from slipform.schema.python_types import cached_schema
 
 _STRENGTH = (OutputStrategy.PROMPTED, OutputStrategy.TOOL, OutputStrategy.NATIVE)
 
@@ -33,50 +33,42 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
     provider, upstream = router.resolve(request.model)
     capabilities = provider.capabilities(upstream)
     wanted, local = request.response_format, provider.name == LOCAL
-    if wanted is None or not (schema or is_kept(wanted.json_schema)) or not _keeps(request, options):
+    shape = schema or _text_of(wanted)
+    if wanted is None or shape is None or not _keeps(request, options):
         return _planned(router, request, options, schema, capabilities, local=local)
-    key = (id(wanted), id(options), id(schema))
+    key = (shape, wanted.strategy, local)
     kept = _PLANS.get(key)
-    if kept is None or not kept.is_for(wanted, options, schema, capabilities, local):
+    if kept is None or not kept.is_for(options, capabilities):
         made = _planned(router, request, options, schema, capabilities, local=local)
-        kept = _CachedPlan(wanted, options, schema, capabilities, local, made)
+        kept = _CachedPlan(options, capabilities, made)
         size = _TIMES_TEXT * len(orjson.dumps(wanted.json_schema.schema, default=repr))
         _PLANS.put(key, kept, _LEAST + size)
     return kept.plan
 
 
+def _text_of(wanted: ResponseFormat | None) -> tuple[str, bytes] | None:
+    """Name and text of a shape that nobody can change."""
+    spec = None if wanted is None else wanted.json_schema
+    return None if spec is None or spec.text is None else (spec.name, spec.text)
+
+
 @dataclass(frozen=True, slots=True)
 class _CachedPlan:
-    """A plan, and all that it was made of: held here, so that no other object can have come to be at its address.
+    """A plan, and what it was made of besides the shape."""
 
-    Only shapes that nobody can change: a `Schema`, and what `schema.kept` has made.
-    """
-
-    wanted: ResponseFormat
     options: Options
-    schema: Schema[Any] | None
     capabilities: Capabilities
-    local: bool
     plan: Plan
 
-    def is_for(
-        self,
-        wanted: ResponseFormat,
-        options: Options,
-        schema: Schema[Any] | None,
-        capabilities: Capabilities,
-        local: bool,
-    ) -> bool:
-        return (
-            self.wanted is wanted
-            and self.options is options
-            and self.schema is schema
-            and self.local is local
-            and (self.capabilities is capabilities or self.capabilities == capabilities)
-        )
+    def is_for(self, options: Options, capabilities: Capabilities) -> bool:
+        same = self.options is options or self.options == options  # a call with options of its own makes them anew
+        return same and (self.capabilities is capabilities or self.capabilities == capabilities)
 
 
-_PLANS = BoundedCache[tuple[int, int, int], _CachedPlan]("plans", entries=128, max_bytes=32_000_000)
+_PLANS = BoundedCache[tuple[Schema[Any] | tuple[str, bytes], OutputStrategy, bool], _CachedPlan](
+    "plans", entries=128, max_bytes=32_000_000
+)
+"""By shapes that nobody can change: a `Schema`, or name and text of what `cached_format` has made."""
 
 
 _LEAST = 5_000

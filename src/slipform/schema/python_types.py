@@ -252,8 +252,8 @@ _PLAINLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | 
 _FORMATS = BoundedCache[tuple[str, bytes, bool], ResponseFormat]("response formats", entries=128, max_bytes=32_000_000)
 
 
-_SCHEMAS = BoundedCache[int, tuple[JsonSchemaSpec, Schema[Any] | None]]("schemas", entries=128, max_bytes=32_000_000)
-"""By the identity of specs that were made here, whose documents nobody else holds and can change."""
+_SCHEMAS = BoundedCache[tuple[str, bytes], Schema[Any]]("schemas", entries=128, max_bytes=32_000_000)
+"""By name and text of the specs that were made here."""
 
 
 def cached_format(name: str, document: Any, *, strict: bool) -> ResponseFormat:
@@ -271,31 +271,18 @@ def cached_format(name: str, document: Any, *, strict: bool) -> ResponseFormat:
     key = (name, text, strict)
     found = _FORMATS.get(key)
     if found is None:
-        spec = JsonSchemaSpec(name, orjson.loads(text))
-        found = ResponseFormat(spec, strict=strict)
-        size = _LEAST + len(name) + _TIMES_TEXT * len(text)
-        _FORMATS.put(key, found, size)
-        _SCHEMAS.put(id(spec), (spec, None), size)
+        found = ResponseFormat(JsonSchemaSpec.from_text(name, text), strict=strict)
+        _FORMATS.put(key, found, _LEAST + len(name) + _TIMES_TEXT * len(text))
     return found
-
-
-def is_kept(spec: JsonSchemaSpec) -> bool:
-    """Whether `cached_format` made the spec: then nobody else holds its document, and it stays what it is.
-
-    >>> is_kept(cached_format("n", {"type": "integer"}, strict=True).json_schema), is_kept(JsonSchemaSpec("n", {}))
-    (True, False)
-    """
-    known = _SCHEMAS.get(id(spec))
-    return known is not None and known[0] is spec
 
 
 def cached_schema(spec: JsonSchemaSpec) -> Schema[Any]:
     """`Schema.of`, found ready for a spec that `cached_format` made."""
-    known = _SCHEMAS.get(id(spec))
-    if known is None or known[0] is not spec:
+    if spec.text is None:
         return Schema.of(spec)
-    schema = known[1]
+    key = (spec.name, spec.text)
+    schema = _SCHEMAS.get(key)
     if schema is None:
         schema = Schema.of(spec)
-        _SCHEMAS.replace(id(spec), (spec, schema))
+        _SCHEMAS.put(key, schema, _LEAST + len(spec.name) + _TIMES_TEXT * len(spec.text))
     return schema

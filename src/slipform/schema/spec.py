@@ -7,9 +7,11 @@ import hashlib
 import re
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, overload
+
+import orjson
 
 from slipform.errors import ConfigError
 from slipform.schema.strict import strict_preflight
@@ -70,12 +72,18 @@ class JsonSchemaSpec:
 
     name: str
     schema: Mapping[str, Any]
+    _text: bytes | None = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise ConfigError("JsonSchemaSpec: name must be non-empty")
         if not isinstance(self.schema, Mapping):
             raise ConfigError("JsonSchemaSpec: schema must be a JSON object at the top level")
+
+    @property
+    def text(self) -> bytes | None:
+        """The JSON text that the schema was read from, where nobody else holds the schema and can change it."""
+        return self._text
 
     def to_dict(self) -> dict[str, Any]:
         """The serialised form, `{"name": …, "schema": …}`."""
@@ -87,6 +95,14 @@ class JsonSchemaSpec:
         spec = object.__new__(cls)
         object.__setattr__(spec, "name", data["name"])
         object.__setattr__(spec, "schema", data["schema"])
+        object.__setattr__(spec, "_text", None)
+        return spec
+
+    @classmethod
+    def from_text(cls, name: str, text: bytes) -> JsonSchemaSpec:
+        """A spec with a schema of its own; what is made of it may be kept by its text."""
+        spec = cls(name, orjson.loads(text))
+        object.__setattr__(spec, "_text", text)
         return spec
 
 
