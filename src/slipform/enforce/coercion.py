@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import orjson
 
 from slipform.schema import Schema, Violation
+from slipform.schema.document import DEFINITIONS, REF, REFERENCES, followed, locate, reference_steps, subschemas
 
 if TYPE_CHECKING:
     from slipform.enforce.patching import Patched
@@ -190,19 +191,6 @@ def at(value: Any, steps: Steps) -> Any:
     return value
 
 
-def locate(document: Any, path: str) -> Any:
-    """The part of a schema that a JSON Pointer leads to, or None."""
-    for part in path.split("/")[1:]:
-        step = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(document, list) and step.isdigit() and int(step) < len(document):
-            document = document[int(step)]
-        elif isinstance(document, Mapping) and step in document:
-            document = document[step]
-        else:
-            return None
-    return document
-
-
 def folded(name: str) -> str:
     """A name without what people spell in different ways: case, and the marks between words.
 
@@ -216,9 +204,6 @@ UNIONS = ("anyOf", "oneOf")
 
 
 _MOST_TRIED = 3
-
-
-_DEPTH = 20
 
 
 def branch_fixes(
@@ -288,9 +273,9 @@ def _discriminated(found: Any, branches: Sequence[Any], holder: Any, document: M
 
 def _tags(branch: Any, key: str, document: Mapping[str, Any]) -> list[Any]:
     """The values that an alternative allows for a key, where it lists them."""
-    shape = chosen_branch(branch, document)
+    shape = followed(branch, document)
     properties = shape.get("properties")
-    tag = chosen_branch(properties.get(key), document) if isinstance(properties, Mapping) else {}
+    tag = followed(properties.get(key), document) if isinstance(properties, Mapping) else {}
     listed = [tag["const"]] if "const" in tag else tag.get("enum")
     return listed if isinstance(listed, list) else []
 
@@ -302,42 +287,22 @@ def _bears(branch: Any, key: str, value: Any, document: Mapping[str, Any]) -> bo
     return any(value == tag and type(value) is type(tag) for tag in tags)
 
 
-def chosen_branch(node: Any, document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The subschema that a reference inside the document leads to; empty where there is none.
-
-    >>> chosen_branch({"$ref": "#/$defs/A"}, {"$defs": {"A": {"type": "null"}}})
-    {'type': 'null'}
-    """
-    for _ in range(_DEPTH):
-        reference = node.get("$ref") if isinstance(node, Mapping) else None
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            break
-        node = locate(document, reference[1:])
-    return node if isinstance(node, Mapping) else {}
-
-
 def _alone(branch: Any, document: Mapping[str, Any]) -> dict[str, Any]:
     """An alternative as a document of its own."""
-    kept = {name: document[name] for name in ("$schema", "$defs", "definitions") if name in document}
-    return {**kept, "allOf": [branch]} if isinstance(branch, Mapping) and "$ref" in branch else {**kept, **_of(branch)}
-
-
-def _of(branch: Any) -> Mapping[str, Any]:
-    return branch if isinstance(branch, Mapping) else {"allOf": [branch]}
+    kept = {name: document[name] for name in ("$schema", *DEFINITIONS) if name in document}
+    if isinstance(branch, Mapping) and REF not in branch:
+        return {**kept, **branch}
+    return {**kept, "allOf": [branch]}
 
 
 def is_portable(shape: Any) -> bool:
-    """Whether a subschema means the same elsewhere: its references go to the shared definitions only."""
-    pending = [shape]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Mapping):
-            reference = node.get("$ref")
-            if isinstance(reference, str) and not reference.startswith(("#/$defs/", "#/definitions/")):
+    """Whether a part of a document with plain references means the same beside the shared definitions alone."""
+    parts = shape if isinstance(shape, list) else [shape]
+    for _, node in (found for part in parts for found in subschemas(part)):
+        for key in REFERENCES:
+            steps = reference_steps(node[key]) if key in node else None
+            if key in node and (key != REF or not steps or steps[0] not in DEFINITIONS):
                 return False
-            if "$dynamicRef" in node or "$id" in node:
-                return False
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
+        if "$id" in node:
+            return False
     return True

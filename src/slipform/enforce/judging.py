@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import orjson
 
-from slipform.enforce.coercion import Switches, chosen_branch, locate
+from slipform.enforce.coercion import Switches
 from slipform.enforce.patching import Patched, patch
 from slipform.errors import (
     EmptyAnswerError,
@@ -23,6 +23,7 @@ from slipform.errors import (
 )
 from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, ToolCall
 from slipform.schema import Schema, Violation
+from slipform.schema.document import followed, lookup, reference_of, with_plain_references
 from slipform.text.loads import Loaded, load
 from slipform.text.repair.tokens import RepairEdit
 
@@ -75,6 +76,7 @@ def root_types(document: Mapping[str, Any]) -> frozenset[str] | None:
     >>> sorted(root_types({"anyOf": [{"type": "object"}, {"type": ["null", "string"]}]}))
     ['null', 'object', 'string']
     """
+    document = with_plain_references(document)
     types: set[str] = set()
     pending: list[Any] = [document]
     for _ in range(_MOST_NODES):
@@ -85,15 +87,15 @@ def root_types(document: Mapping[str, Any]) -> frozenset[str] | None:
             return None
         kind = node.get("type")
         union = node.get("anyOf", node.get("oneOf"))
-        reference = node.get("$ref")
+        reference = reference_of(node)
         if isinstance(kind, str):
             types.add(kind)
         elif isinstance(kind, list):
             types.update(each for each in kind if isinstance(each, str))
         elif isinstance(union, list):
             pending.extend(union)
-        elif isinstance(reference, str) and reference.startswith("#"):
-            pending.append(locate(document, reference[1:]))
+        elif reference is not None:
+            pending.append(lookup(document, reference))
         else:
             return None
     return None
@@ -166,7 +168,8 @@ def is_whole(text: str, loaded: Loaded, document: Mapping[str, Any], lift: Calla
     """
     if lift is not None or {edit.kind for edit in loaded.edits} != {"missing_bracket"} or not _ends_closed(text):
         return False
-    value, node = loaded.value, chosen_branch(document, document)
+    document = with_plain_references(document)
+    value, node = loaded.value, followed(document, document)
     for _ in range(_DEPTH):  # down the last branch: the brackets that are missing are among these
         if isinstance(value, dict):
             properties = node.get("properties")
@@ -174,11 +177,11 @@ def is_whole(text: str, loaded: Loaded, document: Mapping[str, Any], lift: Calla
             if not isinstance(properties, Mapping) or open_ended or any(name not in value for name in properties):
                 return False
             last: Any = next(reversed(value)) if value else None
-            value, node = (value[last], chosen_branch(properties.get(last), document)) if value else (None, node)
+            value, node = (value[last], followed(properties.get(last), document)) if value else (None, node)
         elif isinstance(value, list):
             if not isinstance(node.get("maxItems"), int) or len(value) < node["maxItems"]:
                 return False
-            value, node = (value[-1], chosen_branch(node.get("items"), document)) if value else (None, node)
+            value, node = (value[-1], followed(node.get("items"), document)) if value else (None, node)
         else:
             return True
     return False

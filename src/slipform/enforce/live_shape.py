@@ -15,7 +15,7 @@ from slipform.bounded import BoundedCache
 from slipform.enforce.coercion import Switches, coercions
 from slipform.errors import SlipformError
 from slipform.schema import Schema
-from slipform.schema.document import SchemaDocument
+from slipform.schema.document import DYNAMIC_REF, RECURSIVE_REF, REF, SchemaDocument, with_plain_references
 from slipform.schema.limits import plain_copy
 from slipform.text.resolve_plan import Alternative, Leaf, Node, NormalForm
 
@@ -111,7 +111,7 @@ _SCALAR = ("pattern", "format", "multipleOf", "contentEncoding", "contentMediaTy
 _OPAQUE = frozenset(
     {
         "not", "if", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "dependentRequired",
-        "dependentSchemas", "dependencies", "uniqueItems", "$dynamicRef", "$recursiveRef",
+        "dependentSchemas", "dependencies", "uniqueItems", DYNAMIC_REF, RECURSIVE_REF,
     }
 )  # fmt: skip
 """What can only be judged when all of a value is there."""
@@ -173,11 +173,10 @@ class TrackerFacts:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._extras: dict[int, LeafFacts] = {}
-        self.document = plain_copy(document)
-        index = SchemaDocument(self.document)
-        for place in index.walk():
+        self.document = plain_copy(with_plain_references(document))
+        for place in SchemaDocument(self.document).walk():
             self._typed(place.node)
-        self.plan = NormalForm(self.document, index)
+        self.plan = NormalForm(self.document, self.document)
         self.has_unknown = any(each.unknown for each in self._extras.values())
         self._by_leaf: dict[int, LeafFacts] = {}
         self._known = 0
@@ -248,7 +247,7 @@ def _extra(schema: Mapping[str, Any]) -> LeafFacts:
     check: Schema[Any] | None = None
     try:
         # References would lead nowhere from here.
-        check = None if "$ref" in str(said) else Schema("part", said)
+        check = None if REF in str(said) else Schema("part", said)
     except SlipformError:
         check = None
     pattern = said.get("pattern")

@@ -23,10 +23,17 @@ from slipform.enforce.coercion import (
     branch_fixes,
     coercions,
     folded,
-    locate,
 )
 from slipform.schema import Schema, Violation
-from slipform.schema.document import join_pointer
+from slipform.schema.document import (
+    followed,
+    join_pointer,
+    locate,
+    lookup,
+    reference_of,
+    split_pointer,
+    with_plain_references,
+)
 
 _AROUND = " \t\r\n\"'`*.!,;:()"
 
@@ -98,11 +105,12 @@ def _given_by_the_schema(steps: Steps, shape: Any, switches: Switches) -> Iterat
 def _is_optional(violation: Violation, document: Mapping[str, Any]) -> bool:
     """Whether the key that holds the value may be left out, as far as the object schema around it says."""
     path = violation.schema_path.rpartition("/")[0]
-    around, _, name = path.rpartition("/properties/")
-    holder = locate(document, around) if name and "/" not in name else None
+    around, _, last = path.rpartition("/properties/")
+    name = split_pointer("/" + last)
+    holder = locate(document, around) if last and len(name) == 1 else None
     if not isinstance(holder, Mapping):
         return True  # reached by a reference or a union: leaving it out is tried, and kept only if that validates
-    return name.replace("~1", "/").replace("~0", "~") not in holder.get("required", ())
+    return name[0] not in holder.get("required", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +139,8 @@ class _Accepted:
             for union in ("anyOf", "oneOf", "allOf"):
                 if isinstance(branches := node.get(union), list):
                     pending.extend(branches)
-            if isinstance(reference := node.get("$ref"), str) and reference.startswith("#"):
-                pending.append(locate(document, reference[1:]))
+            if (reference := reference_of(node)) is not None:
+                pending.append(lookup(document, reference))
         return cls(frozenset(types), tuple(members))
 
 
@@ -233,7 +241,8 @@ def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches) -> Patched | 
     if not isinstance(value, dict) or len(value) != 1:
         return None
     (key, inner), *_ = value.items()
-    properties = schema.document.get("properties")
+    document = with_plain_references(schema.document)
+    properties = followed(document, document).get("properties")
     if not isinstance(inner, dict | list) or (isinstance(properties, dict) and key in properties):
         return None
     found = schema.validate(inner)
@@ -248,7 +257,8 @@ def _round(
     value: Any, found: Sequence[Violation], schema: Schema[Any], allowed: Switches
 ) -> tuple[Any, list[Violation], tuple[PatchEdit, ...]] | None:
     """One pass over the violations: all first choices together when that mends everything, else one by one."""
-    choices = [_options(violation, value, schema.document, allowed) for violation in found[:_MOST_TRIALS]]
+    document = with_plain_references(schema.document)
+    choices = [_options(violation, value, document, allowed) for violation in found[:_MOST_TRIALS]]
     choices.sort(key=lambda options: _ORDER[options[0][0].op] if options else 0)
     if all(choices) and len(found) <= _MOST_TRIALS:
         trial, made = apply(value, [edit for options in choices for edit in options[0]])

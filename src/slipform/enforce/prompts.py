@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slipform.enforce.coercion import ABSENT, PatchEdit, Steps, at, chosen_branch, is_portable, locate
+from slipform.enforce.coercion import ABSENT, PatchEdit, Steps, at, is_portable
 from slipform.enforce.patching import apply
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Text, ToolResult
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Violation
+from slipform.schema.document import DEFINITIONS, followed, locate, with_plain_references
 from slipform.schema.summary import summarize
 from slipform.schema.violations import json_path
 
@@ -24,9 +25,6 @@ SMALL = 2_000
 
 
 _MOST_PARTS = 8
-
-
-_DEFINITIONS = ("$defs", "definitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +55,7 @@ class Parts:
 
 def parts_of(value: Any, violations: Sequence[Violation], document: Mapping[str, Any]) -> Parts | None:
     """The few places that are wrong in a large value; None where the whole should be asked for again."""
+    document = with_plain_references(document)
     places: dict[str, Steps] = {}
     shapes: dict[str, Any] = {}
     for violation in violations:
@@ -69,7 +68,7 @@ def parts_of(value: Any, violations: Sequence[Violation], document: Mapping[str,
     if not places or len(places) > _MOST_PARTS:
         return None
     schema = {
-        **{name: document[name] for name in _DEFINITIONS if name in document},
+        **{name: document[name] for name in DEFINITIONS if name in document},
         "type": "object",
         "properties": shapes,
         "required": list(shapes),
@@ -175,7 +174,8 @@ def wanted_keys(schema: Mapping[str, Any]) -> str:
     >>> wanted_keys({"type": "object", "properties": {"age": {"type": "integer"}}})
     'Reply in JSON with the keys: age (whole number).'
     """
-    shape = chosen_branch(schema, schema)
+    schema = with_plain_references(schema)
+    shape = followed(schema, schema)
     properties, room = shape.get("properties"), [_MOST_CHARS]
     if not isinstance(properties, Mapping) or not properties:
         return KIND_ONLY.format(kind=_kind(shape, schema, 0, room)[:_MOST_CHARS])
@@ -191,7 +191,7 @@ def _kind(node: Any, document: Mapping[str, Any], depth: int, room: list[int]) -
     room[0] -= _SHORTEST
     if room[0] <= 0:
         return "anything"
-    shape = chosen_branch(node, document)
+    shape = followed(node, document)
     listed = [shape["const"]] if "const" in shape else shape.get("enum")
     if isinstance(listed, list):
         return " or ".join(json.dumps(member, ensure_ascii=False) for member in listed)
@@ -215,7 +215,8 @@ def misnamed_keys(value: Any, violations: Sequence[Violation], document: Mapping
 
     A shorter question is an easier one: what is right stays, and only the rest is asked for.
     """
-    shape = chosen_branch(document, document)
+    document = with_plain_references(document)
+    shape = followed(document, document)
     properties = shape.get("properties")
     if not isinstance(value, Mapping) or not isinstance(properties, Mapping):
         return None
@@ -225,7 +226,7 @@ def misnamed_keys(value: Any, violations: Sequence[Violation], document: Mapping
     if any(violation.steps == () and violation.keyword != "required" for violation in violations):
         return None
     schema = {
-        **{name: document[name] for name in ("$defs", "definitions") if name in document},
+        **{name: document[name] for name in DEFINITIONS if name in document},
         "type": "object",
         "properties": {name: properties[name] for name in names},
         "required": names,
@@ -370,13 +371,11 @@ _CUT = ModelWarning(
 
 def _keys(schema: Mapping[str, Any]) -> list[str]:
     """The names a small model should use: listing them beats showing the schema, in speed and in accuracy."""
-    shape: Any = schema
-    if isinstance(items := schema.get("items"), Mapping):
-        shape = items
-    reference = shape.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/$defs/"):
-        shape = schema.get("$defs", {}).get(reference.removeprefix("#/$defs/"), {})
-    properties = shape.get("properties") if isinstance(shape, Mapping) else None
+    document = with_plain_references(schema)
+    shape = followed(document, document)
+    if isinstance(items := shape.get("items"), Mapping):
+        shape = followed(items, document)
+    properties = shape.get("properties")
     return list(properties) if isinstance(properties, Mapping) else []
 
 

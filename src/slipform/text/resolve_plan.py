@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from slipform.schema.document import SchemaDocument
+from slipform.schema.document import lookup, reference_of, with_plain_references
 from slipform.schema.patterns import search
 
 MAX_ALTERNATIVES: Final = 64
@@ -155,13 +155,15 @@ class Node:
 class NormalForm:
     """A schema made ready; it holds the schema, so that the parts of it keep their identity."""
 
-    def __init__(self, schema: Any, index: SchemaDocument | None = None) -> None:
+    def __init__(self, schema: Any, document: Any = None) -> None:
         self.schema: Any = schema
-        self.index: SchemaDocument | None = index
-        """Where the schema's references lead; made when the first one is met."""
+        if document is None:
+            document = with_plain_references(schema) if isinstance(schema, Mapping) else schema
+        self.document: Any = document
+        """The schema with plain references."""
         self.leaves: dict[int, Leaf] = {}
         self.nodes: dict[tuple[int, ...], Node] = {}
-        self.root: Node = self.node([schema])
+        self.root: Node = self.node([document])
 
     def node(self, schemas: list[Any]) -> Node:
         """The node for a value that must follow all these schemas."""
@@ -182,9 +184,9 @@ class NormalForm:
         if not isinstance(schema, Mapping) or nesting > _MAX_NESTING:
             return [()]
         ways: list[tuple[Leaf, ...]] = [self.leaf(schema)]
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            target = self.target(schema, reference)
+        reference = reference_of(schema)
+        if reference is not None:
+            target = self.target(reference)
             # A reference that leads back to itself before any child says nothing.
             if id(target) not in targets:
                 ways = _both(ways, self.expand(target, (*targets, id(target)), nesting + 1))
@@ -210,12 +212,10 @@ class NormalForm:
         says_something = leaf.structural or leaf.types is not None or bool(leaf.required) or bool(leaf.limits)
         return (leaf,) if says_something else ()
 
-    def target(self, schema: Mapping[str, Any], reference: str) -> Any:
+    def target(self, reference: str) -> Any:
         """What a reference leads to; one that leads out of the document lets everything through."""
-        if self.index is None:
-            self.index = SchemaDocument(self.schema)
-        found = self.index.target(self.index.place_of(schema) or self.index.root, reference)
-        return True if found is None else found.node
+        found = lookup(self.document, reference)
+        return True if found is None else found
 
 
 def _both(left: list[tuple[Leaf, ...]], right: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:

@@ -11,6 +11,7 @@ import orjson
 import yaml
 
 from slipform import __version__
+from slipform.schema.document import reference_of, reference_steps
 
 Json: TypeAlias = dict[str, Any]
 
@@ -65,7 +66,8 @@ def _operation(method: str, path: str, operation: Json) -> str:
 
 
 def _link(schema: Json) -> str:
-    named = [each["$ref"].rpartition("/")[2] for each in schema.get("anyOf", [schema]) if "$ref" in each]
+    steps = [reference_steps(reference_of(each)) for each in schema.get("anyOf", [schema])]
+    named = [each[-1] for each in steps if each]
     return " or ".join(f"<a href='#{escape(name)}'>{escape(name)}</a>" for name in named)
 
 
