@@ -25,14 +25,14 @@ from slipform.codecs.openai_chat import OpenAIChatServing
 from slipform.config import Settings
 from slipform.enforce import Budget, Guard, Outcome, Report, Switches
 from slipform.engine.setup import Options
-from slipform.errors import SlipformError, UpstreamError
+from slipform.errors import RequestError, SlipformError, UpstreamError, UpstreamRequestError
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
 from slipform.library.async_client import AsyncClient
 from slipform.library.client import Client
 from slipform.providers.router import Router
 from slipform.proxy import App
 from slipform.runner import batch
-from slipform.runner.call import Adapter
+from slipform.runner.call import Adapter, resolved_models
 from slipform.schema import ResponseFormat, Schema
 from slipform.testing import FakeModel, Interrupted, Turn
 from tests.conftest import PERSON
@@ -82,10 +82,16 @@ class Setting:
     models: Mapping[str, FakeModel]
     options: Options
     folder: Path
+    model: str | list[str] = "fake/m"
 
     @property
     def router(self) -> Router:
-        return Router(self.models, default="fake/m")
+        return Router(self.models, aliases={"listed": ["fake/m", "second/m"]}, default="fake/m")
+
+    @property
+    def name(self) -> str:
+        """The model's name where there is place for one: an alias stands for the list."""
+        return self.model if isinstance(self.model, str) else "listed"
 
 
 def seen_of(work: Callable[[], tuple[Any, Report | None]]) -> Seen:
@@ -99,7 +105,7 @@ def seen_of(work: Callable[[], tuple[Any, Report | None]]) -> Seen:
 
 def by_client(given: Setting) -> Seen:
     def work() -> tuple[Any, Report]:
-        result = Client("fake/m", router=given.router, options=given.options).ask_full(PERSON, PROMPT)
+        result = Client(given.model, router=given.router, options=given.options).ask_full(PERSON, PROMPT)
         return result.value, result.report
 
     return seen_of(work)
@@ -107,7 +113,7 @@ def by_client(given: Setting) -> Seen:
 
 def by_async_client(given: Setting) -> Seen:
     async def work() -> tuple[Any, Report]:
-        result = await AsyncClient("fake/m", router=given.router, options=given.options).ask_full(PERSON, PROMPT)
+        result = await AsyncClient(given.model, router=given.router, options=given.options).ask_full(PERSON, PROMPT)
         return result.value, result.report
 
     return seen_of(lambda: asyncio.run(work()))
@@ -115,7 +121,7 @@ def by_async_client(given: Setting) -> Seen:
 
 def by_stream(given: Setting) -> Seen:
     def work() -> tuple[Any, Report]:
-        with Client("fake/m", router=given.router, options=given.options).stream(PERSON, PROMPT) as stream:
+        with Client(given.model, router=given.router, options=given.options).stream(PERSON, PROMPT) as stream:
             return stream.result.value, stream.result.report
 
     return seen_of(work)
@@ -123,7 +129,7 @@ def by_stream(given: Setting) -> Seen:
 
 def by_async_stream(given: Setting) -> Seen:
     async def work() -> tuple[Any, Report]:
-        client = AsyncClient("fake/m", router=given.router, options=given.options)
+        client = AsyncClient(given.model, router=given.router, options=given.options)
         async with client.stream(PERSON, PROMPT) as stream:
             result = await stream.result()
             return result.value, result.report
@@ -131,13 +137,13 @@ def by_async_stream(given: Setting) -> Seen:
     return seen_of(lambda: asyncio.run(work()))
 
 
-def request(model: str = "fake/m") -> ModelRequest:
-    return ModelRequest(model, (Message.user(PROMPT),), response_format=SHAPE)
+def request(given: Setting) -> ModelRequest:
+    return ModelRequest(given.name, (Message.user(PROMPT),), response_format=SHAPE)
 
 
 def by_respond(given: Setting) -> Seen:
     def work() -> tuple[Any, Report]:
-        outcome = Client(router=given.router, options=given.options).respond(request())
+        outcome = Client(router=given.router, options=given.options).respond(request(given))
         return outcome.value, outcome.report
 
     return seen_of(work)
@@ -145,7 +151,7 @@ def by_respond(given: Setting) -> Seen:
 
 def by_async_respond(given: Setting) -> Seen:
     async def work() -> tuple[Any, Report]:
-        outcome = await AsyncClient(router=given.router, options=given.options).respond(request())
+        outcome = await AsyncClient(router=given.router, options=given.options).respond(request(given))
         return outcome.value, outcome.report
 
     return seen_of(lambda: asyncio.run(work()))
@@ -154,7 +160,7 @@ def by_async_respond(given: Setting) -> Seen:
 def by_respond_stream(given: Setting) -> Seen:
     async def work() -> tuple[Any, Report]:
         client = AsyncClient(router=given.router, options=given.options)
-        pieces = [piece async for piece in client.respond_stream(request(), mode="buffer")]
+        pieces = [piece async for piece in client.respond_stream(request(given), mode="buffer")]
         (outcome,) = [piece for piece in pieces if isinstance(piece, Outcome)]
         said = "".join(piece.text for piece in pieces if not isinstance(piece, Outcome))
         assert said == outcome.text
@@ -167,7 +173,7 @@ def through_proxy(given: Setting, *, stream: bool) -> Seen:
     async def work() -> Seen:
         app = App(AsyncClient(router=given.router, options=given.options), Settings())
         body = {
-            "model": "fake/m",
+            "model": given.model,
             "messages": [{"role": "user", "content": PROMPT}],
             "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": PERSON}},
             "stream": stream,
@@ -190,7 +196,8 @@ def through_proxy(given: Setting, *, stream: bool) -> Seen:
 
 def by_run(given: Setting) -> Seen:
     async def work() -> tuple[Any, None]:
-        adapter = Adapter(AsyncClient(router=given.router), "fake/m", given.options)
+        first, *others = resolved_models(given.router, given.model)
+        adapter = Adapter(AsyncClient(router=given.router), first, given.options, tuple(others))
         text = await adapter.invoke(instructions="Be brief.", payload=PROMPT, schema=SCHEMA, timeout=60)
         return _read(text), None
 
@@ -205,7 +212,7 @@ def by_batch(given: Setting) -> Seen:
         schema=PERSON,
         out=out,
         prompt="{text}",
-        model="fake/m",
+        model=given.model,
         settings=Settings(),
         options=given.options,
         router=given.router,
@@ -367,13 +374,13 @@ NOT_FOR: dict[str, dict[str, str]] = {
 PAIRS = [(face, case) for case in CASES for face in FACES if face not in NOT_FOR.get(case, {})]
 
 
-def played(case: Case, face: str, folder: Path) -> tuple[Seen, Setting]:
+def played(case: Case, face: str, folder: Path, model: str | list[str] = "fake/m") -> tuple[Seen, Setting]:
     capabilities = NATIVE if case.native else Capabilities()
     models = {
         "fake": FakeModel(case.script, capabilities=capabilities),
         "second": FakeModel(case.second, name="second", capabilities=capabilities),
     }
-    given = Setting(models, case.options, folder)
+    given = Setting(models, case.options, folder, model)
     return FACES[face](given), given
 
 
@@ -427,3 +434,44 @@ def test_what_is_asked_again_is_the_same_on_every_face(name: str, tmp_path: Path
             _, given = played(case, face, folder)
             for model in ("fake", "second"):
                 assert talk(given.models[model].requests) == talk(first.models[model].requests), face
+
+
+REFUSED = ModelResponse(refusal="I will not", finish="refusal")
+NO_MODEL = UpstreamRequestError("no such model", details={"category": "not_found"})
+
+LISTS: dict[str, Case] = {
+    "answers": Case([GOOD], Options(), ("ok",), ADA, asked=(1, 0)),
+    "down": Case([UpstreamError("down")], Options(), ("ok",), ADA, asked=(1, 1)),
+    "not found": Case([NO_MODEL], Options(), ("ok",), ADA, asked=(1, 1)),
+    "invalid": Case(["no"], Options(budget=TWICE), ("not_json", "not_json", "ok"), ADA, asked=(2, 1)),
+    "invalid, then down": Case(
+        ["no"], Options(), ("not_json",), error="upstream_error", second=[UpstreamError("down")], asked=(1, 1)
+    ),
+    "all invalid": Case(["no"], Options(), ("not_json", "not_json"), error="not_json", second=["no"], asked=(1, 1)),
+    "calls spent": Case(["no"], Options(budget=Budget(calls=1)), ("not_json",), error="not_json", asked=(1, 0)),
+    "refuses": Case([REFUSED], Options(), ("refusal",), error="refusal", asked=(1, 0)),
+    "bad request": Case(
+        [UpstreamRequestError("too long")], Options(), (), error="upstream_rejected_request", asked=(1, 0)
+    ),
+    "our mistake": Case([RequestError("no such field")], Options(), (), error="invalid_request", asked=(1, 0)),
+}
+"""What the first model of a list does, and who is asked then."""
+
+NO_LIST = dict.fromkeys(WRAPS, "an SDK's client calls one vendor")
+NOT_LISTED = {
+    "invalid, then down": {"batch": "a row that all vendors fail is repeated by the scheduler"},
+}
+LISTED = [
+    (face, case) for case in LISTS for face in FACES if face not in NO_LIST and face not in NOT_LISTED.get(case, {})
+]
+
+
+@pytest.mark.parametrize(("face", "name"), LISTED)
+def test_the_next_model_is_asked_alike_on_every_face(face: str, name: str, tmp_path: Path, slept: list[float]) -> None:
+    case = LISTS[name]
+    seen, given = played(case, face, tmp_path, ["fake/m", "second/m"])
+    assert (seen.value, seen.error) == (case.value, case.error)
+    assert (len(given.models["fake"].requests), len(given.models["second"].requests)) == case.asked
+    if seen.report is not None and not face.startswith("proxy"):  # which tells of the answer's own attempts
+        assert tuple(each["outcome"] for each in seen.report["attempts"]) == case.outcomes
+        assert seen.report.get("fallbacks", 0) == case.asked[1]

@@ -11,6 +11,7 @@ import pytest
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.openai_chat import OpenAIChatServing
 from slipform.config import Settings
+from slipform.engine.fallback import should_try_next
 from slipform.errors import (
     AuthenticationError,
     LocalModelError,
@@ -27,8 +28,9 @@ from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.proxy.calls.enforced import run_first, should_try_next
+from slipform.proxy.calls.enforced import answer_first
 from slipform.proxy.calls.inbound import Inbound
+from slipform.proxy.http_server.asgi import RecordingSend
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.testing import FakeModel, FakeVendor, Interrupted, Raw, rate_limited, rejected, server_error
 from tests.proxy.proxying import ADA, ASK, FORMAT, call, chat, proxied
@@ -120,7 +122,7 @@ async def test_logs_and_metrics_count_what_the_models_that_failed_have_spent() -
         sent.append(message)
 
     call_in = Inbound(OpenAIChatServing(), served, b"", record, ("m",))
-    await run_first(call_in, ["bad/m", "good/m"], client, Settings(), send)
+    await answer_first(call_in, ["bad/m", "good/m"], client, Settings(), RecordingSend(send, record))
     assert record.report is not None
     assert [attempt.model for attempt in record.report.attempts] == ["bad/m", "good/m"]
     assert record.report.usage.input == 30

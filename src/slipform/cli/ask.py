@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slipform.enforce import Report
     from slipform.engine.setup import Options
     from slipform.errors import UnknownModelError
-    from slipform.ir import Message
+    from slipform.ir import CompletionChunk, Message
     from slipform.library.async_client import AsyncClient
     from slipform.library.stream import AsyncStream
     from slipform.library.stream_session import Result
@@ -45,8 +45,13 @@ def ask(
     prompt: Annotated[str | None, typer.Argument(help="What to ask; - reads standard input.")] = None,
     schema: Annotated[str | None, typer.Option("--schema", "-s", help=f"{HELP} Without one: plain text.")] = None,
     model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", help="provider/model or an alias.", autocompletion=model_names),
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="provider/model or an alias; given again, who is asked when that one cannot answer.",
+            autocompletion=model_names,
+        ),
     ] = None,
     system: Annotated[str | None, typer.Option(help="What the model is told before the question.")] = None,
     require_json: Annotated[
@@ -125,12 +130,15 @@ def _enforcement(settings: Settings, attempts: int | None) -> Options:
     return dataclasses.replace(options, on_failure="raise")
 
 
-async def _answer(question: _Question, model: str, settings: Settings, options: Options) -> tuple[str, Report | None]:
+async def _answer(
+    question: _Question, model: str | Sequence[str], settings: Settings, options: Options
+) -> tuple[str, Report | None]:
     """The answer's text and the way to it."""
     import asyncio
 
     from slipform.errors import UnknownModelError, UpstreamTimeout
     from slipform.library.async_client import AsyncClient
+    from slipform.library.request import first_of
 
     async with AsyncClient(model, options=options, config=settings) as client:
         try:
@@ -139,7 +147,7 @@ async def _answer(question: _Question, model: str, settings: Settings, options: 
                     return await _shaped(client, question, question.schema)
                 return await _worded(client, question)
         except UnknownModelError as error:
-            raise _keyless(error, model, client.router.providers) from None
+            raise _keyless(error, error.details.get("model") or first_of(model), client.router.providers) from None
         except TimeoutError:
             raise UpstreamTimeout(
                 f"There was no answer within {question.timeout:g} seconds", hint="Allow more with --timeout."
@@ -176,25 +184,35 @@ async def _shaped(client: AsyncClient, question: _Question, schema: Any) -> tupl
 async def _worded(client: AsyncClient, question: _Question) -> tuple[str, Report | None]:
     """Plain text as the model gave it, or JSON of any kind where that is required."""
     from slipform.enforce.prompts import Wording, first_request
+    from slipform.engine.fallback import FallbackList, respond_async, stream_first
     from slipform.ir import ModelRequest
+    from slipform.ir.request import CallCount
+    from slipform.library.request import first_of
     from slipform.schema import OutputStrategy
 
-    request = ModelRequest(client.model or "", tuple(question.messages), max_tokens=question.max_tokens)
+    models = client.model or ""
+    request = ModelRequest(first_of(models), tuple(question.messages), max_tokens=question.max_tokens)
     if question.require_json:
         # Vendors refuse their JSON mode unless the prompt says "JSON".
         worded = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
-        outcome = await client.respond(worded)
+        outcome = await respond_async(client.router, models, worded, client.options, client.model_calls)
         return outcome.text, outcome.report
     if not question.stream:
-        return (await client.complete(request)).text, None
+        return await client.text(question.messages, max_tokens=question.max_tokens), None
     last = "\n"
-    async for chunk in client.complete_stream(request):
-        if chunk.text and chunk.choice == 0:
-            write(chunk.text, end="")
-            last = chunk.text[-1]
+    listed = FallbackList(client.router.candidates(models), CallCount(client.options.budget.calls))
+    async for text in stream_first(
+        listed, lambda name: client.complete_batches(request.replace(model=name, calls=listed.calls), _text_of)
+    ):
+        write(text, end="")
+        last = text[-1]
     if last != "\n":
         write("")
     return "", None
+
+
+def _text_of(batch: Sequence[CompletionChunk]) -> str | None:
+    return "".join(chunk.text for chunk in batch if chunk.choice == 0) or None
 
 
 def _tell(report: object, wanted: bool, as_json: bool) -> None:

@@ -45,7 +45,12 @@ def run(
         typer.Option("--json/--no-json", help="Whether answers must be JSON; else the config decides."),
     ] = None,
     out_dir: Annotated[Path | None, typer.Option(help="Where answers go; beside each file by default.")] = None,
-    model: Annotated[str | None, typer.Option(help="provider/model; the config's default if not given.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="provider/model; the config's default if not given. Again: who is asked when that one cannot."
+        ),
+    ] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Calls at the same time, at most.")] = 4,
     config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
 ) -> None:
@@ -90,7 +95,12 @@ def batch(
         str | None, typer.Option(help="What to ask for a row; {column} is its value. The whole row as JSON by default.")
     ] = None,
     prompt_file: Annotated[Path | None, typer.Option(help="A file with the prompt.")] = None,
-    model: Annotated[str | None, typer.Option(help="provider/model; the config's default if not given.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="provider/model; the config's default if not given. Again: who is asked when that one cannot."
+        ),
+    ] = None,
     key: Annotated[
         str | None, typer.Option(help="A column that tells rows apart; their number and content by default.")
     ] = None,
@@ -176,7 +186,7 @@ def _prompt(text: str | None, file: Path | None) -> str | None:
 def _told(job: BatchJob, guess: Estimate, settings: Settings) -> str:
     lines = [
         f"rows: {guess.rows:,}, of which {guess.left:,} are left to do",
-        f"model: {job.model}",
+        f"model: {', then '.join((job.model, *job.fallbacks))}",
         f"tokens, about: {guess.input_tokens:,} in, {guess.output_tokens:,} out",
     ]
     if guess.cost is not None:

@@ -145,7 +145,7 @@ def embedded(settings: Settings) -> Iterator[Finding]:
     from slipform.providers.embedded.engine import engine_folder
     from slipform.providers.embedded.weights import DEFAULT, find, known
 
-    needed: Literal["fault", "note"] = "fault" if settings.default_model.partition("/")[0] == "local" else "note"
+    needed: Literal["fault", "note"] = "fault" if settings.first_model.partition("/")[0] == "local" else "note"
     weights = known(DEFAULT)
     try:
         engine_folder()

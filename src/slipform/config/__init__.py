@@ -221,8 +221,9 @@ class Settings(_Block):
     3
     """
 
-    default_model: str = "local"
-    """Who answers when no model is named; `local` is the embedded model."""
+    default_model: str | Annotated[list[str], Field(min_length=1)] = "local"
+    """Who answers when no model is named; `local` is the embedded model. Of a list, the next one is asked when one
+    cannot answer."""
     model_aliases: dict[str, str | list[str]] = {}
     """Another name for a model; with a list, the next one is asked when one cannot answer."""
     schemas: str | None = None
@@ -238,6 +239,11 @@ class Settings(_Block):
     server: ServerSettings = ServerSettings()
     cache: Cache = Cache()
     redis: Redis | None = None
+
+    @property
+    def first_model(self) -> str:
+        """The default model, or the first of them."""
+        return self.default_model if isinstance(self.default_model, str) else self.default_model[0]
 
 
 def load_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:

@@ -65,6 +65,8 @@ class Report(msgspec.Struct, frozen=True):
 
     attempts: tuple[Attempt, ...] = ()
     warnings: tuple[ModelWarning, ...] = ()
+    fallbacks: int = 0
+    """How many models of a list could not answer; their attempts are here too."""
 
     def replace(self, **changes: Any) -> Report:
         """A copy with these fields changed."""
@@ -105,6 +107,8 @@ class Report(msgspec.Struct, frozen=True):
             "warnings": [_warning(each) for each in self.warnings],
             "usage": {name: value for name, value in spent.items() if value is not None},
         }
+        if self.fallbacks:
+            fields["fallbacks"] = self.fallbacks
         return fields if self.cost is None else {**fields, "cost": self.cost}
 
 

@@ -201,7 +201,9 @@ def _is_installed() -> bool:
     return find(known(DEFAULT)) is not None
 
 
-async def plan_async(router: Router, request: ModelRequest, options: Options) -> Plan:
+async def plan_async(
+    router: Router, request: ModelRequest, options: Options, schema: Schema[Any] | None = None
+) -> Plan:
     """`plan_for`, with large schemas compiled off the event loop."""
-    given = (router, request, options)
+    given = (router, request, options, schema)
     return await off_loop(plan_for, *given) if is_heavy(request) else plan_for(*given)

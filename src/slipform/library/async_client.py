@@ -12,16 +12,19 @@ from typing_extensions import TypeForm
 
 from slipform.enforce import Outcome
 from slipform.enforce.stream import Sink
-from slipform.engine.drive import AsyncModel, Mode, run_async, run_stream
-from slipform.engine.planning import plan_async, plan_for, routed
+from slipform.engine.drive import AsyncModel, Mode, run_stream
+from slipform.engine.fallback import FallbackCall, FallbackList, respond_async, run_first_async, stream_first
+from slipform.engine.planning import plan_async, routed
 from slipform.engine.setup import Options
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir.request import CallCount
 from slipform.library.request import (
     Config,
     Overrides,
     Prompt,
     RawSchema,
     TextOverrides,
+    models_of,
     request_for,
     set_up,
     shape_kind,
@@ -41,13 +44,16 @@ class AsyncClient:
 
     def __init__(
         self,
-        model: str | None = None,
+        model: str | Sequence[str] | None = None,
         *,
         config: Config | None = None,
         options: Options | None = None,
         router: Router | None = None,
     ) -> None:
-        """`config` is a settings file or `Settings`; without it the one that is found, see `load_settings`."""
+        """Of several models, the next is asked when one cannot answer.
+
+        `config` is a settings file or `Settings`; without it the one that is found, see `load_settings`.
+        """
         self.model = model
         self.router, self.options = set_up(config, options, router)
 
@@ -74,8 +80,9 @@ class AsyncClient:
         """`ask`, with the report of how the answer was made to fit."""
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
-        plan = plan_for(self.router, request, options, schema)
-        return result_of(schema, await run_async(request, plan, self.model_calls))
+        models = models_of(self.model, given)
+        outcome = await respond_async(self.router, models, request, options, self.model_calls, schema)
+        return result_of(schema, outcome)
 
     @overload
     def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[T]: ...
@@ -87,17 +94,21 @@ class AsyncClient:
         """The answer while it is written: partial values first, then the whole; see `AsyncStream`."""
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
-        plan = plan_for(self.router, request, options, schema)
-        return AsyncStream(Session(schema, shape_kind(shape), request, plan), self.complete_stream)
+        call = FallbackCall(self.router, models_of(self.model, given), request, options, schema)
+        return AsyncStream(Session(schema, shape_kind(shape), call), self.complete_stream)
 
     async def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
         """An answer in plain words."""
-        return (await self.complete(text_request(prompt, self.model, given))).text
+        request, models = text_request(prompt, self.model, given), models_of(self.model, given)
+        listed = FallbackList(self.router.candidates(models), CallCount(self.options.budget.calls))
+        said = await run_first_async(
+            listed, lambda name: self.complete(request.replace(model=name, calls=listed.calls))
+        )
+        return said.text
 
     async def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
         """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""
-        plan = await plan_async(self.router, request, options or self.options)
-        return await run_async(request, plan, self.model_calls)
+        return await respond_async(self.router, request.model, request, options or self.options, self.model_calls)
 
     @property
     def model_calls(self) -> AsyncModel:
@@ -135,8 +146,17 @@ class AsyncClient:
         self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto", sink: Sink | None = None
     ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
         """`respond_stream`, with the chunks that became certain together in one piece, less those the sink takes."""
-        planned = functools.partial(plan_async, self.router, request, options or self.options)
-        return run_stream(request, planned, self.complete_batches, mode, sink)
+        chosen = options or self.options
+
+        def stream(aimed: ModelRequest) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
+            planned = functools.partial(plan_async, self.router, aimed, chosen)
+            return run_stream(aimed, planned, self.complete_batches, mode, sink)
+
+        names = self.router.candidates(request.model)
+        if len(names) == 1:
+            return stream(request)
+        listed = FallbackList(names, CallCount(chosen.budget.calls))
+        return stream_first(listed, lambda name: stream(request.replace(model=name, calls=listed.calls)))
 
     async def close(self) -> None:
         """Let go of connections and models."""

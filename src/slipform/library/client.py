@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from typing_extensions import TypeForm
 
 from slipform.enforce import Outcome
-from slipform.engine.drive import Model, run
-from slipform.engine.planning import plan_for, routed
+from slipform.engine.drive import Model
+from slipform.engine.fallback import FallbackCall, FallbackList, respond, run_first
+from slipform.engine.planning import routed
 from slipform.engine.setup import Options
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir.request import CallCount
 from slipform.library.async_client import AsyncClient
 from slipform.library.request import (
     Config,
@@ -20,6 +22,7 @@ from slipform.library.request import (
     Prompt,
     RawSchema,
     TextOverrides,
+    models_of,
     request_for,
     set_up,
     shape_kind,
@@ -45,13 +48,16 @@ class Client:
 
     def __init__(
         self,
-        model: str | None = None,
+        model: str | Sequence[str] | None = None,
         *,
         config: Config | None = None,
         options: Options | None = None,
         router: Router | None = None,
     ) -> None:
-        """`config` is a settings file or `Settings`; without it the one that is found, see `load_settings`."""
+        """Of several models, the next is asked when one cannot answer.
+
+        `config` is a settings file or `Settings`; without it the one that is found, see `load_settings`.
+        """
         self.model = model
         self.router, self.options = set_up(config, options, router)
 
@@ -78,7 +84,8 @@ class Client:
         """`ask`, with the report of how the answer was made to fit."""
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
-        return result_of(schema, run(request, plan_for(self.router, request, options, schema), self.model_calls))
+        models = models_of(self.model, given)
+        return result_of(schema, respond(self.router, models, request, options, self.model_calls, schema))
 
     @overload
     def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
@@ -90,16 +97,18 @@ class Client:
         """The answer while it is written: partial values first, then the whole; see `Stream`."""
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
-        plan = plan_for(self.router, request, options, schema)
-        return Stream(Session(schema, shape_kind(shape), request, plan), self.complete_stream)
+        call = FallbackCall(self.router, models_of(self.model, given), request, options, schema)
+        return Stream(Session(schema, shape_kind(shape), call), self.complete_stream)
 
     def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
         """An answer in plain words."""
-        return (self.complete(text_request(prompt, self.model, given))).text
+        request, models = text_request(prompt, self.model, given), models_of(self.model, given)
+        listed = FallbackList(self.router.candidates(models), CallCount(self.options.budget.calls))
+        return run_first(listed, lambda name: self.complete(request.replace(model=name, calls=listed.calls))).text
 
     def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
         """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""
-        return run(request, plan_for(self.router, request, options or self.options), self.model_calls)
+        return respond(self.router, request.model, request, options or self.options, self.model_calls)
 
     @property
     def model_calls(self) -> Model:

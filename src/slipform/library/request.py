@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 Prompt: TypeAlias = str | Sequence[Message]
 RawSchema: TypeAlias = Mapping[str, Any] | JsonSchemaSpec | str
+Models: TypeAlias = str | Sequence[str] | None
 Config: TypeAlias = "Settings | Path | str"
 
 
 class TextOverrides(TypedDict, total=False):
     """What a call for plain words may have of its own; what it leaves out, or gives as None, is the client's."""
 
-    model: str | None
-    """`provider/model`, or an alias."""
+    model: str | Sequence[str] | None
+    """`provider/model`, or an alias; of several, the next is asked when one cannot answer."""
     system: str | None
     """What the model is told before the prompt."""
     max_tokens: int | None
@@ -54,7 +55,7 @@ _ALL = frozenset(Overrides.__annotations__) | _TEXT
 
 
 def request_for(
-    schema: Schema[Any], prompt: Prompt, model: str | None, options: Options, given: Overrides
+    schema: Schema[Any], prompt: Prompt, model: Models, options: Options, given: Overrides
 ) -> tuple[ModelRequest, Options]:
     """A request for an answer of this shape, and the options of its enforcement.
 
@@ -63,7 +64,7 @@ def request_for(
     ('local', 2)
     """
     if not given:
-        return ModelRequest(model or "", messages_of(prompt), _format(schema)), options
+        return ModelRequest(first_of(model), messages_of(prompt), _format(schema)), options
     _refuse_unknown(given, _ALL)
     wanted = _format(schema)
     if (strategy := given.get("strategy")) is not None:
@@ -72,22 +73,36 @@ def request_for(
     return request, _chosen(given.get("options") or options, given)
 
 
-def text_request(prompt: Prompt, model: str | None, given: TextOverrides) -> ModelRequest:
+def text_request(prompt: Prompt, model: Models, given: TextOverrides) -> ModelRequest:
     """A request for plain words."""
     if not given:
-        return ModelRequest(model or "", messages_of(prompt))
+        return ModelRequest(first_of(model), messages_of(prompt))
     _refuse_unknown(given, _TEXT)
     return _said(prompt, model, given).replace(timeout=given.get("timeout"))
 
 
-def _said(prompt: Prompt, model: str | None, given: TextOverrides) -> ModelRequest:
+def _said(prompt: Prompt, model: Models, given: TextOverrides) -> ModelRequest:
     messages = messages_of(prompt)
     if system := given.get("system"):
         messages = (Message.system(system), *messages)
     sampling = Sampling(temperature=given.get("temperature"), seed=given.get("seed"))
     return ModelRequest(
-        given.get("model") or model or "", messages, sampling=sampling, max_tokens=given.get("max_tokens")
+        first_of(models_of(model, given)), messages, sampling=sampling, max_tokens=given.get("max_tokens")
     )
+
+
+def models_of(model: Models, given: TextOverrides) -> str | Sequence[str]:
+    """The models of a call: its own, else the client's; an empty name stands for the default."""
+    return given.get("model") or model or ""
+
+
+def first_of(models: Models) -> str:
+    """The model that is asked first.
+
+    >>> first_of(["openai/gpt-6-luna", "local"])
+    'openai/gpt-6-luna'
+    """
+    return models if isinstance(models, str) else models[0] if models else ""
 
 
 def _chosen(options: Options, given: Overrides) -> Options:

@@ -140,17 +140,20 @@ def _pump(
     while not session.over:
         chunks = answer(session.asked)
         try:
-            for chunk in chunks:
-                session.push(chunk)
-                yield
-                if session.stopped:
-                    break
-        except BaseException as error:  # noqa: BLE001 — raised again, once the log line is written
+            try:
+                for chunk in chunks:
+                    session.push(chunk)
+                    yield
+                    if session.stopped:
+                        break
+            finally:
+                if isinstance(chunks, Generator):
+                    chunks.close()
+        except BaseException as error:  # noqa: BLE001 — raised again, unless another model is asked
             session.fail(error)
-        finally:
-            if isinstance(chunks, Generator):
-                chunks.close()
-        yield from session.end()
+            yield
+        else:
+            yield from session.end()
 
 
 async def _pump_async(
@@ -159,15 +162,18 @@ async def _pump_async(
     while not session.over:
         chunks = answer(session.asked)
         try:
-            async for chunk in chunks:
-                session.push(chunk)
-                yield
-                if session.stopped:
-                    break
-        except BaseException as error:  # noqa: BLE001 — raised again, once the log line is written
+            try:
+                async for chunk in chunks:
+                    session.push(chunk)
+                    yield
+                    if session.stopped:
+                        break
+            finally:
+                if isinstance(chunks, AsyncGenerator):
+                    await chunks.aclose()
+        except BaseException as error:  # noqa: BLE001 — raised again, unless another model is asked
             session.fail(error)
-        finally:
-            if isinstance(chunks, AsyncGenerator):
-                await chunks.aclose()
-        for _ in session.end():
             yield
+        else:
+            for _ in session.end():
+                yield

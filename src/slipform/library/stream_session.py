@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from slipform.enforce import Outcome, Plan, Report
+from slipform.enforce import Outcome, Report
 from slipform.enforce.judging import NOT_TYPED
-from slipform.engine.drive import start
+from slipform.engine.fallback import FallbackCall
 from slipform.errors import EnforcementError, SlipformError
 from slipform.ir import CompletionChunk, ModelRequest, Usage
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
@@ -104,12 +104,11 @@ _WATCHED: Final[dict[str, Any]] = {}
 class Session(Generic[T]):
     """The attempts at one answer, and what can be shown of the one that is being read."""
 
-    def __init__(self, schema: Schema[T], kind: Kind, request: ModelRequest, plan: Plan) -> None:
+    def __init__(self, schema: Schema[T], kind: Kind, call: FallbackCall) -> None:
         self._schema = schema
         self._kind = kind
-        self._wanted = request.response_format
-        self._plan = plan
-        self._call = start(request, plan, streaming=True)
+        self._call = call
+        self._wanted = call.asked.response_format
         self.given: list[Any] = []
         """The items that have been given out, over all attempts."""
         self.result: Result[T] | None = None
@@ -138,7 +137,7 @@ class Session(Generic[T]):
             or asked.response_format.json_schema is self._wanted.json_schema
         )
         self._restarted = self.attempt > 1
-        self._watch = self._plan.watch(asked)
+        self._watch = self._call.plan.watch(asked)
 
     @property
     def asked(self) -> ModelRequest:
@@ -162,13 +161,13 @@ class Session(Generic[T]):
 
     def _strategy(self) -> OutputStrategy:
         """How the answer to what is asked now will come."""
-        asked, formatter = self.asked, self._plan.formatter
+        asked, formatter = self.asked, self._call.plan.formatter
         if asked.response_format is None:
-            return self._plan.strategy
+            return self._call.plan.strategy
         if formatter is not None and self.attempt > 1 and asked.model == formatter.model:
             return formatter.strategy
         chosen = asked.response_format.strategy
-        return self._plan.strategy if chosen is OutputStrategy.AUTO else chosen
+        return self._call.plan.strategy if chosen is OutputStrategy.AUTO else chosen
 
     def push(self, chunk: CompletionChunk) -> None:
         """Take a piece of the answer."""
@@ -207,10 +206,13 @@ class Session(Generic[T]):
         yield
 
     def fail(self, error: BaseException) -> None:
-        """There is no answer: raises the error, with the report of what went before."""
-        if isinstance(error, SlipformError):
-            self._error = error
-        self._call.fail(error)
+        """There is no answer: another model is asked, or the error raised with the report of what went before."""
+        try:
+            self._call.fail(error)
+        except SlipformError as failed:
+            self._error = failed
+            raise
+        self._begin()
 
     def outcome(self) -> Result[T]:
         """The result of an answer that is over, or the error that it ended with."""

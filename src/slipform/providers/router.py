@@ -30,7 +30,7 @@ class Router:
         self,
         providers: Mapping[str, Provider],
         aliases: Mapping[str, str | Sequence[str]] | None = None,
-        default: str | None = None,
+        default: str | Sequence[str] | None = None,
     ) -> None:
         self._providers = dict(providers)
         self._chains = {name: _follow(name, aliases or {}) for name in aliases or {}}
@@ -38,11 +38,13 @@ class Router:
             for target in targets:
                 self._check(f"model_aliases.{name}", target)
         self._aliases = {name: targets[0] for name, targets in self._chains.items()}
-        self._default = default
         if default is None and len(self._providers) == 1:
-            self._default = next(iter(self._providers))
+            default = next(iter(self._providers))
         elif default is not None:
-            self._check("default model", self._aliases.get(default, default))
+            for name in [default] if isinstance(default, str) else default:
+                self._check("default model", self._aliases.get(name, name))
+        self._default_models = default
+        self._default = default if isinstance(default, str) else next(iter(default or ()), None)
 
     @property
     def providers(self) -> Mapping[str, Provider]:
@@ -80,6 +82,8 @@ class Router:
     def candidates(self, models: str | Sequence[str]) -> tuple[str, ...]:
         """The models to ask, one after the other, for a name or a list of names; raises when one is not known."""
         if isinstance(models, str):
+            if not models and not isinstance(self._default_models, str) and self._default_models:
+                return self.candidates(self._default_models)
             chain = self._chains.get(models or self._default or "", ())
             return chain if len(chain) > 1 else (models,)
         for each in models:
@@ -104,7 +108,8 @@ class Router:
         among `further`, and what they have already; they download nothing.
         """
         named: dict[str, set[str]] = {}
-        for model in (self._default, *further, *(each for chain in self._chains.values() for each in chain)):
+        default = [self._default] if isinstance(self._default_models, str | None) else self._default_models
+        for model in (*default, *further, *(each for chain in self._chains.values() for each in chain)):
             with contextlib.suppress(UnknownModelError):
                 prefix, _, upstream = self.full_name(model or "").partition("/")
                 named.setdefault(prefix, set()).add(upstream)
@@ -112,7 +117,7 @@ class Router:
             name: provider.for_callers(named.get(name, ())) if isinstance(provider, ReadsFiles) else provider
             for name, provider in self._providers.items()
         }
-        return Router(providers, aliases=self._chains, default=self._default)
+        return Router(providers, aliases=self._chains, default=self._default_models)
 
     def close(self) -> None:
         """Close every provider."""

@@ -275,7 +275,7 @@ def _prepare(settings: Settings, workers: int) -> None:
             ) from None
     if workers > 1 and not hasattr(os, "fork"):
         raise ConfigError("Several workers need an operating system with fork", where="server.workers")
-    if settings.default_model.partition("/")[0] == "local" and workers > 1:
+    if settings.first_model.partition("/")[0] == "local" and workers > 1:
         _log.warning("each of the %d workers loads the embedded model into a process of its own", workers)
     _fetch_named(settings)
 
@@ -283,7 +283,8 @@ def _prepare(settings: Settings, workers: int) -> None:
 def _fetch_named(settings: Settings) -> None:
     """Fetch the embedded models that the settings name: no request will. Only the default's must succeed."""
     listed = [[each] if isinstance(each, str) else each for each in settings.model_aliases.values()]
-    named = dict.fromkeys([settings.default_model, *(model for models in listed for model in models)])
+    default = [settings.default_model] if isinstance(settings.default_model, str) else settings.default_model
+    named = dict.fromkeys([*default, *(model for models in listed for model in models)])
     if not any(model.partition("/")[0] == "local" for model in named):
         return
     from slipform.providers.embedded.weights import DEFAULT, KNOWN, pull_shown
@@ -295,7 +296,7 @@ def _fetch_named(settings: Settings) -> None:
         try:
             pull_shown(weights)
         except LocalModelError as error:
-            if model == settings.default_model:
+            if model == settings.first_model:
                 raise
             _log.warning("%s", error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,14 @@ import msgspec
 import orjson
 
 from slipform.config import PriceSettings, Settings
-from slipform.enforce import Plan, Report
+from slipform.enforce import Outcome, Plan, Report
 from slipform.engine.drive import run_async
+from slipform.engine.fallback import FallbackList, respond_async, run_first_async, with_report_of
 from slipform.engine.planning import plan_for
 from slipform.engine.setup import Options, cost_of, router_of
 from slipform.errors import EnforcementError, SlipformError
 from slipform.ir import Message, ModelRequest, Usage
+from slipform.ir.request import CallCount
 from slipform.library.async_client import AsyncClient
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
@@ -46,22 +48,31 @@ class RowCaller:
     plan: Plan
     template: Template
     price: PriceSettings | None = None
+    fallbacks: tuple[str, ...] = ()
+    """Who is asked for a row when the request's model cannot answer."""
 
     async def ask(self, task: Task) -> FinishedRow:
         """The finished row; what the vendor's side fails with is raised."""
         prompt = self.template.fill(task.row)
         request = self.request.replace(messages=(*self.request.messages, Message.user(prompt)))
         try:
-            outcome = await run_async(request, self.plan, self.client.model_calls)
+            outcome = await self._outcome(request)
         except EnforcementError as error:
             return self.failed(task, error)
         usage = outcome.report.usage
         # Half a character has no UTF-8, but a JSON escape; an answer that was given back as it is need not be JSON.
         text = outcome.text.encode("utf-8", "backslashreplace") if outcome.is_valid else as_json(outcome.value)
-        line = b'{"row":%d,"key":%s,"value":%s}' % (task.number, as_json(task.key), text)
+        answered = b',"model":%s' % as_json(outcome.report.attempts[-1].model) if self.fallbacks else b""
+        line = b'{"row":%d,"key":%s,"value":%s%s}' % (task.number, as_json(task.key), text, answered)
         return FinishedRow(
             JournalEntry(task.number, task.key, True, line, task.content), usage, cost_of(self.price, usage)
         )
+
+    def _outcome(self, request: ModelRequest) -> Coroutine[Any, Any, Outcome]:
+        client, models = self.client, (request.model, *self.fallbacks)
+        if not self.fallbacks:
+            return run_async(request, self.plan, client.model_calls)
+        return respond_async(client.router, models, request, client.options, client.model_calls, self.plan.schema)
 
     def failed(self, task: Task, error: SlipformError) -> FinishedRow:
         """A row that could not be done, with the reason."""
@@ -81,7 +92,8 @@ def asker_of(job: BatchJob, router: Router | None) -> RowCaller:
     wanted = cached_format(job.schema.name, job.schema.document, strict=True)
     request = ModelRequest(job.model, (), response_format=wanted, max_tokens=job.max_tokens)
     plan = plan_for(routes, request, job.options, job.schema)
-    return RowCaller(AsyncClient(job.model, router=routes, options=job.options), request, plan, job.template, job.price)
+    client = AsyncClient(job.model, router=routes, options=job.options)
+    return RowCaller(client, request, plan, job.template, job.price, job.fallbacks)
 
 
 def runner_router(settings: Settings) -> Router:
@@ -90,6 +102,11 @@ def runner_router(settings: Settings) -> Router:
     When a vendor asks to slow down, all rows wait together; so no call may wait alone and hide it.
     """
     return router_of(settings, retries=RetryPolicy(attempts=0))
+
+
+def resolved_models(router: Router, model: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The models to ask, one after the other, each as `provider/model`."""
+    return tuple(dict.fromkeys(resolved(router, name) for name in router.candidates(model or "")))
 
 
 def resolved(router: Router, model: str | None) -> str:
@@ -116,6 +133,8 @@ class Adapter:
     model: str
     """`provider/model`, as it is really called."""
     options: Options
+    fallbacks: tuple[str, ...] = ()
+    """Who is asked when that model cannot answer."""
 
     async def invoke(
         self,
@@ -134,13 +153,45 @@ class Adapter:
         it is the text as the model gave it. JSON is never streamed. `response_mime_type` is a hint for the one API
         that takes it (Gemini); others report that they have no such field.
         """
-        request = ModelRequest(self.model, (Message.system(instructions), Message.user(payload)))
-        if json_mode or schema is not None:
-            request, plan = self._json(request, schema, response_mime_type)
-            return (await run_async(request, plan, self.client.model_calls, limit=timeout)).text
-        plan = plan_for(self.client.router, request, self.options)
-        calls = self.client.model_calls
-        return (await run_async(request, plan, calls, judged=False, streaming=streaming, limit=timeout)).text
+        outcome = await self.answer(
+            instructions=instructions,
+            payload=payload,
+            streaming=streaming,
+            timeout=timeout,
+            response_mime_type=response_mime_type,
+            schema=schema,
+            json_mode=json_mode,
+        )
+        return outcome.text
+
+    async def answer(
+        self,
+        *,
+        instructions: str,
+        payload: str,
+        streaming: bool,
+        timeout: float | None,  # noqa: ASYNC109 — as in `invoke`
+        response_mime_type: str,
+        schema: Schema[Any] | None,
+        json_mode: bool,
+    ) -> Outcome:
+        """`invoke`, with the report, whose last attempt names the model that answered."""
+        listed = FallbackList((self.model, *self.fallbacks), CallCount(self.options.budget.calls))
+        messages = (Message.system(instructions), Message.user(payload))
+        judged = json_mode or schema is not None
+
+        async def ask(name: str) -> Outcome:
+            request = ModelRequest(name, messages, calls=listed.calls)
+            if judged:
+                request, plan = self._json(request, schema, response_mime_type)
+            else:
+                plan = plan_for(self.client.router, request, self.options)
+            streams = streaming and not judged
+            calls = self.client.model_calls
+            outcome = await run_async(request, plan, calls, judged=judged, streaming=streams, limit=timeout)
+            return with_report_of(listed.before, outcome)
+
+        return await run_first_async(listed, ask)
 
     def _json(self, request: ModelRequest, schema: Schema[Any] | None, mime_type: str) -> tuple[ModelRequest, Plan]:
         if mime_type != "application/json":

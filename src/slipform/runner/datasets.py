@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -16,7 +16,7 @@ from slipform.errors import ConfigError
 from slipform.ir import Usage
 from slipform.named_schemas import schema_named
 from slipform.providers.router import Router
-from slipform.runner.call import FinishedRow, asker_of, resolved, runner_router
+from slipform.runner.call import FinishedRow, asker_of, resolved_models, runner_router
 from slipform.runner.jobs import BatchJob, Estimate, PendingRows, Survey, Task, estimate, survey
 from slipform.runner.journal import Journal, JournalEntry, gaps, settled
 from slipform.runner.outputs import Display, JsonLinesFile, OrderedWriter, Tally, results_for, show
@@ -55,7 +55,7 @@ def make_job(
     schema: Any,
     out: str | Path,
     prompt: str | None = None,
-    model: str | None = None,
+    model: str | Sequence[str] | None = None,
     key: str | None = None,
     concurrency: int = 16,
     output_format: Literal["jsonl", "parquet"] | None = None,
@@ -71,7 +71,7 @@ def make_job(
     if concurrency < 1:
         raise ConfigError("A batch needs at least one call at a time", where="concurrency")
     routes = router or runner_router(chosen)
-    name = resolved(routes, model)
+    name, *fallbacks = resolved_models(routes, model)
     job = BatchJob(
         input=Path(source),
         out=Path(out),
@@ -88,6 +88,7 @@ def make_job(
         format=output_format,
         shape=schema,
         price=price_of(chosen.prices, name),
+        fallbacks=tuple(fallbacks),
     )
     return job, routes
 
@@ -98,7 +99,7 @@ def batch(
     schema: Any,
     out: str | Path,
     prompt: str | None = None,
-    model: str | None = None,
+    model: str | Sequence[str] | None = None,
     key: str | None = None,
     concurrency: int = 16,
     output_format: Literal["jsonl", "parquet"] | None = None,
@@ -115,8 +116,10 @@ def batch(
     """Ask for an answer of this shape for every row of a JSONL, CSV or Parquet file.
 
     Results go to `out` in the order of the rows, as `{"row": …, "key": …, "value": …}`; rows that fail go to
-    `failures` with the reason. Call it again after a stop, and it goes on; call it with `retry_failures` to try those
-    that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`, an entry of the registry.
+    `failures` with the reason. Of several models, the next is asked for a row when one cannot answer; each result
+    then names the one that did, as `"model"`. Call it again after a stop, and it goes on; call it with
+    `retry_failures` to try those that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`,
+    an entry of the registry.
 
     ::
 

@@ -16,7 +16,7 @@ from slipform.errors import ConfigError, SlipformError
 from slipform.library.async_client import AsyncClient
 from slipform.named_schemas import schema_named
 from slipform.providers.router import Router
-from slipform.runner.call import Adapter, resolved
+from slipform.runner.call import Adapter, resolved_models
 from slipform.runner.journal import replacing
 from slipform.runner.scheduler import run_loop
 from slipform.schema.registry import Registry
@@ -41,7 +41,7 @@ def run(
     out_dir: str | Path | None = None,
     require_json: bool | None = None,
     response_schema_id: str | None = None,
-    model: str | None = None,
+    model: str | Sequence[str] | None = None,
     concurrency: int = 4,
     settings: Settings | None = None,
     router: Router | None = None,
@@ -81,7 +81,7 @@ def run_report(
     out_dir: str | Path | None = None,
     require_json: bool | None = None,
     response_schema_id: str | None = None,
-    model: str | None = None,
+    model: str | Sequence[str] | None = None,
     concurrency: int = 4,
     settings: Settings | None = None,
     router: Router | None = None,
@@ -96,12 +96,13 @@ def run_report(
     targets = _targets(sources, None if out_dir is None else Path(out_dir), call.require_json)
     routes = router or router_of(chosen)
     try:
-        adapter = Adapter(AsyncClient(router=routes), resolved(routes, model), retrying(chosen))
-        failures = run_loop(lambda: _all(adapter, said, targets, call, concurrency))
+        first, *fallbacks = resolved_models(routes, model)
+        adapter = Adapter(AsyncClient(router=routes), first, retrying(chosen), tuple(fallbacks))
+        answered, failures = run_loop(lambda: _all(adapter, said, targets, call, concurrency))
     finally:
         if router is None:
             routes.close()
-    written = [(targets[path], adapter.model) for path in targets if path not in failures]
+    written = [(targets[path], answered[path]) for path in targets if path in answered]
     return RunReport(written, {path: failures[path] for path in targets if path in failures})
 
 
@@ -120,14 +121,16 @@ def _call_options(settings: Settings, options: RunOptions) -> CallOptions:
 
 async def _all(
     adapter: Adapter, instructions: str, targets: Mapping[Path, Path], call: CallOptions, concurrency: int
-) -> dict[Path, SlipformError]:
+) -> tuple[dict[Path, str], dict[Path, SlipformError]]:
+    """Which model answered for each file, and why there is no answer for the others."""
     waiting = iter(targets.items())
+    answered: dict[Path, str] = {}
     failures: dict[Path, SlipformError] = {}
 
     async def work() -> None:
         for source, target in waiting:
             try:
-                await _one(adapter, instructions, source, target, call)
+                answered[source] = await _one(adapter, instructions, source, target, call)
             except SlipformError as error:
                 error.details.setdefault("file", str(source))
                 failures[source] = error
@@ -135,12 +138,12 @@ async def _all(
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(targets))):
             group.create_task(work())
-    return failures
+    return answered, failures
 
 
-async def _one(adapter: Adapter, instructions: str, source: Path, target: Path, call: CallOptions) -> None:
+async def _one(adapter: Adapter, instructions: str, source: Path, target: Path, call: CallOptions) -> str:
     payload = await asyncio.to_thread(_read, source, "This file")
-    text = await adapter.invoke(
+    outcome = await adapter.answer(
         instructions=instructions,
         payload=payload,
         streaming=call.streaming,
@@ -149,7 +152,8 @@ async def _one(adapter: Adapter, instructions: str, source: Path, target: Path, 
         schema=call.schema,
         json_mode=call.require_json,
     )
-    await asyncio.to_thread(_write, target, text)
+    await asyncio.to_thread(_write, target, outcome.text)
+    return outcome.report.attempts[-1].model
 
 
 def _write(target: Path, text: str) -> None:

@@ -56,6 +56,8 @@ class BatchJob:
     shape: Any = None
     """The schema as it was given, for processes elsewhere that have to find its Python type."""
     price: PriceSettings | None = None
+    fallbacks: tuple[str, ...] = ()
+    """Who is asked for a row when `model` cannot answer; estimates and costs are the first one's."""
 
     @property
     def window(self) -> int:
@@ -80,7 +82,7 @@ class BatchJob:
             "input": str(self.input),
             "schema": self.schema.fingerprint,
             "prompt": [list(self.template.pieces), list(self.template.columns)],
-            "model": self.model,
+            "model": [self.model, *self.fallbacks] if self.fallbacks else self.model,
             "key": self.key,
         }
 

@@ -45,6 +45,7 @@ class RemoteJob:
     limit: int | None
     max_tokens: int | None
     price: PriceSettings | None
+    fallbacks: tuple[str, ...]
     folder: str
 
     @classmethod
@@ -62,6 +63,7 @@ class RemoteJob:
             limit=job.limit,
             max_tokens=job.max_tokens,
             price=job.price,
+            fallbacks=job.fallbacks,
             folder=str(Path.cwd()),
         )
 
@@ -82,6 +84,7 @@ class RemoteJob:
             limit=self.limit,
             max_tokens=self.max_tokens,
             price=self.price,
+            fallbacks=self.fallbacks,
         )
 
 

@@ -12,18 +12,15 @@ from typing import Any
 
 import msgspec
 
-from slipform.codecs.codec import ServedRequest, Serving, error_fields
+from slipform.codecs.codec import ServedRequest, Serving
 from slipform.config import Settings
-from slipform.enforce import Outcome, Report
+from slipform.enforce import Outcome
 from slipform.engine.drive import Mode
+from slipform.engine.fallback import FallbackList, joined, run_first_async
 from slipform.engine.setup import Options
 from slipform.errors import (
-    EnforcementError,
-    RefusalError,
     RequestError,
     SlipformError,
-    UpstreamError,
-    UpstreamRequestError,
 )
 from slipform.ir import CompletionChunk
 from slipform.ir.request import CallCount
@@ -246,61 +243,26 @@ def _learn(call: Inbound, outcome: Outcome) -> Mapping[str, Any] | None:
     return {FIELD: report.to_dict()} if call.asked.report else None
 
 
-def run_first(
+async def answer_first(
     call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: RecordingSend
-) -> Coroutine[Any, Any, None]:
-    """Write the answer of the first of these models that can give one; each is asked only while nothing was sent."""
-    calls = CallCount(client.options.budget.calls)
-    if len(models) == 1:
-        return answer(_aimed(call, models[0], calls), client, settings, send)
-    return _one_by_one(call, models, client, settings, send, calls)
-
-
-async def _one_by_one(
-    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: RecordingSend, calls: CallCount
 ) -> None:
+    """Write the answer of the first of these models that can give one; each is asked only while nothing was sent."""
     record = call.record
-    failed: list[dict[str, Any]] = []
-    before = Report()
-    for name in models:
-        provider, record.upstream_model = client.router.resolve(name)
-        record.provider = provider.name
-        try:
-            await answer(_aimed(call, name, calls), client, settings, send)
-        except SlipformError as error:
-            failed.append({"model": name, "code": error.code, "message": error_fields(error)["message"]})
-            before = _joined(before, error.report)
-            if len(failed) == len(models) or record.status or calls.is_spent or not should_try_next(error):
-                if calls.is_spent and len(failed) < len(models) and should_try_next(error):
-                    calls.tell(error)
-                if len(failed) > 1:
-                    error.details["models"] = failed
-                    error.report = before
-                raise
-            _log.warning("%r cannot answer (%s); the next model is asked", name, error.code)
-            record.fallbacks += 1
+    listed = FallbackList(models, CallCount(client.options.budget.calls))
+
+    async def ask(name: str) -> None:
+        if listed.before.fallbacks:
+            record.fallbacks = listed.before.fallbacks
             record.report, record.strategy = None, ""
-        else:
-            # Logs and metrics count what the others spent; the caller is told what the answer itself cost.
-            record.report = _joined(before, record.report) if before.attempts else record.report
-            return
+        if len(models) > 1:
+            provider, record.upstream_model = client.router.resolve(name)
+            record.provider = provider.name
+        await answer(_aimed(call, name, listed.calls), client, settings, send)
 
-
-def _joined(before: Report, report: object) -> Report:
-    if not isinstance(report, Report):
-        return before
-    return Report((*before.attempts, *report.attempts), report.warnings)
-
-
-def should_try_next(error: SlipformError) -> bool:
-    """Whether another model may do better: not when the request itself is at fault, and not after a refusal.
-
-    >>> should_try_next(UpstreamError("The server is down")), should_try_next(UpstreamRequestError("Too long"))
-    (True, False)
-    """
-    if isinstance(error, UpstreamRequestError):
-        return error.details.get("category") == "not_found"
-    return isinstance(error, UpstreamError | EnforcementError) and not isinstance(error, RefusalError)
+    await run_first_async(listed, ask, lambda: not record.status)
+    if listed.before.attempts:
+        # Logs and metrics count what the others spent; the caller is told what the answer itself cost.
+        record.report = joined(listed.before, record.report)
 
 
 def _aimed(call: Inbound, model: str, calls: CallCount) -> Inbound:

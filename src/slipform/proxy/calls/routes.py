@@ -22,7 +22,7 @@ from slipform.proxy.admission.admission import Admission, AdmissionControl
 from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.cache import AnswerCache
-from slipform.proxy.calls.enforced import answer, run_first
+from slipform.proxy.calls.enforced import answer, answer_first
 from slipform.proxy.calls.forward import ForwardRoutes
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
@@ -185,7 +185,7 @@ class CallRouter:
                 await answer(call, self._client, self._settings, send)
                 return
             models = router.candidates(call.models[0] if len(call.models) == 1 else call.models)
-            work = functools.partial(run_first, call, models, self._client, self._settings, send)
+            work = functools.partial(answer_first, call, models, self._client, self._settings, send)
             if self._cache is None:
                 await work()
             else:
