@@ -26,7 +26,6 @@ COMPILED = [
     "src/slipform/codecs/openai_chat/decode.py",
     "src/slipform/codecs/openai_chat/serve_encode.py",
     "src/slipform/codecs/stream_decoder.py",
-    "src/slipform/enforce/judging.py",
     "src/slipform/enforce/live_number.py",
     "src/slipform/enforce/live_scan.py",
     "src/slipform/enforce/live_shape.py",
@@ -51,7 +50,10 @@ COMPILED = [
     "src/slipform/text/tracker.py",
     "src/slipform/text/tree.py",
 ]
-"""No module with a coroutine: compiled ones hand an exception on in three pieces, which not every awaitable takes."""
+"""No module with a coroutine: compiled ones hand an exception on in three pieces, which not every awaitable takes.
+
+And none that defines a `msgspec.Struct`: compiled, a class loses its arguments (`frozen=True`).
+"""
 PACKAGE = Path("src/slipform")
 BUILDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 

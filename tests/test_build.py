@@ -108,6 +108,12 @@ def test_a_build_without_mypyc_records_it(
     assert recorded(tree / "src" / "slipform").startswith("mypyc failed: import of mypyc.build halted")
 
 
+def test_no_compiled_module_defines_records_that_would_not_be_frozen(setup_py: dict[str, Any], tree: Path) -> None:
+    compiled = [tree / name for name in setup_py["COMPILED"]]
+    assert compiled
+    assert [path.name for path in compiled if "(msgspec.Struct" in path.read_text(encoding="utf-8")] == []
+
+
 def test_a_compiler_is_named_without_its_command_line(setup_py: dict[str, Any]) -> None:
     error = OSError("Command '['cc', '-I/some/where'...]' returned 1")
     error.__cause__ = subprocess.CalledProcessError(1, ["cc", "-I/some/where"])
