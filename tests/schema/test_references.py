@@ -25,6 +25,7 @@ from slipform.schema import (
     strict_findings,
     summarize,
 )
+from slipform.schema.document import lookup, with_plain_references
 from slipform.schema.lowering.dialects import dialect_names
 from slipform.schema.lowering.lowered import lower
 from slipform.text.loads import load
@@ -139,9 +140,10 @@ def explain(document: JsonSchema, where: str) -> Any:
 
 
 def made_example(document: JsonSchema, where: str) -> Any:
-    made = example(document).value
-    assert Schema.of(document).fits(made)
-    return {name: made[name] for name in made if name != "next"}
+    made = example(document)
+    assert made is not None
+    assert Schema.of(document).fits(made.value)
+    return {name: each for name, each in made.value.items() if name != "next"}
 
 
 def summary(document: JsonSchema, where: str) -> Any:
@@ -273,8 +275,8 @@ def loads(document: JsonSchema, where: str) -> Any:
 CONSUMERS: dict[str, Callable[[JsonSchema, str], Any]] = {
     each.__name__: each
     for each in (
-        validate, explain, made_example, summary, summary_text, strict, lowering, resolved, live, patched, union_patched, parts,
-        small_model, grammar, fitted, parquet, loads,
+        validate, explain, made_example, summary, summary_text, strict, lowering, resolved, live, patched,
+        union_patched, parts, small_model, grammar, fitted, parquet, loads,
     )
 }  # fmt: skip
 
@@ -298,3 +300,51 @@ def test_a_reference_is_read_as_if_its_target_were_written_in_its_place(
 ) -> None:
     act = CONSUMERS[consumer]
     assert act(document, where) == act(written, where)
+
+
+def test_names_that_look_like_keywords_and_data_that_look_like_references_stay() -> None:
+    document: JsonSchema = {
+        "properties": {"$ref": {"type": "string"}, "$id": {"$ref": "#a"}, "id": {}, "$anchor": {}},
+        "const": {"$ref": "#a"},
+        "$defs": {"A": {"$anchor": "a", "enum": [{"$ref": "#a", "$id": "x"}]}, "100%": {}},
+        "items": {"$ref": "#/$defs/100%25"},
+    }
+    assert with_plain_references(document) == {
+        "properties": {"$ref": {"type": "string"}, "$id": {"$ref": "#/$defs/A"}, "id": {}, "$anchor": {}},
+        "const": {"$ref": "#a"},
+        "$defs": {"A": {"enum": [{"$ref": "#a", "$id": "x"}]}, "100%": {}},
+        "items": {"$ref": "#/$defs/100%25"},
+    }
+
+
+def test_a_dynamic_reference_with_several_targets_stays_dynamic() -> None:
+    tree = {"$id": "tree", "$dynamicAnchor": "node", "items": {"$dynamicRef": "#node"}}
+    document = {"$id": "https://example.test/s", "$dynamicAnchor": "node", "$ref": "tree", "$defs": {"tree": tree}}
+    plain = with_plain_references(document)
+    assert plain["$ref"] == "#/$defs/tree"
+    assert plain["$defs"]["tree"] == {"items": {"$dynamicRef": "#/$defs/tree"}}
+
+
+def test_a_draft_that_does_not_know_dynamic_references_gets_none() -> None:
+    document = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "properties": {"a": {"$dynamicRef": "#node"}},
+        "definitions": {"n": {"$dynamicAnchor": "node", "type": "integer"}},
+    }
+    assert "$ref" not in with_plain_references(document)["properties"]["a"]
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["#nowhere", "other.json", "http://[bad", "#/$defs/none", "https://json-schema.org/draft/2020-12/schema"],
+)
+def test_a_reference_that_leads_nowhere_stays_as_it_is(reference: str) -> None:
+    document = {"items": {"$ref": reference}, "$defs": {"A": {"$anchor": "a"}}}
+    plain = with_plain_references(document)
+    assert plain["items"] == {"$ref": reference}
+    assert lookup(plain, reference) is None
+
+
+def test_a_document_with_plain_references_is_not_copied() -> None:
+    document = {"properties": {"id": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"items": {"$ref": "#"}}}}
+    assert with_plain_references(document) is document

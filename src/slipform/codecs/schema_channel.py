@@ -32,9 +32,9 @@ from slipform.errors import RequestError, RequiredMissingProperties, StrictSchem
 from slipform.ir import RESERVED_TOOL, Lift, LossyEncode, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
 from slipform.ir.request import USUAL
 from slipform.schema import OutputStrategy, ResponseFormat
+from slipform.schema.document import to_text
 from slipform.schema.lowering import lower
 from slipform.schema.lowering.lift_plan import PENDING
-from slipform.schema.lowering.source import to_text
 from slipform.schema.strict import strict_preflight
 
 _NOTHING: Final[dict[str, Any]] = {}

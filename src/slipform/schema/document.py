@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote, urldefrag, urljoin
 import orjson
 
 from slipform.bounded import BoundedCache
+from slipform.errors import SchemaError
 
 ROOT: Final = "http://slipform.invalid/schema"
 """The address of a document that names none of its own; never asked for, only joined with."""
@@ -26,6 +27,7 @@ REF: Final = "$ref"
 DYNAMIC_REF: Final = "$dynamicRef"
 RECURSIVE_REF: Final = "$recursiveRef"
 REFERENCES: Final = (REF, DYNAMIC_REF, RECURSIVE_REF)
+_DYNAMIC: Final = {2019: RECURSIVE_REF, 2020: DYNAMIC_REF}
 DEFINITIONS: Final = ("$defs", "definitions")
 
 IN_PLACE_LISTS: Final = ("allOf", "anyOf", "oneOf")
@@ -253,7 +255,8 @@ class SchemaDocument:
     """
 
     def __init__(self, document: Mapping[str, Any], resources: Mapping[str, Any] | None = None) -> None:
-        self._id = "id" if draft_of(document) == 4 else "$id"
+        self._draft = draft_of(document)
+        self._id = "id" if self._draft == 4 else "$id"
         self._identified: dict[str, SubSchema] = {}
         self._dynamic: dict[str, list[SubSchema]] = {}
         self._places: dict[int, SubSchema] = {}
@@ -371,7 +374,8 @@ class SchemaDocument:
         if not targets:
             return {keyword: reference}
         # Which of several anchors is meant depends on the way there: only the first is known to be possible.
-        name = REF if len(targets) == 1 and (keyword == REF or REF not in place.node) else keyword
+        static = len(targets) == 1 and keyword == _DYNAMIC.get(self._draft) and REF not in place.node
+        name = REF if static else keyword
         if lookup(self.root.node, reference) is targets[0].node:
             return {name: reference}
         return {name: _spelled(split_pointer(targets[0].path))}
@@ -385,8 +389,11 @@ def with_plain_references(document: Mapping[str, Any]) -> Mapping[str, Any]:
     >>> with_plain_references({"$ref": "#a", "$defs": {"A": {"$anchor": "a", "type": "null"}}})
     {'$ref': '#/$defs/A', '$defs': {'A': {'type': 'null'}}}
     """
-    text = _text(document)
-    if text is None or _says_plainly(text):
+    try:
+        text = to_text(document)
+    except SchemaError:  # whoever compiles it will refuse it, too
+        return document
+    if _says_plainly(text):
         return document
     known = _PLAIN.use(text)
     if known is None:
@@ -408,16 +415,25 @@ def _says_plainly(text: bytes) -> bool:
     return names not in text or b'"$ref":"' not in text
 
 
-def _text(document: Mapping[str, Any]) -> bytes | None:
-    """The document as JSON; None for what is none, or too deep: whoever compiles it will refuse it."""
+def to_text(schema: Mapping[str, Any]) -> bytes:
+    """The schema as JSON text, keys in their order; what JSON cannot hold is an error."""
     try:
-        return orjson.dumps(document if type(document) is dict else dict(document))
-    except TypeError:  # integers beyond 64 bits, or mappings that are no dicts
+        return orjson.dumps(schema if type(schema) is dict else dict(schema))
+    except (TypeError, ValueError, RecursionError):
         pass
     try:
-        return json.dumps(document, default=dict, separators=(",", ":")).encode("utf-8")
-    except (TypeError, ValueError, RecursionError):
-        return None
+        return json.dumps(schema, allow_nan=False, default=_plain_mapping, separators=(",", ":")).encode(
+            "utf-8", "strict"
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise SchemaError(f"This schema cannot be written as JSON: {reason}", hint="Give plain JSON values.") from error
+
+
+def _plain_mapping(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 def _join(base: str, reference: str) -> str:

@@ -15,7 +15,7 @@ import orjson
 
 from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, UnsupportedSchemaError
-from slipform.schema.document import REF, definition_of, moved, reference_to
+from slipform.schema.document import REF, definition_of, moved, reference_to, to_text
 from slipform.schema.lowering.dialects import Dialect, dialect_names
 from slipform.schema.lowering.dialects import dialect as dialect_named
 from slipform.schema.lowering.discriminate import settle
@@ -24,7 +24,7 @@ from slipform.schema.lowering.encode import Encoder, Misfit, too_deep
 from slipform.schema.lowering.lift import Lifter, lift_deep, same
 from slipform.schema.lowering.lift_plan import PENDING, SAME, Out, Plan, Wrapped, active
 from slipform.schema.lowering.lift_stream import LiftStream, Streamer
-from slipform.schema.lowering.source import SchemaSource, to_text
+from slipform.schema.lowering.source import SchemaSource
 
 _LISTS = ("anyOf", "allOf", "prefixItems")
 
@@ -242,7 +242,7 @@ def _used(root: dict[str, Any], defs: Mapping[str, dict[str, Any]]) -> dict[str,
     for top in queue:
         for node in walk(top):
             name = definition_of(node)
-            if name in defs and name not in found:
+            if name is not None and name in defs and name not in found:
                 found[name] = None
                 queue.append(defs[name])
     return {name: defs[name] for name in defs if name in found}

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from slipform.errors import SchemaError
 from slipform.schema.document import (
     REFERENCES,
@@ -96,22 +94,3 @@ class SchemaSource:
             where=f"#{part.pointer}",
             hint="Put what it names under $defs: references outside the document are never fetched.",
         )
-
-
-def to_text(schema: Mapping[str, Any]) -> bytes:
-    """The schema as JSON text, keys in their order; what JSON cannot hold is an error."""
-    try:
-        return orjson.dumps(schema if type(schema) is dict else dict(schema))
-    except (TypeError, ValueError, RecursionError):
-        pass
-    try:
-        return json.dumps(schema, allow_nan=False, default=_plain).encode("utf-8", "strict")
-    except (TypeError, ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise SchemaError(f"This schema cannot be written as JSON: {reason}", hint="Give plain JSON values.") from error
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from slipform.schema.document import REF
+from slipform.schema.document import REF, to_text
 from slipform.schema.lowering.descriptions import describe
 from slipform.schema.lowering.lift_plan import (
     ANY,
@@ -21,7 +21,7 @@ from slipform.schema.lowering.lift_plan import (
     Union,
 )
 from slipform.schema.lowering.shape import ALL_TYPES, Bound, Conjunction, flatten, words
-from slipform.schema.lowering.source import SourceNode, to_text
+from slipform.schema.lowering.source import SourceNode
 
 if TYPE_CHECKING:
     from slipform.schema.lowering.emit import Emitter
