@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from slipform.config import Settings
 from slipform.enforce import Budget, Guard, Outcome, Report, Switches
 from slipform.engine.setup import Options
 from slipform.errors import RequestError, SlipformError, UpstreamError, UpstreamRequestError
-from slipform.ir import Message, ModelRequest, ModelResponse, Usage
+from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
 from slipform.library.async_client import AsyncClient
 from slipform.library.client import Client
 from slipform.providers.router import Router
@@ -475,3 +477,55 @@ def test_the_next_model_is_asked_alike_on_every_face(face: str, name: str, tmp_p
     if seen.report is not None and not face.startswith("proxy"):  # which tells of the answer's own attempts
         assert tuple(each["outcome"] for each in seen.report["attempts"]) == case.outcomes
         assert seen.report.get("fallbacks", 0) == case.asked[1]
+
+
+class Silent(FakeModel):
+    """A model that never answers."""
+
+    asked: asyncio.Event
+
+    async def complete_async(self, request: ModelRequest) -> ModelResponse:
+        self.requests.append(request)
+        self.asked.set()
+        never: asyncio.Future[ModelResponse] = asyncio.get_running_loop().create_future()
+        return await never
+
+    async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
+        yield CompletionChunk(text=(await self.complete_async(request)).text)
+
+
+async def _whole(client: AsyncClient) -> None:
+    await client.ask(PERSON, PROMPT)
+
+
+async def _streamed(client: AsyncClient) -> None:
+    async with client.stream(PERSON, PROMPT) as stream:
+        await stream.result()
+
+
+async def _responded(client: AsyncClient) -> None:
+    request = ModelRequest("", (Message.user(PROMPT),), response_format=SHAPE)
+    async with aclosing(client.respond_stream(request)) as pieces:
+        async for _ in pieces:
+            pass
+
+
+async def _invoked(client: AsyncClient) -> None:
+    await Adapter(client, "fake/m", Options()).invoke(instructions="Be brief.", payload=PROMPT, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("work", [_whole, _streamed, _responded, _invoked])
+async def test_a_call_that_is_cancelled_is_logged_once_as_cancelled(
+    work: Callable[[AsyncClient], Coroutine[Any, Any, None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Silent([GOOD], capabilities=NATIVE)
+    model.asked = asyncio.Event()
+    client = AsyncClient("fake/m", router=Router({"fake": model}, default="fake/m"))
+    with caplog.at_level(logging.INFO, "slipform.calls"):
+        task = asyncio.create_task(work(client))
+        await model.asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        logged = [each for each in caplog.records if each.name == "slipform.calls"]
+    assert ["outcome=cancelled" in each.getMessage() for each in logged] == [True]
