@@ -228,7 +228,7 @@ def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report) 
 def _failure(verdict: Verdict, report: Report, ended: str | None, guard: Guard) -> EnforcementError:
     error = verdict.error or EnforcementError("The answer could not be judged")
     if guard.response_format_fail_hard and not isinstance(error, RefusalError):
-        error = _hard(error)
+        error = as_invalid_format(error)
     error.report = report
     count = len(report.attempts)
     if not isinstance(error, RefusalError):
@@ -240,7 +240,7 @@ def _failure(verdict: Verdict, report: Report, ended: str | None, guard: Guard) 
     return error
 
 
-def _hard(error: EnforcementError) -> InvalidResponseFormat:
+def as_invalid_format(error: EnforcementError) -> InvalidResponseFormat:
     """The same failure under the name that those who fail hard wait for."""
     hard = InvalidResponseFormat(
         error.message, where=error.where, hint=error.hint, details={**error.details, "cause": error.code}

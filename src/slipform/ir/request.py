@@ -59,8 +59,8 @@ class Guard:
         return JsonFenceDetector(most, fail_hard=True)
 
     def to_extra(self) -> dict[str, bool]:
-        """What a provider that knows these options is told."""
-        return {name: True for name in sorted(_OPTIONS) if getattr(self, name)}
+        """What a provider that knows these options is told: failing hard is left to who judges its answers."""
+        return {name: name != "response_format_fail_hard" for name in sorted(_OPTIONS) if getattr(self, name)}
 
     @classmethod
     def without(cls, extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
+from slipform.enforce import Budget, Outcome, Report
+from slipform.engine.setup import Options
 from slipform.errors import InvalidResponseFormat, RequestError
 from slipform.ir import Message, ModelRequest, Tool
 from slipform.ir.request import Guard
+from slipform.library.client import Client
 from slipform.providers.embedded import LocalProvider
 from slipform.providers.embedded.answer import ForceJsonStartLogitsProcessor, StopHook, prompt_grammar
 from slipform.providers.embedded.decoding.patterns import grammar_problem
 from slipform.providers.embedded.engine import Cancel, Event
+from slipform.providers.router import Router
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from slipform.text.fence import JsonFenceDetector
 from tests.conftest import PERSON
@@ -136,10 +140,11 @@ def test_a_hook_that_raises_ends_the_answer_with_that_error() -> None:
     ("pieces", "said"),
     [
         (("Sorry, ", "I cannot."), "no JSON"),
-        (("x" * 600,), "no JSON"),
-        (('{"name": "Ada", ', '"age": }'), "does not parse"),
-        (('{"name": "Ada"',), "does not parse"),
-        (('Sure: {"name": "Ada", "age": "old"}',), "not valid"),
+        (("x" * 600,), "No JSON"),
+        (('{"name": "Ada", ', '"age": }'), "broken|not valid"),
+        (('{"name": "Ada"',), '"age" is missing'),
+        (("{'name': 'Ada', 'age': 36}",), "broken: wrong_quote"),
+        (('Sure: {"name": "Ada", "age": "36"}',), "not valid"),
     ],
 )
 @pytest.mark.covers("S0-16", "S0-60", "S0-61", "S0-62", "S0-63", "S0-64")
@@ -152,11 +157,41 @@ def test_failing_hard_names_what_was_wrong(pieces: tuple[str, ...], said: str) -
         list(provider.stream(request))
 
 
+class Turns(Scripted):
+    """Says one of its pieces each time it is asked."""
+
+    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+        turns = self.pieces
+        self.pieces = turns[:1]
+        cancel = super().start(body, put)
+        self.pieces = turns[1:]
+        return cancel
+
+
+def test_enforced_calls_fail_hard_as_with_any_provider_after_their_attempts_and_with_a_report() -> None:
+    def respond(*turns: str) -> Outcome:
+        client = Client(
+            router=Router({"local": LocalProvider(lambda _: Turns(*turns))}),
+            options=Options(budget=Budget(attempts=2), guard=Guard(response_format_fail_hard=True)),
+        )
+        return client.respond(asked().replace(model="local/any.gguf"))
+
+    outcome = respond("Sorry, I cannot.", '{"name": "Ada", "age": 36}')
+    assert outcome.value == {"name": "Ada", "age": 36}
+    assert [attempt.outcome for attempt in outcome.report.attempts] == ["not_json", "ok"]
+    with pytest.raises(InvalidResponseFormat, match="after 2 attempts") as caught:
+        respond("Sorry, I cannot.", '{"name": "Ada", "age": "old"}')
+    report = caught.value.report
+    assert isinstance(report, Report)
+    assert [attempt.outcome for attempt in report.attempts] == ["not_json", "schema_violation"]
+    assert [attempt.usage.output for attempt in report.attempts] == [1, 1]
+
+
 @pytest.mark.covers("S0-51", "S0-52")
 def test_the_prose_before_the_json_is_bounded_and_more_so_after_a_forced_start() -> None:
     chatty = LocalProvider(lambda _: Scripted("y" * 100, '{"name": "Ada", "age": 36}'))
     assert chatty.complete(asked(response_format_fail_hard=True)).text.endswith("}")
-    with pytest.raises(InvalidResponseFormat, match="no JSON"):
+    with pytest.raises(InvalidResponseFormat, match="No JSON"):
         chatty.complete(asked(response_format_fail_hard=True, force_json_start=True))
 
 

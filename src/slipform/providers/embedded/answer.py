@@ -112,10 +112,10 @@ class EngineAnswerReader:
         raw = choice.get("delta", {}).get("content") or ""
         text, calls = self._read(raw)
         self._called = self._called or bool(calls)
-        finish, usage = choice.get("finish_reason"), _usage(chunk.get("usage"))
+        # An answer may be left before the engine says what was spent: then the last timings tell.
+        finish, usage = choice.get("finish_reason"), _usage(chunk.get("usage")) or _spent(chunk.get("timings"))
         if raw and self._hook and self._hook(raw):
-            # The engine is stopped here, before it says why it ended and what was spent.
-            self.over, finish, usage = True, "stop", _spent(chunk.get("timings"))
+            self.over, finish = True, "stop"
         if self._check:
             self._raw.append(raw)
         return CompletionChunk(

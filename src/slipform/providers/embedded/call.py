@@ -7,11 +7,16 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeAlias
 
-from slipform.errors import RequestError
+from slipform.enforce.coercion import Switches
+from slipform.enforce.early_stop import EarlyStop
+from slipform.enforce.judging import Requirement, judge
+from slipform.enforce.loop import as_invalid_format
+from slipform.errors import JsonEnforcementError, RequestError
 from slipform.ir import (
     LossyEncode,
     Message,
     ModelRequest,
+    ModelResponse,
     ModelWarning,
     Reasoning,
     Text,
@@ -33,8 +38,7 @@ from slipform.providers.embedded.answer import (
     tool_grammar,
 )
 from slipform.providers.embedded.decoding.constrain import Constraint, Unwrap, any_object, constrain_retry
-from slipform.providers.embedded.watch import Watch
-from slipform.schema import OutputStrategy
+from slipform.schema import JsonSchemaSpec, OutputStrategy, Schema
 
 MAX_TOKENS = 1024
 """How long an answer may get when the caller does not say."""
@@ -43,6 +47,8 @@ _HEEDED = ("min_p", "repeat_penalty")
 """What the engine takes beyond the usual sampling, read from a request's `extra`."""
 
 _UNDERSTOOD = frozenset({*_HEEDED, "n", *(field.name for field in fields(Guard))})
+
+_AS_WRITTEN = Switches(coerce=False, drop_extra=False, rename_keys=False, fill_constants=False)
 
 HookFactory: TypeAlias = Callable[[Guard], StopHook | None]
 
@@ -70,9 +76,9 @@ class _Decoding:
     system: str | None = None
     """What the model has to be told besides."""
     check: Check | None = None
-    """What looks at the finished answer for the bounds it has reached."""
-    watch: Callable[[], Watch] | None = None
-    """What fails hard."""
+    """What looks at the finished answer: for the bounds it has reached, or whether it is to fail hard."""
+    may_stop: bool = False
+    """Whether the answer may be left before the engine says what it has cost."""
 
 
 def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> Call:
@@ -95,21 +101,14 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
         "grammar": decoding.grammar,
         "stream_options": {"include_usage": True},
         # With each piece, because an answer that is stopped early never gets to its usage.
-        "timings_per_token": True if stop_hook or decoding.watch else None,
+        "timings_per_token": decoding.may_stop or None,
     }
     return Call(
         {name: value for name, value in wanted.items() if value is not None},
         (*_unheeded(request), *decoding.warnings),
-        lambda: _answer(decoding, request.model),
+        lambda: EngineAnswerReader(decoding.read(), decoding.hook(), request.model, decoding.check),
         request.timeout,
     )
-
-
-def _answer(decoding: _Decoding, model: str) -> EngineAnswerReader:
-    if decoding.watch is None:
-        return EngineAnswerReader(decoding.read(), decoding.hook(), model, decoding.check)
-    watch = decoding.watch()
-    return EngineAnswerReader(decoding.read(), watch, model, watch.judge)
 
 
 def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> _Decoding:
@@ -119,9 +118,10 @@ def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | No
         options = Guard.of(request.extra, options)
         grammar = prompt_grammar(options, hooked=stop_hook is not None)
         if stop_hook:
-            return _Decoding(grammar, hook=partial(stop_hook, options))
-        hard = options.response_format_fail_hard
-        return _Decoding(grammar, watch=partial(Watch, options, wanted.json_schema) if hard else None)
+            return _Decoding(grammar, hook=partial(stop_hook, options), may_stop=True)
+        if options.response_format_fail_hard:
+            return _fail_hard(grammar, options, wanted.json_schema)
+        return _Decoding(grammar, may_stop=options.watches)
     constraint = _constraint(request)
     if tools:
         grammar, warnings = tool_grammar(request, tools, constraint, _limit(request))
@@ -130,6 +130,33 @@ def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | No
         return _Decoding()
     read = _unwrapping if constraint.wrapped else lambda: _plain
     return _Decoding(constraint.grammar, constraint.warnings, read, check=constraint.reached)
+
+
+def _fail_hard(grammar: str | None, options: Guard, spec: JsonSchemaSpec) -> _Decoding:
+    """For who asks this provider itself and gets the text as it was written: nothing about it may need mending."""
+    schema = Schema.of(spec)
+
+    def hook() -> StopHook:
+        watch = EarlyStop(options, schema, _AS_WRITTEN)
+
+        def stop(piece: str) -> bool:
+            over = watch.feed(piece)
+            if watch.error is not None:
+                raise as_invalid_format(watch.error)
+            return over
+
+        return stop
+
+    def check(text: str) -> tuple[ModelWarning, ...]:
+        verdict = judge(ModelResponse(text=text), Requirement(schema, switches=_AS_WRITTEN))
+        if verdict.error is not None:
+            raise as_invalid_format(verdict.error)
+        if verdict.repairs:
+            broken = JsonEnforcementError(f"The JSON is broken: {verdict.repairs[0].kind}", hint="Ask again.")
+            raise as_invalid_format(broken)
+        return ()
+
+    return _Decoding(grammar, hook=hook, check=check, may_stop=True)
 
 
 def _constraint(request: ModelRequest) -> Constraint | None:
