@@ -101,6 +101,18 @@ def test_what_is_given_reaches_the_model(cli: Cli, fake: Fake) -> None:
     assert 7 in (body.get("max_tokens"), body.get("max_completion_tokens"))
 
 
+@pytest.mark.parametrize(
+    "more", [("-s", "person.json"), ("--json",), (), ("--stream",), ("-s", "person.json", "--stream")]
+)
+def test_the_next_model_is_asked_when_one_cannot_answer(cli: Cli, fake: Fake, more: tuple[str, ...]) -> None:
+    def script(asked: Received) -> Step:
+        return rejected("no such model", 404, "model_not_found") if asked.json()["model"] == "gone" else ADA
+
+    vendor = fake(script)
+    assert cli("ask", "Ada is 36", "-m", "fake/gone", "-m", "fake/here", *more).out == ADA + "\n"
+    assert [each.json()["model"] for each in vendor.requests] == ["gone", "here"]
+
+
 @pytest.mark.covers("S1-09")
 def test_a_stream_into_a_pipe_gives_the_final_json_only(cli: Cli, fake: Fake) -> None:
     fake([ADA])

@@ -127,3 +127,12 @@ def test_the_full_name_of_a_model_whatever_it_is_called() -> None:
         "zai/a/b": "zai/a/b",
     }
     assert {name: made.full_name(name) for name in names} == names
+
+
+def test_the_default_may_be_a_list() -> None:
+    made = router(aliases={"fast": ["zai/b", "zai/c"]}, default=["openai/a", "fast"])
+    assert made.candidates("") == ("openai/a", "zai/b", "zai/c")
+    assert made.resolve()[1] == "a"
+    assert made.for_callers().candidates("") == made.candidates("")
+    with pytest.raises(ConfigError, match="nowhere/x"):
+        router(default=["openai/a", "nowhere/x"])
