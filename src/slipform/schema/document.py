@@ -11,7 +11,7 @@ This is the only code that knows how a reference, a name or a pointer is spelled
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote, urldefrag, urljoin
 
@@ -49,13 +49,16 @@ Pointer: TypeAlias = tuple[str, ...]
 """The steps of a JSON Pointer."""
 
 
-def join_pointer(steps: Iterable[str | int]) -> str:
+def join_pointer(steps: Sequence[str | int]) -> str:
     """The JSON Pointer of a path.
 
     >>> join_pointer(["a/b", 0])
     '/a~1b/0'
     """
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+    plain = "/".join(["", *map(str, steps)])
+    if "~" not in plain and plain.count("/") == len(steps):  # the usual case, on the way of every part that is lowered
+        return plain
+    return "".join(["/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps])
 
 
 def split_pointer(pointer: str) -> Pointer:
@@ -82,7 +85,7 @@ def reference_to(*steps: str) -> dict[str, str]:
     return {REF: _spelled(steps)}
 
 
-def _spelled(steps: Iterable[str]) -> str:
+def _spelled(steps: Sequence[str]) -> str:
     return "#" + join_pointer(steps).replace("%", "%25")
 
 

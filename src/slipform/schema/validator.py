@@ -224,10 +224,6 @@ class Compiled:
         part = self._part(key, lambda: _alone(place.node, keyword), lambda: _held_by(rule))
         return self._counted(part)(value)
 
-    def resolve(self, place: SubSchema, reference: str) -> SubSchema | None:
-        """Where a reference in a subschema leads."""
-        return self.index.target(place, reference)
-
     def place_of(self, node: Any) -> SubSchema | None:
         """Where a subschema of the document stands; None for one that is not part of it."""
         return self.index.place_of(node)

@@ -84,8 +84,7 @@ class SchemaSource:
         if not isinstance(ref, str):
             raise SchemaError(f"{keyword} must be a string", where=f"#{part.pointer}{join_pointer([keyword])}")
         steps = reference_steps(ref)
-        found = None if steps is None else lookup(self.document, ref)
-        if steps is not None and isinstance(found, Mapping | bool):
+        if steps is not None and isinstance(found := lookup(self.document, ref), Mapping | bool):
             return self.part(found, join_pointer(steps))
         if ref.startswith(_METASCHEMAS) and "/draft" in ref:
             return None
