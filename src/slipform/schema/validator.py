@@ -22,6 +22,7 @@ from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError
 from slipform.schema.document import (
     REF,
+    REFERENCES,
     SchemaDocument,
     SubSchema,
     absolute_reference,
@@ -109,7 +110,7 @@ _LEAST = 2_000
 _LARGE = 50_000
 
 
-_DYNAMIC = ("$dynamicRef", "$recursiveRef")
+_DYNAMIC = REFERENCES[1:]
 
 
 _SINCE_2019 = ("dependentRequired", "dependentSchemas", "prefixItems", *_DYNAMIC)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from slipform.errors import UnsupportedSchemaError
-from slipform.schema.document import REF, reference_to, split_pointer
+from slipform.schema.document import REF, REFERENCES, reference_to, split_pointer
 from slipform.schema.lowering import unions
 from slipform.schema.lowering.descriptions import describe
 from slipform.schema.lowering.dialects import Dialect
@@ -292,7 +292,7 @@ class Emitter:
 
     def _say_links(self, shape: Conjunction) -> None:
         for part in shape.parts:
-            for word in ("$dynamicRef", "$recursiveRef"):
+            for word in REFERENCES[1:]:
                 if part.get(word) is not None:
                     self.report.add(f"{part.pointer}/{word}", word, part.get(word), "approximated")
 
