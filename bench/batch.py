@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -32,6 +32,7 @@ from slipform.codecs.codec import Capabilities
 from slipform.config import Settings, read_settings
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
+from slipform.ir.response import ChunkSink
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import AsyncByteStream, ByteStream, HttpRequest, TransportFault
 from slipform.providers.router import Router
@@ -293,6 +294,10 @@ class Stub:
         raise NotImplementedError(str(request))
 
     def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
+        """Not needed."""
+        raise NotImplementedError(str(request))
+
+    def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
         """Not needed."""
         raise NotImplementedError(str(request))
 

@@ -100,6 +100,9 @@ class _Decoder:
         self._buffer = b""
         self._done = False
 
+    def texts(self, data: bytes) -> list[str] | None:
+        return None
+
     def feed(self, data: bytes) -> Sequence[CompletionChunk]:
         self._buffer += data
         chunks = []

@@ -170,18 +170,18 @@ def written_to(client: Client, exchange: Any) -> StreamWriter:
 async def test_what_is_pushed_leaves_at_once_and_in_order_also_when_the_client_is_slow() -> None:
     client = Client()
     writer = written_to(client, client)
-    assert not writer.push([CompletionChunk("a")]), "the head has to leave first, and that is waited for"
+    assert writer.push([CompletionChunk("a")]) is not None, "the head has to leave first, and that is waited for"
     await writer.write([CompletionChunk("a")])
-    assert writer.push([CompletionChunk("b"), CompletionChunk("c")])
+    assert writer.push([CompletionChunk("b"), CompletionChunk("c")]) is None
     client.full = asyncio.get_running_loop().create_future()
-    assert not writer.push([CompletionChunk("d")]), "nothing is heaped up for a client that does not read"
+    assert writer.push([CompletionChunk("d")]) is not None, "nothing is heaped up for a client that does not read"
     writing = asyncio.create_task(writer.write([CompletionChunk("d")]))
     await asyncio.sleep(0)
     assert client.texts() == [("sent", ["a"]), ("pushed", ["b", "c"])]
     client.full.set_result(None)
     await writing
     client.full = None
-    assert writer.push([CompletionChunk("e")])
+    assert writer.push([CompletionChunk("e")]) is None
     await writer.finish()
     assert client.texts()[2:4] == [("sent", ["d"]), ("pushed", ["e"])]
 
@@ -189,15 +189,15 @@ async def test_what_is_pushed_leaves_at_once_and_in_order_also_when_the_client_i
 async def test_text_is_pushed_as_a_chunk_of_it_is_and_never_under_another_server() -> None:
     client = Client()
     writer = written_to(client, client)
-    assert not writer.texts(["a"]), "the head has to leave first, and that is waited for"
+    assert writer.push_texts(["a"]) is not None, "the head has to leave first, and that is waited for"
     await writer.write([CompletionChunk("a")])
-    assert writer.texts(["b"])
-    assert writer([CompletionChunk("c")])
-    assert writer.texts([""])
-    assert writer.texts(["x", "y"])
+    assert writer.push_texts(["b"]) is None
+    assert writer.push([CompletionChunk("c")]) is None
+    assert writer.push_texts([""]) is None
+    assert writer.push_texts(["x", "y"]) is None
     writer.close()
     assert client.texts() == [("sent", ["a"]), ("pushed", ["b"]), ("pushed", ["c"]), ("pushed", ["x", "y"])]
     elsewhere = written_to(client, None)
     await elsewhere.write([CompletionChunk("a")])
-    assert not elsewhere.texts(["b"])
+    assert elsewhere.push_texts(["b"]) == [CompletionChunk("b")]
     elsewhere.close()

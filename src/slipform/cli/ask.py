@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slipform.enforce import Report
     from slipform.engine.setup import Options
     from slipform.errors import UnknownModelError
-    from slipform.ir import CompletionChunk, Message
+    from slipform.ir import Message
     from slipform.library.async_client import AsyncClient
     from slipform.library.stream import AsyncStream
     from slipform.library.stream_session import Result
@@ -187,6 +187,7 @@ async def _worded(client: AsyncClient, question: _Question) -> tuple[str, Report
     from slipform.engine.fallback import FallbackList, respond_async, stream_first
     from slipform.ir import ModelRequest
     from slipform.ir.request import CallCount
+    from slipform.ir.response import PassOn
     from slipform.library.request import first_of
     from slipform.schema import OutputStrategy
 
@@ -201,18 +202,15 @@ async def _worded(client: AsyncClient, question: _Question) -> tuple[str, Report
         return await client.text(question.messages, max_tokens=question.max_tokens), None
     last = "\n"
     listed = FallbackList(client.router.candidates(models), CallCount(client.options.budget.calls))
-    async for text in stream_first(
-        listed, lambda name: client.complete_batches(request.replace(model=name, calls=listed.calls), _text_of)
+    async for batch in stream_first(
+        listed, lambda name: client.complete_batches(request.replace(model=name, calls=listed.calls), PassOn())
     ):
-        write(text, end="")
-        last = text[-1]
+        if text := "".join([chunk.text for chunk in batch if chunk.choice == 0]):
+            write(text, end="")
+            last = text[-1]
     if last != "\n":
         write("")
     return "", None
-
-
-def _text_of(batch: Sequence[CompletionChunk]) -> str | None:
-    return "".join(chunk.text for chunk in batch if chunk.choice == 0) or None
 
 
 def _tell(report: object, wanted: bool, as_json: bool) -> None:

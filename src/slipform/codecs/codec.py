@@ -59,6 +59,10 @@ class StreamDecoder(Protocol):
         """The chunks completed by these bytes; an error inside the stream is raised as an `UpstreamError`."""
         ...
 
+    def texts(self, data: bytes) -> list[str] | None:
+        """The texts of the chunks that `feed` would give, if they are only that, by who spoke last; None: feed it."""
+        ...
+
     def finish(self) -> Sequence[CompletionChunk]:
         """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""
         ...

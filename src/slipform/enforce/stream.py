@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -13,22 +13,16 @@ from slipform.enforce.release import ReleaseGate
 from slipform.errors import JsonEnforcementError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, ToolDelta
 from slipform.ir.reducer import Reducer, Snapshot
+from slipform.ir.response import ChunkSink
 from slipform.schema import OutputStrategy
-
-Sink: TypeAlias = Callable[[list[CompletionChunk]], bool]
-"""Takes what may leave, now or not at all: it answers whether it has.
-
-One that has a method `texts`, which takes strings, is given so more text by who spoke last.
-"""
 
 
 class EnforcedStream:
     """One answer after the other: the first is followed while it grows, those after it are read whole."""
 
-    def __init__(self, plan: Plan, *, follows: bool, sink: Sink | None = None) -> None:
+    def __init__(self, plan: Plan, *, follows: bool, sink: ChunkSink | None = None) -> None:
         self._plan = plan
         self._sink = sink
-        self._sink_texts: Callable[[list[str]], bool] | None = getattr(sink, "texts", None)
         self._reducer = Reducer()
         self._unfolded: list[str] = []
         """Pieces of text that the reducer has still to be told of: it wants to know them at the end."""
@@ -62,25 +56,21 @@ class EnforcedStream:
         self._watched = None if watch is None else GuardedAnswer(watch)
         self._first = self.stopped = False
 
-    def __call__(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk] | None:
-        """`hear`."""
-        return self.hear(batch)
-
-    def hear(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk] | None:
+    def push(self, batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
         """What may leave now and the sink has not taken; None when there is nothing to be done.
 
         Sets `stopped` when no more is worth hearing.
         """
         certain = self._take(batch)
-        if not self.stopped and (not certain or (self._sink is not None and self._sink(certain))):
-            return None
-        return certain
+        if self.stopped or self._sink is None:
+            return certain if certain or self.stopped else None
+        return self._sink.push(certain) if certain else None
 
-    def texts(self, texts: list[str]) -> list[CompletionChunk] | None:
-        """`hear`, for chunks that are no more than text of the first choice, by who spoke last."""
+    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
+        """`push`, for chunks that are no more than text of the first choice, by who spoke last."""
         live = self._following
         if live is None or self._call:
-            return self.hear([CompletionChunk(text) for text in texts])
+            return self.push([CompletionChunk(text) for text in texts])
         pieces: list[str] = []
         for text in texts:
             self._unfolded.append(text)
@@ -89,14 +79,11 @@ class EnforcedStream:
                 pieces.append(piece)
             if self.stopped:
                 break
-        if not self.stopped and (not pieces or self._sunk(pieces)):
+        if not self.stopped and not pieces:
+            return None
+        if not self.stopped and self._sink is not None and self._sink.push_texts(pieces) is None:
             return None
         return [self._certain(piece) for piece in pieces]
-
-    def _sunk(self, pieces: list[str]) -> bool:
-        if self._sink_texts is not None:
-            return self._sink_texts(pieces)
-        return self._sink is not None and self._sink([self._certain(piece) for piece in pieces])
 
     def _take(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk]:
         certain: list[CompletionChunk] = []
@@ -192,7 +179,7 @@ class EnforcedCall:
     """
 
     def __init__(
-        self, steps: Steps, plan: Plan, *, streaming: bool = False, live: bool = False, sink: Sink | None = None
+        self, steps: Steps, plan: Plan, *, streaming: bool = False, live: bool = False, sink: ChunkSink | None = None
     ) -> None:
         self._steps = steps
         self._plan = plan

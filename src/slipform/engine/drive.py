@@ -15,23 +15,21 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from slipform.enforce.loop import enforce, unjudged
 from slipform.enforce.plan import Outcome, Plan
-from slipform.enforce.stream import EnforcedCall, EnforcedStream, Sink, closing_chunks
+from slipform.enforce.stream import EnforcedCall, EnforcedStream, closing_chunks
 from slipform.engine.tracing import observed
 from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import is_heavy, schema_text
+from slipform.ir.response import ChunkSink
 from slipform.off_loop import off_loop
-from slipform.providers.base import Through
 from slipform.schema import OutputStrategy, is_large
 
 Mode: TypeAlias = Literal["auto", "live", "buffer"]
 """`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: live where the channel is held to the
 schema."""
 
-Batches: TypeAlias = Callable[
-    [ModelRequest, Through[list[CompletionChunk]]], AsyncGenerator[list[CompletionChunk], None]
-]
-"""A streamed answer, through a function that is given the chunks that arrived together."""
+Batches: TypeAlias = Callable[[ModelRequest, ChunkSink], AsyncGenerator[Sequence[CompletionChunk], None]]
+"""A streamed answer, into a sink."""
 
 _GRACE = 0.5
 _MOST_FOLLOWED = 1 << 16
@@ -59,7 +57,7 @@ def start(
     judged: bool = True,
     streaming: bool = False,
     live: bool = False,
-    sink: Sink | None = None,
+    sink: ChunkSink | None = None,
     limit: float | None = None,
 ) -> EnforcedCall:
     """The call, ready for its first answer; `limit` is the time limit of one call, where the driver keeps one."""
@@ -126,7 +124,7 @@ async def run_stream(
     planned: Callable[[], Awaitable[Plan]],
     source: Batches,
     mode: Mode = "auto",
-    sink: Sink | None = None,
+    sink: ChunkSink | None = None,
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
 
@@ -183,7 +181,7 @@ def _read(chunks: Iterator[CompletionChunk], reader: EnforcedStream) -> ModelRes
     """The answer, read piece by piece and no further than it is wanted."""
     try:
         for chunk in chunks:
-            reader.hear((chunk,))
+            reader.push((chunk,))
             if reader.stopped:
                 break
     finally:
@@ -192,7 +190,9 @@ def _read(chunks: Iterator[CompletionChunk], reader: EnforcedStream) -> ModelRes
     return reader.response()
 
 
-async def _read_async(batches: AsyncGenerator[list[CompletionChunk], None], reader: EnforcedStream) -> ModelResponse:
+async def _read_async(
+    batches: AsyncGenerator[Sequence[CompletionChunk], None], reader: EnforcedStream
+) -> ModelResponse:
     try:
         async for _ in batches:
             if reader.stopped:
@@ -202,7 +202,7 @@ async def _read_async(batches: AsyncGenerator[list[CompletionChunk], None], read
     return reader.response()
 
 
-async def _close(batches: AsyncGenerator[list[CompletionChunk], None]) -> None:
+async def _close(batches: AsyncGenerator[Sequence[CompletionChunk], None]) -> None:
     """An answer that was left off early ends with its connection."""
     with contextlib.suppress(SlipformError):
         await batches.aclose()

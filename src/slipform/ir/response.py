@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -218,3 +218,27 @@ class CompletionChunk(NamedTuple):
 
 
 _NO_MORE, _NO_REST = CompletionChunk()[1:8], CompletionChunk()[10:]
+
+
+class ChunkSink(Protocol):
+    """Takes the chunks of a streamed answer where they arrive, so that nobody has to be woken for each of them."""
+
+    def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
+        """Take the chunks that arrived together; None, or what has to be handed to who reads the stream."""
+        ...
+
+    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
+        """`push`, for chunks that are no more than text of the first choice, by who spoke last."""
+        ...
+
+
+class PassOn:
+    """A sink that takes nothing: who reads the stream is handed all of it, batch by batch."""
+
+    def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
+        """The chunks, as they are."""
+        return chunks
+
+    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
+        """The texts, as chunks."""
+        return [CompletionChunk(text) for text in texts]

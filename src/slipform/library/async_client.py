@@ -11,13 +11,13 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from typing_extensions import TypeForm
 
 from slipform.enforce import Outcome
-from slipform.enforce.stream import Sink
 from slipform.engine.drive import AsyncModel, Mode, run_stream
 from slipform.engine.fallback import FallbackCall, FallbackList, respond_async, run_first_async, stream_first
 from slipform.engine.planning import plan_async, routed
 from slipform.engine.setup import Options
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount
+from slipform.ir.response import ChunkSink
 from slipform.library.request import (
     Config,
     Overrides,
@@ -32,7 +32,6 @@ from slipform.library.request import (
 )
 from slipform.library.stream import AsyncStream
 from slipform.library.stream_session import Result, Session, result_of
-from slipform.providers.base import Made, Through, batches_of
 from slipform.providers.router import Router
 from slipform.schema import Schema
 
@@ -125,10 +124,12 @@ class AsyncClient:
         provider, request = routed(self.router, request)
         return provider.stream_async(request)
 
-    def complete_batches(self, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
-        """`complete_stream`, through a function that is given the chunks that arrived together as soon as they have."""
+    def complete_batches(
+        self, request: ModelRequest, sink: ChunkSink
+    ) -> AsyncGenerator[Sequence[CompletionChunk], None]:
+        """`complete_stream` into a sink, which gets the chunks that arrived together as soon as they have."""
         provider, request = routed(self.router, request)
-        return batches_of(provider, request, through)
+        return provider.batches_async(request, sink)
 
     async def respond_stream(
         self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto"
@@ -143,7 +144,12 @@ class AsyncClient:
                         yield chunk
 
     def respond_batches(
-        self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto", sink: Sink | None = None
+        self,
+        request: ModelRequest,
+        options: Options | None = None,
+        *,
+        mode: Mode = "auto",
+        sink: ChunkSink | None = None,
     ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
         """`respond_stream`, with the chunks that became certain together in one piece, less those the sink takes."""
         chosen = options or self.options

@@ -1,12 +1,13 @@
-"""What every provider does; ChunkSink; a whole answer as chunks."""
+"""What every provider does; a whole answer as chunks."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 from slipform.codecs.codec import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ToolDelta
+from slipform.ir.response import ChunkSink
 
 
 class Provider(Protocol):
@@ -45,6 +46,10 @@ class Provider(Protocol):
         """Answer piece by piece; closing the iterator stops the upstream."""
         ...
 
+    def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
+        """`stream_async` into a sink: chunks that arrive together are pushed; what it does not take is given."""
+        ...
+
     def close(self) -> None:
         """Let go of connections and workers."""
         ...
@@ -59,29 +64,14 @@ class ReadsFiles(Protocol):
         ...
 
 
-Made = TypeVar("Made")
-
-
-Through: TypeAlias = Callable[[Sequence[CompletionChunk]], Made | None]
-"""What becomes of the chunks that arrived together: it is given them at once, and None when nothing is left to do.
-
-One that has a method `texts`, which takes strings, may be given so the texts of chunks that say nothing else that is
-new: no more than text of the first choice, by who spoke last.
-"""
-
-
-def batches_of(provider: Provider, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
-    """What `through` makes of a streamed answer, by batches where the provider has a `batches_async`."""
-    own: Callable[[ModelRequest, Through[Made]], AsyncGenerator[Made, None]] | None
-    own = getattr(provider, "batches_async", None)
-    return _one_by_one(provider.stream_async(request), through) if own is None else own(request, through)
-
-
-async def _one_by_one(chunks: AsyncIterator[CompletionChunk], through: Through[Made]) -> AsyncGenerator[Made, None]:
+async def push_each(
+    chunks: AsyncIterator[CompletionChunk], sink: ChunkSink
+) -> AsyncGenerator[Sequence[CompletionChunk], None]:
+    """`batches_async` for a provider whose chunks arrive one by one."""
     try:
         async for chunk in chunks:
-            if (made := through((chunk,))) is not None:
-                yield made
+            if (left := sink.push((chunk,))) is not None:
+                yield left
     finally:
         if isinstance(chunks, AsyncGenerator):
             await chunks.aclose()

@@ -7,14 +7,15 @@ errors are written once.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from slipform.codecs.codec import StreamDecoder
 from slipform.errors import SlipformError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
+from slipform.ir.response import ChunkSink
 from slipform.providers import retry
 from slipform.providers.auth import Secret
-from slipform.providers.base import Made, Through, as_chunks
+from slipform.providers.base import as_chunks
 from slipform.providers.endpoint import Endpoint, PreparedCall, logger
 from slipform.providers.network.transport import ByteStream, HttpRequest, Limit, Reason, Timeouts, TransportFault
 
@@ -127,12 +128,11 @@ def _unstreamed(prepared: PreparedCall, body: bytes) -> Sequence[CompletionChunk
 def _pieces(prepared: PreparedCall) -> Generator[Effect, Any, Sequence[CompletionChunk]]:
     """Reads the stream to its end; gives the last chunks."""
     decoder = prepared.codec.decode_stream(prepared.encoded)
-    texts = getattr(decoder, "texts", None)
     warnings = prepared.warnings
     chunks: Sequence[CompletionChunk] = ()
     while True:
         try:
-            data = yield ReadEffect(chunks, texts)
+            data = yield ReadEffect(chunks, decoder.texts)
         except TransportFault as fault:
             if fault.limit is not None or fault.reason != "broken":
                 raise stream_error(prepared, fault) from fault
@@ -315,34 +315,34 @@ def _warned(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning])
     return [first._replace(warnings=_merge(warnings, first.warnings)), *rest]
 
 
-class Following(Generic[Made]):
-    """Gives the steps of a call what arrives, and `through` the chunks they make of it.
+class BodyDecoder:
+    """Gives the steps of a call the bytes that arrive, and the sink the chunks they make of them.
 
-    Most of what arrives is more text and nothing else. Where both sides can tell, it is handed from one to the other
-    as that, and neither the steps nor chunks are needed.
+    Most of what arrives is more text and nothing else. Where the steps say how to read it, it goes to the sink as that,
+    and neither the steps nor chunks are needed.
     """
 
-    __slots__ = ("_hear_texts", "_read_texts", "_steps", "_through", "effect", "made")
+    __slots__ = ("_read_texts", "_sink", "_steps", "effect", "left")
 
-    def __init__(self, steps: Steps, read: ReadEffect, through: Through[Made]) -> None:
+    def __init__(self, steps: Steps, read: ReadEffect, sink: ChunkSink) -> None:
         self._steps = steps
-        self._through = through
-        self._hear_texts: Callable[[list[str]], Any] | None = getattr(through, "texts", None)
+        self._sink = sink
         self._read_texts = read.texts
         self.effect: Effect = read
-        self.made: Made | None = None
+        self.left: Sequence[CompletionChunk] | None = None
+        """What the sink did not take."""
 
-    def __call__(self, data: bytes) -> bool:
+    def feed(self, data: bytes) -> bool:
         """Take this; whether more is wanted."""
-        if self._hear_texts is not None and self._read_texts is not None:
+        if self._read_texts is not None:
             texts = self._read_texts(data)
             if texts is not None:
-                self.made = self._hear_texts(texts)
-                return self.made is None
+                self.left = self._sink.push_texts(texts)
+                return self.left is None
         self.effect = effect = self._steps.send(data)
         if not isinstance(effect, ReadEffect):
             return False
         self._read_texts = effect.texts
         if effect.chunks:
-            self.made = self._through(effect.chunks)
-        return self.made is None
+            self.left = self._sink.push(effect.chunks)
+        return self.left is None

@@ -12,15 +12,15 @@ from slipform.codecs import CodecFactory, codec_factory
 from slipform.codecs.codec import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import is_heavy
+from slipform.ir.response import ChunkSink, PassOn
 from slipform.off_loop import off_loop
 from slipform.providers import call
 from slipform.providers.auth import Secret
-from slipform.providers.base import Made, Through
 from slipform.providers.call import (
+    BodyDecoder,
     Effect,
     FetchEffect,
     FinishEffect,
-    Following,
     OpenEffect,
     ReadEffect,
     SleepEffect,
@@ -143,15 +143,17 @@ class AsyncDriver:
             return steps.throw(fault)
         return await self.go_on(steps, reply)
 
-    async def follow(self, steps: Steps, read: ReadEffect, through: Through[Made]) -> tuple[Effect, Made | None]:
-        """Read until the steps want something else or something was made of their chunks; gives both."""
-        following = Following(steps, read, through)
+    async def follow(
+        self, steps: Steps, read: ReadEffect, sink: ChunkSink
+    ) -> tuple[Effect, Sequence[CompletionChunk] | None]:
+        """Read until the steps want something else or the sink leaves something of their chunks; gives both."""
+        decoder = BodyDecoder(steps, read, sink)
         try:
             if self.stream is not None:
-                await self.stream.on_body(following)
+                await self.stream.on_body(decoder.feed)
         except TransportFault as fault:
-            following.effect = steps.throw(fault)
-        return following.effect, following.made
+            decoder.effect = steps.throw(fault)
+        return decoder.effect, decoder.left
 
     async def close(self) -> None:
         """Let go of the connection, closing it when the answer was not read to its end."""
@@ -278,13 +280,15 @@ class HttpProvider:
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""
-        async with aclosing(self.batches_async(request, _as_they_are)) as batches:
+        async with aclosing(self.batches_async(request, PassOn())) as batches:
             async for batch in batches:
                 for chunk in batch:
                     yield chunk
 
-    async def batches_async(self, request: ModelRequest, through: Through[Made]) -> AsyncGenerator[Made, None]:
-        """`stream_async`, through a function that is given the chunks that arrived together as soon as they have."""
+    async def batches_async(
+        self, request: ModelRequest, sink: ChunkSink
+    ) -> AsyncGenerator[Sequence[CompletionChunk], None]:
+        """`stream_async` into a sink, which gets the chunks that arrived together as soon as they have."""
         steps = call.stream(self._endpoint, request)
         wire = AsyncDriver(self.transport, heavy=is_heavy(request))
         try:
@@ -293,11 +297,11 @@ class HttpProvider:
                 if not isinstance(effect, ReadEffect):
                     effect = await wire.step(steps, effect)
                     continue
-                effect, made = await wire.follow(steps, effect, through)
-                if made is not None:
-                    yield made
-            if effect.chunks and (made := through(effect.chunks)) is not None:
-                yield made
+                effect, left = await wire.follow(steps, effect, sink)
+                if left is not None:
+                    yield left
+            if effect.chunks and (left := sink.push(effect.chunks)) is not None:
+                yield left
         finally:
             await wire.close()
 
@@ -307,7 +311,3 @@ class HttpProvider:
     def close(self) -> None:
         """Let go of pooled connections."""
         self.transport.close()
-
-
-def _as_they_are(chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk]:
-    return chunks

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from slipform.codecs.codec import Capabilities
 from slipform.errors import LocalModelError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import Guard
+from slipform.ir.response import ChunkSink
+from slipform.providers.base import push_each
 from slipform.providers.embedded.call import HookFactory
 from slipform.providers.embedded.engine import Cancel, EngineSettings, Event, InferenceEngine
 from slipform.providers.embedded.llama import Chunk, EngineSlots, GenerationJob
@@ -297,6 +299,10 @@ class TransformersProvider:
     def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece, without blocking the event loop."""
         return self._local.stream_async(request)
+
+    def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
+        """`stream_async`, into a sink."""
+        return push_each(self.stream_async(request), sink)
 
     def close(self) -> None:
         """Let go of the models and their memory."""

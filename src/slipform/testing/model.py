@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from slipform.codecs.codec import Capabilities
 from slipform.errors import ConfigError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
-from slipform.providers.base import as_chunks
+from slipform.ir.response import ChunkSink
+from slipform.providers.base import as_chunks, push_each
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,10 @@ class FakeModel:
         """The next turn, in pieces."""
         for chunk in self.stream(request):
             yield chunk
+
+    def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
+        """`stream_async`, into a sink."""
+        return push_each(self.stream_async(request), sink)
 
     def warm(self) -> None:
         """Nothing to wait for."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
-from slipform.ir import CompletionChunk, ModelRequest
-from slipform.providers.base import batches_of
+from slipform.ir import CompletionChunk
+from slipform.ir.response import PassOn
+from slipform.providers.base import push_each
 from slipform.providers.concurrency import ThrottledTransport
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
@@ -265,23 +266,19 @@ async def test_cancelling_closes_the_connection() -> None:
         await again.close()
 
 
-async def test_a_provider_without_batches_gives_each_chunk_by_itself() -> None:
+async def test_chunks_that_arrive_one_by_one_are_pushed_so_and_their_source_is_closed() -> None:
     closed = []
 
-    class OneByOne:
-        async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
-            try:
-                for text in (request.model, "", "b"):
-                    yield CompletionChunk(text)
-            finally:
-                closed.append(True)
+    async def chunks() -> AsyncIterator[CompletionChunk]:
+        try:
+            for text in ("a", "", "b"):
+                yield CompletionChunk(text)
+        finally:
+            closed.append(True)
 
-    provider: Any = OneByOne()
-    seen = []
+    class Taking(PassOn):
+        def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
+            return chunks if chunks[0].text else None
 
-    def through(batch: Any) -> str | None:
-        seen.append(len(batch))
-        return batch[0].text or None
-
-    made = [text async for text in batches_of(provider, ModelRequest("a", ()), through)]
-    assert (made, seen, closed) == (["a", "b"], [1, 1, 1], [True])
+    left = [[chunk.text for chunk in batch] async for batch in push_each(chunks(), Taking())]
+    assert (left, closed) == ([["a"], ["b"]], [True])

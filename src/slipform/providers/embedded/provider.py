@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import copy
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -16,6 +16,8 @@ from slipform.codecs.codec import Capabilities
 from slipform.errors import LocalModelError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import Guard
+from slipform.ir.response import ChunkSink
+from slipform.providers.base import push_each
 from slipform.providers.embedded.answer import whole
 from slipform.providers.embedded.engine import (
     Cancel,
@@ -137,6 +139,10 @@ class LocalProvider:
             async with contextlib.aclosing(_run_async(engine, call)) as chunks:
                 async for chunk in chunks:
                     yield chunk
+
+    def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
+        """`stream_async`, into a sink."""
+        return push_each(self.stream_async(request), sink)
 
     def warm(self, model: str = DEFAULT) -> None:
         """Load a model now, fetching it if need be, rather than with the first request."""

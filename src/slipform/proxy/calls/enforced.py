@@ -54,6 +54,7 @@ class StreamWriter:
         self._content_type = api.content_type_stream.encode()
         self._record = record
         self._send = send
+        self._enforced = record.enforced
         self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
@@ -62,24 +63,24 @@ class StreamWriter:
         if self._encoder.keep_alive():
             self._timer = self._loop.call_later(keep_alive, self._beat)
 
-    def __call__(self, chunks: Sequence[CompletionChunk]) -> bool:
-        """`push`."""
-        return self.push(chunks)
-
-    def push(self, chunks: Sequence[CompletionChunk]) -> bool:
+    def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
         """Write these chunks without being waited for, if that can be: once the head is out and the client keeps up."""
+        if not self._enforced:
+            for chunk in chunks:
+                if chunk.usage is not None:
+                    self._record.usage = chunk.usage
         if not self.started or not self._send.can_push:
-            return False
+            return chunks
         self._pushed(b"".join(map(self._encoder.feed, chunks)))
-        return True
+        return None
 
-    def texts(self, texts: list[str]) -> bool:
+    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
         """`push`, for chunks that are no more than text of the first choice."""
         if not self.started or not self._send.can_push:
-            return False
+            return [CompletionChunk(text) for text in texts]
         feed = self._encoder.feed_text
         self._pushed(feed(texts[0]) if len(texts) == 1 else b"".join([feed(text) for text in texts]))
-        return True
+        return None
 
     def _pushed(self, data: bytes) -> None:
         if not data:
@@ -218,14 +219,7 @@ def _pieces(
     if record.enforced:
         allowed: Mode = "auto" if mode == "reject" else mode
         return client.respond_batches(request, _options(client.options, call.asked), mode=allowed, sink=writer)
-
-    def pushed(batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
-        for chunk in batch:
-            if chunk.usage is not None:
-                record.usage = chunk.usage
-        return None if writer.push(batch) else batch
-
-    return client.complete_batches(request, pushed)
+    return client.complete_batches(request, writer)
 
 
 def _options(given: Options, asked: RequestSwitches) -> Options:
