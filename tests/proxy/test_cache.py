@@ -27,6 +27,7 @@ from slipform.proxy.calls.cache import AnswerCache
 from slipform.proxy.calls.enforced import answer
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.calls.routes import api_at
+from slipform.proxy.http_server.asgi import RecordingSend
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.testing import Answer, FakeModel, FakeVendor, Raw
 from tests.conftest import PERSON
@@ -225,7 +226,7 @@ async def asked_once(cache: AnswerCache, client: AsyncClient) -> str:
         sent.append(message)
 
     async def work() -> None:
-        await answer(call, client, Settings(), send)
+        await answer(call, client, Settings(), RecordingSend(send, call.record))
 
     await cache.answer(call, ["fake/m"], "", b"", work, send)
     body = b"".join(message.get("body", b"") for message in sent)
