@@ -88,8 +88,6 @@ def _origin(config: Path | None) -> str:
 
 
 _SECONDS: Final = 4.0
-
-
 _ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
 
 

@@ -43,8 +43,6 @@ def dialects(incomplete: str) -> list[str]:
 
 
 models = typer.Typer(help="Which models there are, and fetching the embedded ones.", invoke_without_command=True)
-
-
 _Row = tuple[str, str]
 
 

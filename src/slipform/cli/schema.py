@@ -79,17 +79,9 @@ def _violations(where: str, text: str | Exception, schema: Schema[Any]) -> Itera
 
 
 schema = typer.Typer(help="Look at schemas, as slipform and as the vendors see them.", no_args_is_help=True)
-
-
 Given: TypeAlias = Annotated[str, typer.Argument(metavar="SCHEMA", help=HELP)]
-
-
 Config: TypeAlias = Annotated[Path | None, typer.Option(help="The settings, for registered schemas.")]
-
-
 Indent: TypeAlias = Annotated[int | None, typer.Option(min=0, max=16, help="Spaces; 0 is compact.")]
-
-
 _ACTIONS = {
     "kept": "sent as it is",
     "encoded": "sent in another form, and brought back",
@@ -97,8 +89,6 @@ _ACTIONS = {
     "dropped": "not sent",
     "closed": "not sent, so that the model cannot say other keys",
 }
-
-
 _DIALECT = "Whose rules: openai, anthropic, gemini, mistral, …"
 
 

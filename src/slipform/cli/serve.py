@@ -16,22 +16,14 @@ if TYPE_CHECKING:
     from slipform.proxy.admission.revocations import Revocation
 
 app = typer.Typer(help="The API keys of those who may call the proxy.", no_args_is_help=True)
-
-
 _Config = Annotated[Path | None, typer.Option("--config", help="The settings; slipform.yaml here by default.")]
-
-
 _File = Annotated[Path | None, typer.Option("--file", help="The file of keys; `server.keys_file` by default.")]
-
-
 _OUTCOMES = {
     "": "",  # nothing was changed
     "taken": "The running server has taken it{}.",
     "no server": "No server is running here with this file.",
     "unknown": "Running servers take it within a second; this system cannot tell whether they have.",
 }
-
-
 _Name = Annotated[str, typer.Argument(help="The key's name, or its id.")]
 
 

@@ -107,8 +107,6 @@ def init(
 
 
 _WIDTH = 100
-
-
 _HEAD = f"""\
 # {FILE_NAME}: every setting of slipform with its default.
 # Change what you like and delete the rest; `slipform doctor` checks the file."""

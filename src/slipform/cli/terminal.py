@@ -78,8 +78,6 @@ def exit_for(error: SlipformError) -> Exit:
 
 
 _MOST_LISTED: Final = 20
-
-
 _DEEP: Final = 10_000
 """Enough to write whatever can be read: values are at most a thousand levels deep."""
 
@@ -179,8 +177,6 @@ def leave_quietly() -> None:
 
 
 STDIN = "-"
-
-
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 

@@ -64,8 +64,6 @@ CODECS: dict[str, Callable[[Capabilities], Codec]] = {
     "ollama": _ollama,
 }
 """The codecs by name; those that no API is served with are imported when they are first made."""
-
-
 SERVINGS: dict[str, Callable[[], Serving]] = {
     "openai-chat": OpenAIChatServing,
     "openai-responses": OpenAIResponsesServing,
@@ -87,8 +85,6 @@ def make_codec(name: str, capabilities: Capabilities) -> Codec:
 
 
 CodecFactory: TypeAlias = Callable[[Capabilities], Codec]
-
-
 _HOMES: Mapping[str, str] = MappingProxyType(
     {
         "openai-chat": "slipform.codecs.openai_chat:OpenAIChatCodec",

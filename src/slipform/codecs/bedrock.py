@@ -55,11 +55,7 @@ from slipform.ir import (
 from slipform.schema import OutputStrategy
 
 NAME = "bedrock"
-
-
 _SAMPLING = {"temperature": "temperature", "top_p": "topP", "top_k": "top_k", "stop": "stopSequences"}
-
-
 _KINDS = {"image": "image", "file": "document", "video": "video"}
 
 
@@ -214,8 +210,6 @@ FINISH: dict[str, FinishReason] = {
     "malformed_model_output": "error",
     "malformed_tool_use": "error",
 }
-
-
 _KNOWN = frozenset({"output", "stopReason", "usage", "error"})
 
 

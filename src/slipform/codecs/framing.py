@@ -140,18 +140,11 @@ def event_too_big(limit: int) -> UpstreamError:
 
 
 _PRELUDE = struct.Struct(">II")
-
-
 _CRC = struct.Struct(">I")
-
-
 _STRING = 7
-
 
 # The sizes of the header values of fixed size: two booleans, then 1, 2, 4 and 8 byte integers, a time, a UUID.
 _FIXED = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-
-
 _SMALLEST = 16
 
 
@@ -250,17 +243,9 @@ def _broken(reason: str) -> UpstreamError:
 
 
 _OPEN = b"{["
-
-
 _CLOSE = b"}]"
-
-
 _STOPS = frozenset(b'{}[]"')
-
-
 _QUOTE = ord('"')
-
-
 _BACKSLASH = ord("\\")
 
 

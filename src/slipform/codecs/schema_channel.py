@@ -258,11 +258,7 @@ _SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule], WireSchema](
     "encoded schemas", entries=256, max_bytes=32_000_000
 )
 """By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
-
-
 _LEAST = 2_000
-
-
 _TIMES_TEXT = 50
 """How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
 

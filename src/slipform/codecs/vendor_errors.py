@@ -36,62 +36,34 @@ Category: TypeAlias = Literal[
     "not_found",
     "bad_request",
 ]
-
-
 RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "server"})
 """The categories for which the same request may well succeed a little later."""
-
-
 _QUOTA_CODES = re.compile(
     r"insufficient_quota|billing_(hard_limit_reached|error)|credit_balance_exhausted|spend_limit|^(1113|13(0[89]|1\d|2[01]))$"
 )
-
-
 _CONTEXT = re.compile(
     r"context_length_exceeded|maximum context length|reduce the length of the messages|(prompt|input) is too long"
     r"|input token count|number of tokens allowed|exceed_context_size_error|^3051$",
     re.IGNORECASE,
 )
-
-
 _SCHEMA = re.compile(
     r"invalid schema for (response_format|function)|schema is too complex|compiled grammar is too large"
     r"|response_?(json_?)?schema|invalid .{0,40}json_schema",
     re.IGNORECASE,
 )
-
-
 _UNSUPPORTED = re.compile(
     r"(does|do) ?n[o']t support|not support|unsupported|(response_format )?type is unavailable|forces tool use"
     r"|must be 'json_schema' or 'text'",
     re.IGNORECASE,
 )
-
-
 _MISSING = re.compile(r"model_not_found|model identifier is invalid|not_found_error|NOT_FOUND", re.IGNORECASE)
-
-
 _OVERLOADED = re.compile(r"overloaded|over capacity|high demand", re.IGNORECASE)
-
-
 _AUTH = re.compile(r"API_KEY_INVALID|authentication_error|invalid_api_key|AccessDenied|UnrecognizedClient|ExpiredToken")
-
-
 _FILTERED = re.compile(r"content_filter|ResponsibleAIPolicyViolation|misalignment_policy|bio_policy")
-
-
 _THROTTLED = re.compile(r"rate_limit|RESOURCE_EXHAUSTED|Throttling|ModelNotReady", re.IGNORECASE)
-
-
 _TIMEOUT = re.compile(r"timeout_error|ModelTimeout|DEADLINE_EXCEEDED", re.IGNORECASE)
-
-
 _OVERLOADED_KIND = re.compile(r"overloaded|serviceUnavailable|UNAVAILABLE", re.IGNORECASE)
-
-
 _SERVER = re.compile(r"server_error|api_error|internal|modelStreamError|ModelError", re.IGNORECASE)
-
-
 _BAD = re.compile(r"invalid_request|INVALID_ARGUMENT|validation|FAILED_PRECONDITION", re.IGNORECASE)
 
 

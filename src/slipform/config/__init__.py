@@ -16,11 +16,7 @@ from slipform.config.load import _dotted, _explained, _lines, _repeated, filled,
 from slipform.errors import ConfigError
 
 FILE_NAME = "slipform.yaml"
-
-
 Positive: TypeAlias = Annotated[float, Field(gt=0)]
-
-
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 

@@ -14,18 +14,10 @@ from pydantic.alias_generators import to_camel, to_snake
 from slipform.errors import ConfigError
 
 Path: TypeAlias = tuple[str | int, ...]
-
-
 PREFIX: Final = "SLIPFORM_"
-
-
 _BENCHES = ("LITELLM", "NODE_PEERS", "PEERS", "PORTKEY", "SOAK_SECONDS", "STRUCTFORMATTER")
-
-
 NO_SETTINGS: Final = frozenset(f"{PREFIX}{name}" for name in ("CONFIG", "CACHE", "PURE", "QUICK", *_BENCHES))
 """Variables of slipform's that are no settings: of its build and its tests too; the benchmarks' name other software."""
-
-
 _REFERENCE = re.compile(r"\$(\$)?\{(\w+)\}")
 
 

@@ -19,29 +19,16 @@ if TYPE_CHECKING:
     from slipform.enforce.patching import Patched
 
 Risk: TypeAlias = Literal["low", "medium", "high"]
-
-
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
-
-
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
-
 
 # Both marks are there, or the groups repeat: then no reading makes the comma a decimal mark.
 _GROUPED = re.compile(
     r"[+-]?[0-9]{1,3}((,[0-9]{3})+\.[0-9]+|(,[0-9]{3}){2,}|([ _’'\u00a0\u202f][0-9]{3})+(\.[0-9]+)?)\Z"
 )
-
-
 _WITH_UNIT = re.compile(r"(?:[€$£¥]\s*)?([+-]?[0-9][0-9,._ ]*)\s*(?:%|[^\W\d_][^\d]{0,15}|[€$£¥°])?\Z")
-
-
 _WORDS = {"true": True, "false": False}
-
-
 _NOTHING = frozenset({"null", "none", "n/a", ""})
-
-
 _MOST_DIGITS = 400
 
 
@@ -142,8 +129,6 @@ def _nested(text: str, types: frozenset[str]) -> Iterator[Coerced]:
 
 
 Steps: TypeAlias = tuple[str | int, ...]
-
-
 ABSENT: Any = object()
 """What stands where nothing is."""
 
@@ -201,8 +186,6 @@ def folded(name: str) -> str:
 
 
 UNIONS = ("anyOf", "oneOf")
-
-
 _MOST_TRIED = 3
 
 

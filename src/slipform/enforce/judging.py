@@ -103,8 +103,6 @@ def root_types(document: Mapping[str, Any]) -> frozenset[str] | None:
 
 Validator: TypeAlias = Callable[[Any], str | None]
 """A check of the caller's own: what is wrong with a valid value, or None."""
-
-
 NOT_TYPED: Final = object()
 """There is no object of the schema's Python type (which may well be None)."""
 

@@ -20,8 +20,6 @@ from slipform.schema.limits import plain_copy
 from slipform.text.resolve_plan import Alternative, Leaf, Node, NormalForm
 
 _LIKE_NUMBER = re.compile(r"\s*[+-]?[0-9.,_’'\u00a0\u202f eE+-]*\Z")
-
-
 _BLANK = " \t\r\n"
 
 
@@ -106,8 +104,6 @@ def _as_json(member: Any) -> str:
 
 
 _SCALAR = ("pattern", "format", "multipleOf", "contentEncoding", "contentMediaType", "contentSchema")
-
-
 _OPAQUE = frozenset(
     {
         "not", "if", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "dependentRequired",
@@ -115,14 +111,8 @@ _OPAQUE = frozenset(
     }
 )  # fmt: skip
 """What can only be judged when all of a value is there."""
-
-
 _SAID = (*_SCALAR, *sorted(_OPAQUE), "then", "else")
-
-
 _OF_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-
-
 _LIMITS: Mapping[str, frozenset[str]] = {
     "string": frozenset({"minLength", "maxLength"}),
     "integer": _OF_NUMBERS,
@@ -131,8 +121,6 @@ _LIMITS: Mapping[str, frozenset[str]] = {
     "null": frozenset(),
 }
 """The types of scalars, and the limits that each may be held to."""
-
-
 _ALL = ["object", "array", "string", "number", "boolean", "null"]
 
 

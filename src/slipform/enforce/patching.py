@@ -189,11 +189,7 @@ def _all_property_names(document: Any) -> set[str]:
 
 
 _MOST_ROUNDS = 4
-
-
 _MOST_TRIALS = 200
-
-
 _ORDER = {"move": 0, "add": 1, "replace": 2, "remove": 3}  # what is renamed must not have been dropped before
 
 

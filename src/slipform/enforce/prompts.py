@@ -22,8 +22,6 @@ from slipform.schema.violations import json_path
 
 SMALL = 2_000
 """Answers under this many characters are re-asked whole: that is simpler, and costs nothing to speak of."""
-
-
 _MOST_PARTS = 8
 
 
@@ -107,24 +105,12 @@ def parts_request(first: ModelRequest, answer: str, parts: Parts, violations: Se
 
 
 KEYS_AND_KINDS: Final = "Reply in JSON with the keys: {keys}."
-
-
 KIND_ONLY: Final = "Reply in JSON with: {kind}."
-
-
 _MOST_CHARS: Final = 1_200
-
-
 _DEPTH: Final = 5
-
-
 _SHORTEST: Final = 4
 """Characters that the kind of a part takes at the least."""
-
-
 _KINDS: Final = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
-
-
 _WORKED: Final = (
     (
         "Zubin found 2 gimlets and 1 sextant.",
@@ -138,8 +124,6 @@ _WORKED: Final = (
         '{"child": "Ottilie", "years": 7, "swims": true}',
     ),
 )
-
-
 _THEIR_WORDS: Final = ("zubin", "gimlet", "sextant", "ottilie")
 
 
@@ -241,26 +225,12 @@ def _concerns(violation: Violation, name: str) -> bool:
 
 
 FIRST_WITH_SCHEMA = "Return ONLY valid JSON matching this schema: {schema}. No prose."
-
-
 FIRST_WITHOUT_SCHEMA = "Return JSON only."
-
-
 REPAIR = "Return ONLY valid compact JSON. No markdown, no prose."
-
-
 REASK = "Return corrected JSON only. No prose. No code fences."
-
-
 KEYS = "Reply in JSON with the keys: {keys}."
-
-
 TOO_LONG = "Your last answer was cut off because it was too long. " + REPAIR
-
-
 FORMAT = "Re-shape the text into JSON. Use only what the text says; leave out what it does not say."
-
-
 CALL_AGAIN = "The arguments are not valid:\n{faults}\nCall the tool again with corrected arguments."
 
 

@@ -125,17 +125,9 @@ def _must(fact: bool) -> None:
 
 
 _PROSE = re.compile(r"[^\s`]")
-
-
 _OPENING = re.compile(r"```[A-Za-z]*\s*\Z")
-
-
 _REASONING = re.compile(r"<(\w+)[^>]*>.*?</\1>", re.DOTALL)
-
-
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|-?[0-9][-+.0-9eE]*')
-
-
 _PATIENCE = 64
 """How many characters after the JSON are waited through for the vendor's last word, which has the usage in it."""
 

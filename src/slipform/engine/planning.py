@@ -69,11 +69,7 @@ _PLANS = BoundedCache[tuple[Schema[Any] | tuple[str, bytes], OutputStrategy, boo
     "plans", entries=128, max_bytes=32_000_000
 )
 """By shapes that nobody can change: a `Schema`, or name and text of what `cached_format` has made."""
-
-
 _LEAST = 5_000
-
-
 _TIMES_TEXT = 50
 """How many bytes a plan keeps alive for each byte of its schema's text, once nobody else holds that schema."""
 

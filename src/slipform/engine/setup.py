@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from slipform.config import ProviderSettings, Settings
 
 _MILLION = 1_000_000
-
-
 _BYTES_PER_TOKEN = 4
 
 

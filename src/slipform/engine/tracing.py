@@ -27,8 +27,6 @@ from slipform.ir import ModelRequest, ModelResponse, Usage
 
 LONGEST_FIELD = 1_000
 """Characters of one value."""
-
-
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
@@ -74,11 +72,7 @@ def without_controls(text: str) -> str:
 
 
 T = TypeVar("T")
-
-
 _server_log = logging.getLogger("slipform.server")
-
-
 _VENDORS = {
     "bedrock": "aws.bedrock",
     "azure": "azure.ai.openai",
@@ -89,8 +83,6 @@ _VENDORS = {
     "moonshot": "moonshot_ai",
 }
 """The conventions' names for vendors, where they are not the catalogue's."""
-
-
 _CARRIED = (b"traceparent", b"tracestate", b"baggage")
 
 

@@ -69,8 +69,6 @@ class Guard:
 
 
 _OPTIONS = frozenset(each.name for each in fields(Guard))
-
-
 RESERVED_TOOL = "output"
 """The tool slipform itself adds on the tool channel; callers may not use the name."""
 

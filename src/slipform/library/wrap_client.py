@@ -131,14 +131,8 @@ class AsyncReplay:
 
 
 C = TypeVar("C")
-
-
 _SDKS: Final = ("openai", "anthropic")
-
-
 _DEFAULT: Final = Options(budget=Budget(attempts=3))
-
-
 _RAW: Final = "x-stainless-raw-response"
 """The header by which the SDKs tell themselves that the HTTP response is wanted, and not what it says."""
 

@@ -18,8 +18,6 @@ from slipform.errors import AuthenticationError, SlipformError
 from slipform.providers.catalog import Vendor
 
 MASK = "[redacted]"
-
-
 _TOO_SHORT = 6
 
 
@@ -177,8 +175,6 @@ def _canonical_query(query: str) -> str:
 
 
 _SENSITIVE = re.compile(r"auth|key|token|secret|cookie|credential", re.IGNORECASE)
-
-
 _AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 

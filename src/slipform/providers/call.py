@@ -74,17 +74,9 @@ class FinishEffect:
 
 
 Effect: TypeAlias = OpenEffect | FetchEffect | ReadEffect | SleepEffect | FinishEffect
-
-
 Steps: TypeAlias = Generator[Effect, Any, None]
-
-
 _ERROR_BODY = 1 << 20
-
-
 _READ = ReadEffect()
-
-
 _STREAMED = ModelResponse()
 
 
@@ -258,8 +250,6 @@ _WHAT_RAN_OUT: dict[Limit, str] = {
     "between_chunks": "The answer stopped for {0:g} s",
     "total": "No complete answer within {0:g} s",
 }
-
-
 _HINTS: dict[Reason, tuple[str, str]] = {
     "setup": (
         "Cannot connect",

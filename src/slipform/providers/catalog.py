@@ -21,20 +21,10 @@ from slipform.codecs.codec import Capabilities
 from slipform.errors import ConfigError
 
 Auth: TypeAlias = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "query", "sigv4", "none"]
-
-
 _INHERITED = ("native", "tools", "forced_tool", "sampling", "reasoning")
-
-
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
-
-
 _WILD = re.compile(r"\[[^]]*\]|[*?]")
-
-
 _PLATFORM_PREFIX = re.compile(r"^(?:(?:us|eu|apac|au|jp|global|us-gov)\.)?(?:[a-z0-9-]+\.(?=[a-z]))?")
-
-
 _PLATFORM_SUFFIX = re.compile(r"(?:-v\d+(?::\d+)?|:[a-z0-9]+|@.*)$")
 
 
@@ -205,8 +195,6 @@ DIALECTS = frozenset(
     | {"gemini", "gemini-openapi", "llguidance", "llamacpp", "together", "fireworks", "tool", "identity"}
 )
 """The schema dialects a row may name."""
-
-
 _BLANK = Vendor(name="", title="", base_url="", codec="")
 
 
@@ -282,8 +270,6 @@ def _fields(value: object, where: str, base: Vendor, _: Mapping[str, Vendor]) ->
 
 
 _FLAGS = frozenset({"native", "tools", "forced_tool", "json_mode", "sampling", "reasoning"})
-
-
 _CAPABILITY_NAMES = tuple(spec.name for spec in dataclasses.fields(Capabilities))
 
 

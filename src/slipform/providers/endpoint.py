@@ -18,8 +18,6 @@ from slipform.providers.network.transport import HttpRequest, Timeouts
 from slipform.providers.retry import DowngradeStore, RetryPolicy
 
 _USUAL: Final = Timeouts()
-
-
 _REQUEST_ID: Final = (
     "x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray",
 )  # fmt: skip
@@ -74,8 +72,6 @@ class PreparedCall:
 
 
 logger = logging.getLogger("slipform.providers")
-
-
 _KEPT = 256
 
 

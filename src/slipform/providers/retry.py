@@ -32,12 +32,8 @@ Lesson: TypeAlias = Literal[
     "use_max_completion_tokens",
     "no_strict",
 ]
-
-
 DOWNGRADE_SECONDS = 24 * 3600.0
 """How long a lesson counts, since vendors do improve."""
-
-
 _MEANING: dict[Lesson, str] = {
     "no_native": "does not take a schema on its native channel",
     "no_forced_tool": "cannot be made to call a tool",
@@ -47,49 +43,31 @@ _MEANING: dict[Lesson, str] = {
     "use_max_completion_tokens": "wants `max_completion_tokens`",
     "no_strict": "does not take strict schemas",
 }
-
-
 BY_SCHEMA = "by_schema"
 """Kept with a model's lessons: some of its schemas have lessons of their own. Their keys are dear to make."""
-
-
 LESSONS = frozenset({*_MEANING, BY_SCHEMA})
-
-
 _SCHEMA_AT_FAULT = re.compile(
     r"invalid schema for|schema is too complex|compiled grammar is too large|too many states|response_schema",
     re.IGNORECASE,
 )
-
-
 _UNSUPPORTED = re.compile(
     r"not? ?support|unsupported|unavailable|not (?:allowed|permitted|available|implemented)|unrecognized"
     r"|unknown (?:field|name|parameter)|extra inputs|forces tool use|must be 'json_schema' or 'text'"
     r"|deprecated for this model|only the default",
     re.IGNORECASE,
 )
-
-
 _ABOUT_TOOL = re.compile(
     r"tool_choice|tool choice|forces tool use|toolchoice|function_?calling_?config|forced tool", re.IGNORECASE
 )
-
-
 _ABOUT_STRICT = re.compile(r"\bstrict\b", re.IGNORECASE)
-
-
 _ABOUT_FORMAT = re.compile(
     r"response[_ ]?format|output_config|output_format|json_schema|json_object|text\.format|textformat|outputconfig"
     r"|response_?mime_?type|response_?(?:json_?)?schema|structured[ _]outputs?|json mode",
     re.IGNORECASE,
 )
-
-
 _ABOUT_SAMPLING = re.compile(
     r"temperature|top_?p\b|top_?k\b|frequency_penalty|presence_penalty|sampling", re.IGNORECASE
 )
-
-
 _ABOUT_LIMIT = re.compile(r"max_tokens|max_completion_tokens", re.IGNORECASE)
 
 
@@ -258,11 +236,7 @@ def lesson_warning(lesson: str, model: str) -> ModelWarning:
 
 
 _RETRYABLE = frozenset({408, 409, 429})
-
-
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
-
-
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 

@@ -25,15 +25,9 @@ from slipform.providers.embedded.llama import Chunk, EngineSlots, GenerationJob
 from slipform.providers.embedded.provider import LocalProvider
 
 _INSTALL = "Run `pip install 'slipform[transformers]'`."
-
-
 _DEFAULT_CONTEXT = 4096
-
-
 _UNFINISHED = "\ufffd"
 """What a tokenizer gives for the first bytes of a character whose others have yet to come."""
-
-
 Forward = Callable[[Chunk], bool]
 
 

@@ -50,19 +50,11 @@ def trimmer() -> Callable[[], object] | None:
 
 
 _log = logging.getLogger("slipform.server")
-
-
 _NOT_STARTED = 3
 """How the process ends when the application does not start."""
-
-
 _ORPHAN_CHECK_SECONDS = 1.0
-
-
 _OTHER_FILES = 64
 """Files that are open for something else than connections, at most: logs, keys, the embedded model."""
-
-
 _COLLECT_AFTER = 20_000
 """How many more objects there must be before garbage is looked for: a call makes hundreds, and hardly any in cycles."""
 

@@ -85,20 +85,10 @@ def _sync_folder(folder: Path) -> None:
 
 
 _FORM = b'{"crc":"%08x","%s":%s}\n'
-
-
 _HASHED = b'{"crc":"%08x","of":"%s","%s":%s}\n'
-
-
 _OF = b'of":"'
-
-
 _NAMES = (b"head", b"pass", b"done")
-
-
 _CRC = slice(8, 16)
-
-
 _BODY = 19
 """Where the name of what a line holds begins."""
 

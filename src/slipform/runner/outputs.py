@@ -183,11 +183,7 @@ class OrderedWriter:
 
 
 EVERY_LINE = 5.0
-
-
 EVERY_FRAME = 0.25
-
-
 EVERY_SYNC = 1.0
 
 

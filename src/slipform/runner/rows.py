@@ -18,11 +18,7 @@ from slipform.errors import ConfigError
 from slipform.text.strict import parse
 
 Row: TypeAlias = Mapping[str, Any]
-
-
 Reader: TypeAlias = Callable[[Path], Iterator[Row]]
-
-
 _BATCH = 1024
 
 
@@ -138,8 +134,6 @@ def load_arrow() -> tuple[Any, Any]:
 
 
 _MARK = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-
-
 _SHOWN = 30
 
 

@@ -22,8 +22,6 @@ from slipform.runner.call import FinishedRow
 from slipform.runner.jobs import Task
 
 _BASE = 0.5
-
-
 _CAP = 30.0
 
 
@@ -127,8 +125,6 @@ class AdaptiveConcurrency:
 
 
 T = TypeVar("T")
-
-
 _PASSING = frozenset({408, 409, 425})
 
 

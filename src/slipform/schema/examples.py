@@ -35,11 +35,7 @@ FORMATS = {
     "relative-json-pointer": "0",
     "regex": "^a$",
 }
-
-
 _MAX_LENGTH = 2_000
-
-
 _CLASSES = {"CATEGORY_DIGIT": "0", "CATEGORY_WORD": "a", "CATEGORY_SPACE": " "}
 
 
@@ -133,11 +129,7 @@ def _holds(member: tuple[Any, Any], char: str) -> bool:
 
 
 _MAX_STEPS = 3_000
-
-
 _MAX_DEPTH = 24
-
-
 _SHOWN_DEPTH = 4
 """Down to here optional parts are shown; further down only what must be there."""
 

@@ -20,39 +20,21 @@ from slipform.schema.patterns import pattern_weight
 from slipform.schema.violations import Violation
 
 MAX_SCHEMA_BYTES = 5_000_000
-
-
 MAX_SCHEMA_DEPTH = 240
 """JSON levels of a schema document; the validator itself stops a little above."""
-
-
 MAX_VALUE_DEPTH = 1_000
 """JSON levels of a value; parsers stop about here too, and the validator's own stack ends far above."""
-
-
 LARGE_BYTES = 1_000_000
 """From about this size on, work belongs off an event loop."""
-
-
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 _PATTERN = b'"pattern'
-
-
 _PATTERN_NODES = 20
 _WEIGHT_OF_NODE = 8
 """States of a pattern's automaton that take as long to compile as a value: about 4 µs."""
-
-
 _QUICK_WITH_PATTERNS = 512
 _REPEATED = re.compile(rb"\{\d*,?\d\d")
 """A part of a pattern that is repeated ten times or more; no other `{` of a JSON text is followed by a digit."""
-
-
 _HINT = "Correct the schema and send it again."
 
 
@@ -146,8 +128,6 @@ def plainly_json(value: Any) -> bool:
 
 
 _AS_THEY_ARE = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
-
-
 _Place = tuple[Any, Any, int] | None
 """A path as a linked list, so that a deep one costs no more than a flat one."""
 
@@ -415,11 +395,7 @@ class _Graph:
 
 Parts: TypeAlias = tuple[list[SubSchema], list[SubSchema]]
 """Subschemas for parts of a value: of the first list one meets a part, of the second perhaps all do."""
-
-
 _MEMBER, _MEMBERS, _NAME, _ITEM, _ITEMS = range(5)
-
-
 _PARTS = {
     "properties": _MEMBER,
     "additionalProperties": _MEMBER,

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
-
-
 S = TypeVar("S")  # of `of`, which is called before there is a T
 
 
@@ -237,21 +235,11 @@ def _refused(name: str, found: list[Violation]) -> SchemaViolationError:
 
 
 _LONGEST = 1 << 15
-
-
 _TIMES_TEXT = 50
 """How many bytes a spec and its schema keep alive for each byte of the document's text: two copies of it in dicts."""
-
-
 _LEAST = 2_000
-
-
 _PLAINLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-
-
 _FORMATS = BoundedCache[tuple[str, bytes, bool], ResponseFormat]("response formats", entries=128, max_bytes=32_000_000)
-
-
 _SCHEMAS = BoundedCache[tuple[str, bytes], Schema[Any]]("schemas", entries=128, max_bytes=32_000_000)
 """By name and text of the specs that were made here."""
 

@@ -17,8 +17,6 @@ from slipform.errors import ConfigError
 from slipform.schema.strict import strict_preflight
 
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]+")
-
-
 _LONGEST = 64
 
 

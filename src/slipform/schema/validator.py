@@ -44,17 +44,9 @@ from slipform.schema.patterns import (
 from slipform.schema.violations import Violation, shown
 
 _TIME = r"\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?"
-
-
 _DATE_TIME = re.compile(rf"\d{{4}}-\d\d-\d\d[Tt ]{_TIME}", re.ASCII)
-
-
 _TIME_ALONE = re.compile(_TIME, re.ASCII)
-
-
 _NUMBER = r"\d{1,9}(?:[.,]\d{1,9})?"
-
-
 _DURATION = re.compile(
     rf"[+-]?P(?=[\dT])(?:{_NUMBER}W|(?:{_NUMBER}Y)?(?:{_NUMBER}M)?(?:{_NUMBER}D)?"
     rf"(?:T(?=\d)(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?)",
@@ -98,24 +90,12 @@ PYTHON_FORMATS: dict[str, Callable[[str], bool]] = {
     "time": is_time,
     "duration": is_duration,
 }
-
-
 _TIMES_TEXT = 80
 """How many bytes a validator keeps alive for each byte of its schema's text, at the most that was measured."""
-
-
 _LEAST = 2_000
-
-
 _LARGE = 50_000
-
-
 _DYNAMIC = REFERENCES[1:]
-
-
 _SINCE_2019 = ("dependentRequired", "dependentSchemas", "prefixItems", *_DYNAMIC)
-
-
 _UNKNOWN_TO = {
     4: frozenset({"contains", "propertyNames", "if", *_SINCE_2019}),
     6: frozenset({"if", *_SINCE_2019}),
@@ -123,8 +103,6 @@ _UNKNOWN_TO = {
     2019: frozenset({"$dynamicRef", "prefixItems"}),
     2020: frozenset({"$recursiveRef", "additionalItems"}),
 }
-
-
 _DRAFTS = {
     4: jsonschema_rs.Draft4,
     6: jsonschema_rs.Draft6,
@@ -132,17 +110,9 @@ _DRAFTS = {
     2019: jsonschema_rs.Draft201909,
     2020: jsonschema_rs.Draft202012,
 }
-
-
 _FOREIGN = re.compile(r"Resource '(.*?)' is not present", re.DOTALL)
-
-
 _NOWHERE = re.compile(r"(?:Pointer|Anchor) '(.*?)' does not exist", re.DOTALL)
-
-
 _METASCHEMA = re.compile(r"Unknown meta-schema: '(.*?)'", re.DOTALL)
-
-
 Formats: TypeAlias = Literal["json", "python", "ignored"]
 """`format` as JSON Schema means it, as Python types mean it, or as a mere remark."""
 
@@ -311,8 +281,6 @@ class Compiled:
 
 
 _MARKS = itertools.count()
-
-
 _PARTS = BoundedCache[tuple[Any, ...], jsonschema_rs.Validator](
     "parts of compiled schemas", entries=4_000, max_bytes=64_000_000
 )
@@ -372,8 +340,6 @@ def _reference_refusal(message: str) -> SchemaError:
 
 
 _HINT = "Correct the schema and send it again."
-
-
 __all__ = ["Violation", "compile_schema", "find_violations", "fingerprint", "prepare", "violations"]
 
 

@@ -12,8 +12,6 @@ import orjson
 from slipform.schema.document import split_pointer
 
 _PLAIN_KEY = re.compile(r"[^\W\d]\w*\Z")
-
-
 _SHOWN = 80
 
 
@@ -124,8 +122,6 @@ def _dump(value: Any) -> str:
 
 
 _LISTED = 12
-
-
 _LISTED_SIZE = 300
 
 
@@ -203,8 +199,6 @@ _PHRASES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "contentEncoding": lambda name, _: f"text encoded as {shown(name)}",
     "contentMediaType": lambda name, _: f"text that is {shown(name)}",
 }
-
-
 ASSERTIONS = frozenset(_PHRASES)
 """The keywords that look at a value as a whole and hold no subschemas."""
 

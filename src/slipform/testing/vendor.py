@@ -18,8 +18,6 @@ from slipform.ir import ModelResponse, Usage
 from slipform.testing.wire_formats import SHAPES, Api, VendorFormat
 
 Ending: TypeAlias = Literal["clean", "cut", "reset", "hang"]
-
-
 _SPENT = Usage(input=7, output=5, total=12)
 
 

@@ -172,11 +172,7 @@ class _Containers:
 
 
 _make: Final = tuple.__new__
-
-
 _OBJECT_OR_ARRAY: Final = _Containers()
-
-
 _OPENS: Final = re.compile(r"[{\[]")
 
 

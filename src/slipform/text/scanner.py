@@ -13,8 +13,6 @@ from slipform.text.tree import ArrayFrame, Frame, Note, ObjectFrame, ParseError
 
 MAX_INT_DIGITS: Final = 4300
 """Python refuses to read or write longer integers, so neither does the parser."""
-
-
 TOO_LONG: Final = f"An integer of more than {MAX_INT_DIGITS} digits"
 
 
@@ -36,16 +34,10 @@ def _steps() -> list[dict[str, int]]:
 
 NUMBER_STEPS: Final = _steps()
 """For each state, the characters that go on with the number and the state they lead to."""
-
-
 NUMBER_ENDS: Final = frozenset((2, 3, 5, 8))
 """The states in which a number may end."""
-
-
 LAST_INTEGER: Final = 3
 """A number that ends in this state or an earlier one is an integer."""
-
-
 INFINITE: Final = (float("inf"), float("-inf"))
 
 
@@ -61,58 +53,26 @@ def integer_value(digits: str) -> int | None:
 
 # Between tokens: what may come next.
 VALUE: Final = 0
-
-
 FIRST_ITEM: Final = 1
-
-
 ITEM: Final = 2
-
-
 FIRST_KEY: Final = 3
-
-
 KEY: Final = 4
-
-
 COLON: Final = 5
-
-
 AFTER: Final = 6
-
-
 DONE: Final = 7
-
 
 # Inside a token.
 STRING: Final = 8
-
-
 ESCAPE: Final = 9
-
-
 HEX: Final = 10
-
-
 HIGH: Final = 11
-
-
 HIGH_ESCAPE: Final = 12
-
-
 NUMBER: Final = 13
-
-
 LITERAL: Final = 14
-
-
 FAILED: Final = 15
-
 
 # States from here on belong to the lenient machine.
 OTHER: Final = 16
-
-
 EXPECTED: Final = {
     VALUE: "a value",
     FIRST_ITEM: "a value or ']'",
@@ -124,17 +84,9 @@ EXPECTED: Final = {
     DONE: "nothing after the JSON",
 }
 """What a reader of an error is told was due between two tokens."""
-
-
 LONG_TEXT: Final = 1024
-
-
 _RUN: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*').match
-
-
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-
-
 _LITERALS: Final[dict[str, tuple[str, Any]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 
 

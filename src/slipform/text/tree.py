@@ -17,8 +17,6 @@ from typing import Any, Final, Literal
 
 WIDE: Final = 32
 """From this many children on, versions are brought up to date rather than copied."""
-
-
 MAX_VERSIONS: Final = 3
 """A reader may hold the value of this snapshot and of the one before, and still no copy is made."""
 

@@ -35,8 +35,6 @@ FINISH: dict[str, FinishReason] = {
     "refusal": "refusal",
     "pause_turn": "pause",
 }
-
-
 _KNOWN = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage", "error"})
 
 

@@ -32,11 +32,7 @@ from slipform.ir import (
 )
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"](.*?)['\"]\]")
-
-
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
-
-
 _FAR = 100_000
 
 
@@ -123,11 +119,7 @@ FINISH: dict[str, FinishReason] = {
         "error",
     ),
 }  # fmt: skip
-
-
 _KNOWN = frozenset({"candidates", "usageMetadata", "modelVersion", "responseId", "error"})
-
-
 _CANDIDATE = frozenset({"content", "finishReason", "index", "finish_reason"})
 
 

@@ -41,8 +41,6 @@ from slipform.ir import (
 from slipform.schema import ResponseFormat
 
 _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
-
-
 _NAMES = {
     "any_of": "anyOf",
     "max_items": "maxItems",
@@ -54,8 +52,6 @@ _NAMES = {
     "additional_properties": "additionalProperties",
     "prefix_items": "prefixItems",
 }
-
-
 _DROPPED = frozenset({"nullable", "propertyOrdering", "property_ordering", "example"})
 
 
@@ -120,19 +116,13 @@ def _ordered(properties: dict[str, Any], ordering: list[Any]) -> dict[str, Any]:
 
 
 _PATH = re.compile(r"(?:^|/)(?:models|tunedModels)/(.+):(generateContent|streamGenerateContent)(?:\?.*)?\Z", re.DOTALL)
-
-
 _KNOWN = frozenset({"contents", "systemInstruction", "generationConfig", "tools", "toolConfig", "model"})
-
-
 _CONFIG = frozenset(
     {
         "temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty", "stopSequences",
         "maxOutputTokens", "responseMimeType", "responseSchema", "responseJsonSchema", "thinkingConfig",
     }
 )  # fmt: skip
-
-
 _DEFAULT_NAME = "answer"
 
 

@@ -37,20 +37,10 @@ FINISH: dict[str, FinishReason] = {
     "content_filter": "content_filter",
     "error": "error",
 }
-
-
 MISSING = ModelWarning("finish_missing", "The server did not say why the answer ended.")
-
-
 _CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
-
-
 _ANSWER = frozenset({"id", "object", "created", "model", "choices", "usage", "error", "obfuscation"})
-
-
 _CHOICE = frozenset({"index", "message", "finish_reason", "delta", "error"})
-
-
 _MESSAGE = frozenset(
     {"role", "content", "refusal", "tool_calls", "function_call", "reasoning", "reasoning_content", "reasoning_details"}
 )
@@ -200,8 +190,6 @@ def read_usage(usage: dict[str, Any] | None) -> Usage | None:
 
 
 _KNOWN = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation", "error"})
-
-
 _NO_EXTRA: dict[str, Any] = {}
 
 

@@ -34,8 +34,6 @@ FINISH: dict[str, FinishReason] = {
     "cancelled": "error",
     "failed": "error",
 }
-
-
 _ECHOED = frozenset(
     {
         "id", "object", "created_at", "completed_at", "status", "error", "incomplete_details", "output", "usage",
@@ -154,8 +152,6 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
 
 
 _TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
-
-
 _THINKING = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 
 

@@ -63,14 +63,8 @@ class ForceJsonStartLogitsProcessor:
 
 
 _ANY_JSON = '%json {"anyOf": [{"type": "object"}, {"type": "array"}]}'
-
-
 _JSON_START = "%llguidance {}\nstart: /[ \\n]*[{\\[](.|\\n)*/"
-
-
 _JSON_ONLY = f"%llguidance {{}}\nstart: /[ \\n]*/ json\njson: {_ANY_JSON}"
-
-
 _JSON_LAST = f"%llguidance {{}}\nstart: /[^{{\\[]*/ json\njson: {_ANY_JSON}"
 
 
@@ -84,11 +78,7 @@ def prompt_grammar(options: Guard, *, hooked: bool) -> str | None:
 
 Read = Callable[[str], tuple[str, tuple[ToolDelta, ...]]]
 """Takes what belongs to the answer, text or pieces of a tool call, out of the engine's text."""
-
-
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
-
-
 Check = Callable[[str], tuple[ModelWarning, ...]]
 """What is to be said of a finished answer's text, as the engine wrote it."""
 
@@ -185,17 +175,9 @@ def _spent(timings: Mapping[str, Any] | None) -> Usage | None:
 
 
 _CALL = re.compile(r'\s*\{\s*"tool"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
-
-
 _ANSWER = re.compile(rf'\s*\{{\s*"{KEY}"\s*:\s*')
-
-
 _MUST = "Call a tool. Reply only with JSON like"
-
-
 _MAY = "You can call a tool. To call one, reply only with JSON like"
-
-
 _SHAPE = '{"tool": "name", "arguments": {...}}'
 
 

@@ -15,8 +15,6 @@ from slipform.providers.embedded.weights import DEFAULT, KNOWN, pull_shown
 
 Event: TypeAlias = Chunk | BaseException | None
 """What a generation gives: OpenAI-shaped chunks, then None, or the error that ended it."""
-
-
 Cancel: TypeAlias = Callable[[], None]
 
 

@@ -68,7 +68,6 @@ SMOLLM2 = Weights(
     wheel_size=92_871_040,
 )
 
-
 # Qwen's own release, cut into pieces by somebody else: the sum is that of the file Qwen published.
 QWEN_CODER = Weights(
     name="qwen2.5-coder-1.5b",
@@ -86,11 +85,7 @@ QWEN_CODER = Weights(
     licence="Apache-2.0",
     wheel_size=1_100_000_000,
 )
-
-
 KNOWN: dict[str, Weights] = {weights.name: weights for weights in (SMOLLM2, QWEN_CODER)}
-
-
 DEFAULT = SMOLLM2.name
 
 
@@ -144,8 +139,6 @@ def is_whole(path: Path, size: int) -> bool:
 
 
 _BLOCK = 1 << 20
-
-
 Progress = Callable[[int], None]
 
 

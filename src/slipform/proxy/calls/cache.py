@@ -36,8 +36,6 @@ from slipform.schema import OutputStrategy, is_large
 _log = logging.getLogger("slipform.server")
 _VERSION = 2
 """Of what is kept and how a question is told from another; a new number makes the old answers unknown."""
-
-
 _CLOCKS_APART = 60.0
 """How many seconds the clocks of two machines may differ."""
 _Tokens: TypeAlias = Annotated[int, Field(ge=0)] | None

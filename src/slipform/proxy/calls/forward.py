@@ -34,19 +34,11 @@ _READERS: dict[str, tuple[bytes, Callable[[dict[str, Any]], Usage | None]]] = {
     "anthropic": (b'"usage"', _anthropic),
     "gemini": (b'"usageMetadata"', _gemini),
 }
-
-
 _OBJECT = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
 """An object with objects in it, which hold none in turn."""
-
-
 _PIECES = 3
 """An event may be split between two pieces, and the one that only says that it is over comes after them."""
-
-
 _LOOKS = 4
-
-
 _MOST_KEPT = 64 * 1024
 
 
@@ -173,33 +165,17 @@ class ByteRelay:
 
 
 _NAME = b'"model"'
-
-
 _MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
-
-
 _ASKED_HEADERS = frozenset({b"anthropic-beta", b"anthropic-version", b"openai-beta"})
 """What a caller may say to the vendor besides the body. Their credentials are for slipform, not for the vendor."""
-
-
 _NOTHING_SAID: Mapping[str, str] = MappingProxyType({})
-
-
 _KEPT_HEADERS = frozenset(
     {"retry-after", "retry-after-ms", "x-should-retry", "request-id", "openai-version", "openai-processing-ms"}
 )
-
-
 _KEPT_BEGINNINGS = ("x-ratelimit-", "anthropic-ratelimit-")
-
-
 _UNKEPT = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 """Said of streams: nobody on the way is to keep them back."""
-
-
 _ERROR_BODY = 1 << 20
-
-
 _MOST_KNOWN = 256
 
 

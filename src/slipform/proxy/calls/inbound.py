@@ -27,23 +27,11 @@ from slipform.schema import OutputStrategy, is_large
 from slipform.schema.limits import check_size
 
 FIELD = "slipform"
-
-
 StreamMode: TypeAlias = Literal["auto", "live", "buffer", "reject"]
-
-
 _PREFIX = b"x-slipform-"
-
-
 _LONGEST = 60
-
-
 _MODES = ("auto", "live", "buffer", "reject")
-
-
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-
-
 _OTHERS = frozenset({"request_id", "cache", "key"})
 """Headers with the same beginning that are somebody else's business."""
 
@@ -129,8 +117,6 @@ def _hint() -> str:
 
 _WRITABLE = 254
 """Levels that `orjson` writes; it reads four times as many."""
-
-
 _DEEPEST = 230
 """What leaves is a few levels deeper than what came."""
 

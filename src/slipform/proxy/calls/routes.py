@@ -28,21 +28,13 @@ from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
 
 _CHAT: Serving = OpenAIChatServing()
-
-
 _ANTHROPIC: Serving = AnthropicServing()
-
-
 _BY_PATH: dict[str, Serving] = {
     "/v1/chat/completions": _CHAT,
     "/v1/responses": OpenAIResponsesServing(),
     "/v1/messages": _ANTHROPIC,
 }
-
-
 _GEMINI: Serving = GeminiServing()
-
-
 _GEMINI_CALLS = (":generateContent", ":streamGenerateContent")
 
 
@@ -56,11 +48,7 @@ class Listing:
 
 
 _OPENAI_LISTING = Listing(_CHAT, pages.model_list, pages.model_entry)
-
-
 _ANTHROPIC_LISTING = Listing(_ANTHROPIC, pages.anthropic_models, pages.anthropic_model)
-
-
 _GEMINI_LISTING = Listing(_GEMINI, pages.gemini_models, pages.gemini_model)
 
 
@@ -126,11 +114,7 @@ def paths() -> str:
 
 
 _log = logging.getLogger("slipform.server")
-
-
 _REFRESH_SECONDS = 1.0
-
-
 _RECANCEL_SECONDS = 0.1
 
 

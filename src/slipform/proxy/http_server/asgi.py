@@ -89,14 +89,8 @@ class RecordingSend:
 
 
 Scope: TypeAlias = MutableMapping[str, Any]
-
-
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-
-
 _NOTHING: Mapping[str, Any] = {}
-
-
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
@@ -224,8 +218,6 @@ async def _run_watching(work: Coroutine[Any, Any, None], receive: Receive, out: 
 
 
 _DAY = b"86400"
-
-
 _EXPOSED = (
     b"x-request-id, x-slipform-request-id, x-slipform-provider, x-slipform-model, x-slipform-strategy, "
     b"x-slipform-attempts, x-slipform-repaired, x-slipform-patched, x-slipform-warnings, x-slipform-cache, "

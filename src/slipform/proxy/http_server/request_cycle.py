@@ -18,15 +18,9 @@ if TYPE_CHECKING:
     from slipform.proxy.http_server.connection import ServerConnection
 
 _TOKEN = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-
-
 _CONTROLS = bytes([*range(9), *range(10, 32), 127])
 """What a value must not hold: with a line end in it, it could say another header, or a body."""
-
-
 _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
-
-
 _BODYLESS = frozenset({204, 304})
 
 
@@ -136,18 +130,10 @@ def _is_chunked(value: bytes) -> bool:
 
 
 _log = logging.getLogger("slipform.server")
-
-
 _FAILED = refusal(500, b"Internal Server Error")
-
-
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
 _ONE_PIECE = 64 * 1024
 """A body up to this size is copied behind its head, to leave with it."""
-
-
 App = Callable[[MutableMapping[str, Any], Callable[..., Awaitable[Any]], Callable[..., Awaitable[None]]], Any]
 
 

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from slipform.proxy.http_server.request_cycle import App, RequestCycle
 
 Client: TypeAlias = tuple[str, int]
-
-
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
 _SCHEMES = frozenset({"http", "https"})
 
 
@@ -123,14 +119,8 @@ def _port(said: str) -> int:
 
 
 _log = logging.getLogger("slipform.server")
-
-
 _due = attrgetter("due")
-
-
 _stuck_since = attrgetter("stuck_since")
-
-
 _EVICTED_AT_ONCE = 32
 """One in so many idle connections is closed when there are too many: finding them is not free."""
 

@@ -19,8 +19,6 @@ from slipform.schema.lowering.source import SchemaSource, SourceNode
 from slipform.schema.lowering.values import emit_array, emit_scalars
 
 Action: TypeAlias = Literal["kept", "encoded", "approximated", "dropped", "closed"]
-
-
 EnforcedBy: TypeAlias = Literal["vendor", "engine", "local"]
 
 
@@ -53,14 +51,8 @@ class LoweringReport:
 
 
 MAX_NODES = 10_000
-
-
 MAX_DEPTH = 48
-
-
 _COMPOSITE = frozenset({"object", "array"})
-
-
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 

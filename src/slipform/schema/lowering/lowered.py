@@ -27,8 +27,6 @@ from slipform.schema.lowering.lift_stream import LiftStream, Streamer
 from slipform.schema.lowering.source import SchemaSource
 
 _LISTS = ("anyOf", "allOf", "prefixItems")
-
-
 _SINGLES = ("items", "additionalProperties")
 
 
@@ -284,15 +282,9 @@ __all__ = [
     "dialect_names",
     "lower",
 ]
-
-
 ROOT_KEY = "value"
 """The reserved key under which a root that is no plain object travels."""
-
-
 _MAX_PASSES = 8
-
-
 _TIMES_TEXT = 50
 """How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from slipform.schema.lowering.emit import Emitter
 
 _ARRAY = frozenset({"array"})
-
-
 _LENGTHS = ("minItems", "maxItems")
 
 
@@ -135,11 +133,7 @@ def _as_object(
 
 
 _KIND = {"integer": "number", "fraction": "number"}
-
-
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-
-
 _TEXTUAL = ("minLength", "maxLength", "pattern", "format")
 
 

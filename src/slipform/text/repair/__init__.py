@@ -19,22 +19,12 @@ from slipform.text.strict import parse
 
 NanPolicy = Literal["refuse", "null"]
 """What becomes of NaN and Infinity, which JSON cannot say."""
-
-
 Check = Callable[[Any], int]
 """Counts what is wrong with a value; 0 when it fits."""
-
-
 MAX_READINGS: Final = 24
 """How many other readings of an ambiguous text are tried against a check."""
-
-
 _new: Final = tuple.__new__
-
-
 _BLANK: Final = re.compile(SPACE)
-
-
 _SURROGATE: Final = re.compile("[\ud800-\udfff]+")
 
 

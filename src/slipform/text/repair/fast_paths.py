@@ -17,29 +17,15 @@ from slipform.text.repair.strings import Span, control_edit, requote
 from slipform.text.repair.tokens import BLANK, ITEMS, LAX_STRING, MEMBERS, NUMBER, SCALAR, STRING, WS
 
 PLAIN: Final = r"[^'\"“”\\\x00-\x1f]*+"
-
-
 NAME: Final = r"[A-Za-z_$][\w$]*+"
-
-
 _GAP: Final = r"[ \t\n\r]*+(?://[^\n\r]*+[ \t\n\r]*+)*+"
-
-
 _KEY: Final = rf"(?:{STRING}|'{PLAIN}'|{NAME}|[“”]{PLAIN}[“”])"
-
-
 _INNER: Final = r'"[^"\\\x00-\x1f]*+(?:(?<=[\s(])"(?=\w)[^"\\,:{}\[\]\x00-\x1f]*+"(?=[ .;!?)])[^"\\\x00-\x1f]*+)++"'
 """A string with quoted words in it, their quotes not escaped."""
-
-
 _SCALAR: Final = (
     rf"(?:{STRING}|{NUMBER}|true|false|null|'{PLAIN}'|True|False|None|[“”]{PLAIN}[“”]|{_INNER}|(?!\"\"){LAX_STRING})"
 )
-
-
 _NEXT_KEY: Final = rf"\s++(?={_KEY}{_GAP}:(?!//))"
-
-
 _NEXT_ITEM: Final = r"\s++(?=[\"'“{\[])"
 """Where a comma is missing."""
 
@@ -54,11 +40,7 @@ def _nest(levels: int) -> str:
 
 
 _SINGLE, _CURLY, _NAMED, _WORD, _COMMENT, _COMMA, _RAW, _NOTHING = range(1, 9)
-
-
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
-
-
 _WORDS: Final = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -156,27 +138,17 @@ def respell_string(m: RepairState, at: int, word: str) -> None:
 
 
 _RUN_NEXT_KEY: Final = rf"(?:{STRING}|'{PLAIN}'|[“”]{PLAIN}[“”]|(?<=\s){NAME}){WS}:(?!//)"
-
-
 _ODD: Final = rf"('{PLAIN}')|(True|False|None)|([“”]{PLAIN}[“”])|({LAX_STRING})"
-
-
 _MEMBER: Final = re.compile(
     rf"{WS}({STRING}|'{PLAIN}'|{NAME}|[“”]{PLAIN}[“”]){WS}:{WS}"
     rf"(?:(?:({SCALAR})|{_ODD}){WS}(?=[,}}]|{_RUN_NEXT_KEY})|([{{\[]))",
     re.DOTALL,
 )
 """Group 1 the key; 2 a good scalar, 3 single quotes, 4 a Python literal, 5 curly quotes, 6 a string, 7 a bracket."""
-
-
 _ITEM: Final = re.compile(
     rf"{WS}()(?:(?:({SCALAR})|{_ODD}){WS}(?=[,\]]|(?<=\s)[\"'“]{PLAIN}[\"'”]{WS}[,\]\"'“])|([{{\[]))", re.DOTALL
 )
-
-
 _RUN_COMMENT: Final = re.compile(rf"{WS}(//[^\n\r]*+)")
-
-
 _GOOD, _RUN_SINGLE, _RUN_WORD, _RUN_CURLY, _RUN_RAW, _BRACKET = range(2, 8)
 
 

@@ -42,8 +42,6 @@ class Span(NamedTuple):
 
 
 _OPEN: Final = re.compile(r"\"\"\"|'''|\\\"|&quot;|&#34;|&#39;|&apos;|[\"'`“”„‟‘’‚‛«＂＇]")
-
-
 _NEXT: Final = {
     '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+(")', re.DOTALL),
     "'": re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+(')", re.DOTALL),
@@ -60,8 +58,6 @@ _NEXT: Final = {
     "«": re.compile(r"[^»\\]*+(?:\\.[^»\\]*+)*+(»)", re.DOTALL),
     "＂": re.compile(r'[^＂"\\]*+(?:\\.[^＂"\\]*+)*+([＂"])', re.DOTALL),
 }
-
-
 _FAMILY: Final = {
     "”": "“",
     "„": "“",
@@ -73,46 +69,20 @@ _FAMILY: Final = {
     "&#34;": "&quot;",
     "&#39;": "&apos;",
 }
-
-
 _AFTER_DOUBLED: Final = re.compile(r"\s*+(?:[,:}\])]|\Z)")
-
-
 NO, WEAK, STRONG = range(3)
-
-
 _BLANKS: Final = re.compile(SPACE)
-
-
 _AFTER_CLOSER: Final = re.compile(r"[ \t]*+(?:[,}\])\n\r;<`，｝］]|\Z|//|/\*|#)")
-
-
 _ITEM_AHEAD: Final = re.compile(
     rf"{SPACE}(?:[-+.]?\d|[{{\[\]｛［]|(?:true|false|null|True|False|None|undefined)\b|\Z|//|/\*|\.\.)"
 )
-
-
 _QUOTE_AHEAD: Final = re.compile(rf"{SPACE}[\"'“‘`＂]")
-
-
 _CUT_KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:[\"'“][^\"'“”:,]{{0,120}}+[\"'”]?+{SPACE})?+\Z")
-
-
 _CLOSES_AHEAD: Final = re.compile(rf"{SPACE}(?:[}}\]｝］]|\Z|//|/\*|#|\.\.)")
-
-
 _COMMENT_AHEAD: Final = re.compile(r"//|/\*|#\s|<!--")
-
-
 _RESTART: Final = re.compile(r"\"[^\"\\\n]{0,400}+\"\s*+(?:\]|,\s*+[\"{\[\d\-])")
-
-
 _CUT_KEY: Final = re.compile(r"[\"'“]([A-Za-z_$][\w$ -]{0,60}+)(?=[:：])")
-
-
 _VALUE_AHEAD: Final = re.compile(rf"{SPACE}(?:[\"'“{{\[,}}=]|-?\d|(?:true|false|null|None|True|False)\b)")
-
-
 _CONCATENATED: Final = re.compile(r"\+\s*+[\"'`]")
 
 
@@ -297,28 +267,14 @@ def _read_key(text: str, at: int, body: int, end: int, mark: str) -> Span | None
 _SPECIAL: Final = re.compile(
     rf'({ESCAPE})|(\\u[0-9a-fA-F]{{4}})|(\\x[0-9a-fA-F]{{2}}|\\.?)|(["\x00-\x1f\ud800-\udfff])', re.DOTALL
 )
-
-
 _CLEAN: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*+')
-
-
 _CUT_ESCAPE: Final = re.compile(
     r"\\(?:u[0-9a-fA-F]{0,3})?\Z|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?\Z"
 )
-
-
 _CONTROL: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
-
-
 _PATH: Final = re.compile(r"[A-Za-z]:\\|\\\\[\w.$-]+\\[^\\]")
-
-
 _ODD: Final = re.compile(r"\\(?:[^\"\\/bfnrtu'`]|u(?![0-9a-fA-F]{4}))", re.DOTALL)
-
-
 _OVERESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
-
-
 _KIND: Final = {"&quot;": "html_entity", "&#34;": "html_entity", "&apos;": "html_entity", "&#39;": "html_entity"}
 
 

@@ -12,8 +12,6 @@ from slipform.text.repair.strings import delimiter_at, quoted, read_string, requ
 from slipform.text.repair.tokens import ITEM, KEY, KEY_AHEAD, MEMBER, QUOTED_KEY_AHEAD, SPACE, STRICT_KEY
 
 _NEXT: Final = re.compile(rf"{SPACE}([,}}\])])?+")
-
-
 _MORE_AHEAD: Final = re.compile(
     rf"{SPACE}(?:(\{{){SPACE}(?:[\"'“}}‘`]|[A-Za-z_$][\w$]*+\s*+:|\\\")"
     rf"|(\[){SPACE}(?:[\"'“{{\[\d\-]|\]|(?:true|false|null)\b))"
@@ -192,8 +190,6 @@ def drop_key(m: RepairState, at: int) -> None:
 
 
 _THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)-?\d{1,3}(?:,\d{3})*\Z")
-
-
 _THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\]\n]|\.\d|\s*+\Z)")
 
 
@@ -210,14 +206,8 @@ def grouped_number(m: RepairState, at: int) -> bool:
 
 
 MAX_VALUELESS: Final = 8
-
-
 _SET: Final = re.compile(r"\{\s*+(?:(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'|-?\d++(?:\.\d++)?+)\s*+(?:,\s*+|(?=\})))++\}")
-
-
 _COLON_OR_END: Final = re.compile(r"\s*+(?:[:：]|\Z)")
-
-
 _COLON_AHEAD: Final = re.compile(r"\s*+[:：]")
 
 

@@ -69,26 +69,14 @@ def apply_edits(text: str, edits: Iterable[RepairEdit | RawEdit], start: int = 0
 
 
 WS: Final = r"[ \t\n\r]*+"
-
-
 _HEX: Final = "[0-9a-fA-F]"
-
-
 ESCAPE: Final = (
     r'\\(?:["\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F]' + _HEX + r"{3}|[dD][0-7]" + _HEX + r"{2}"
     r"|[dD][89abAB]" + _HEX + r"{2}\\u[dD][c-fC-F]" + _HEX + r"{2}))"
 )
-
-
 STRING: Final = rf'"[^"\\\x00-\x1f]*+(?:{ESCAPE}[^"\\\x00-\x1f]*+)*+"'
-
-
 LAX_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-
-
 NUMBER: Final = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
-
-
 SCALAR: Final = rf"(?:{STRING}|{NUMBER}|true|false|null)"
 
 
@@ -102,93 +90,39 @@ def _nest(levels: int) -> str:
 
 
 VALUE: Final = _nest(2)
-
-
 MEMBERS: Final = re.compile(rf"{WS}(?:{STRING}{WS}:{WS}{VALUE}{WS},{WS})*+")
 """As many whole members as are right, each with its comma. (No groups: CPython 3.11 fails on them in such repeats.)"""
-
-
 ITEMS: Final = re.compile(rf"{WS}(?:{VALUE}{WS},{WS})*+")
 """As many whole items as are right, each with its comma."""
-
-
 CONTAINER: Final = re.compile(rf"{WS}(?=[{{\[])({_nest(3)})")
-
-
 COMMAS: Final = re.compile(rf",(?:{WS},)*+")
-
-
 BLANK: Final = re.compile(WS)
-
-
 STRICT_KEY: Final = re.compile(rf"{STRING}{WS}:")
-
-
 STRICT_STRING: Final = re.compile(STRING)
-
-
 KEY, MEMBER, ITEM, CALL, TOP = range(5)
 """Where a string stands: as a key, an object's value, an array's item, an argument, or the whole document."""
-
-
 _FOLLOW: Final = (r":", r"[,}]", r"[,\]]", r"\)", r"\Z")
-
-
 STRICT_THEN: Final = tuple(re.compile(rf"{STRING}(?={WS}(?:{c}|\Z))") for c in _FOLLOW)
-
-
 LAX_THEN: Final = tuple(re.compile(rf"{LAX_STRING}(?={WS}(?:{c}|\Z))", re.DOTALL) for c in _FOLLOW)
-
-
 SINGLE_THEN: Final = tuple(re.compile(rf"'[^'\"\\\x00-\x1f]*+'(?={WS}(?:{c}|\Z))") for c in _FOLLOW)
-
-
 SPACE: Final = r"[\s\u200b-\u200f\u2060\ufeff]*+"
-
-
 _QUOTES: Final = "\"'`“”„‟‘’‚‛«»＂＇"
-
-
 _MARK: Final = rf"""(?:\\"|&quot;|[{_QUOTES}]{{1,3}})"""
-
-
 QUOTED_KEY: Final = rf"""(?:{STRING}|{_MARK}[^"'`“”:,{{}}\[\]\n]{{0,120}}+{_MARK})"""
-
-
 BARE_KEY: Final = r"[A-Za-z_$\u00aa-\uffff][\w$ .-]{0,60}+"
-
-
 KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:{QUOTED_KEY}|{BARE_KEY}){SPACE}[:：](?!//)")
 """A key and its colon, near enough to be sure of it without reading far."""
-
-
 QUOTED_KEY_AHEAD: Final = re.compile(rf"{SPACE}{QUOTED_KEY}{SPACE}[:：]")
-
-
 INVISIBLE: Final = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u0085\u00a0\u00ad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]++"
 )
-
-
 LINE_COMMENT: Final = re.compile(r"(?://|#)[^\n\r]*+")
-
-
 BLOCK_COMMENT: Final = re.compile(r"/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
-
-
 MARKUP_COMMENT: Final = re.compile(r"<!--(?:[^-]++|-(?!->))*+(?:-->|\Z)")
-
-
 ELLIPSIS: Final = re.compile(r"\.{2,}+|…++")
-
-
 STOP: Final = re.compile(r"```|~~~|</[A-Za-z][\w:.-]*\s*>|<\|[^|>\n]{0,40}\|>|\[/[A-Z_]{2,30}\]")
 """What can only stand outside the JSON: a closing fence or tag."""
-
-
 ESCAPED_BLANK: Final = re.compile(r"(?:\\[nrt])++")
-
-
 PUNCTUATION: Final = {
     "：": ":",
     "，": ",",

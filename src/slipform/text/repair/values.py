@@ -23,11 +23,7 @@ from slipform.text.repair.tokens import (
 
 _PREFIX: Final = re.compile(r"[bBuUrRfF]{1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,}\])])")
 """Of a Python string: b'…', r"…"."""
-
-
 _STRUCTURE: Final = re.compile(r"[}\]\"]")
-
-
 _BEGINS: Final = frozenset("{[-+.0123456789")
 
 

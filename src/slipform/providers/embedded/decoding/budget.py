@@ -26,44 +26,20 @@ from slipform.schema.document import (
 )
 
 _CHARS_PER_TOKEN = 3.5
-
-
 _SHARE = 0.8
 """How much of the token limit a full answer may take: the estimate is rough."""
-
-
 _RUNAWAY = 0.7
 """What a string costs besides, in tokens per character, if the model gets stuck in it (`1234567890…`): up to two."""
-
-
 _LONGEST_KEY = 40
-
-
 _DEEPEST = 12
-
-
 _DIGITS = 10**15
-
-
 _FINEST = 1e-9
 """Numbers get nine digits after the point and no exponent: a small model may never stop writing zeros."""
-
-
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
-
-
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
-
-
 _COMBINES = (REF, "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", DYNAMIC_REF, "not")
-
-
 _OPENS = ("patternProperties", "unevaluatedProperties", "propertyNames", "minProperties")
-
-
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "deprecated", "$id", "id"})
-
-
 _SHORT_FORMATS = frozenset({"date", "time", "date-time", "uuid", "ipv4", "ipv6", "duration"})
 
 
@@ -312,14 +288,8 @@ class _Size:
 
 
 _NAMED = 5
-
-
 _MANY_DIGITS = 10**14
-
-
 _DECIMALS = 9
-
-
 _DEEPEST_REACHED = 60
 
 

@@ -88,11 +88,7 @@ def _shape_only(schema: Mapping[str, Any], fatal: str) -> ConstraintCandidate:
 
 
 KEY = "answer"
-
-
 _CONTAINERS = frozenset({"object", "array"})
-
-
 _DEEPEST = 8
 
 
@@ -166,8 +162,6 @@ class Unwrap:
 # On one line, spaced as most JSON is. Left to choose, a small model may go on writing blanks: however short the blanks
 # that a grammar allows, it allows them again. Without any (`{"a":1}`) answers get worse; like this they do not.
 _WEAKENED = "constraint_weakened"
-
-
 _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 

@@ -30,8 +30,6 @@ from slipform.providers.embedded.decoding.patterns import are_apart, pieces
 from slipform.schema.document import DEFINITIONS, DYNAMIC_REF, RECURSIVE_REF, REF, Json, lookup
 
 _MOST_LETTERS = 120
-
-
 _NEGATED = frozenset(
     {
         *(REF, "allOf", "anyOf", "not", "type", "enum", "const"),
@@ -40,17 +38,9 @@ _NEGATED = frozenset(
     }
 )
 """What can be turned into its opposite without leaving out any value, in many forms."""
-
-
 _ALL = frozenset({"string", "number", "boolean", "null", "array", "object"})
-
-
 _ANY = r"[\s\S]"
-
-
 _REST = f"{_ANY}*"
-
-
 _NUMBERS = frozenset({"number", "integer"})
 
 
@@ -192,23 +182,11 @@ _OPPOSITES: Final[dict[str, tuple[str, Callable[[Any], list[Schema]]]]] = {
     "exclusiveMinimum": ("number", lambda least: [{"maximum": least}]),
     "exclusiveMaximum": ("number", lambda most: [{"minimum": most}]),
 }
-
-
 _MOST = 24
-
-
 _DEEPEST = 10
-
-
 _STEPS = 4_000
-
-
 CONDITIONS = frozenset({"not", "if", "then", "else", "dependencies", "dependentSchemas", "dependentRequired"})
-
-
 _COMBINES = frozenset({REF, "allOf", "anyOf", "oneOf", *CONDITIONS})
-
-
 _OPAQUE = frozenset({DYNAMIC_REF, RECURSIVE_REF, "unevaluatedProperties", "unevaluatedItems"})
 
 

@@ -45,23 +45,11 @@ KNOWN = frozenset(
     ]
 )
 """What says something to validators; to leave out any other format weakens nothing."""
-
-
 _NAME = "[a-zA-Z0-9]{1,20}(-[a-zA-Z0-9]{1,10}){0,3}"
-
-
 _PATH = "([a-zA-Z0-9._~!$&'()*+,;=:@/-]|%[0-9A-F]{2})*"
-
-
 _TAIL = r"(\?[a-zA-Z0-9._~!$&'()*+,;=:@/?-]*)?(#[a-zA-Z0-9._~!$&'()*+,;=:@/?-]*)?"
-
-
 _URI = rf"^[a-zA-Z][a-zA-Z0-9+.-]*:(//{_NAME}(\.{_NAME})*(:[0-9]{{1,4}})?(/{_PATH})?|[a-zA-Z0-9]{_PATH}){_TAIL}$"
-
-
 _REFERENCE = rf"^/?[a-zA-Z0-9._~-]+(/[a-zA-Z0-9._~-]+)*/?{_TAIL}$"
-
-
 SPELLINGS = {
     "uri": _URI,
     "iri": _URI,
@@ -73,21 +61,11 @@ SPELLINGS = {
     "relative-json-pointer": r"^(0|[1-9][0-9]{0,3})(/[a-zA-Z0-9_.-]*)*$",
 }
 """Formats that the engine does not know: their usual texts, in letters that every validator takes."""
-
-
 PLAINEST = {"regex": r"^\^?[a-zA-Z0-9 _-]*\$?$", "uri-template": _REFERENCE}
 """Texts that are sure to be of the format, but are only the least of them."""
-
-
 _LEAP_DAY = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
-
-
 _DAY = f"^({_LEAP_DAY}|[0-9]{{4}}-(02-([01][0-9]|2[0-8])|(0[13-9]|1[0-2])-[0-3][0-9]))"
-
-
 _NO_LEAP_SECOND = "[0-9:]{6}[0-5]"
-
-
 _BESIDES = {
     "date": _DAY,
     "time": f"^{_NO_LEAP_SECOND}",
@@ -126,11 +104,7 @@ def _also(sub: Mapping[str, Any], pattern: str) -> dict[str, Any]:
 
 
 _PLACE = re.compile(r"^at \d+\(\d+\): (?:failed to compile JSON schema: )?")
-
-
 _EXCERPT = re.compile(r"\n\s*\d+ \| .*", re.DOTALL)
-
-
 _END = b"\xff<end>"
 
 
@@ -250,14 +224,8 @@ _PIECE = re.compile(
       | .""",
     re.VERBOSE | re.DOTALL,
 )
-
-
 _ESCAPED_IN_JSON = frozenset({"\\\\", '"', '\\"', "\\n", "\\r", "\\t", "\\f", "\\x5c", "\\x5C", "\\x22", "\\u005c"})
-
-
 _REPEATED = re.compile(r"\{(\d+),(\d*)\}")
-
-
 _UNUSED = ("\ue000", "\ue001")
 """Characters that no model writes and no pattern names."""
 

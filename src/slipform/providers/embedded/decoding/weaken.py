@@ -179,20 +179,10 @@ def _shorten(changed: dict[str, Any], most: int) -> None:
 
 
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
-
-
 _UNKNOWN_FORMAT = re.compile(r"Unknown format: (\S*)")
-
-
 _LOOK_AROUND = re.compile(r"\(\?(?:=|!|<=|<!)")
-
-
 _GIVE_UP = 200
-
-
 _WORTH_RESTORING = 40
-
-
 _SPARED = frozenset(
     [
         "$schema",
