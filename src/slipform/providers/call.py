@@ -305,7 +305,7 @@ def _warned(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning])
     return [first._replace(warnings=_merge(warnings, first.warnings)), *rest]
 
 
-class BodyDecoder:
+class ChunkFeeder:
     """Gives the steps of a call the bytes that arrive, and the sink the chunks they make of them.
 
     Most of what arrives is more text and nothing else. Where the steps say how to read it, it goes to the sink as that,

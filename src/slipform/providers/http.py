@@ -17,7 +17,7 @@ from slipform.off_loop import off_loop
 from slipform.providers import call
 from slipform.providers.auth import Secret
 from slipform.providers.call import (
-    BodyDecoder,
+    ChunkFeeder,
     Effect,
     FetchEffect,
     FinishEffect,
@@ -147,7 +147,7 @@ class AsyncDriver:
         self, steps: Steps, read: ReadEffect, sink: ChunkSink
     ) -> tuple[Effect, Sequence[CompletionChunk] | None]:
         """Read until the steps want something else or the sink leaves something of their chunks; gives both."""
-        decoder = BodyDecoder(steps, read, sink)
+        decoder = ChunkFeeder(steps, read, sink)
         try:
             if self.stream is not None:
                 await self.stream.on_body(decoder.feed)

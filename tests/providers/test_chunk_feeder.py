@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from slipform.ir import CompletionChunk, ModelResponse
 from slipform.ir.response import ChunkSink
-from slipform.providers.call import BodyDecoder, Effect, FinishEffect, ReadEffect, Steps
+from slipform.providers.call import ChunkFeeder, Effect, FinishEffect, ReadEffect, Steps
 
 
 def steps(seen: list[bytes]) -> Steps:
@@ -30,11 +30,11 @@ class Noting:
         return [CompletionChunk("left")] if texts == ["STOP"] else None
 
 
-def decoding(sink: ChunkSink, seen: list[bytes]) -> BodyDecoder:
+def decoding(sink: ChunkSink, seen: list[bytes]) -> ChunkFeeder:
     call = steps(seen)
     read = next(call)
     assert isinstance(read, ReadEffect)
-    return BodyDecoder(call, read, sink)
+    return ChunkFeeder(call, read, sink)
 
 
 def test_text_goes_past_the_steps_of_the_call_once_they_say_how_to_read_it() -> None:
