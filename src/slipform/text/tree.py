@@ -342,7 +342,8 @@ class PendingType(Enum):
     def __repr__(self) -> str:
         return "PENDING"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return "PENDING"
 
     def __bool__(self) -> bool:
         return False
