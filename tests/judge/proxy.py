@@ -65,7 +65,7 @@ class Judge:
         self._stack = ExitStack()
         self._running: dict[int, tuple[Case, list[Reply]]] = {}
         self._number = 0
-        self._connections: dict[bool, http.client.HTTPConnection] = {}
+        self._addresses: dict[bool, str] = {}
         self.kinds: Counter[str] = Counter()
         """How often each kind of answer came."""
         self.kept = 0
@@ -83,9 +83,7 @@ class Judge:
             }
             settings = {"default_model": "openai/m", "model_aliases": aliases, "cache": {"enabled": cached}}
             address = self._stack.enter_context(proxied(providers, settings, attempts=MOST_ATTEMPTS))
-            connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
-            self._stack.callback(connection.close)
-            self._connections[cached] = connection
+            self._addresses[cached] = urlsplit(address).netloc
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -122,14 +120,16 @@ class Judge:
 
     def _ask(self, case: Case, number: int, turn: int) -> tuple[int, Mapping[str, str], bytes]:
         path, body = request_of(case, number, turn)
-        connection = self._connections[case.cached]
+        # A connection for each: one that waits for its turn is closed by the server in time, as it should be.
+        connection = http.client.HTTPConnection(self._addresses[case.cached], timeout=100)
         try:
             connection.request("POST", path, json.dumps(body), headers_of(case))
             response = connection.getresponse()
             return response.status, dict(response.headers.items()), response.read()
         except (OSError, http.client.HTTPException) as error:
-            connection.close()
             raise BrokenPromiseError(f"the answer did not come to its end: {error!r}") from error
+        finally:
+            connection.close()
 
 
 def judged(case: Case, status: int, raw: bytes) -> str:

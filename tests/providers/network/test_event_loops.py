@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from slipform.providers.network.async_connection import ClientConnection
+from slipform.providers.network.async_connection import _READ_AHEAD, ClientConnection, ResponseStream
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
 from slipform.testing import FakeVendor, Raw
@@ -269,5 +269,27 @@ async def test_an_answers_head_stays_its_own_when_its_connection_serves_the_next
             assert (second.status, second.headers["x-which"]) == (202, "second")
             assert (first.status, first.headers["x-which"]) == (201, "first")
             await second.close()
+        finally:
+            transport.close()
+
+
+async def test_a_connection_whose_answer_was_held_back_hears_the_next_one() -> None:
+    large = b"x" * (4 * _READ_AHEAD)
+    with FakeVendor([Raw((large,)), Raw((b"two",))]) as vendor:
+        transport = HttpTransport()
+        request = HttpRequest(f"{vendor.base_url}/chat/completions", {}, b"{}")
+        try:
+            first = await transport.open_async(request)
+            assert isinstance(first, ResponseStream)
+            while not first._is_held_back:  # noqa: ASYNC110 — nobody reads, so what has come is enough at some point
+                await asyncio.sleep(0)
+            body = b""
+            while data := await first.read():
+                body += data
+            assert body == large
+            second = await transport.open_async(request)
+            assert await second.read() == b"two"
+            await second.close()
+            assert vendor.connections_made == 1
         finally:
             transport.close()

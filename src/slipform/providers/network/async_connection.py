@@ -298,7 +298,7 @@ class ResponseStream:
         return True
 
     def _hold_back(self) -> None:
-        if not self._is_held_back:
+        if self._open and not self._is_held_back:  # after its end the connection may be another answer's
             self._is_held_back = True
             self._connection.hold_back()
 
@@ -312,6 +312,7 @@ class ResponseStream:
         if not data or self._reader.spent:
             if self._open:
                 self._open = False
+                self._let_come()  # a connection that is held back would never hear the answer to its next request
                 self._release(self._connection)
         elif self._limit == "first_byte":
             self._limit = "between_chunks"
