@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
+import textwrap
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,14 +31,26 @@ def tree(tmp_path: Path) -> Path:
     return copied
 
 
-@pytest.fixture
-def setup_py(tree: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What setup.py defines, run where nothing is being built."""
-    monkeypatch.chdir(tree)
-    monkeypatch.setattr(pytest.importorskip("setuptools"), "setup", lambda **_: None)
-    monkeypatch.setattr(sys, "argv", ["setup.py"])
-    monkeypatch.delenv("SLIPFORM_PURE", raising=False)
-    return runpy.run_path("setup.py")
+def in_setup_py(tree: Path, code: str, *, command: str = "", **variables: str) -> str:
+    """What `code` prints after setup.py has run where nothing is being built.
+
+    In a process of its own: setuptools replaces distutils when it is first imported,
+    and can not where a test that ran before has imported the standard library's.
+    """
+    script = f"""
+import runpy, sys, setuptools
+setuptools.setup = lambda **_: None
+sys.argv = ["setup.py"]
+setup_py = runpy.run_path("setup.py")
+sys.argv = ["setup.py", {command!r}]
+{textwrap.dedent(code)}
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "SLIPFORM_PURE"} | variables
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
 
 
 def recorded(package: Path) -> str:
@@ -90,49 +101,45 @@ def test_the_module_is_believed_before_the_record(tmp_path: Path, record: str | 
     assert str(build_of("/somewhere/strict.abi3.so", file)) == "compiled"
 
 
-def test_a_build_that_was_told_not_to_compile_records_it(
-    setup_py: dict[str, Any], tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["setup.py", "bdist_wheel"])
-    monkeypatch.setenv("SLIPFORM_PURE", "1")
-    assert setup_py["extensions"]() == []
+def test_a_build_that_was_told_not_to_compile_records_it(tree: Path) -> None:
+    assert in_setup_py(tree, "print(setup_py['extensions']())", command="bdist_wheel", SLIPFORM_PURE="1") == "[]"
     assert recorded(tree / "src" / "slipform") == "built with SLIPFORM_PURE=1"
 
 
-def test_a_build_without_mypyc_records_it(
-    setup_py: dict[str, Any], tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["setup.py", "editable_wheel"])
-    monkeypatch.setitem(sys.modules, "mypyc.build", None)
-    assert setup_py["extensions"]() == []
+def test_a_build_without_mypyc_records_it(tree: Path) -> None:
+    code = "sys.modules['mypyc.build'] = None; print(setup_py['extensions']())"
+    assert in_setup_py(tree, code, command="editable_wheel") == "[]"
     assert recorded(tree / "src" / "slipform").startswith("mypyc failed: import of mypyc.build halted")
 
 
-def test_no_compiled_module_defines_records_that_would_not_be_frozen(setup_py: dict[str, Any], tree: Path) -> None:
-    compiled = [tree / name for name in setup_py["COMPILED"]]
+def test_no_compiled_module_defines_records_that_would_not_be_frozen(tree: Path) -> None:
+    compiled = [tree / name for name in in_setup_py(tree, "print(*setup_py['COMPILED'], sep='\\n')").splitlines()]
     assert compiled
     assert [path.name for path in compiled if "(msgspec.Struct" in path.read_text(encoding="utf-8")] == []
 
 
-def test_a_compiler_is_named_without_its_command_line(setup_py: dict[str, Any]) -> None:
+def test_a_compiler_is_named_without_its_command_line(tree: Path) -> None:
+    code = """
+    import subprocess
     error = OSError("Command '['cc', '-I/some/where'...]' returned 1")
     error.__cause__ = subprocess.CalledProcessError(1, ["cc", "-I/some/where"])
-    assert setup_py["in_few_words"](error) == "cc ended with 1"
+    print(setup_py["in_few_words"](error))
+    """
+    assert in_setup_py(tree, code) == "cc ended with 1"
 
 
-def test_a_compiler_that_fails_is_recorded_also_where_the_wheel_is_made_from(
-    setup_py: dict[str, Any], tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CC", "no-such-compiler")
+def test_a_compiler_that_fails_is_recorded_also_where_the_wheel_is_made_from(tree: Path) -> None:
     (tree / "one.c").write_text("int one;\n")
     package = tree / "build" / "slipform"
     package.mkdir(parents=True)
-    setuptools = pytest.importorskip("setuptools")
+    code = """
     distribution = setuptools.Distribution({"ext_modules": [setuptools.Extension("one", ["one.c"])]})
     command = setup_py["AllOrNothing"](distribution)
-    command.build_lib, command.build_temp = str(package.parent), str(tree / "temporary")
+    command.build_lib, command.build_temp = "build", "temporary"
     command.ensure_finalized()
     command.run()
+    """
+    in_setup_py(tree, code, CC="no-such-compiler")
     for place in (package, tree / "src" / "slipform"):
         assert recorded(place).startswith("the compiler failed: ")
         assert "no-such-compiler" in recorded(place)
