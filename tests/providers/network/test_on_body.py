@@ -155,7 +155,8 @@ async def test_what_arrives_right_after_a_piece_that_was_enough_is_kept_for_the_
         waiting = asyncio.create_task(stream.on_body(one))
         await asyncio.sleep(0)
         for piece in (framed(b"a"), framed(b"b"), framed(b"c") + END):
-            stream._connection.data_received(piece)
+            stream._connection.get_buffer(-1)[: len(piece)] = piece
+            stream._connection.buffer_updated(len(piece))
         await waiting
         assert taken == [b"a"]
         await stream.on_body(one)

@@ -20,10 +20,16 @@ _READ_AHEAD = 1 << 16
 _TIMER_SLACK = 0.005
 
 
-class ClientConnection(asyncio.Protocol):
-    """One connection to a server, made by `connect`. It carries one exchange at a time and rests in between."""
+class ClientConnection(asyncio.BufferedProtocol):
+    """One connection to a server, made by `connect`. It carries one exchange at a time and rests in between.
 
-    __slots__ = ("_ended", "_timer", "_timer_at", "_transport", "is_sending", "loop", "origin", "reader", "stream")
+    Buffered, so that one read takes 64 KB at most: uvloop would read 256 KB, and a caller who does not read the
+    answer would cost a megabyte.
+    """
+
+    __slots__ = (
+        "_buffer", "_ended", "_timer", "_timer_at", "_transport", "is_sending", "loop", "origin", "reader", "stream",
+    )  # fmt: skip
 
     def __init__(self, origin: Origin, reader: ResponseReader, loop: asyncio.AbstractEventLoop) -> None:
         self.origin = origin
@@ -37,6 +43,7 @@ class ClientConnection(asyncio.Protocol):
         self._ended = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._buffer = memoryview(bytearray(_READ_AHEAD))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called again for the transport of TLS in a tunnel, by `connect`."""
@@ -44,18 +51,22 @@ class ClientConnection(asyncio.Protocol):
         # So low that `pause_writing` says whether anything is unsent. (With 0, asyncio's TLS would pause for ever.)
         stream.set_write_buffer_limits(high=1, low=0)
 
-    def data_received(self, data: bytes) -> None:
-        """Read it, and tell whoever waits. At rest nothing may arrive."""
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 — the loop suggests more than is wanted
+        """Where the event loop puts what it reads."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Feed what arrived to the reader, and tell whoever waits. At rest nothing may arrive."""
         stream = self.stream
         if stream is None:
             self.close()
             return
         try:
-            self.reader.feed(data)
+            self.reader.feed(self._buffer[:nbytes])
         except ProtocolError as error:
             stream.fail(error)
         else:
-            stream.received(len(data))
+            stream.received(nbytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection broke, or ended, which for some answers is their end."""

@@ -137,7 +137,7 @@ class ResponseReader:
         found = None if told is None else _KEEP_ALIVE.search(told)
         return _USUAL_IDLE if found is None else min(float(found[1]) - 1, _LONGEST_IDLE)
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Take in what arrived."""
         self.started = True
         pieces = len(self._body)
