@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slipform.codecs.codec import Capabilities
@@ -170,6 +170,19 @@ async def test_a_valid_answer_leaves_the_same_however_it_is_cut(order: Any, cuts
     found = live.rest(json.dumps(order, separators=(",", ":")))
     assert found is not None
     assert left + found[0] == found[1] == compact
+
+
+@given(text=st.text(max_size=8), cut=st.integers(0, 40), other=st.text(max_size=8))
+@example(text='["null"', cut=10, other="")
+def test_what_has_left_is_continued_or_refused_whatever_the_final_answer_is(text: str, cut: int, other: str) -> None:
+    written = json.dumps(text)[:cut]
+    live = ReleaseGate(Schema.of({}), Switches())
+    left = live.feed(written)
+    for final in (json.dumps(text), json.dumps(other), json.dumps(text, ensure_ascii=False)):
+        found = live.rest(final)
+        if found is not None:
+            assert left + found[0] == found[1]
+            assert json.loads(found[1]) == json.loads(final)
 
 
 def following(schema: Any, *pieces: str, switches: Switches | None = None) -> tuple[ReleaseGate, list[str]]:

@@ -127,7 +127,7 @@ def _must(fact: bool) -> None:
 _PROSE = re.compile(r"[^\s`]")
 _OPENING = re.compile(r"```[A-Za-z]*\s*\Z")
 _REASONING = re.compile(r"<(\w+)[^>]*>.*?</\1>", re.DOTALL)
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|-?[0-9][-+.0-9eE]*')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*("?)|-?[0-9][-+.0-9eE]*')
 _PATIENCE = 64
 """How many characters after the JSON are waited through for the vendor's last word, which has the usage in it."""
 
@@ -301,10 +301,10 @@ class ReleaseGate:
 
 def _canonical(sent: str) -> str:
     """The beginning of a JSON text as `dumps` would spell it."""
-    return _TOKEN.sub(lambda found: _spelled(found[0]), sent)
+    return _TOKEN.sub(_respell, sent)
 
 
-def _spelled(token: str) -> str:
-    if token[0] != '"' or (len(token) > 1 and token[-1] == '"'):
-        return dumps(json.loads(token))
-    return dumps(json.loads(token + '"'))[:-1]
+def _respell(token: re.Match[str]) -> str:
+    if token[1] == "":  # a string that is open, even where it ends in an escaped quote
+        return dumps(json.loads(token[0] + '"'))[:-1]
+    return dumps(json.loads(token[0]))
