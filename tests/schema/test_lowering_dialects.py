@@ -34,6 +34,33 @@ def test_every_dialect_names_its_source_and_date(name: str) -> None:
     assert row.date.year >= 2026
 
 
+CARRIED = {
+    "pattern": {"type": "string", "pattern": "a"},
+    "minLength": {"type": "string", "minLength": 1},
+    "maxLength": {"type": "string", "maxLength": 9},
+    "minimum": {"type": "integer", "minimum": 1},
+    "maximum": {"type": "integer", "maximum": 9},
+    "exclusiveMinimum": {"type": "number", "exclusiveMinimum": 0.5},
+    "exclusiveMaximum": {"type": "number", "exclusiveMaximum": 9.5},
+    "multipleOf": {"type": "integer", "multipleOf": 3},
+    "minItems": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    "maxItems": {"type": "array", "items": {"type": "string"}, "maxItems": 9},
+}
+"""For each keyword that lowering can carry, but `format`, a schema with it."""
+
+
+@pytest.mark.parametrize("name", dialect_names())
+def test_a_dialect_sends_every_keyword_and_format_that_its_row_lists(name: str) -> None:
+    row = dialect(name)
+    assert row.keywords <= {*CARRIED, "format"}, "a keyword that lowering drops whatever the row says"
+    listed = {word: CARRIED[word] for word in row.keywords if word != "format"}
+    listed |= {each: {"type": "string", "format": each} for each in row.formats}
+    schema = {"type": "object", "properties": listed, "required": sorted(listed), "additionalProperties": False}
+    sent = lower(schema, name).schema["properties"] if listed else {}
+    dropped = [word for word, each in listed.items() if not {*each} - {"type", "items"} <= {*sent[word]}]
+    assert dropped == []
+
+
 def test_the_vendors_asked_for_are_there() -> None:
     wanted = {
         "openai", "anthropic", "gemini", "gemini-openapi", "groq", "cerebras", "fireworks", "together", "mistral",

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from slipform.codecs import _HOMES
 from slipform.codecs.codec import Capabilities
 from slipform.errors import ConfigError
+from slipform.schema.lowering.dialects import dialect_names
 
 Auth: TypeAlias = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "query", "sigv4", "none"]
 _INHERITED = ("native", "tools", "forced_tool", "sampling", "reasoning")
@@ -190,11 +191,6 @@ def _glob(glob: str) -> Any:
     return re.compile(fnmatch.translate(glob.lower())).match
 
 
-DIALECTS = frozenset(
-    {"openai", "azure-legacy", "groq", "cerebras", "xai", "mistral", "deepseek", "cohere", "anthropic", "bedrock"}
-    | {"gemini", "gemini-openapi", "llguidance", "llamacpp", "together", "fireworks", "tool", "identity"}
-)
-"""The schema dialects a row may name."""
 _BLANK = Vendor(name="", title="", base_url="", codec="")
 
 
@@ -289,8 +285,8 @@ def _values(value: object, where: str) -> dict[str, Any]:
             read[name] = None
         else:
             read[name] = _text(item, inner)
-            if name.endswith("dialect") and item not in DIALECTS:
-                raise _unknown(str(item), DIALECTS, inner, what="dialect")
+            if name.endswith("dialect") and item not in (known := dialect_names(aliases=True)):
+                raise _unknown(str(item), known, inner, what="dialect")
     return read
 
 

@@ -65,9 +65,10 @@ def dialect(name: str) -> Dialect:
     return found
 
 
-def dialect_names() -> tuple[str, ...]:
-    """The names of all dialects, without their aliases."""
-    return tuple(sorted({row.name for row in _rows().values()}))
+def dialect_names(*, aliases: bool = False) -> tuple[str, ...]:
+    """The names of all dialects, without their aliases unless asked for."""
+    rows = _rows()
+    return tuple(sorted(rows if aliases else {row.name for row in rows.values()}))
 
 
 @lru_cache(maxsize=1)
