@@ -127,7 +127,7 @@ def totals(names: list[str], rows: list[tuple[Fault, dict[str, tuple[str, str]],
     return [
         ("recovered of 14, without a second call", [str(sum(a == "1" for a, _ in column)) for column in columns]),
         ("… when the model repeats itself", [str(sum(a.isdigit() for a, _ in column)) for column in columns]),
-        ("… when the model is right if asked again", [str(sum(b.isdigit() for _, b in column)) for column in columns]),
+        ("… when the model is right on a retry", [str(sum(b.isdigit() for _, b in column)) for column in columns]),
         ("wrong, or nothing without an error", wrong),
     ]
 

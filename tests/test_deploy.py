@@ -90,7 +90,7 @@ def test_nginx_understands_its_file() -> None:
 def test_the_settings_shown_are_settings() -> None:
     shown = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "deploy.md").read_text(), re.MULTILINE | re.DOTALL)
     ours = [block for block in shown if "model_list" not in block and "scrape_configs" not in block]
-    assert len(ours) == 2
+    assert len(ours) == 3
     for block in ours:
         read_settings(block)
     assert all(isinstance(yaml.safe_load(block), dict) for block in shown)

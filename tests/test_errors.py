@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,13 @@ ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubc
 def test_every_error_has_a_code_of_its_own() -> None:
     codes = [kind.code for kind in ALL]
     assert len(set(codes)) == len(codes)
+
+
+def test_the_reference_lists_every_code_and_status() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "reference.md").read_text(encoding="utf-8")
+    tree = page.partition("## Error codes")[2].partition("\n## ")[0]
+    documented = set(re.findall(r"^[│├└─ ]*(\w+) +([a-z_]+) +(\d{3})", tree, re.MULTILINE))
+    assert documented == {(kind.__name__, kind.code, str(kind.http_status)) for kind in ALL}
 
 
 @pytest.mark.covers("C31")
