@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from slipform.errors import ConfigError
@@ -34,7 +36,7 @@ def test_every_dialect_names_its_source_and_date(name: str) -> None:
     assert row.date.year >= 2026
 
 
-CARRIED = {
+CARRIED: dict[str, dict[str, Any]] = {
     "pattern": {"type": "string", "pattern": "a"},
     "minLength": {"type": "string", "minLength": 1},
     "maxLength": {"type": "string", "maxLength": 9},
