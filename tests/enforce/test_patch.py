@@ -205,6 +205,36 @@ def test_part_of_the_faults_is_mended_when_not_all_can_be() -> None:
     assert [violation.keyword for violation in patched.violations] == ["required"]
 
 
+AGE = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+STATE = {"type": "object", "properties": {"state": {"enum": ["open", "paid"]}}, "required": ["state"]}
+
+
+@pytest.mark.parametrize(
+    ("document", "given", "wanted"),
+    [
+        (AGE, {"Age": "36"}, {"age": 36}),
+        (
+            obj(["first_name", "age"], first_name={"type": "string"}, age={"type": "integer"}),
+            {"firstName": "Ada", "Age": "36"},
+            {"first_name": "Ada", "age": 36},
+        ),
+        (obj(["person"], person=AGE), {"Person": '{"Age": "36"}'}, {"person": {"age": 36}}),
+        (STATE, {"STATE": ["Open"]}, {"state": "open"}),
+        ({"type": "array", "items": AGE}, [{"Age": "36"} for _ in range(300)], [{"age": 36}] * 300),
+    ],
+)
+def test_slips_that_meet_on_one_path_are_mended_like_one(document: dict[str, Any], given: Any, wanted: Any) -> None:
+    patched = patch(given, schema(document))
+    assert patched.value == wanted
+    assert replay(given, patched.operations) == wanted
+
+
+def test_an_edit_that_only_moves_the_fault_is_not_kept_when_the_value_stays_invalid() -> None:
+    patched = patch({"Age": "old"}, schema(AGE))
+    assert patched.value == {"Age": "old"}
+    assert patched.edits == ()
+
+
 def tagged(tag: str, inner: dict[str, Any]) -> dict[str, Any]:
     """An alternative with a discriminator, `a`, and something in `b`."""
     return obj(["a"], a={"const": tag}, b=inner)

@@ -1,7 +1,7 @@
 """Which recorded mechanical edits make a value valid: `patch`.
 
-A value that is valid is not touched. An edit is kept only if it lowers the number of violations, and never invents:
-what is missing stays missing.
+A value that is valid is not touched. An edit is kept only if it helps, as the validator says, and never invents: what
+is missing stays missing.
 """
 
 from __future__ import annotations
@@ -188,8 +188,11 @@ def _all_property_names(document: Any) -> set[str]:
     return names
 
 
-_MOST_ROUNDS = 4
-_MOST_TRIALS = 200
+_MOST_ROUNDS = 6
+_MOST_TRIED = 200
+_MOST_WORK = 5_000
+_TRIAL_COST = 25
+"""What one validation of a value with edits on trial costs, beside one for each violation it finds."""
 _ORDER = {"move": 0, "add": 1, "replace": 2, "remove": 3}  # what is renamed must not have been dropped before
 
 
@@ -213,23 +216,22 @@ class Patched(msgspec.Struct, frozen=True):
 
 
 def patch(value: Any, schema: Schema[Any], switches: Switches | None = None) -> Patched:
-    """Mend what can be mended mechanically."""
+    """Mend what can be mended mechanically.
+
+    An edit counts if it lowers the number of violations. One that only moves a violation deeper, where the next edit
+    may reach it (a key renamed, whose value is a number written as text), counts if the whole then becomes valid.
+    """
     allowed = switches or Switches()
     found = schema.validate(value)
     if not found:
         return Patched(value)
     if (unwrapped := _unwrapped(value, schema, allowed)) is not None:
         return unwrapped
-    edits: tuple[PatchEdit, ...] = ()
+    trials = _Trials(schema, Patched(value, (), tuple(found)))
     for _ in range(_MOST_ROUNDS):
-        mended = _round(value, found, schema, allowed)
-        if mended is None:
+        if trials.left <= 0 or not _round(trials, allowed):
             break
-        value, found, made = mended
-        edits += made
-        if not found:
-            break
-    return Patched(value, edits, tuple(found))
+    return trials.best
 
 
 def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches) -> Patched | None:
@@ -249,38 +251,74 @@ def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches) -> Patched | 
     return None if mended.violations else Patched(mended.value, (edit, *mended.edits))
 
 
-def _round(
-    value: Any, found: Sequence[Violation], schema: Schema[Any], allowed: Switches
-) -> tuple[Any, list[Violation], tuple[PatchEdit, ...]] | None:
-    """One pass over the violations: all first choices together when that mends everything, else one by one."""
-    document = with_plain_references(schema.document)
-    choices = [_options(violation, value, document, allowed) for violation in found[:_MOST_TRIALS]]
-    choices.sort(key=lambda options: _ORDER[options[0][0].op] if options else 0)
-    if all(choices) and len(found) <= _MOST_TRIALS:
-        trial, made = apply(value, [edit for options in choices for edit in options[0]])
-        if made and not (left := schema.validate(trial)):
-            return trial, left, made
-    return _one_by_one(value, list(found), choices, schema)
+def _round(trials: _Trials, allowed: Switches) -> bool:
+    """Try the edits that may mend what is wrong now; whether any counted."""
+    value, document = trials.now.value, with_plain_references(trials.schema.document)
+    choices = []
+    for violation in trials.now.violations[:_MOST_TRIED]:
+        options = _options(violation, value, document, allowed)
+        if (first := next(options, None)) is not None:
+            choices.append((violation, first, options))
+    choices.sort(key=lambda choice: _ORDER[choice[1][0].op])
+    refused = trials.keep([(violation, first) for violation, first, _ in choices])
+    others = {violation: options for violation, _, options in choices}
+    any_kept = len(refused) < len(choices)
+    for violation, _ in refused:
+        any_kept |= any(not trials.keep([(violation, other)]) for other in others[violation])
+    return any_kept
 
 
-def _options(violation: Violation, value: Any, document: Mapping[str, Any], allowed: Switches) -> list[Fix]:
-    if violation.keyword not in UNIONS:
-        return list(fixes(violation, value, document, allowed))
-    within = branch_fixes(violation, value, document, allowed, patch)
-    return [*within, *fixes(violation, value, document, allowed)]
+def _options(violation: Violation, value: Any, document: Mapping[str, Any], allowed: Switches) -> Iterator[Fix]:
+    if violation.keyword in UNIONS:
+        yield from branch_fixes(violation, value, document, allowed, patch)
+    yield from fixes(violation, value, document, allowed)
 
 
-def _one_by_one(
-    value: Any, found: list[Violation], choices: list[list[Fix]], schema: Schema[Any]
-) -> tuple[Any, list[Violation], tuple[PatchEdit, ...]] | None:
-    kept: tuple[PatchEdit, ...] = ()
-    for options in choices:
-        for fix in options:
-            trial, made = apply(value, fix)
-            if made and len(left := schema.validate(trial)) < len(found):
-                value, found, kept = trial, left, (*kept, *made)
-                break
-    return (value, found, kept) if kept else None
+class _Trials:
+    """A value, and the edits that have proved good on it so far."""
+
+    def __init__(self, schema: Schema[Any], start: Patched) -> None:
+        self.schema = schema
+        self.now = start
+        self.best = start
+        """The state with the fewest violations: the end, or where edits that only led deeper began."""
+        self.left = _MOST_WORK
+
+    def keep(self, choices: Sequence[tuple[Violation, Fix]]) -> list[tuple[Violation, Fix]]:
+        """Make those of the edits that help, and return the others.
+
+        All are tried together, then the halves of what did not help together: most often all help, and to try hundreds
+        one by one costs as many validations of the whole.
+        """
+        if not choices or self.left <= 0:
+            return list(choices)
+        value, made = apply(self.now.value, [edit for _, fix in choices for edit in fix])
+        if not made:
+            return list(choices)
+        tried = Patched(value, (*self.now.edits, *made), tuple(self.schema.validate(value)))
+        self.left -= _TRIAL_COST + len(tried.violations)
+        if _helps(self.now.violations, tried.violations, choices):
+            self.now = tried
+            if len(tried.violations) < len(self.best.violations):
+                self.best = tried
+            return []
+        if len(choices) == 1:
+            return list(choices)
+        middle = len(choices) // 2
+        return [*self.keep(choices[:middle]), *self.keep(choices[middle:])]
+
+
+def _helps(before: Sequence[Violation], after: Sequence[Violation], choices: Sequence[tuple[Violation, Fix]]) -> bool:
+    """Whether the edits lower the number of violations by one each, or leave only new ones inside what they wrote."""
+    if not after or len(after) <= len(before) - len(choices):
+        return True
+    still = set(after)
+    if any(violation in still for violation, _ in choices):
+        return False
+    known = set(before)
+    below = {edit.steps for _, fix in choices for edit in fix if edit.op != "remove"}
+    new = [violation.steps or () for violation in after if violation not in known]
+    return all(any(steps[:length] in below for length in range(len(steps) + 1)) for steps in new)
 
 
 def apply(value: Any, edits: Sequence[PatchEdit]) -> tuple[Any, tuple[PatchEdit, ...]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slipform.schema import violations as wording
@@ -24,27 +23,30 @@ MAX_VIOLATIONS = 1_000
 """A list longer than this helps no one; the walk ends there."""
 _MAX_FRAMES = 150  # four Python frames each
 _SHOWN_CLOSEST = 3
+_MOST_APART = 20
 _MAX_WORK = 1_000_000
 _UNION_COST = 100
 """To try an alternative costs about as much as this many verdicts."""
 _UNEXPLAINED = "does not fit; to say why would take too long"
 
 Steps: TypeAlias = tuple[str | int, ...]
-Found: TypeAlias = Iterator[Violation]
 
 
 def explain(compiled: Compiled, value: Any) -> list[Violation]:
     """The violations of a value that is known not to fit, as far as a bounded amount of work finds them."""
-    found: list[Violation] = []
-    with counting() as budget, suppress(_SpentError):
+    with counting() as budget:
         walk = _Explainer(_Work(compiled, budget), deep=True)
-        for violation in islice(walk.at(compiled.index.root, value, ()), MAX_VIOLATIONS):
-            found.append(violation)  # noqa: PERF402 — what was found before the work is spent counts
-    return found or [_violation(compiled.index.root, "", "schema", (), _UNEXPLAINED)]
+        with suppress(_SpentError, _FullError):
+            walk.at(compiled.index.root, value, ())
+    return walk.found or [_violation(compiled.index.root, "", "schema", (), _UNEXPLAINED)]
 
 
 class _SpentError(Exception):
     """The work allowed for one explanation is done."""
+
+
+class _FullError(Exception):
+    """As many violations were found as are wanted."""
 
 
 class _Work:
@@ -78,73 +80,83 @@ class _Work:
 
 
 class _Explainer:
-    """One walk over a value. With `deep` off, unions are reported but not looked into: enough to compare them."""
+    """One walk over a value. With `deep` off, unions are reported but not looked into: enough to compare them.
 
-    def __init__(self, work: _Work, *, deep: bool, frames: int = 0) -> None:
+    Violations are collected, not yielded: through as many generators as the value is deep, each would cost its depth.
+    """
+
+    def __init__(self, work: _Work, *, deep: bool, frames: int = 0, most: int = MAX_VIOLATIONS) -> None:
         self.work = work
         self.compiled = work.compiled
         self.deep = deep
         self.frames = frames
+        self.most = most
+        self.found: list[Violation] = []
 
-    def at(self, place: SubSchema, value: Any, steps: Steps) -> Found:
-        """The violations of `value`, which does not fit the subschema at `place`."""
+    def add(self, violation: Violation) -> None:
+        self.found.append(violation)
+        if len(self.found) >= self.most:
+            raise _FullError
+
+    def at(self, place: SubSchema, value: Any, steps: Steps) -> None:
+        """Add the violations of `value`, which does not fit the subschema at `place`."""
         node = place.node
         if node is False:
-            yield _violation(place, "", "falseSchema", steps, "no value is allowed here", found=shown(value))
+            self.add(_violation(place, "", "falseSchema", steps, "no value is allowed here", found=shown(value)))
             return
         if not isinstance(node, dict):
             return
         if self.frames >= _MAX_FRAMES:
-            yield _violation(place, "", "depth", steps, "does not fit, and is nested too deeply to say why")
+            self.add(_violation(place, "", "depth", steps, "does not fit, and is nested too deeply to say why"))
             return
         self.frames += 1
-        any_found = False
-        for found in self._keywords(place, value, steps):
-            any_found = True
-            yield found
+        before = len(self.found)
+        self._keywords(place, value, steps)
         self.frames -= 1
-        if not any_found:
-            yield from self._as_the_validator_says(place, value, steps)
+        if len(self.found) == before:
+            self._as_the_validator_says(place, value, steps)
 
-    def _keywords(self, place: SubSchema, value: Any, steps: Steps) -> Found:
+    def _keywords(self, place: SubSchema, value: Any, steps: Steps) -> None:
         node = place.node
         if REF in node and self.compiled.reference_hides_siblings:
-            yield from _reference(self, place, value, steps, REF)
+            _reference(self, place, value, steps, REF)
             return
         for keyword in node:
             if keyword in wording.ASSERTIONS:
-                yield from self._assertion(place, value, steps, keyword)
+                self._assertion(place, value, steps, keyword)
             elif (handler := _HANDLERS.get(keyword)) and self.compiled.knows(keyword):
-                yield from handler(self, place, value, steps, keyword)
+                handler(self, place, value, steps, keyword)
 
-    def _assertion(self, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+    def _assertion(self, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
         if self.work.holds(place, keyword, value):
             return
         expected, found = wording.expected(keyword, place.node), wording.found(keyword, value)
         message = f"expected {expected}, found {found}"
-        yield _violation(place, join_pointer([keyword]), keyword, steps, message, expected=expected, found=found)
+        self.add(_violation(place, join_pointer([keyword]), keyword, steps, message, expected=expected, found=found))
 
-    def into(self, place: SubSchema, value: Any, steps: Steps) -> Found:
-        """The violations under a subschema, if there are any."""
+    def into(self, place: SubSchema, value: Any, steps: Steps) -> None:
+        """Add the violations under a subschema, if there are any."""
         if not self.work.fits(place, value):
-            yield from self.at(place, value, steps)
+            self.at(place, value, steps)
 
     def below(self, place: SubSchema, *steps: str | int) -> SubSchema:
         return self.compiled.index.child(place, *steps)
 
-    def _as_the_validator_says(self, place: SubSchema, value: Any, steps: Steps) -> Found:
+    def _as_the_validator_says(self, place: SubSchema, value: Any, steps: Steps) -> None:
         """Some keywords (`unevaluatedProperties`, `$dynamicRef`) only mean something in the whole."""
         keyword, message, inner = self.compiled.first_error(place, value)
         full = (*steps, *inner)
-        yield _violation(place, "", keyword, full, message, found=shown(follow(value, inner)))
+        self.add(_violation(place, "", keyword, full, message, found=shown(follow(value, inner))))
 
-    def shallow(self, place: SubSchema, value: Any, steps: Steps) -> list[Violation]:
-        """What is wrong under one branch of a union, without opening the unions in it."""
-        walk = _Explainer(self.work, deep=False, frames=self.frames)
-        return _first(walk.at(place, value, steps), 20)
+    def apart(self, place: SubSchema, value: Any, steps: Steps, *, deep: bool) -> list[Violation]:
+        """The first violations under a subschema that the value does not fit; they are not added."""
+        walk = _Explainer(self.work, deep=deep, frames=self.frames, most=_MOST_APART)
+        with suppress(_FullError):
+            walk.at(place, value, steps)
+        return walk.found
 
 
-Handler: TypeAlias = Callable[[_Explainer, SubSchema, Any, Steps, str], Found]
+Handler: TypeAlias = Callable[[_Explainer, SubSchema, Any, Steps, str], None]
 
 
 def follow(value: Any, steps: Steps) -> Any:
@@ -154,10 +166,6 @@ def follow(value: Any, steps: Steps) -> Any:
     return value
 
 
-def _first(found: Found, limit: int) -> list[Violation]:
-    return [violation for violation, _ in zip(found, range(limit), strict=False)]
-
-
 def _violation(
     place: SubSchema, below: str, keyword: str, steps: Steps, message: str, *,
     expected: str | None = None, found: str | None = None, closest: tuple[Violation, ...] = (),
@@ -165,18 +173,18 @@ def _violation(
     return Violation(join_pointer(steps), place.path + below, keyword, message, expected, found, steps, closest)
 
 
-def _reference(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _reference(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     targets = {target.path: target for target in walk.compiled.index.targets(place, keyword)}
     if len(targets) == 1:  # which of several anchors a dynamic reference means, only the validator can say
-        yield from walk.into(next(iter(targets.values())), value, steps)
+        walk.into(next(iter(targets.values())), value, steps)
 
 
-def _all_of(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _all_of(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     for number in range(len(place.node[keyword])):
-        yield from walk.into(walk.below(place, keyword, number), value, steps)
+        walk.into(walk.below(place, keyword, number), value, steps)
 
 
-def _union(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _union(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     branches = [walk.below(place, keyword, number) for number in range(len(place.node[keyword]))]
     walk.work.spend(len(branches) * _UNION_COST)
     fitting = [number + 1 for number, branch in enumerate(branches) if walk.work.fits(branch, value)]
@@ -184,24 +192,26 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword
     if len(fitting) > 1 and keyword == "oneOf":
         names = " and ".join(map(str, fitting[:5]))
         message = f"fits the alternatives {names}, but must fit exactly one of {len(branches)}"
-        yield _violation(place, at, keyword, steps, message, expected="exactly one alternative", found=shown(value))
+        walk.add(_violation(place, at, keyword, steps, message, expected="exactly one alternative", found=shown(value)))
     if fitting:
         return
     if not walk.deep:
-        yield _violation(place, at, keyword, steps, "fits none of the alternatives")
+        walk.add(_violation(place, at, keyword, steps, "fits none of the alternatives"))
         return
-    tried = [walk.shallow(branch, value, steps) for branch in branches]
+    tried = [walk.apart(branch, value, steps, deep=False) for branch in branches]
     kinds = [_root_type(found, steps) for found in tried]
     if all(kinds):
         expected = wording.joined(list(dict.fromkeys(kind for kind in kinds if kind)))
         message = f"expected {expected}, found {shown(value)}"
-        yield _violation(place, at, keyword, steps, message, expected=expected, found=shown(value))
+        walk.add(_violation(place, at, keyword, steps, message, expected=expected, found=shown(value)))
         return
     best = min(range(len(branches)), key=lambda number: _distance(tried[number], steps))
-    closest = tuple(_first(walk.at(branches[best], value, steps), 20))
+    closest = tuple(walk.apart(branches[best], value, steps, deep=True))
     message = f"fits none of the {len(branches)} alternatives; nearest is number {best + 1}: {_brief(closest, steps)}"
-    yield _violation(
-        place, at, keyword, steps, message, expected="one of the alternatives", found=shown(value), closest=closest
+    walk.add(
+        _violation(
+            place, at, keyword, steps, message, expected="one of the alternatives", found=shown(value), closest=closest
+        )
     )
 
 
@@ -235,60 +245,62 @@ def _leaves(violation: Violation) -> Iterator[Violation]:
         yield from _leaves(one)
 
 
-def _not(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _not(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     if walk.work.fits(walk.below(place, keyword), value):
         message = f"found {shown(value)}, which the schema excludes"
-        yield _violation(place, join_pointer([keyword]), keyword, steps, message, found=shown(value))
+        walk.add(_violation(place, join_pointer([keyword]), keyword, steps, message, found=shown(value)))
 
 
-def _condition(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _condition(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     branch = "then" if walk.work.fits(walk.below(place, keyword), value) else "else"
     if branch in place.node:
-        yield from walk.into(walk.below(place, branch), value, steps)
+        walk.into(walk.below(place, branch), value, steps)
 
 
-def _required(_: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _required(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     if isinstance(value, Mapping) and isinstance(place.node[keyword], list):
-        yield from _missing(place, join_pointer([keyword]), value, steps, place.node[keyword])
+        _missing(walk, place, join_pointer([keyword]), value, steps, place.node[keyword])
 
 
-def _missing(place: SubSchema, below: str, value: Mapping[str, Any], steps: Steps, names: list[Any]) -> Found:
+def _missing(
+    walk: _Explainer, place: SubSchema, below: str, value: Mapping[str, Any], steps: Steps, names: list[Any]
+) -> None:
     for name in names:
         if name not in value:
             key = f"the key {shown(name)}"
-            yield _violation(place, below, "required", steps, f"{key} is missing", expected=key, found=shown(value))
+            walk.add(_violation(place, below, "required", steps, f"{key} is missing", expected=key, found=shown(value)))
 
 
-def _dependent(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _dependent(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     if not isinstance(value, Mapping):
         return
     for name, rule in place.node[keyword].items():
         if name not in value:
             continue
         if isinstance(rule, list):
-            yield from _missing(place, join_pointer([keyword, name]), value, steps, rule)
+            _missing(walk, place, join_pointer([keyword, name]), value, steps, rule)
         else:
             names = [rule] if isinstance(rule, str) else []
-            yield from _missing(place, join_pointer([keyword, name]), value, steps, names)
-            yield from walk.into(walk.below(place, keyword, name), value, steps)
+            _missing(walk, place, join_pointer([keyword, name]), value, steps, names)
+            walk.into(walk.below(place, keyword, name), value, steps)
 
 
-def _properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     if isinstance(value, Mapping):
         for name in place.node[keyword]:
             if name in value:
-                yield from walk.into(walk.below(place, keyword, name), value[name], (*steps, name))
+                walk.into(walk.below(place, keyword, name), value[name], (*steps, name))
 
 
-def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     if isinstance(value, Mapping):
         for pattern in place.node[keyword]:
             for name in value:
                 if walk.work.matches(pattern, name):
-                    yield from walk.into(walk.below(place, keyword, pattern), value[name], (*steps, name))
+                    walk.into(walk.below(place, keyword, pattern), value[name], (*steps, name))
 
 
-def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     if not isinstance(value, Mapping):
         return
     known = place.node.get("properties") or {}
@@ -300,26 +312,30 @@ def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps
         if rule.node is False:
             allowed = f"; the keys are {wording.alternatives(list(known))}" if known else ""
             message = f"the key {shown(name)} is not allowed{allowed}"
-            yield _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=shown(value[name]))
+            walk.add(
+                _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=shown(value[name]))
+            )
         else:
-            yield from walk.into(rule, value[name], (*steps, name))
+            walk.into(rule, value[name], (*steps, name))
 
 
-def _property_names(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _property_names(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     if isinstance(value, Mapping):
         rule = walk.below(place, keyword)
         for name in value:
-            for wrong in walk.into(rule, name, ()):
+            for wrong in () if walk.work.fits(rule, name) else walk.apart(rule, name, (), deep=walk.deep):
                 message = f"the key {shown(name)} is not allowed: {wrong.message}"
-                yield _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=shown(name))
+                walk.add(
+                    _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=shown(name))
+                )
 
 
-def _items(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _items(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     if not isinstance(value, (list, tuple)):
         return
     if isinstance(place.node[keyword], list):
         for number in range(min(len(place.node[keyword]), len(value))):
-            yield from walk.into(walk.below(place, keyword, number), value[number], (*steps, number))
+            walk.into(walk.below(place, keyword, number), value[number], (*steps, number))
         return
     before = place.node.get("prefixItems") if keyword == "items" else place.node.get("items")
     if keyword == "additionalItems" and not isinstance(before, list):
@@ -330,12 +346,12 @@ def _items(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword
         if rule.node is False:
             message = f"this item is not allowed; {start} may be given"
             at = join_pointer([keyword])
-            yield _violation(place, at, keyword, (*steps, number), message, found=shown(value[number]))
+            walk.add(_violation(place, at, keyword, (*steps, number), message, found=shown(value[number])))
             continue
-        yield from walk.into(rule, value[number], (*steps, number))
+        walk.into(rule, value[number], (*steps, number))
 
 
-def _contains(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> Found:
+def _contains(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     if not isinstance(value, (list, tuple)):
         return
     rule = walk.below(place, keyword)
@@ -348,8 +364,16 @@ def _contains(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyw
     else:
         return
     expected = f"{words} {'item that fits' if words.endswith(' 1') else 'items that fit'} `contains`"
-    yield _violation(
-        place, join_pointer([at]), at, steps, f"expected {expected}, found {count}", expected=expected, found=str(count)
+    walk.add(
+        _violation(
+            place,
+            join_pointer([at]),
+            at,
+            steps,
+            f"expected {expected}, found {count}",
+            expected=expected,
+            found=str(count),
+        )
     )
 
 

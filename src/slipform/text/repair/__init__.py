@@ -23,6 +23,8 @@ Check = Callable[[Any], int]
 """Counts what is wrong with a value; 0 when it fits."""
 MAX_READINGS: Final = 24
 """How many other readings of an ambiguous text are tried against a check."""
+_MOST_COUNTED: Final = 3_000
+"""Violations counted over all readings of one text, after which no other reading is tried."""
 _new: Final = tuple.__new__
 _BLANK: Final = re.compile(SPACE)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]+")
@@ -103,7 +105,7 @@ def _best_reading(
     one: Callable[[dict[int, int]], tuple[Repaired, RepairState]],
 ) -> Repaired:
     """Try the other reading at each doubtful place, keeping what the check likes better."""
-    best, taken = plain, dict[int, int]()
+    best, taken, counted = plain, dict[int, int](), 0
     for at in sorted(set(choices))[:MAX_READINGS]:
         for reading in (1, 2):
             try:
@@ -111,12 +113,13 @@ def _best_reading(
             except CannotRepair:
                 break
             fewer = check(other.value)
+            counted += fewer
             if fewer < faults:
                 best, faults = other, fewer
                 taken[at] = reading
             if faults == 0:
                 break
-        if faults == 0:
+        if faults == 0 or counted > _MOST_COUNTED:
             break
     if best is plain:
         return plain
