@@ -28,7 +28,7 @@ from unittest import mock
 import orjson
 
 from bench._batch_clients import alone, clients
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.config import Settings, read_settings
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 
 import orjson
 
-from slipform.codecs.codec import Capabilities, EncodedRequest, StreamDecoder
+from slipform.codecs import Capabilities, EncodedRequest, StreamDecoder
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse
 from slipform.providers.http import HttpProvider

@@ -22,8 +22,7 @@ import openai
 import pytest
 
 import slipform
-from slipform.codecs.codec import Capabilities, ServedRequest
-from slipform.codecs.openai_chat import OpenAIChatServing
+from slipform.codecs import Capabilities, ServedRequest, find_api
 from slipform.config import Settings
 from slipform.enforce import Budget, Guard, Outcome, Report, Switches
 from slipform.engine.setup import Options
@@ -227,7 +226,7 @@ def by_batch(given: Setting) -> Seen:
 
 def _answered(given: Setting) -> Callable[[httpx2.Request], httpx2.Response]:
     """A vendor in the SDK's own process, with the script of `fake/m`."""
-    api = OpenAIChatServing()
+    api = find_api("openai-chat")
 
     def answer(sent: httpx2.Request) -> httpx2.Response:
         served: ServedRequest = api.decode_request(json.loads(sent.content))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,13 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.codecs.anthropic.serve_encode import AnthropicServing
-from slipform.codecs.codec import ServedRequest, Stamp
+from slipform.codecs import APIS, ServedRequest, find_api
+from slipform.codecs.codec import Stamp
 from slipform.codecs.framing import SseDecoder
-from slipform.codecs.gemini.serve_encode import GeminiServing
 from slipform.codecs.openai_chat.decode import ChatEvents
-from slipform.codecs.openai_chat.serve_encode import OpenAIChatServing
-from slipform.codecs.openai_responses.serve_encode import OpenAIResponsesServing
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.stream_decoder import EventDecoder
 from slipform.errors import UpstreamError
@@ -177,11 +175,12 @@ def test_one_more_piece_of_text_needs_no_chunk_and_anything_else_does() -> None:
     assert one.texts(pieces[3]) is None, "somebody else has spoken"
 
 
-@pytest.mark.parametrize("api", [OpenAIChatServing, OpenAIResponsesServing, AnthropicServing, GeminiServing])
-def test_text_alone_is_written_as_a_chunk_of_it_is(api: Any) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_text_alone_is_written_as_a_chunk_of_it_is(api: str) -> None:
     stamp = Stamp(now=lambda: 7.0, new_id=lambda: "i")
     served = ServedRequest(ModelRequest("m", ()), stream=True)
-    as_chunks, as_text = api(stamp).encode_stream(served), api(stamp).encode_stream(served)
+    record = replace(find_api(api), stamp=stamp)
+    as_chunks, as_text = record.encode_stream(served), record.encode_stream(served)
     for text in ("a", "", 'b"\n\u00e9'):
         assert as_text.feed_text(text) == as_chunks.feed(CompletionChunk(text))
     assert as_text.finish() == as_chunks.finish()
@@ -191,7 +190,8 @@ def test_text_alone_is_written_as_a_chunk_of_it_is(api: Any) -> None:
 @given(st.lists(TEXT.filter(bool), min_size=1, max_size=6), st.booleans(), TEXT)
 def test_a_piece_of_text_is_written_as_any_other_delta(texts: list[str], usage: bool, model: str) -> None:
     served = ServedRequest(ModelRequest(model, ()), stream=True, options={"include_usage": usage})
-    api = OpenAIChatServing(Stamp(now=lambda: 7.0, new_id=lambda: '"delta":{"content":'))
+    stamp = Stamp(now=lambda: 7.0, new_id=lambda: '"delta":{"content":')
+    api = replace(find_api("openai-chat"), stamp=stamp)
     encoder = api.encode_stream(served)
     events = []
     for text in texts:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slipform.codecs import Capabilities, Codec, EncodedRequest, make_codec
+from slipform.codecs import BoundCodec, Capabilities, EncodedRequest, make_codec
 from slipform.errors import SlipformError, TruncatedError, UpstreamError
 from slipform.ir import ModelResponse, Usage
 from slipform.ir.reducer import Reducer, Snapshot
@@ -38,7 +38,7 @@ DIFFERENCES: dict[str, tuple[str, str]] = {
 }
 
 
-def codec_for(recording: Recording) -> Codec:
+def codec_for(recording: Recording) -> BoundCodec:
     return make_codec(CODEC_OF[recording.api], Capabilities())
 
 

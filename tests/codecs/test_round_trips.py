@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.codecs import SERVINGS, Capabilities, EncodedRequest, ServedRequest, make_codec
+from slipform.codecs import APIS, Capabilities, EncodedRequest, ServedRequest, find_api, make_codec
 from slipform.ir import (
     FinishReason,
     Media,
@@ -29,7 +29,6 @@ from slipform.ir.reducer import Reducer, Snapshot
 from slipform.schema import JsonSchemaSpec, ResponseFormat
 from tests.codecs.loopback import as_chunks
 
-APIS = list(SERVINGS)
 CAPABILITIES = Capabilities(native=True, tools=True, forced_tool=True, json_mode=True)
 SCHEMA = {
     "type": "object",
@@ -114,7 +113,7 @@ def comparable(request: ModelRequest) -> Any:
 def test_a_request_is_read_back_as_it_was(api: str, request: ModelRequest, stream: bool) -> None:
     encoded = make_codec(api, CAPABILITIES).encode_request(request, stream=stream)
     assert encoded.warnings == ()
-    served = SERVINGS[api]().decode_request(encoded.body, path=encoded.path)
+    served = find_api(api).decode_request(encoded.body, path=encoded.path)
     assert served.stream is stream
     assert served.request.extra_for == api
     assert comparable(served.request) == comparable(request)
@@ -157,7 +156,7 @@ SERVED = ServedRequest(ModelRequest("m", ()), options={"include_usage": True})
 @settings(max_examples=60, deadline=None)
 @given(response=responses())
 def test_an_answer_is_read_back_as_it_was(api: str, response: ModelResponse) -> None:
-    body = SERVINGS[api]().encode_response(response, SERVED)
+    body = find_api(api).encode_response(response, SERVED)
     again = make_codec(api, CAPABILITIES).decode_response(body, EncodedRequest("", b""))
     assert seen(again, api) == seen(response, api)
 
@@ -166,7 +165,7 @@ def test_an_answer_is_read_back_as_it_was(api: str, response: ModelResponse) -> 
 @settings(max_examples=60, deadline=None)
 @given(response=responses(), size=st.integers(1, 60))
 def test_a_streamed_answer_is_read_back_as_it_was(api: str, response: ModelResponse, size: int) -> None:
-    encoder = SERVINGS[api]().encode_stream(SERVED)
+    encoder = find_api(api).encode_stream(SERVED)
     body = b"".join(encoder.feed(chunk) for chunk in as_chunks(response)) + encoder.finish()
     decoder = make_codec(api, CAPABILITIES).decode_stream(EncodedRequest("", b""))
     reducer = Reducer()
@@ -184,7 +183,7 @@ REFUSED = ModelResponse(refusal="No.", finish="refusal")
 
 @pytest.mark.parametrize("api", ["openai-chat", "openai-responses", "anthropic"])
 def test_a_refusal_is_read_back_with_its_words(api: str) -> None:
-    serving, codec = SERVINGS[api](), make_codec(api, CAPABILITIES)
+    serving, codec = find_api(api), make_codec(api, CAPABILITIES)
     whole = codec.decode_response(serving.encode_response(REFUSED, SERVED), EncodedRequest("", b""))
     assert (whole.refusal, whole.finish) == ("No.", "refusal")
 
@@ -192,7 +191,7 @@ def test_a_refusal_is_read_back_with_its_words(api: str) -> None:
 @pytest.mark.parametrize("api", APIS)
 def test_several_answers_are_carried_where_the_api_can(api: str) -> None:
     response = ModelResponse(text="a", others=(ModelResponse(text="b", finish="length"),))
-    body = SERVINGS[api]().encode_response(response, SERVED, extra={"slipform": {"attempts": 1}})
+    body = find_api(api).encode_response(response, SERVED, extra={"slipform": {"attempts": 1}})
     again = make_codec(api, CAPABILITIES).decode_response(body, EncodedRequest("", b""))
     expected = [("b", "length")] if api in ("openai-chat", "gemini") else []
     assert [(other.text, other.finish) for other in again.others] == expected

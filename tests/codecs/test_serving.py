@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from slipform.codecs import SERVINGS
-from slipform.codecs.codec import ServedRequest
+from slipform.codecs import APIS, ServedRequest, find_api
 from slipform.codecs.gemini.serve_decode import to_json_schema
 from slipform.errors import RequestError, SchemaViolationError, UpstreamError
 from slipform.ir import (
@@ -31,7 +31,7 @@ PATH = "/v1beta/models/gemini-3:generateContent"
 
 
 def read(api: str, **body: Any) -> Any:
-    return SERVINGS[api]().decode_request(body, path=PATH).request
+    return find_api(api).decode_request(body, path=PATH).request
 
 
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
@@ -75,15 +75,15 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("api", "body", "where"), MISTAKES, ids=[f"{api}:{where}" for api, _, where in MISTAKES])
 def test_a_mistake_is_refused_with_its_place(api: str, body: dict[str, Any], where: str) -> None:
     with pytest.raises(RequestError) as caught:
-        SERVINGS[api]().decode_request(body, path=PATH)
+        find_api(api).decode_request(body, path=PATH)
     assert caught.value.where == where
 
 
-@pytest.mark.parametrize("api", list(SERVINGS))
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff"])
 def test_a_body_that_is_no_object_is_refused(api: str, body: bytes) -> None:
     with pytest.raises(RequestError, match="The body is not"):
-        SERVINGS[api]().decode_request(body, path=PATH)
+        find_api(api).decode_request(body, path=PATH)
 
 
 def test_chat_keeps_what_it_does_not_know() -> None:
@@ -204,9 +204,9 @@ def test_the_openapi_subset_is_turned_into_json_schema() -> None:
     assert list(to_json_schema(schema)["properties"]) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("api", list(SERVINGS))
+@pytest.mark.parametrize("api", APIS)
 def test_a_name_that_comes_late_still_reaches_the_client_first(api: str) -> None:
-    serving = SERVINGS[api]()
+    serving = find_api(api)
     encoder = serving.encode_stream(serving.decode_request({"model": "m", "messages": [], "contents": []}, path=PATH))
     body = encoder.feed(CompletionChunk(tool_calls=(ToolDelta(5, arguments='{"a":'),)))
     body += encoder.feed(CompletionChunk(tool_calls=(ToolDelta(5, id="x", name="f"),)))
@@ -217,25 +217,24 @@ def test_a_name_that_comes_late_still_reaches_the_client_first(api: str) -> None
 
 
 def test_no_keep_alive_for_google_s_clients() -> None:
-    served = SERVINGS["gemini"]().decode_request({"contents": []}, path=PATH)
-    assert SERVINGS["gemini"]().encode_stream(served).keep_alive() == b""
+    served = find_api("gemini").decode_request({"contents": []}, path=PATH)
+    assert find_api("gemini").encode_stream(served).keep_alive() == b""
 
 
-@pytest.mark.parametrize("api", list(SERVINGS))
+@pytest.mark.parametrize("api", APIS)
 def test_the_vendor_s_raw_error_body_is_not_passed_on(api: str) -> None:
     error = UpstreamError("It broke", details={"category": "server", "raw": {"secret": "sk-1"}})
-    status, body = SERVINGS[api]().encode_error(error)
+    status, body = find_api(api).encode_error(error)
     assert status == 502
     assert b"sk-1" not in body
     assert b"It broke" in body
-    assert SERVINGS[api]().encode_error(SchemaViolationError("No"))[0] == 422
+    assert find_api(api).encode_error(SchemaViolationError("No"))[0] == 422
 
 
 def test_ids_and_times_come_from_the_stamp() -> None:
-    from slipform.codecs.openai_chat import OpenAIChatServing
     from slipform.ir import ModelResponse
 
-    serving = OpenAIChatServing(STAMP)
+    serving = replace(find_api("openai-chat"), stamp=STAMP)
     served = serving.decode_request({"model": "m", "messages": []})
     answer = json.loads(serving.encode_response(ModelResponse(text="x"), served))
     assert (answer["id"], answer["created"]) == ("chatcmpl-0123456789abcdef", 1_700_000_000)
@@ -280,9 +279,9 @@ def test_a_name_or_kind_of_a_file_that_is_no_text_is_refused_by_its_place(
     assert caught.value.where == where
 
 
-@pytest.mark.parametrize("api", SERVINGS)
+@pytest.mark.parametrize("api", APIS)
 def test_arguments_that_a_model_nests_deeply_are_written(api: str) -> None:
-    serving = SERVINGS[api]()
+    serving = find_api(api)
     served = ServedRequest(ModelRequest("m", (Message.user("hi"),)))
     arguments = '{"a":' * 400 + "1" + "}" * 400
     answer = ModelResponse(tool_calls=(ToolCall("c1", "f", arguments),), finish="tool_calls")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slipform.codecs import SERVINGS, Capabilities, make_codec
+from slipform.codecs import Capabilities, find_api, make_codec
 from slipform.ir import Message, ModelRequest, Sampling, Tool
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from tests.codecs import recorded
@@ -380,7 +380,7 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
 @pytest.mark.parametrize(("api", "name"), served_names())
 def test_a_sample_read_and_written_again_comes_out_as_it_went_in(api: str, name: str) -> None:
     sent = recorded.sample(name)["requests"][0]
-    served = SERVINGS[api]().decode_request(sent["body"], path=sent["path"])
+    served = find_api(api).decode_request(sent["body"], path=sent["path"])
     again = json.loads(make_codec(api, caps()).encode_request(served.request, stream=served.stream).body)
     assert [path for path in differences(again, sent["body"]) if path not in RESPELLED] == []
 
@@ -396,7 +396,7 @@ def test_claude_on_vertex_has_its_model_in_the_path_and_its_version_in_the_body(
 
 def test_the_openapi_form_of_a_schema_is_read_as_json_schema() -> None:
     sent = recorded.sample("google-native-response-schema")["requests"][0]
-    served = SERVINGS["gemini"]().decode_request(sent["body"], path=sent["path"])
+    served = find_api("gemini").decode_request(sent["body"], path=sent["path"])
     assert served.request.response_format is not None
     schema = served.request.response_format.json_schema.schema
     assert schema["properties"]["note"] == {"title": "Note", "type": ["string", "null"]}

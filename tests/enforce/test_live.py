@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.enforce import Budget, Outcome, ReleaseGate, Requirement, Switches
 from slipform.enforce import live_match as matching
 from slipform.engine.setup import Options

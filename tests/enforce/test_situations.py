@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slipform import AsyncClient, Client
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.enforce import Budget, Outcome, Report, Switches
 from slipform.engine.planning import _is_installed, plan_for
 from slipform.engine.setup import Options

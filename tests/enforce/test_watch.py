@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform import AsyncClient, Client
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.enforce import Budget, EarlyStop, Guard, Outcome, Plan, enforce
 from slipform.engine.setup import Options
 from slipform.errors import InvalidResponseFormat, RefusalError, RequestError

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from slipform import AsyncClient, Budget, Client
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.config import read_settings
 from slipform.engine.planning import plan_for
 from slipform.engine.setup import Options, router_of

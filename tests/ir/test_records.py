@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slipform.codecs.codec import EncodedRequest, ServedRequest
+from slipform.codecs import EncodedRequest, ServedRequest
 from slipform.enforce import Verdict
 from slipform.enforce.patching import Patched
 from slipform.enforce.plan import Attempt, Outcome, Report

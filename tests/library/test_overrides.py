@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from slipform import AsyncClient, Budget, Client, Options, Price
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.config import read_settings
 from slipform.engine.setup import library_options, options_of, router_of
 from slipform.errors import SchemaViolationError, UpstreamTimeout

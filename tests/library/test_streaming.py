@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from slipform import AsyncClient, Budget, Client, Options, Partial, UpstreamError
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.errors import EnforcementError, SchemaViolationError, TruncatedError
 from slipform.ir import RESERVED_TOOL, ModelResponse, ToolCall, Usage
 from slipform.library.partial import UNSET, so_far

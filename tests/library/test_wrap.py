@@ -12,8 +12,7 @@ from openai import AsyncOpenAI, OpenAI, pydantic_function_tool
 from pydantic import BaseModel, field_validator
 
 import slipform
-from slipform.codecs.codec import ServedRequest
-from slipform.codecs.openai_responses import OpenAIResponsesServing
+from slipform.codecs import ServedRequest, find_api
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.errors import ConfigError, RefusalError, RequestError, SchemaViolationError
@@ -134,7 +133,7 @@ async def test_the_async_client() -> None:
 def spoken(text: str) -> Raw:
     """An answer of the Responses API."""
     served = ServedRequest(ModelRequest("m", ()))
-    body = OpenAIResponsesServing().encode_response(ModelResponse(text=text, usage=Usage(7, 5)), served)
+    body = find_api("openai-responses").encode_response(ModelResponse(text=text, usage=Usage(7, 5)), served)
     return Raw((body,), headers={"content-type": "application/json"})
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from slipform.codecs.codec import Capabilities, EncodedRequest, StreamDecoder
-from slipform.errors import AuthenticationError, RateLimitError, TruncatedError, UpstreamError, UpstreamRequestError
-from slipform.ir import CompletionChunk, LossyEncode, Message, ModelRequest, ModelResponse, Sampling, Usage
+from slipform.codecs import BoundCodec, Capabilities, Codec
+from slipform.codecs.request_fields import Losses, lose
+from slipform.codecs.schema_channel import SchemaChannel
+from slipform.errors import UpstreamError
+from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Sampling, Usage
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
 
 
@@ -31,102 +33,76 @@ def ask(
     )
 
 
-class ChatCodec:
-    name = "chat"
-
-    def __init__(self, capabilities: Capabilities) -> None:
-        self.capabilities = capabilities
-        self.strategy = capabilities.auto_strategy
-
-    def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
-        body: dict[str, Any] = {
-            "model": request.model,
-            "messages": [{"role": message.role, "content": message.text} for message in request.messages],
-        }
-        if stream:
-            body["stream"] = True
-        warnings = []
-        if request.sampling.temperature is not None:
-            if self.capabilities.sampling:
-                body["temperature"] = request.sampling.temperature
-            else:
-                warnings.append(LossyEncode("lossy_encode", "no sampling here", "sampling.temperature"))
-        if request.max_tokens is not None and self.capabilities.max_tokens_field:
-            body[self.capabilities.max_tokens_field] = request.max_tokens
-        wanted = request.response_format
-        if wanted is not None:
-            strategy = self.strategy if wanted.strategy is OutputStrategy.AUTO else wanted.strategy
-            if strategy is OutputStrategy.NATIVE:
-                body["response_format"] = {"type": "json_schema", "json_schema": dict(wanted.json_schema.schema)}
-            elif strategy is OutputStrategy.TOOL:
-                body["tool_choice"] = {"type": "function", "function": {"name": "output"}}
-            elif self.capabilities.json_mode:
-                body["response_format"] = {"type": "json_object"}
-        return EncodedRequest("/chat/completions", json.dumps(body).encode(), warnings=tuple(warnings))
-
-    def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
-        try:
-            data = json.loads(body)
-            choice = data["choices"][0]
-        except (ValueError, KeyError) as error:
-            raise UpstreamError("The answer cannot be read") from error
-        usage = data.get("usage") or {}
-        return ModelResponse(
-            text=choice["message"]["content"] or "",
-            refusal=choice["message"].get("refusal"),
-            finish=choice["finish_reason"],
-            usage=Usage(input=usage.get("prompt_tokens"), output=usage.get("completion_tokens")),
-            warnings=encoded.warnings,
-        )
-
-    def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
-        return _Decoder()
-
-    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-        try:
-            error = json.loads(body)["error"]
-        except (ValueError, KeyError, TypeError):
-            error = {"message": f"status {status}"}
-        kinds = {401: AuthenticationError, 429: RateLimitError, 400: UpstreamRequestError}
-        kind: type[UpstreamError] = kinds.get(status, UpstreamError)
-        details = {"code": error.get("code")}
-        if error.get("code") == "insufficient_quota":
-            details["retryable"] = False
-        return kind(error["message"], status=status, details=details)
+def _encode(
+    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, stream: bool
+) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": [{"role": message.role, "content": message.text} for message in request.messages],
+    }
+    if stream:
+        body["stream"] = True
+    if request.sampling.temperature is not None:
+        if capabilities.sampling:
+            body["temperature"] = request.sampling.temperature
+        else:
+            lose(losses, "sampling.temperature", "no sampling here")
+    if request.max_tokens is not None and capabilities.max_tokens_field:
+        body[capabilities.max_tokens_field] = request.max_tokens
+    if plan.strategy is OutputStrategy.NATIVE:
+        body["response_format"] = {"type": "json_schema", "json_schema": dict(plan.schema)}
+    elif plan.strategy is OutputStrategy.TOOL:
+        body["tool_choice"] = {"type": "function", "function": {"name": "output"}}
+    elif plan.json_object:
+        body["response_format"] = {"type": "json_object"}
+    return body
 
 
-class _Decoder:
+def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
+    choice, usage = data["choices"][0], data.get("usage") or {}
+    return ModelResponse(
+        text=choice["message"]["content"] or "",
+        refusal=choice["message"].get("refusal"),
+        finish=choice["finish_reason"],
+        usage=Usage(input=usage.get("prompt_tokens"), output=usage.get("completion_tokens")),
+        warnings=plan.warnings,
+    )
+
+
+class _Events:
+    text_key = b""
+
     def __init__(self) -> None:
-        self._buffer = b""
-        self._done = False
+        self.ended = False
+        self.fault: UpstreamError | None = None
 
-    def texts(self, data: bytes) -> list[str] | None:
-        return None
+    def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
+        if "error" in data:
+            self.fault = UpstreamError(data["error"]["message"])
+            return []
+        return [
+            CompletionChunk(
+                text=choice["delta"].get("content") or "",
+                refusal=choice["delta"].get("refusal") or "",
+                finish=choice["finish_reason"],
+            )
+            for choice in data["choices"]
+        ]
 
-    def feed(self, data: bytes) -> Sequence[CompletionChunk]:
-        self._buffer += data
-        chunks = []
-        while b"\n\n" in self._buffer:
-            event, self._buffer = self._buffer.split(b"\n\n", 1)
-            payload = event.removeprefix(b"data: ")
-            if payload == b"[DONE]":
-                self._done = True
-                continue
-            datum = json.loads(payload)
-            if "error" in datum:
-                raise UpstreamError(datum["error"]["message"])
-            for choice in datum["choices"]:
-                delta = choice["delta"]
-                chunks.append(
-                    CompletionChunk(
-                        text=delta.get("content") or "",
-                        refusal=delta.get("refusal") or "",
-                        finish=choice["finish_reason"],
-                    )
-                )
-        return chunks
+    def done(self) -> None:
+        self.ended = True
 
-    def finish(self) -> Sequence[CompletionChunk]:
-        if not self._done:
-            raise TruncatedError("The stream ended without its terminator")
-        return ()
+    def finish(self) -> list[CompletionChunk]:
+        return []
+
+
+ChatCodec = partial(
+    BoundCodec,
+    Codec(
+        "chat",
+        path=lambda _model, _capabilities, _stream: "/chat/completions",
+        encode=_encode,
+        decode=_decode,
+        events=lambda _plan: _Events(),
+    ),
+)

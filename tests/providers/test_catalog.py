@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slipform.codecs import _HOMES, codec_factory
+from slipform.codecs import CODECS, find_codec
 from slipform.errors import ConfigError
 from slipform.providers.catalog import bare_name, load_catalog
 from slipform.schema import OutputStrategy
@@ -28,7 +28,7 @@ def test_every_vendor_has_a_row_with_its_source() -> None:
     for vendor in vendors.values():
         assert vendor.source
         assert date.fromisoformat(vendor.checked) >= date(2026, 11, 15)
-        assert vendor.codec in _HOMES
+        assert vendor.codec in CODECS
         assert vendor.capabilities("any").dialect in dialect_names(aliases=True)
         assert vendor.key == "optional" or vendor.api_key_env
 
@@ -228,7 +228,7 @@ def test_an_unknown_vendor_lists_the_nearest() -> None:
     with pytest.raises(ConfigError, match="openai"):
         load_catalog().vendor("opnai")
     with pytest.raises(ConfigError, match="codecs are"):
-        codec_factory("nope")
+        find_codec("nope")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.errors import UpstreamRequestError
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import MemoryDowngrades, apply_downgrades, record_refusal

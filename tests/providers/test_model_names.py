@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
-from slipform.codecs import codec_factory
+from slipform.codecs import make_codec
 from slipform.codecs.model_name import MOST, check_name, url_path
 from slipform.errors import RequestError, UpstreamError
 from slipform.ir import Message, ModelRequest
@@ -75,7 +75,7 @@ TAKEN = {
 
 def encoded_path(vendor: str, model: str) -> str:
     row = load_catalog().vendor(vendor)
-    codec = codec_factory(row.codec)(row.capabilities(model))
+    codec = make_codec(row.codec, row.capabilities(model))
     return codec.encode_request(ModelRequest(model, (Message.user("hi"),)), stream=False).path
 
 

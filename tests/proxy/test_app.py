@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options

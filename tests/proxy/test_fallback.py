@@ -8,8 +8,7 @@ import anthropic
 import openai
 import pytest
 
-from slipform.codecs.codec import ServedRequest
-from slipform.codecs.openai_chat import OpenAIChatServing
+from slipform.codecs import ServedRequest, find_api
 from slipform.config import Settings
 from slipform.engine.fallback import should_try_next
 from slipform.errors import (
@@ -121,7 +120,7 @@ async def test_logs_and_metrics_count_what_the_models_that_failed_have_spent() -
     async def send(message: Any) -> None:
         sent.append(message)
 
-    call_in = Inbound(OpenAIChatServing(), served, b"", record, ("m",))
+    call_in = Inbound(find_api("openai-chat"), served, b"", record, ("m",))
     await answer_first(call_in, ["bad/m", "good/m"], client, Settings(), RecordingSend(send, record))
     assert record.report is not None
     assert [attempt.model for attempt in record.report.attempts] == ["bad/m", "good/m"]

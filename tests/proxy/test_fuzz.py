@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slipform import AsyncClient, Budget, Options
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.config import Settings
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router

@@ -9,10 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from slipform.codecs.anthropic import AnthropicServing
-from slipform.codecs.codec import ServedRequest
-from slipform.codecs.gemini import GeminiServing
-from slipform.codecs.openai_chat import OpenAIChatServing
+from slipform.codecs import ServedRequest, find_api
 from slipform.config import read_settings
 from slipform.ir import CompletionChunk, ModelRequest
 from slipform.proxy.calls.enforced import StreamWriter
@@ -108,7 +105,11 @@ def test_a_stream_that_is_judged_first_leaves_in_one_piece() -> None:
 
 @pytest.mark.parametrize(
     ("serving", "sign"),
-    [(OpenAIChatServing(), b": keep-alive\n\n"), (AnthropicServing(), b"event: ping"), (GeminiServing(), b"")],
+    [
+        (find_api("openai-chat"), b": keep-alive\n\n"),
+        (find_api("anthropic"), b"event: ping"),
+        (find_api("gemini"), b""),
+    ],
     ids=["openai", "anthropic", "gemini"],
 )
 async def test_a_silent_stream_gives_signs_of_life_where_its_clients_take_them(serving: Any, sign: bytes) -> None:
@@ -164,7 +165,7 @@ class Client:
 def written_to(client: Client, exchange: Any) -> StreamWriter:
     record = CallRecord("r")
     served = ServedRequest(ModelRequest("m", ()), stream=True)
-    return StreamWriter(OpenAIChatServing(), served, record, RecordingSend(client.send, record, exchange=exchange))
+    return StreamWriter(find_api("openai-chat"), served, record, RecordingSend(client.send, record, exchange=exchange))
 
 
 async def test_what_is_pushed_leaves_at_once_and_in_order_also_when_the_client_is_slow() -> None:

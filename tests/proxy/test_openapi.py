@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from slipform import AsyncClient, Budget, Options
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.config import Settings
 from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
 from slipform.providers.router import Router

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.errors import ConfigError, RateLimitError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse
 from slipform.providers.base import Provider

@@ -1,108 +1,91 @@
-"""Which codec a name stands for: one registry, loaded late."""
+"""Find the record that a codec's or a served API's name stands for: one registry; a module is loaded when asked for."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 from types import MappingProxyType
-from typing import TypeAlias, cast
+from typing import Any
 
-from slipform.codecs.anthropic import AnthropicCodec, AnthropicServing
 from slipform.codecs.codec import (
-    Capabilities,
+    Api,
+    BoundCodec,
     Codec,
     EncodedRequest,
     ServedRequest,
-    Serving,
     StreamDecoder,
     StreamEncoder,
 )
-from slipform.codecs.gemini import GeminiCodec, GeminiServing
-from slipform.codecs.openai_chat import OpenAIChatCodec, OpenAIChatServing
-from slipform.codecs.openai_responses import OpenAIResponsesCodec, OpenAIResponsesServing
+from slipform.codecs.schema_channel import Capabilities
 from slipform.errors import ConfigError
 
 __all__ = [
+    "APIS",
     "CODECS",
-    "SERVINGS",
+    "Api",
+    "BoundCodec",
     "Capabilities",
     "Codec",
     "EncodedRequest",
     "ServedRequest",
-    "Serving",
     "StreamDecoder",
     "StreamEncoder",
+    "find_api",
+    "find_codec",
     "make_codec",
 ]
 
-
-def _bedrock(capabilities: Capabilities) -> Codec:
-    from slipform.codecs.bedrock import BedrockCodec
-
-    return BedrockCodec(capabilities)
-
-
-def _cohere(capabilities: Capabilities) -> Codec:
-    from slipform.codecs.cohere import CohereCodec
-
-    return CohereCodec(capabilities)
-
-
-def _ollama(capabilities: Capabilities) -> Codec:
-    from slipform.codecs.ollama import OllamaCodec
-
-    return OllamaCodec(capabilities)
+CODECS: Mapping[str, str] = MappingProxyType(
+    {
+        "openai-chat": "openai_chat",
+        "openai-responses": "openai_responses",
+        "anthropic": "anthropic",
+        "gemini": "gemini",
+        "bedrock": "bedrock",
+        "cohere": "cohere",
+        "ollama": "ollama",
+    }
+)
+"""The names of the codecs, each with the module here that holds its record, `CODEC`."""
+APIS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+"""The names of the APIs that slipform serves; the modules of their codecs hold their records, `API`."""
 
 
-CODECS: dict[str, Callable[[Capabilities], Codec]] = {
-    "openai-chat": OpenAIChatCodec,
-    "openai-responses": OpenAIResponsesCodec,
-    "anthropic": AnthropicCodec,
-    "gemini": GeminiCodec,
-    "bedrock": _bedrock,
-    "cohere": _cohere,
-    "ollama": _ollama,
-}
-"""The codecs by name; those that no API is served with are imported when they are first made."""
-SERVINGS: dict[str, Callable[[], Serving]] = {
-    "openai-chat": OpenAIChatServing,
-    "openai-responses": OpenAIResponsesServing,
-    "anthropic": AnthropicServing,
-    "gemini": GeminiServing,
-}
-"""The APIs slipform can serve, by name."""
+@cache
+def find_codec(name: str) -> Codec:
+    """The record of a vendor's codec; raises `ConfigError` if there is none of that name.
+
+    >>> find_codec("gemini").path("gemini-3", Capabilities(), True)
+    '/models/gemini-3:streamGenerateContent?alt=sse'
+    """
+    if name not in CODECS:
+        raise ConfigError(f"Unknown codec {name!r}", hint=f"The codecs are: {', '.join(sorted(CODECS))}.")
+    codec: Codec = _module(name).CODEC
+    return codec
 
 
-def make_codec(name: str, capabilities: Capabilities) -> Codec:
+@cache
+def find_api(name: str) -> Api:
+    """The record of a served API; raises `ConfigError` if there is none of that name.
+
+    >>> find_api("anthropic").statuses
+    {503: 529}
+    """
+    if name not in APIS:
+        raise ConfigError(f"Unknown API {name!r}", hint=f"The APIs are: {', '.join(APIS)}.")
+    api: Api = _module(name).API
+    return api
+
+
+def make_codec(name: str, capabilities: Capabilities) -> BoundCodec:
     """The codec of that name, for a model that can do this.
 
     >>> make_codec("gemini", Capabilities(native=True)).strategy.value
     'native'
     """
-    if name not in CODECS:
-        raise ConfigError(f"Unknown codec {name!r}", hint=f"The codecs are: {', '.join(CODECS)}.")
-    return CODECS[name](capabilities)
+    return BoundCodec(find_codec(name), capabilities)
 
 
-CodecFactory: TypeAlias = Callable[[Capabilities], Codec]
-_HOMES: Mapping[str, str] = MappingProxyType(
-    {
-        "openai-chat": "slipform.codecs.openai_chat:OpenAIChatCodec",
-        "openai-responses": "slipform.codecs.openai_responses:OpenAIResponsesCodec",
-        "anthropic": "slipform.codecs.anthropic:AnthropicCodec",
-        "gemini": "slipform.codecs.gemini:GeminiCodec",
-        "bedrock": "slipform.codecs.bedrock:BedrockCodec",
-        "cohere": "slipform.codecs.cohere:CohereCodec",
-        "ollama": "slipform.codecs.ollama:OllamaCodec",
-    }
-)
-"""Where each codec lives."""
-
-
-def codec_factory(name: str) -> CodecFactory:
-    """What makes codecs of that name: call it with the capabilities of a model."""
-    target = _HOMES.get(name)
-    if target is None:
-        raise ConfigError(f"Unknown codec {name!r}", hint=f"The codecs are: {', '.join(sorted(_HOMES))}.")
-    module, _, attribute = target.partition(":")
-    return cast("CodecFactory", getattr(importlib.import_module(module), attribute))
+def _module(name: str) -> Any:
+    return import_module(f"slipform.codecs.{CODECS[name]}")

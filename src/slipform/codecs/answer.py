@@ -1,13 +1,12 @@
-"""What all vendors' answers have in common."""
+"""Read what all vendors' answers have in common: the JSON object, tool arguments, token counts, the answer's parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
-from slipform.codecs.codec import EncodedRequest
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
@@ -25,11 +24,6 @@ from slipform.ir import (
 )
 from slipform.ir.response import NO_USAGE, settle_finish
 from slipform.schema import OutputStrategy
-
-
-def plan_of(encoded: EncodedRequest) -> SchemaChannel:
-    """The plan the codec left in the encoded request."""
-    return encoded.context if isinstance(encoded.context, SchemaChannel) else SchemaChannel(warnings=encoded.warnings)
 
 
 def read_json(body: bytes) -> dict[str, Any]:
@@ -61,17 +55,6 @@ def malformed(error: Exception) -> UpstreamError:
         f"The model's answer is not in the shape of its API: {error}",
         details={"category": "unreadable", "retryable": True},
     )
-
-
-def read_answer(
-    body: bytes, encoded: EncodedRequest, decode: Callable[[dict[str, Any], SchemaChannel], ModelResponse]
-) -> ModelResponse:
-    """Read a whole answer with a vendor's decoder; any shape that it cannot read is an `UpstreamError`."""
-    data = read_json(body)
-    try:
-        return decode(data, plan_of(encoded))
-    except MALFORMED as error:
-        raise malformed(error) from error
 
 
 def arguments_text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Converse, both directions of calling."""
+"""Call Bedrock's Converse: write its requests, read its answers and its event streams."""
 
 from __future__ import annotations
 
@@ -6,33 +6,22 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import (
-    arguments_object,
-    arguments_text,
-    build_answer,
-    count,
-    plan_of,
-    read_answer,
-    rest_of,
-    usage_of,
-)
-from slipform.codecs.codec import Capabilities, EncodedRequest, StreamDecoder
-from slipform.codecs.framing import MAX_EVENT_BYTES, EventStreamDecoder
+from slipform.codecs.answer import arguments_object, arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.codec import Codec
+from slipform.codecs.framing import EventStreamDecoder
 from slipform.codecs.model_name import url_path
-from slipform.codecs.openai_chat.encode import schema_name
-from slipform.codecs.schema_channel import (
+from slipform.codecs.request_fields import (
     Losses,
-    SchemaChannel,
     add_extra,
-    add_loss,
-    choose_channel,
-    drop_sampling,
     dumps,
-    finish_channel,
+    encode_sampling,
+    encode_tools,
+    lose,
     own_extra,
+    own_part,
 )
-from slipform.codecs.stream_decoder import EventDecoder
-from slipform.codecs.vendor_errors import fault_error, read_error_body
+from slipform.codecs.schema_channel import Capabilities, SchemaChannel, schema_name
+from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import (
     CompletionChunk,
@@ -60,7 +49,7 @@ _KINDS = {"image": "image", "file": "document", "video": "video"}
 
 
 def encode_body(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses
+    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, _stream: bool
 ) -> dict[str, Any]:
     """The JSON body of the request."""
     system, turns = _messages(request.messages, losses)
@@ -68,7 +57,7 @@ def encode_body(
     if system:
         body["system"] = system
     body["messages"] = turns
-    config = drop_sampling(request, _SAMPLING, losses, capabilities.sampling)
+    config = encode_sampling(request, _SAMPLING, losses, capabilities.sampling)
     more = {"top_k": config.pop("top_k")} if "top_k" in config else {}
     if request.max_tokens is not None:
         config["maxTokens"] = request.max_tokens
@@ -86,7 +75,7 @@ def encode_body(
         body["outputConfig"] = output
     _add_tools(body, plan, request.messages, losses)
     if plan.json_object:
-        losses.append(add_loss("json_mode", "This API has no JSON mode."))
+        lose(losses, "json_mode", "This API has no JSON mode.")
     more |= _thinking(plan)
     if more:
         body["additionalModelRequestFields"] = more
@@ -106,16 +95,14 @@ def _thinking(plan: SchemaChannel) -> dict[str, Any]:
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Message, ...], losses: Losses) -> None:
-    tools = [spelled for tool in plan.tools if (spelled := _tool(tool, losses)) is not None]
+    tools = encode_tools(plan.tools, NAME, _tool, losses)
     if not tools:
         return
     choice = plan.tool_choice
     if choice == "none":
         # There is no such choice; tools may only be left out where the conversation shows no call.
         spoken = any(isinstance(part, (ToolCall, ToolResult)) for message in messages for part in message.parts)
-        losses.append(
-            add_loss("tool_choice", "This API cannot forbid tools." if spoken else "The tools were left out.")
-        )
+        lose(losses, "tool_choice", "This API cannot forbid tools." if spoken else "The tools were left out.")
         if not spoken:
             return
         choice = None
@@ -126,16 +113,10 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Messag
         config["toolChoice"] = {"any" if choice == "required" else "auto": {}}
     body["toolConfig"] = config
     if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
-        losses.append(add_loss("parallel_tool_calls", "This API may call several tools at once."))
+        lose(losses, "parallel_tool_calls", "This API may call several tools at once.")
 
 
-def _tool(tool: Tool, losses: Losses) -> dict[str, Any] | None:
-    own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
-    if tool.vendor is not None:
-        if tool.vendor == NAME:
-            return dict(own)
-        losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
-        return None
+def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
     spec: dict[str, Any] = {"name": tool.name}
     if tool.description:
         spec["description"] = tool.description
@@ -153,7 +134,7 @@ def _messages(messages: tuple[Message, ...], losses: Losses) -> tuple[list[dict[
         blocks = [block for part in message.parts if (block := _block(part, path, losses)) is not None]
         if message.role == "system":
             if turns:
-                losses.append(add_loss(path, "A later system message was moved to the front.", "approximated"))
+                lose(losses, path, "A later system message was moved to the front.", "approximated")
             system.extend(blocks)
             continue
         role = "assistant" if message.role == "assistant" else "user"
@@ -177,19 +158,14 @@ def _block(part: Part, path: str, losses: Losses) -> dict[str, Any] | None:
         return {"toolResult": {**result, **own_extra(part.extra, NAME, path, losses)}}
     if isinstance(part, Media):
         return _media(part, path, losses)
-    own = part.opaque.get(NAME) if isinstance(part, Reasoning) else part.data if part.vendor == NAME else None
-    if own is None:
-        kind = "Reasoning" if isinstance(part, Reasoning) else "A part"
-        losses.append(add_loss(path, f"{kind} of another API cannot be sent back here."))
-        return None
-    return dict(own)
+    return own_part(part, NAME, path, losses)
 
 
 def _media(media: Media, path: str, losses: Losses) -> dict[str, Any] | None:
     kind = _KINDS.get(media.kind)
     s3 = media.url is not None and media.url.startswith("s3://")
     if kind is None or (media.data is None and not s3):
-        losses.append(add_loss(path, f"This API takes no {media.kind} by its address."))
+        lose(losses, path, f"This API takes no {media.kind} by its address.")
         return None
     source: dict[str, Any] = {"s3Location": {"uri": media.url}}
     if media.data is not None:
@@ -330,44 +306,22 @@ class ConverseEvents:
         return [CompletionChunk(parts=(Reasoning(held["text"], {NAME: {"reasoningContent": content}}),))]
 
 
-class BedrockCodec:
-    """Speaks `POST /model/{id}/converse` and `/converse-stream`.
-
-    >>> from slipform.ir import Message
-    >>> codec = BedrockCodec(Capabilities())
-    >>> codec.encode_request(ModelRequest("us.amazon.nova-pro-v1:0", (Message.user("hi"),)), stream=False).path
-    '/model/us.amazon.nova-pro-v1%3A0/converse'
-    """
-
-    name = NAME
-
-    def __init__(self, capabilities: Capabilities, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self.capabilities = capabilities
-        self.strategy = capabilities.auto_strategy
-        self._max_event_bytes = max_event_bytes
-
-    def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
-        """Spell the request; the model is in the path."""
-        losses: Losses = []
-        plan = choose_channel(request, self.capabilities, self.strategy, losses, tool_rule="closed")
-        body = encode_body(request, plan, self.capabilities, losses)
-        plan = finish_channel(plan, losses)
-        path = f"/model/{url_path(request.model, one_segment=True)}/{'converse-stream' if stream else 'converse'}"
-        return EncodedRequest(path, dumps(body), warnings=plan.warnings, context=plan)
-
-    def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
-        """Read a whole answer."""
-        return read_answer(body, encoded, decode_body)
-
-    def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
-        """A reader for one streamed answer."""
-        return EventDecoder(EventStreamDecoder(self._max_event_bytes), ConverseEvents(), plan_of(encoded))
-
-    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-        """The error that a non-2xx answer stands for; its type is in a header."""
-        lower = {name.lower(): value for name, value in headers.items()}
-        kind = lower.get("x-amzn-errortype", "").partition(":")[0]
-        return fault_error(read_error_body(body), status=status, headers=headers, kind=kind)
+def _path(model: str, _capabilities: Capabilities, stream: bool) -> str:
+    return f"/model/{url_path(model, one_segment=True)}/{'converse-stream' if stream else 'converse'}"
 
 
-__all__ = ["BedrockCodec"]
+def _error_kind(headers: Mapping[str, str]) -> str:
+    lower = {name.lower(): value for name, value in headers.items()}
+    return lower.get("x-amzn-errortype", "").partition(":")[0]
+
+
+CODEC = Codec(
+    NAME,
+    path=_path,
+    encode=encode_body,
+    decode=decode_body,
+    events=lambda _plan: ConverseEvents(),
+    framing=EventStreamDecoder,
+    error_kind=_error_kind,
+    tool_rule="closed",
+)

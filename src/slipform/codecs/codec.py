@@ -1,4 +1,8 @@
-"""What a codec is: the frozen records `Codec` and `Api`, Capabilities, EncodedRequest."""
+"""What a codec is: a frozen record of functions per vendor (`Codec`), and one per API that slipform serves (`Api`).
+
+A record says only what differs from vendor to vendor. What all have in common is written once over it: `BoundCodec`
+encodes requests and decodes answers, streams and errors; `Api`'s own methods do the same from the server's side.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +10,30 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from slipform.errors import LocalModelError, SlipformError, UpstreamError
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
-from slipform.schema import OutputStrategy
+from slipform.codecs.answer import MALFORMED, malformed, read_json
+from slipform.codecs.framing import MAX_EVENT_BYTES, Framing, SniffingDecoder
+from slipform.codecs.request_fields import Losses, dumps
+from slipform.codecs.schema_channel import Capabilities, SchemaChannel, StrictRule, choose_channel
+from slipform.codecs.stream_decoder import EventDecoder, EventInterpreter
+from slipform.codecs.vendor_errors import error_status, fault_error, read_error_body
+from slipform.errors import SlipformError, UpstreamError
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning, Reasoning, Usage
+
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What one model at one endpoint can do; `dialect` names the schema dialect of its native channel."""
+def no_headers(_capabilities: Capabilities) -> Mapping[str, str]:
+    """For vendors that want no headers of their own."""
+    return _NO_HEADERS
 
-    native: bool = False
-    tools: bool = False
-    forced_tool: bool = False
-    json_mode: bool = False
-    sampling: bool = True
-    reasoning: bool = False
-    max_tokens_field: str | None = None
-    dialect: str = "identity"
-    tool_dialect: str = "identity"
-    quirks: frozenset[str] = frozenset()
 
-    @property
-    def auto_strategy(self) -> OutputStrategy:
-        """What `auto` means here: native, else a forced tool, else the prompt."""
-        if self.native:
-            return OutputStrategy.NATIVE
-        return OutputStrategy.TOOL if self.forced_tool else OutputStrategy.PROMPTED
+def no_kind(_headers: Mapping[str, str]) -> str:
+    """For vendors whose errors say all they say in the body."""
+    return ""
 
 
 class EncodedRequest(msgspec.Struct, frozen=True):
@@ -45,8 +43,8 @@ class EncodedRequest(msgspec.Struct, frozen=True):
     body: bytes
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     warnings: tuple[ModelWarning, ...] = ()
-    context: Any = None
-    """Whatever the same codec needs to read the answer (how the schema was lowered, which strategy was used)."""
+    context: SchemaChannel | None = None
+    """What the same codec needs to read the answer; None where it was not the codec that wrote the request."""
 
 
 class StreamDecoder(Protocol):
@@ -68,28 +66,88 @@ class StreamDecoder(Protocol):
         ...
 
 
-class Codec(Protocol):
-    """One vendor's wire format, seen from the caller of that vendor."""
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One vendor's wire format, seen from who calls that vendor."""
 
     name: str
-    strategy: OutputStrategy
-    """What `auto` was resolved to when the codec was made."""
+    path: Callable[[str, Capabilities, bool], str]
+    """The path for a model, whether its answer is streamed or not."""
+    encode: Callable[[ModelRequest, SchemaChannel, Capabilities, Losses, bool], dict[str, Any]]
+    """The body of a request; what it cannot carry is added to the losses."""
+    decode: Callable[[dict[str, Any], SchemaChannel], ModelResponse]
+    """A whole answer; may raise any of `MALFORMED` where the answer is not in the vendor's shape."""
+    events: Callable[[SchemaChannel], EventInterpreter]
+    """What reads the events of one streamed answer."""
+    framing: Callable[[int], Framing] = SniffingDecoder
+    headers: Callable[[Capabilities], Mapping[str, str]] = no_headers
+    error_kind: Callable[[Mapping[str, str]], str] = no_kind
+    """The kind of an error where a header names it."""
+    read: Callable[[bytes], dict[str, Any]] = read_json
+    """The JSON object of a whole answer."""
+    native_rule: StrictRule = "always"
+    tool_rule: StrictRule = "always"
+
+
+class BoundCodec:
+    """A codec for a model that can do this; what `auto` means is settled here, so that it is the same for all requests.
+
+    >>> from slipform.codecs import make_codec
+    >>> from slipform.ir import Message
+    >>> codec = make_codec("openai-chat", Capabilities(native=True))
+    >>> codec.strategy.value
+    'native'
+    >>> codec.encode_request(ModelRequest("m", (Message.user("hi"),)), stream=False).body
+    b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+    """
+
+    __slots__ = ("_codec", "_max_event_bytes", "capabilities", "name", "strategy")
+
+    def __init__(self, codec: Codec, capabilities: Capabilities, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._codec: Final = codec
+        self._max_event_bytes: Final = max_event_bytes
+        self.name: Final = codec.name
+        self.capabilities: Final = capabilities
+        self.strategy: Final = capabilities.auto_strategy
 
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
-        """Spell the request."""
-        ...
+        """The request in the vendor's format; raises `RequestError` where there is no way to write it."""
+        codec, capabilities = self._codec, self.capabilities
+        losses: Losses = []
+        plan = choose_channel(
+            request,
+            capabilities,
+            self.strategy,
+            losses,
+            native_rule=codec.native_rule,
+            tool_rule=codec.tool_rule,
+        )
+        body = codec.encode(request, plan, capabilities, losses, stream)
+        path = codec.path(request.model, capabilities, stream)
+        if losses:
+            plan = msgspec.structs.replace(plan, warnings=tuple(losses))
+        return EncodedRequest(path, dumps(body), codec.headers(capabilities), plan.warnings, plan)
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
-        """Read a whole answer: in the caller's shape, with the request's warnings, the reserved call as text."""
-        ...
+        """A whole answer: in the caller's shape, with the request's warnings, the reserved call as text."""
+        try:
+            return self._codec.decode(self._codec.read(body), _plan(encoded))
+        except MALFORMED as error:
+            raise malformed(error) from error
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""
-        ...
+        plan = _plan(encoded)
+        return EventDecoder(self._codec.framing(self._max_event_bytes), self._codec.events(plan), plan)
 
     def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
         """The error that a non-2xx answer stands for."""
-        ...
+        kind = self._codec.error_kind(headers)
+        return fault_error(read_error_body(body), status=status, headers=headers, kind=kind)
+
+
+def _plan(encoded: EncodedRequest) -> SchemaChannel:
+    return encoded.context if encoded.context is not None else SchemaChannel(warnings=encoded.warnings)
 
 
 class ServedRequest(msgspec.Struct, frozen=True):
@@ -128,31 +186,6 @@ class StreamEncoder(Protocol):
         ...
 
 
-class Serving(Protocol):
-    """One API, seen from the server."""
-
-    name: str
-    content_type_stream: str
-
-    def decode_request(self, body: bytes | Mapping[str, Any], *, path: str = "") -> ServedRequest:
-        """Read a request; raises `RequestError` with the place of the mistake."""
-        ...
-
-    def encode_response(
-        self, response: ModelResponse, served: ServedRequest, *, extra: Mapping[str, Any] | None = None
-    ) -> bytes:
-        """Write a whole answer; `extra` are top-level fields to add."""
-        ...
-
-    def encode_stream(self, served: ServedRequest) -> StreamEncoder:
-        """A writer for one streamed answer."""
-        ...
-
-    def encode_error(self, error: SlipformError) -> tuple[int, bytes]:
-        """The HTTP status and the body that make the API's own clients raise their own errors."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """Where ids and times come from; tests put their own in."""
@@ -165,6 +198,48 @@ class Stamp:
         return int(self.now())
 
 
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API that slipform serves, seen from the server."""
+
+    name: str
+    read: Callable[[bytes | Mapping[str, Any], str], ServedRequest]
+    """A request from its body and its path; raises `RequestError` with the place of the mistake."""
+    answer: Callable[[ModelResponse, ServedRequest, Stamp], dict[str, Any]]
+    """The body of a whole answer."""
+    events: Callable[[ServedRequest, Stamp], StreamEncoder]
+    """What writes the events of one streamed answer."""
+    error: Callable[[SlipformError], dict[str, Any]]
+    """The body that makes the API's own clients raise their own errors."""
+    read_usage: Callable[[dict[str, Any]], Usage | None]
+    """Tokens, from the object that an answer of this API has under `usage_key`."""
+    usage_key: str = "usage"
+    statuses: Mapping[int, int] = field(default_factory=dict)
+    """HTTP statuses that this API has others for."""
+    content_type_stream: str = "text/event-stream"
+    stamp: Stamp = Stamp()
+
+    def decode_request(self, body: bytes | Mapping[str, Any], *, path: str = "") -> ServedRequest:
+        """Read a request; raises `RequestError` with the place of the mistake."""
+        return self.read(body, path)
+
+    def encode_response(
+        self, response: ModelResponse, served: ServedRequest, *, extra: Mapping[str, Any] | None = None
+    ) -> bytes:
+        """Write a whole answer; `extra` are top-level fields to add."""
+        answer = self.answer(response, served, self.stamp)
+        return dumps({**answer, **extra} if extra else answer)
+
+    def encode_stream(self, served: ServedRequest) -> StreamEncoder:
+        """A writer for one streamed answer."""
+        return self.events(served, self.stamp)
+
+    def encode_error(self, error: SlipformError) -> tuple[int, bytes]:
+        """The HTTP status and the body of an error."""
+        status = error_status(error)
+        return self.statuses.get(status, status), dumps(self.error(error))
+
+
 DECLINED = "The model declined to answer."
 """What stands for a refusal that came without words."""
 
@@ -174,22 +249,7 @@ def refusal_text(response: ModelResponse) -> str | None:
     return response.refusal or (DECLINED if response.finish == "refusal" else None)
 
 
-def error_fields(error: SlipformError) -> dict[str, Any]:
-    """What a client may know of an error: its message, its code, its details without the vendor's raw body.
-
-    Where a model's file lies, and what its engine writes to the terminal, is the operator's business.
-    """
-    if isinstance(error, LocalModelError):
-        error = type(error)(error.message, hint=error.hint, details=error.details)
-    fields = error.to_dict()
-    details = {key: value for key, value in fields.get("details", {}).items() if key not in ("raw", "stderr")}
-    return {**fields, "details": details} if details else {k: v for k, v in fields.items() if k != "details"}
-
-
-def error_status(error: SlipformError) -> int:
-    """The HTTP status for an error: the vendor's own for overload, else that of the error's class."""
-    if isinstance(error, UpstreamError) and error.details.get("category") == "not_found":
-        return 404
-    if isinstance(error, UpstreamError) and error.details.get("category") == "overloaded":
-        return 503
-    return error.http_status
+def reasoning_parts(response: ModelResponse) -> list[Reasoning]:
+    """The thinking of an answer, with what its vendor wants back; without any, its text alone."""
+    parts = [part for part in response.parts if isinstance(part, Reasoning)]
+    return parts or ([Reasoning(response.reasoning)] if response.reasoning else [])

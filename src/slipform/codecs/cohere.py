@@ -1,27 +1,24 @@
-"""Cohere v2 chat."""
+"""Call Cohere's v2 chat: write its requests, read its answers and streams."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import arguments_text, build_answer, count, plan_of, read_answer, rest_of, usage_of
-from slipform.codecs.codec import Capabilities, EncodedRequest, StreamDecoder
-from slipform.codecs.framing import MAX_EVENT_BYTES
-from slipform.codecs.openai_chat.encode import data_url
-from slipform.codecs.schema_channel import (
+from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.codec import Codec
+from slipform.codecs.request_fields import (
     Losses,
-    SchemaChannel,
     add_extra,
-    add_loss,
-    choose_channel,
-    drop_sampling,
-    dumps,
-    finish_channel,
+    data_url,
+    encode_function,
+    encode_sampling,
+    encode_tools,
+    lose,
     own_extra,
 )
-from slipform.codecs.stream_decoder import EventDecoder, SniffingDecoder
-from slipform.codecs.vendor_errors import fault_error, read_error_body
+from slipform.codecs.schema_channel import Capabilities, SchemaChannel
+from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import (
     CompletionChunk,
@@ -65,44 +62,9 @@ _FINISH: dict[str, FinishReason] = {
 _KNOWN = frozenset({"id", "finish_reason", "message", "usage", "error"})
 
 
-class CohereCodec:
-    """Speaks `POST /v2/chat`.
-
-    >>> CohereCodec(Capabilities(native=True)).strategy.value
-    'native'
-    """
-
-    name = NAME
-
-    def __init__(self, capabilities: Capabilities, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self.capabilities = capabilities
-        self.strategy = capabilities.auto_strategy
-        self._max_event_bytes = max_event_bytes
-
-    def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
-        """Spell the request."""
-        losses: Losses = []
-        plan = choose_channel(request, self.capabilities, self.strategy, losses)
-        body = _body(request, plan, self.capabilities, losses)
-        body["stream"] = stream
-        add_extra(body, request, NAME, losses)
-        plan = finish_channel(plan, losses)
-        return EncodedRequest("/v2/chat", dumps(body), warnings=plan.warnings, context=plan)
-
-    def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
-        """Read a whole answer."""
-        return read_answer(body, encoded, _decode)
-
-    def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
-        """A reader for one streamed answer."""
-        return EventDecoder(SniffingDecoder(self._max_event_bytes), CohereEvents(), plan_of(encoded))
-
-    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-        """The error that a non-2xx answer stands for."""
-        return fault_error(read_error_body(body), status=status, headers=headers)
-
-
-def _body(request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses) -> dict[str, Any]:
+def _body(
+    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, stream: bool
+) -> dict[str, Any]:
     body: dict[str, Any] = {"model": request.model, "messages": _messages(request.messages, losses)}
     if plan.strategy is OutputStrategy.NATIVE:
         body["response_format"] = {"type": "json_object", "json_schema": plan.schema}
@@ -110,7 +72,7 @@ def _body(request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities
         body["response_format"] = {"type": "json_object"}
     if request.max_tokens is not None:
         body["max_tokens"] = request.max_tokens
-    body.update(drop_sampling(request, _SAMPLING, losses, capabilities.sampling))
+    body.update(encode_sampling(request, _SAMPLING, losses, capabilities.sampling))
     wanted = plan.reasoning
     if wanted.get("budget") is not None:
         body["thinking"] = {"type": "enabled", "token_budget": wanted["budget"]}
@@ -119,7 +81,9 @@ def _body(request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities
         body["thinking"] = {"type": "disabled" if off else "enabled"}
     _add_tools(body, plan, losses)
     if request.metadata:
-        losses.append(add_loss("metadata", "This API keeps no metadata."))
+        lose(losses, "metadata", "This API keeps no metadata.")
+    body["stream"] = stream
+    add_extra(body, request, NAME, losses)
     return body
 
 
@@ -128,11 +92,9 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> Non
     choice = plan.tool_choice
     if isinstance(choice, NamedTool) and len(offered) > 1:
         # A single tool cannot be named here, but it can be the only one there is.
-        losses.append(
-            add_loss("tools", f"Only {choice.name} is offered, so that it is the one called.", "approximated")
-        )
+        lose(losses, "tools", f"Only {choice.name} is offered, so that it is the one called.", "approximated")
         offered = tuple(tool for tool in offered if tool.name == choice.name)
-    tools = [spelled for tool in offered if (spelled := _tool(tool, losses)) is not None]
+    tools = encode_tools(offered, NAME, _tool, losses)
     if not tools:
         return
     body["tools"] = tools
@@ -143,18 +105,11 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> Non
     elif choice not in (None, "auto"):
         body["tool_choice"] = "REQUIRED"
     if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
-        losses.append(add_loss("parallel_tool_calls", "This API may call several tools at once."))
+        lose(losses, "parallel_tool_calls", "This API may call several tools at once.")
 
 
-def _tool(tool: Tool, losses: Losses) -> dict[str, Any] | None:
-    own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
-    if tool.vendor is not None:
-        losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
-        return None
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        function["description"] = tool.description
-    return {"type": "function", "function": {**function, "parameters": tool.parameters}, **own}
+def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": encode_function(tool), **own}
 
 
 def _messages(messages: tuple[Message, ...], losses: Losses) -> list[dict[str, Any]]:
@@ -197,7 +152,7 @@ def _content(parts: tuple[Part, ...], path: str, losses: Losses) -> str | list[d
         elif isinstance(part, Reasoning) and NAME in part.opaque:
             content.append(dict(part.opaque[NAME]))
         elif not (isinstance(part, Opaque) and part.vendor == NAME):
-            losses.append(add_loss(path, "A part that this API does not take."))
+            lose(losses, path, "A part that this API does not take.")
     return content
 
 
@@ -308,3 +263,12 @@ class CohereEvents:
         extra = {"usage": usage} if usage else {}
         finish = _FINISH.get(word or "", "unknown")
         return [CompletionChunk(finish=finish, raw_finish=word, usage=read_usage(usage), extra=extra)]
+
+
+CODEC = Codec(
+    NAME,
+    path=lambda _model, _capabilities, _stream: "/v2/chat",
+    encode=_body,
+    decode=_decode,
+    events=lambda _plan: CohereEvents(),
+)

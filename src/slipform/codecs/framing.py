@@ -1,9 +1,9 @@
-"""How events are framed: SSE, NDJSON, AWS event streams."""
+"""Cut a stream of bytes into events: SSE, NDJSON, a JSON array, AWS event streams."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
@@ -355,3 +355,35 @@ class JsonArrayDecoder:
             return self._depth == self._floor + 1
         self._depth -= 1
         return self._depth == self._floor
+
+
+class SniffingDecoder:
+    """Events, or, where a server streams bare JSON (Gemini without `alt=sse`, an error page), its objects."""
+
+    __slots__ = ("_chosen", "_head", "_limit")
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._limit = max_event_bytes
+        self._head = b""
+        self._chosen: Framing | None = None
+
+    @property
+    def between(self) -> bool:
+        """Whether the next bytes begin an event."""
+        return self._chosen is not None and self._chosen.between
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events completed by these bytes."""
+        if self._chosen is not None:
+            return self._chosen.feed(data)
+        self._head += data
+        start = self._head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if not start:
+            return []
+        framing: Callable[[int], Framing] = JsonArrayDecoder if start[:1] in (b"{", b"[") else SseDecoder
+        self._chosen = framing(self._limit)
+        return self._chosen.feed(self._head if framing is SseDecoder else start)
+
+    def finish(self) -> list[Event]:
+        """What is left when the stream ends."""
+        return self._chosen.finish() if self._chosen is not None else []

@@ -1,4 +1,4 @@
-"""Ollama's chat."""
+"""Call Ollama's chat: write its requests, read its answers and streams."""
 
 from __future__ import annotations
 
@@ -8,31 +8,20 @@ from typing import Any
 
 import orjson
 
-from slipform.codecs.answer import (
-    arguments_object,
-    arguments_text,
-    build_answer,
-    count,
-    plan_of,
-    read_answer,
-    rest_of,
-    usage_of,
-)
-from slipform.codecs.codec import Capabilities, EncodedRequest, StreamDecoder
-from slipform.codecs.framing import MAX_EVENT_BYTES, NdjsonDecoder
-from slipform.codecs.schema_channel import (
+from slipform.codecs.answer import arguments_object, arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.codec import Codec
+from slipform.codecs.framing import NdjsonDecoder
+from slipform.codecs.request_fields import (
     Losses,
-    SchemaChannel,
     add_extra,
-    add_loss,
-    choose_channel,
-    drop_sampling,
-    dumps,
-    finish_channel,
+    encode_function,
+    encode_sampling,
+    encode_tools,
+    lose,
     own_extra,
 )
-from slipform.codecs.stream_decoder import EventDecoder
-from slipform.codecs.vendor_errors import fault_error, read_error_body
+from slipform.codecs.schema_channel import Capabilities, SchemaChannel
+from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import (
     CompletionChunk,
@@ -45,6 +34,7 @@ from slipform.ir import (
     Part,
     Reasoning,
     Text,
+    Tool,
     ToolCall,
     ToolDelta,
     ToolResult,
@@ -67,57 +57,28 @@ _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "load": 
 _KNOWN = frozenset({"model", "message", "done", "done_reason", "prompt_eval_count", "eval_count", "error"})
 
 
-class OllamaCodec:
-    """Speaks `POST /api/chat`.
-
-    >>> OllamaCodec(Capabilities(native=True)).strategy.value
-    'native'
-    """
-
-    name = NAME
-
-    def __init__(self, capabilities: Capabilities, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self.capabilities = capabilities
-        self.strategy = capabilities.auto_strategy
-        self._max_event_bytes = max_event_bytes
-
-    def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
-        """Spell the request; `stream` is always said, because its default here is true."""
-        losses: Losses = []
-        plan = choose_channel(request, self.capabilities, self.strategy, losses)
-        body = _body(request, plan, self.capabilities, losses)
-        body["stream"] = stream
-        add_extra(body, request, NAME, losses)
-        plan = finish_channel(plan, losses)
-        return EncodedRequest("/api/chat", dumps(body), warnings=plan.warnings, context=plan)
-
-    def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
-        """Read a whole answer."""
-        return read_answer(body, encoded, _decode)
-
-    def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
-        """A reader for one streamed answer."""
-        return EventDecoder(NdjsonDecoder(self._max_event_bytes), OllamaEvents(), plan_of(encoded))
-
-    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-        """The error that a non-2xx answer stands for."""
-        return fault_error(read_error_body(body), status=status, headers=headers)
-
-
-def _body(request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses) -> dict[str, Any]:
+def _body(
+    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, stream: bool
+) -> dict[str, Any]:
     body: dict[str, Any] = {"model": request.model, "messages": _messages(request.messages, losses)}
-    tools = [_tool for tool in plan.tools if (_tool := _spelled(tool, losses)) is not None]
+
+    def function(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
+        if tool.strict:
+            lose(losses, f"tools.{tool.name}.strict", "This API has no strict tools.")
+        return {"type": "function", "function": encode_function(tool), **own}
+
+    tools = encode_tools(plan.tools, NAME, function, losses)
     if tools and plan.tool_choice != "none":
         body["tools"] = tools
         if plan.tool_choice not in (None, "auto"):
-            losses.append(add_loss("tool_choice", "This API has no tool choice; the model may answer with text."))
+            lose(losses, "tool_choice", "This API has no tool choice; the model may answer with text.")
         if plan.parallel_tool_calls is False:
-            losses.append(add_loss("parallel_tool_calls", "This API may call several tools at once."))
+            lose(losses, "parallel_tool_calls", "This API may call several tools at once.")
     if plan.strategy is OutputStrategy.NATIVE:
         body["format"] = plan.schema
     elif plan.json_object:
         body["format"] = "json"
-    options = drop_sampling(request, _SAMPLING, losses, capabilities.sampling)
+    options = encode_sampling(request, _SAMPLING, losses, capabilities.sampling)
     if request.max_tokens is not None:
         options["num_predict"] = request.max_tokens
     if options:
@@ -128,21 +89,10 @@ def _body(request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities
     elif wanted.get("enabled") is not None:
         body["think"] = wanted["enabled"]
     if request.metadata:
-        losses.append(add_loss("metadata", "This API keeps no metadata."))
+        lose(losses, "metadata", "This API keeps no metadata.")
+    body["stream"] = stream  # its default here is true
+    add_extra(body, request, NAME, losses)
     return body
-
-
-def _spelled(tool: Any, losses: Losses) -> dict[str, Any] | None:
-    own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
-    if tool.vendor is not None:
-        losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
-        return None
-    if tool.strict:
-        losses.append(add_loss(f"tools.{tool.name}.strict", "This API has no strict tools."))
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        function["description"] = tool.description
-    return {"type": "function", "function": {**function, "parameters": tool.parameters}, **own}
 
 
 def _messages(messages: tuple[Message, ...], losses: Losses) -> list[dict[str, Any]]:
@@ -175,7 +125,7 @@ def _turn(message: Message, path: str, losses: Losses) -> dict[str, Any]:
     for part in message.parts:
         foreign = isinstance(part, Opaque) or (isinstance(part, Reasoning) and NAME not in part.opaque)
         if foreign or (isinstance(part, Media) and part not in images):
-            losses.append(add_loss(path, "A part that this API does not take."))
+            lose(losses, path, "A part that this API does not take.")
     if message.tool_calls:
         turn["tool_calls"] = [
             {"function": {"name": call.name, "arguments": arguments_object(call.arguments)}}
@@ -277,3 +227,13 @@ class OllamaEvents:
         text = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
         self._calls += 1
         return ToolDelta(self._calls - 1, call.get("id") or None, function.get("name"), text)
+
+
+CODEC = Codec(
+    NAME,
+    path=lambda _model, _capabilities, _stream: "/api/chat",
+    encode=_body,
+    decode=_decode,
+    events=lambda _plan: OllamaEvents(),
+    framing=NdjsonDecoder,
+)

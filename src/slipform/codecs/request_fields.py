@@ -1,16 +1,23 @@
-"""How a client's request is read, with the place of each mistake."""
+"""The fields of a request: read from a client with the place of each mistake, written to a vendor with each loss named.
+
+Whatever a client sends is carried, renamed by a table, named in a `LossyEncode` or refused; the functions here are the
+only ways to do each: `encode_sampling` renames, `own_extra`, `own_part` and `add_extra` carry what one vendor alone
+understands, `lose` names what the wire cannot carry, and the readers refuse.
+"""
 
 from __future__ import annotations
 
-from base64 import b64decode
+import json
+from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import orjson
 
-from slipform.errors import ConfigError, RequestError
-from slipform.ir import Media
+from slipform.errors import ConfigError, RequestError, UpstreamError
+from slipform.ir import LossyEncode, Media, ModelRequest, ModelWarning, Opaque, Reasoning, Tool
+from slipform.ir.request import USUAL
 from slipform.schema import ResponseFormat
 from slipform.schema.python_types import cached_format
 
@@ -143,3 +150,135 @@ def base64_bytes(value: Any, where: str) -> bytes:
         return b64decode(text(value, where), validate=True)
     except (BadBase64, ValueError) as error:
         raise RequestError("Not valid base64", where=where) from error
+
+
+def data_url(media: Media) -> str:
+    """The bytes of a media part as a `data:` address, or its own address."""
+    if media.data is None:
+        return media.url or ""
+    return f"data:{media.mime_type or 'application/octet-stream'};base64,{b64encode(media.data).decode()}"
+
+
+Losses = list[ModelWarning]
+"""What a request loses on its way to a vendor, in the order it was found out."""
+
+
+def lose(losses: Losses, path: str, message: str, action: str = "dropped") -> None:
+    """Name a field that the wire cannot carry, and what was done about it.
+
+    >>> losses = []
+    >>> lose(losses, "sampling.seed", "This API has no seed.")
+    >>> losses[0].action
+    'dropped'
+    """
+    losses.append(LossyEncode("lossy_encode", message, path, action))
+
+
+def encode_sampling(request: ModelRequest, names: Mapping[str, str], losses: Losses, allowed: bool) -> dict[str, Any]:
+    """The sampling fields renamed by `names` (IR name → wire name); what cannot be sent is named."""
+    values: dict[str, Any] = {}
+    sampling = request.sampling
+    if sampling is USUAL or sampling == USUAL:
+        return values
+    for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stop"):
+        value = getattr(sampling, name)
+        if value is None or value == ():
+            continue
+        if name not in names:
+            lose(losses, f"sampling.{name}", f"This API has no {name}.")
+        elif not allowed and name != "stop":
+            lose(losses, f"sampling.{name}", "This model takes no sampling parameters.")
+        else:
+            values[names[name]] = list(value) if name == "stop" else value
+    return values
+
+
+def encode_tools(
+    tools: Iterable[Tool], codec: str, encode: Callable[[Tool, Mapping[str, Any]], dict[str, Any]], losses: Losses
+) -> list[dict[str, Any]]:
+    """The tools as `encode` writes them, given the fields meant for this codec; a vendor's own tools as they came."""
+    encoded: list[dict[str, Any]] = []
+    for tool in tools:
+        own = own_extra(tool.extra, codec, f"tools.{tool.name}", losses)
+        if tool.vendor is None:
+            encoded.append(encode(tool, own))
+        elif tool.vendor == codec:
+            encoded.append(dict(own))
+        else:
+            lose(losses, f"tools.{tool.name}", f"A tool of {tool.vendor}'s own.")
+    return encoded
+
+
+def encode_function(tool: Tool, parameters: str = "parameters") -> dict[str, Any]:
+    """The name, description and schema of a function tool, as most APIs write them."""
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    function[parameters] = tool.parameters
+    return function
+
+
+def own_part(part: Reasoning | Opaque, codec: str, path: str, losses: Losses) -> dict[str, Any] | None:
+    """What a vendor wants back untouched, if it is this codec's; else None, and it is named as lost."""
+    own = part.opaque.get(codec) if isinstance(part, Reasoning) else part.data if part.vendor == codec else None
+    if own is None:
+        kind = "Reasoning" if isinstance(part, Reasoning) else "A part"
+        lose(losses, path, f"{kind} of another API cannot be sent back here.")
+        return None
+    return dict(own)
+
+
+def own_extra(extra: Mapping[str, Any], codec: str, path: str, losses: Losses) -> Mapping[str, Any]:
+    """The part of a nested `extra` that is meant for this codec; the rest is named as lost."""
+    if not extra:
+        return extra
+    for other in extra:
+        if other != codec:
+            lose(losses, path, f"Fields meant for {other} are left out.")
+    own = extra.get(codec, {})
+    return own if isinstance(own, Mapping) else {}
+
+
+def add_extra(body: dict[str, Any], request: ModelRequest, codec: str, losses: Losses) -> None:
+    """Pass vendor fields through untouched, or say that they were meant for another API."""
+    if request.extra_for in (None, codec):
+        _merge(body, request.extra)
+        return
+    for key in request.extra:
+        lose(losses, key, f"A field of {request.extra_for} that {codec} does not have.")
+
+
+def _merge(into: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    for key, value in extra.items():
+        old = into.get(key)
+        if isinstance(old, dict) and isinstance(value, Mapping):
+            into[key] = dict(old)
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def dumps(value: Any) -> bytes:
+    """JSON as compact bytes; keys keep their order."""
+    try:
+        return orjson.dumps(value, default=_plain_mapping)
+    except TypeError:
+        return _dumps_unusual(value)
+
+
+def _dumps_unusual(value: Any) -> bytes:
+    """The same for what `orjson` does not write: arguments that a model has nested more than 254 levels deep."""
+    try:
+        return json.dumps(value, default=_plain_mapping, separators=(",", ":")).encode()
+    except RecursionError:
+        raise UpstreamError(
+            "The answer is nested too deeply to be written", details={"category": "unreadable"}
+        ) from None
+
+
+def _plain_mapping(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")

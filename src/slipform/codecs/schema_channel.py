@@ -1,4 +1,4 @@
-"""How one request asks for its shape.
+"""Choose how a request asks for its shape: the vendor's native mode, a forced tool or the prompt.
 
 Quirks a codec knows (`Capabilities.quirks`):
 
@@ -20,89 +20,73 @@ Quirks a codec knows (`Capabilities.quirks`):
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
-import orjson
+import msgspec
 
 from slipform.bounded import BoundedCache
-from slipform.codecs.codec import Capabilities
-from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError, UpstreamError
-from slipform.ir import RESERVED_TOOL, Lift, LossyEncode, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
-from slipform.ir.request import USUAL
+from slipform.codecs.request_fields import Losses, lose
+from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError
+from slipform.ir import RESERVED_TOOL, Lift, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
 from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.document import to_text
 from slipform.schema.lowering import lower
 from slipform.schema.lowering.lift_plan import PENDING
 from slipform.schema.strict import strict_preflight
 
-_NOTHING: Final[dict[str, Any]] = {}
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What one model at one endpoint can do; `dialect` names the schema dialect of its native channel."""
+
+    native: bool = False
+    tools: bool = False
+    forced_tool: bool = False
+    json_mode: bool = False
+    sampling: bool = True
+    reasoning: bool = False
+    max_tokens_field: str | None = None
+    dialect: str = "identity"
+    tool_dialect: str = "identity"
+    quirks: frozenset[str] = frozenset()
+
+    @property
+    def auto_strategy(self) -> OutputStrategy:
+        """What `auto` means here: native, else a forced tool, else the prompt."""
+        if self.native:
+            return OutputStrategy.NATIVE
+        return OutputStrategy.TOOL if self.forced_tool else OutputStrategy.PROMPTED
 
 
-class SchemaChannel:
-    """What was decided for one request, and what the same codec needs to read the answer.
+class SchemaChannel(msgspec.Struct, frozen=True):
+    """What was decided for one request, and what the same codec needs to read the answer."""
 
-    `strategy` is None when no schema was asked for, `schema` is as the vendor sees it, and `json_object` switches the
-    vendor's schema-less JSON mode on. No dataclass: compiled, plain classes are made many times faster.
-    """
-
-    __slots__ = (
-        "json_object", "lift", "name", "parallel_tool_calls", "reasoning", "schema", "strategy", "strict",
-        "tool_choice", "tools", "warnings",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        strategy: OutputStrategy | None = None,
-        name: str = "",
-        schema: Mapping[str, Any] = _NOTHING,
-        strict: bool = False,
-        json_object: bool = False,
-        reasoning: Mapping[str, Any] = _NOTHING,
-        tools: tuple[Tool, ...] = (),
-        tool_choice: ToolChoice | None = None,
-        parallel_tool_calls: bool | None = None,
-        lift: Lift | None = None,
-        warnings: tuple[ModelWarning, ...] = (),
-    ) -> None:
-        self.strategy: Final = strategy
-        self.name: Final = name
-        self.schema: Final = schema
-        self.strict: Final = strict
-        self.json_object: Final = json_object
-        self.reasoning: Final = reasoning
-        self.tools: Final = tools
-        self.tool_choice: Final = tool_choice
-        self.parallel_tool_calls: Final = parallel_tool_calls
-        self.lift: Final = lift
-        self.warnings: Final = warnings
+    strategy: OutputStrategy | None = None
+    """None when no schema was asked for."""
+    name: str = ""
+    schema: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """As the vendor sees it."""
+    strict: bool = False
+    json_object: bool = False
+    """Whether the vendor's schema-less JSON mode is switched on."""
+    reasoning: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    lift: Lift | None = None
+    warnings: tuple[ModelWarning, ...] = ()
 
 
-class WireSchema:
+class WireSchema(msgspec.Struct, frozen=True):
     """A schema as one channel takes it."""
 
-    __slots__ = ("lift", "losses", "schema", "strict")
-
-    def __init__(
-        self, schema: Mapping[str, Any], strict: bool, lift: Lift | None, losses: tuple[ModelWarning, ...]
-    ) -> None:
-        self.schema: Final = schema
-        self.strict: Final = strict
-        self.lift: Final = lift
-        self.losses: Final = losses
-
-
-Losses = list[ModelWarning]
-
-
-def add_loss(path: str, message: str, action: str = "dropped") -> LossyEncode:
-    """The warning for a field that the wire cannot carry.
-
-    >>> add_loss("sampling.seed", "This API has no seed.").action
-    'dropped'
-    """
-    return LossyEncode("lossy_encode", message, path, action)
+    schema: Mapping[str, Any]
+    strict: bool
+    lift: Lift | None
+    losses: tuple[ModelWarning, ...]
 
 
 StrictRule: TypeAlias = Literal["openai", "closed", "always"]
@@ -120,25 +104,43 @@ def choose_channel(
 ) -> SchemaChannel:
     """Decide the channel for this request; `auto` is what the codec settled on when it was made."""
     refuse_reserved(request)
-    wanted = request.response_format
+    wanted, tools, choice, parallel = (
+        request.response_format, request.tools, request.tool_choice, request.parallel_tool_calls,
+    )  # fmt: skip
     if request.reasoning and not capabilities.reasoning:
-        losses.append(add_loss("reasoning", "This model does not reason on demand."))
+        lose(losses, "reasoning", "This model does not reason on demand.")
     reasoning = request.reasoning if request.reasoning and capabilities.reasoning else {}
     if wanted is None:
-        return _plain(request, capabilities, reasoning, losses)
-    strategy = auto if wanted.strategy is OutputStrategy.AUTO else wanted.strategy
-    if strategy is OutputStrategy.NATIVE and request.tools and "no_native_with_tools" in capabilities.quirks:
-        losses.append(
-            add_loss("response_format", "This API takes a schema or tools; the schema goes in a tool.", "approximated")
-        )
+        if request.json_mode and not capabilities.json_mode:
+            lose(losses, "json_mode", "This API has no JSON mode; only the prompt asks for JSON.")
+        json_object = request.json_mode and capabilities.json_mode
+        return SchemaChannel(None, "", {}, False, json_object, reasoning, tools, choice, parallel)
+    name, strategy = wanted.json_schema.name, auto if wanted.strategy is OutputStrategy.AUTO else wanted.strategy
+    if strategy is OutputStrategy.NATIVE and tools and "no_native_with_tools" in capabilities.quirks:
+        message = "This API takes a schema or tools; the schema goes in a tool."
+        lose(losses, "response_format", message, "approximated")
         strategy = OutputStrategy.TOOL
+    if strategy is not OutputStrategy.NATIVE and strategy is not OutputStrategy.TOOL:
+        if wanted.strict:
+            lose(losses, "response_format.strict", "A schema in the prompt cannot be made binding.", "approximated")
+        if tools:
+            message = "Tools and a schema in the prompt do not go well together."
+            losses.append(ModelWarning("tools_with_prompted", message, "tools"))
+        json_object = capabilities.json_mode and not tools
+        schema = wanted.json_schema.schema
+        prompted = OutputStrategy.PROMPTED
+        return SchemaChannel(prompted, name, schema, False, json_object, reasoning, tools, choice, parallel)
     if strategy is OutputStrategy.NATIVE:
         shape = _shape(wanted, capabilities, capabilities.dialect, native_rule)
-        return _native(wanted, shape, request, reasoning, losses)
-    if strategy is OutputStrategy.TOOL:
+        losses.extend(shape.losses)
+    else:
         shape = _shape(wanted, capabilities, capabilities.tool_dialect, tool_rule)
-        return _tool(wanted, shape, request, reasoning, capabilities, losses)
-    return _prompted(wanted, request, reasoning, capabilities, losses)
+        losses.extend(shape.losses)
+        choice, parallel = _forced(request, capabilities, losses), parallel if tools else False
+        tools = (*tools, _output_tool(wanted, shape))
+    return SchemaChannel(
+        strategy, name, shape.schema, shape.strict, False, reasoning, tools, choice, parallel, shape.lift
+    )
 
 
 def refuse_reserved(request: ModelRequest) -> None:
@@ -152,106 +154,22 @@ def refuse_reserved(request: ModelRequest) -> None:
             )
 
 
-def _plain(
-    request: ModelRequest, capabilities: Capabilities, reasoning: Mapping[str, Any], losses: Losses
-) -> SchemaChannel:
-    if request.json_mode and not capabilities.json_mode:
-        losses.append(add_loss("json_mode", "This API has no JSON mode; only the prompt asks for JSON."))
-    return SchemaChannel(
-        json_object=request.json_mode and capabilities.json_mode,
-        reasoning=reasoning,
-        tools=request.tools,
-        tool_choice=request.tool_choice,
-        parallel_tool_calls=request.parallel_tool_calls,
-    )
-
-
-def _native(
-    wanted: ResponseFormat, shape: WireSchema, request: ModelRequest, reasoning: Mapping[str, Any], losses: Losses
-) -> SchemaChannel:
-    losses.extend(shape.losses)
-    return SchemaChannel(
-        OutputStrategy.NATIVE,
-        wanted.json_schema.name,
-        shape.schema,
-        shape.strict,
-        reasoning=reasoning,
-        tools=request.tools,
-        tool_choice=request.tool_choice,
-        parallel_tool_calls=request.parallel_tool_calls,
-        lift=shape.lift,
-    )
-
-
-def _tool(
-    wanted: ResponseFormat,
-    shape: WireSchema,
-    request: ModelRequest,
-    reasoning: Mapping[str, Any],
-    capabilities: Capabilities,
-    losses: Losses,
-) -> SchemaChannel:
-    losses.extend(shape.losses)
+def _output_tool(wanted: ResponseFormat, shape: WireSchema) -> Tool:
     described = wanted.json_schema.schema.get("description")
     text = f"Give the final answer, {wanted.json_schema.name}, as the arguments of this tool."
-    tool = Tool(
-        RESERVED_TOOL,
-        shape.schema,
-        description=f"{text} {described}" if isinstance(described, str) else text,
-        strict=True if shape.strict else None,
-    )
-    return SchemaChannel(
-        OutputStrategy.TOOL,
-        wanted.json_schema.name,
-        shape.schema,
-        shape.strict,
-        reasoning=reasoning,
-        tools=(*request.tools, tool),
-        tool_choice=_forced(request, capabilities, losses),
-        parallel_tool_calls=request.parallel_tool_calls if request.tools else False,
-        lift=shape.lift,
-    )
+    description = f"{text} {described}" if isinstance(described, str) else text
+    return Tool(RESERVED_TOOL, shape.schema, description, strict=True if shape.strict else None)
 
 
 def _forced(request: ModelRequest, capabilities: Capabilities, losses: Losses) -> ToolChoice:
     if not capabilities.forced_tool:
-        losses.append(
-            add_loss(
-                "tool_choice", "This model cannot be made to call a tool; the answer may come as text.", "approximated"
-            )
-        )
+        message = "This model cannot be made to call a tool; the answer may come as text."
+        lose(losses, "tool_choice", message, "approximated")
         return "auto"
     if request.tools:
         # A tool of the caller's may have its turn first; the answer comes by some call in any case.
         return request.tool_choice if isinstance(request.tool_choice, NamedTool) else "required"
     return "required" if "required_only" in capabilities.quirks else NamedTool(RESERVED_TOOL)
-
-
-def _prompted(
-    wanted: ResponseFormat,
-    request: ModelRequest,
-    reasoning: Mapping[str, Any],
-    capabilities: Capabilities,
-    losses: Losses,
-) -> SchemaChannel:
-    if wanted.strict:
-        losses.append(
-            add_loss("response_format.strict", "A schema in the prompt cannot be made binding.", "approximated")
-        )
-    if request.tools:
-        losses.append(
-            ModelWarning("tools_with_prompted", "Tools and a schema in the prompt do not go well together.", "tools")
-        )
-    return SchemaChannel(
-        OutputStrategy.PROMPTED,
-        wanted.json_schema.name,
-        wanted.json_schema.schema,
-        json_object=capabilities.json_mode and not request.tools,
-        reasoning=reasoning,
-        tools=request.tools,
-        tool_choice=request.tool_choice,
-        parallel_tool_calls=request.parallel_tool_calls,
-    )
 
 
 _SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule], WireSchema](
@@ -289,10 +207,10 @@ def _lowered(schema: Mapping[str, Any], dialect: str, strict: bool, rule: Strict
     for loss in lowered.report:
         if loss.action in ("dropped", "approximated", "closed"):
             message = f"`{loss.keyword}` was {loss.action} for the {dialect} dialect; it is checked here instead."
-            losses.append(add_loss(loss.pointer, message, loss.action))
+            lose(losses, loss.pointer, message, loss.action)
     breach = _breach(lowered.schema) if strict and rule != "always" else None
     if breach is not None and not (rule == "closed" and isinstance(breach, RequiredMissingProperties)):
-        losses.append(add_loss(breach.path, f"Sent without strict mode: {breach}.", "approximated"))
+        lose(losses, breach.path, f"Sent without strict mode: {breach}.", "approximated")
         strict = False
     # The way back, when there is a way to go.
     lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING)
@@ -307,92 +225,16 @@ def _breach(schema: Mapping[str, Any]) -> StrictSchemaError | None:
     return None
 
 
-def finish_channel(plan: SchemaChannel, losses: Losses) -> SchemaChannel:
-    """The plan with everything that was lost while encoding."""
-    if not losses:
-        return plan
-    return SchemaChannel(
-        plan.strategy,
-        plan.name,
-        plan.schema,
-        plan.strict,
-        plan.json_object,
-        plan.reasoning,
-        plan.tools,
-        plan.tool_choice,
-        plan.parallel_tool_calls,
-        plan.lift,
-        tuple(losses),
-    )
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def drop_sampling(request: ModelRequest, names: Mapping[str, str], losses: Losses, allowed: bool) -> dict[str, Any]:
-    """The sampling fields spelled by `names` (IR name → wire name); what cannot be sent is reported."""
-    values: dict[str, Any] = {}
-    sampling = request.sampling
-    if sampling is USUAL or sampling == USUAL:
-        return values
-    for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stop"):
-        value = getattr(sampling, name)
-        if value is None or value == ():
-            continue
-        if name not in names:
-            losses.append(add_loss(f"sampling.{name}", f"This API has no {name}."))
-        elif not allowed and name != "stop":
-            losses.append(add_loss(f"sampling.{name}", "This model takes no sampling parameters."))
-        else:
-            values[names[name]] = list(value) if name == "stop" else value
-    return values
+def schema_name(name: str, losses: Losses) -> str:
+    """The schema's name in the letters that OpenAI allows.
 
-
-def add_extra(body: dict[str, Any], request: ModelRequest, codec: str, losses: Losses) -> None:
-    """Pass vendor fields through untouched, or say that they were meant for another API."""
-    if request.extra_for in (None, codec):
-        _merge(body, request.extra)
-        return
-    losses.extend(add_loss(key, f"A field of {request.extra_for} that {codec} does not have.") for key in request.extra)
-
-
-def _merge(into: dict[str, Any], extra: Mapping[str, Any]) -> None:
-    for key, value in extra.items():
-        old = into.get(key)
-        if isinstance(old, dict) and isinstance(value, Mapping):
-            into[key] = dict(old)
-            _merge(into[key], value)
-        else:
-            into[key] = value
-
-
-def own_extra(extra: Mapping[str, Any], codec: str, path: str, losses: Losses) -> Mapping[str, Any]:
-    """The part of a nested `extra` that is meant for this codec; the rest is reported."""
-    if not extra:
-        return extra
-    losses.extend(add_loss(path, f"Fields meant for {other} are left out.") for other in extra if other != codec)
-    own = extra.get(codec, {})
-    return own if isinstance(own, Mapping) else {}
-
-
-def dumps(value: Any) -> bytes:
-    """JSON as compact bytes; keys keep their order."""
-    try:
-        return orjson.dumps(value, default=_plain_mapping)
-    except TypeError:
-        return _dumps_unusual(value)
-
-
-def _dumps_unusual(value: Any) -> bytes:
-    """The same for what `orjson` does not write: arguments that a model has nested more than 254 levels deep."""
-    try:
-        return json.dumps(value, default=_plain_mapping, separators=(",", ":")).encode()
-    except RecursionError:
-        raise UpstreamError(
-            "The answer is nested too deeply to be written", details={"category": "unreadable"}
-        ) from None
-
-
-def _plain_mapping(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (set, frozenset, tuple)):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
+    >>> schema_name("My schema!", [])
+    'My_schema_'
+    """
+    clean = _NOT_IN_NAMES.sub("_", name)[:64]
+    if clean != name:
+        lose(losses, "response_format.json_schema.name", f"The name was spelled {clean!r}.", "approximated")
+    return clean

@@ -1,14 +1,14 @@
-"""How a streamed answer becomes chunks."""
+"""Decode a streamed answer into chunks: a framing cuts the bytes into events, a vendor's interpreter reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import orjson
 
 from slipform.codecs.answer import MALFORMED, malformed
-from slipform.codecs.framing import MAX_EVENT_BYTES, Event, Framing, JsonArrayDecoder, SseDecoder
+from slipform.codecs.framing import Event, Framing
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import TruncatedError, UpstreamError
@@ -215,38 +215,6 @@ class EventDecoder:
             return list(chunks)
         first = chunks[0]._replace(warnings=(*self._plan.warnings, *chunks[0].warnings), lift=self._plan.lift)
         return [first, *chunks[1:]]
-
-
-class SniffingDecoder:
-    """Events, or, where a server streams bare JSON (Gemini without `alt=sse`, an error page), its objects."""
-
-    __slots__ = ("_chosen", "_head", "_limit")
-
-    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self._limit = max_event_bytes
-        self._head = b""
-        self._chosen: Framing | None = None
-
-    @property
-    def between(self) -> bool:
-        """Whether the next bytes begin an event."""
-        return self._chosen is not None and self._chosen.between
-
-    def feed(self, data: bytes) -> list[Event]:
-        """The events completed by these bytes."""
-        if self._chosen is not None:
-            return self._chosen.feed(data)
-        self._head += data
-        start = self._head.removeprefix(b"\xef\xbb\xbf").lstrip()
-        if not start:
-            return []
-        framing: Callable[[int], Framing] = JsonArrayDecoder if start[:1] in (b"{", b"[") else SseDecoder
-        self._chosen = framing(self._limit)
-        return self._chosen.feed(self._head if framing is SseDecoder else start)
-
-    def finish(self) -> list[Event]:
-        """What is left when the stream ends."""
-        return self._chosen.finish() if self._chosen is not None else []
 
 
 def cut_short() -> TruncatedError:

@@ -1,4 +1,4 @@
-"""What a vendor's error means, and OpenAI's error shape."""
+"""Classify a vendor's error, in whatever shape it comes, and write our own errors for the clients of a served API."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from slipform.codecs.codec import error_fields, error_status
-from slipform.codecs.schema_channel import dumps
 from slipform.errors import (
     AuthenticationError,
     EnforcementError,
+    LocalModelError,
     RateLimitError,
     SlipformError,
     UpstreamError,
@@ -293,6 +292,27 @@ def read_error_body(body: bytes) -> Any:
         return " ".join(text.split())[:500]
 
 
+def error_fields(error: SlipformError) -> dict[str, Any]:
+    """What a client may know of an error: its message, its code, its details without the vendor's raw body.
+
+    Where a model's file lies, and what its engine writes to the terminal, is the operator's business.
+    """
+    if isinstance(error, LocalModelError):
+        error = type(error)(error.message, hint=error.hint, details=error.details)
+    fields = error.to_dict()
+    details = {key: value for key, value in fields.get("details", {}).items() if key not in ("raw", "stderr")}
+    return {**fields, "details": details} if details else {k: v for k, v in fields.items() if k != "details"}
+
+
+def error_status(error: SlipformError) -> int:
+    """The HTTP status for an error: the vendor's own for overload, else that of the error's class."""
+    if isinstance(error, UpstreamError) and error.details.get("category") == "not_found":
+        return 404
+    if isinstance(error, UpstreamError) and error.details.get("category") == "overloaded":
+        return 503
+    return error.http_status
+
+
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -306,10 +326,10 @@ _TYPES = {
 
 
 def openai_error(error: SlipformError) -> dict[str, Any]:
-    """The `error` object.
+    """The body of an error, as both of OpenAI's APIs write it.
 
     >>> from slipform.errors import RequestError
-    >>> openai_error(RequestError("No model", where="model"))["param"]
+    >>> openai_error(RequestError("No model", where="model"))["error"]["param"]
     'model'
     """
     fields = error_fields(error)
@@ -320,9 +340,4 @@ def openai_error(error: SlipformError) -> dict[str, Any]:
         "param": fields.get("where"),
         "code": fields["code"],
     }
-    return {**spelled, "details": fields["details"]} if "details" in fields else spelled
-
-
-def encode_openai_error(error: SlipformError) -> tuple[int, bytes]:
-    """The HTTP status and the body."""
-    return error_status(error), dumps({"error": openai_error(error)})
+    return {"error": {**spelled, "details": fields["details"]} if "details" in fields else spelled}

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Final, TypeVar, cast
 
-from slipform.codecs.codec import error_fields
+from slipform.codecs.vendor_errors import error_fields
 from slipform.enforce.plan import Outcome, Report
 from slipform.engine.drive import AsyncModel, Model, run, run_async, start
 from slipform.engine.planning import plan_async, plan_for

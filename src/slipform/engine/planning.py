@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from slipform.bounded import BoundedCache
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.enforce import Formatter, Guard, Plan, Wording
 from slipform.engine.setup import LOCAL, Options, Price, cost_of, price_of
 from slipform.errors import SlipformError

@@ -10,25 +10,21 @@ from typing import Any, Final, get_args
 
 import orjson
 
-from slipform.codecs.anthropic import AnthropicCodec, AnthropicServing
-from slipform.codecs.codec import Capabilities, Codec, EncodedRequest, ServedRequest, Serving
-from slipform.codecs.openai_chat import OpenAIChatCodec, OpenAIChatServing
-from slipform.codecs.openai_responses import OpenAIResponsesCodec, OpenAIResponsesServing
-from slipform.codecs.schema_channel import SchemaChannel
+from slipform.codecs import Api, BoundCodec, Capabilities, EncodedRequest, ServedRequest, find_api, make_codec
 from slipform.enforce import Outcome
 from slipform.errors import RequestError
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
 
-_ENCODED: Final = EncodedRequest("", b"", context=SchemaChannel())
+_ENCODED: Final = EncodedRequest("", b"")
 _TOOLS: Final = ("tools", "tool_choice")
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class WrappedApi:
     """One call: `shapes` are the fields that may name a schema, `turns` the one that holds the conversation."""
 
-    serving: Serving
-    codec: Codec
+    serving: Api
+    codec: BoundCodec
     dialect: str
     shapes: tuple[str, ...]
     turns: str
@@ -180,10 +176,10 @@ def _members(module: str, union: str) -> Mapping[str, Any]:
     return {name: kind for kind in kinds for name in get_args(kind.model_fields["type"].annotation)}
 
 
-APIS: Final[Mapping[str, Api]] = {
-    "/chat/completions": Api(
-        serving=OpenAIChatServing(),
-        codec=OpenAIChatCodec(Capabilities()),
+APIS: Final[Mapping[str, WrappedApi]] = {
+    "/chat/completions": WrappedApi(
+        serving=find_api("openai-chat"),
+        codec=make_codec("openai-chat", Capabilities()),
         dialect="openai",
         shapes=("response_format",),
         turns="messages",
@@ -193,9 +189,9 @@ APIS: Final[Mapping[str, Api]] = {
         spend=_spend_chat,
         event=_chat_chunk,
     ),
-    "/responses": Api(
-        serving=OpenAIResponsesServing(),
-        codec=OpenAIResponsesCodec(Capabilities()),
+    "/responses": WrappedApi(
+        serving=find_api("openai-responses"),
+        codec=make_codec("openai-responses", Capabilities()),
         dialect="openai",
         shapes=("text",),
         turns="input",
@@ -205,9 +201,9 @@ APIS: Final[Mapping[str, Api]] = {
         spend=_spend_named,
         event=_response_event,
     ),
-    "/v1/messages": Api(
-        serving=AnthropicServing(),
-        codec=AnthropicCodec(Capabilities()),
+    "/v1/messages": WrappedApi(
+        serving=find_api("anthropic"),
+        codec=make_codec("anthropic", Capabilities()),
         dialect="anthropic",
         shapes=("output_config", "output_format"),
         turns="messages",

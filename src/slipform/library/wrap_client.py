@@ -11,15 +11,15 @@ from typing import Any, Final, Self, TypeVar, cast
 
 import orjson
 
+from slipform.codecs import ServedRequest
 from slipform.codecs.answer import lifted
-from slipform.codecs.codec import ServedRequest
 from slipform.enforce import Budget, Outcome, Plan
 from slipform.engine.drive import AsyncModel, Model, run, run_async
 from slipform.engine.planning import enforced_tools, requires_call, wanted_schema
 from slipform.engine.setup import Options
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import Lift, ModelRequest, ModelResponse
-from slipform.library.wrap_apis import APIS, Api
+from slipform.library.wrap_apis import APIS, WrappedApi
 from slipform.providers.base import as_chunks
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
 from slipform.schema.lowering.lift_plan import PENDING
@@ -37,7 +37,7 @@ class Typed:
     lift: Lift | None
 
 
-def typed_call(api: Api, body: Mapping[str, Any], parser: Callable[[Any], Any]) -> Typed | None:
+def typed_call(api: WrappedApi, body: Mapping[str, Any], parser: Callable[[Any], Any]) -> Typed | None:
     """The call with its type as slipform writes it for the vendor; None when no type is known.
 
     The SDK's own schema of the type is in the body already, but it leaves out what the vendor does not know and asks
@@ -60,7 +60,7 @@ def _type_of(parser: Callable[[Any], Any]) -> type[Any] | None:
     return next((known[name] for name in _SHAPES if isinstance(known.get(name), type)), None)
 
 
-def events(api: Api, served: ServedRequest, answer: ModelResponse) -> Iterator[Any]:
+def events(api: WrappedApi, served: ServedRequest, answer: ModelResponse) -> Iterator[Any]:
     """The events that the SDK would have read from the vendor."""
     encoder = api.serving.encode_stream(served)
     told = b"".join((*map(encoder.feed, as_chunks(answer)), encoder.finish()))
@@ -173,7 +173,7 @@ def wrap(client: C, *, options: Options | None = None) -> C:
 class _Task:
     """What one call wants: what is posted, and what its answer is held to."""
 
-    api: Api
+    api: WrappedApi
     body: Mapping[str, Any]
     given: Mapping[str, Any]
     """What else the SDK gave to `post`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ToolDelta
 from slipform.ir.response import ChunkSink
 

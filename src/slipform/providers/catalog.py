@@ -16,8 +16,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
-from slipform.codecs import _HOMES
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import CODECS, Capabilities
 from slipform.errors import ConfigError
 from slipform.schema.lowering.dialects import dialect_names
 
@@ -302,8 +301,8 @@ def _choice(options: tuple[str, ...]) -> Callable[[object, str], str]:
 
 def _codec(value: object, where: str) -> str:
     name = _text(value, where)
-    if name not in _HOMES:
-        raise _wrong(value, f"one of {', '.join(sorted(_HOMES))}", where)
+    if name not in CODECS:
+        raise _wrong(value, f"one of {', '.join(sorted(CODECS))}", where)
     return name
 
 

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from slipform.codecs import CodecFactory
-from slipform.codecs.codec import Capabilities, Codec, EncodedRequest
+from slipform.codecs import BoundCodec, Capabilities, EncodedRequest
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelRequest, ModelWarning
 from slipform.providers import retry
@@ -34,7 +33,7 @@ class PreparedCall:
         self,
         model: str,
         provider: str,
-        codec: Codec,
+        codec: BoundCodec,
         encoded: EncodedRequest,
         capabilities: Capabilities,
         authorised: Authorised,
@@ -91,7 +90,7 @@ class Endpoint:
     def __init__(
         self,
         vendor: Vendor,
-        make_codec: CodecFactory,
+        make_codec: Callable[[Capabilities], BoundCodec],
         store: DowngradeStore,
         name: str,
         *,
@@ -120,8 +119,8 @@ class Endpoint:
         """Headers that are the same for every call."""
         self.secrets = secrets_in(self.fixed)
         """The secrets among them."""
-        self._codecs: dict[Capabilities, Codec] = {}
-        self._known: dict[tuple[str, frozenset[str]], tuple[Capabilities, Codec]] = {}
+        self._codecs: dict[Capabilities, BoundCodec] = {}
+        self._known: dict[tuple[str, frozenset[str]], tuple[Capabilities, BoundCodec]] = {}
         """By the model and what was learned of it."""
         self._address = _address(vendor, base_url)
         self._dressed: dict[tuple[Any, ...], Authorised] = {}
@@ -131,7 +130,7 @@ class Endpoint:
         """What the model can do here, less what it was learned not to do."""
         return self._spoken(model, self.store.get(retry.model_key(self.url(), model)))[0]
 
-    def codec(self, model: str, capabilities: Capabilities) -> Codec:
+    def codec(self, model: str, capabilities: Capabilities) -> BoundCodec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
         made = self._codecs.get(capabilities)
         if made is None:
@@ -213,7 +212,7 @@ class Endpoint:
         )
         return True
 
-    def _spoken(self, model: str, learned: frozenset[str]) -> tuple[Capabilities, Codec]:
+    def _spoken(self, model: str, learned: frozenset[str]) -> tuple[Capabilities, BoundCodec]:
         """What the model can do after these lessons, and the codec for that."""
         known = self._known.get((model, learned))
         if known is None:

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 
 from slipform.bounded import BoundedCache
-from slipform.codecs.codec import EncodedRequest
+from slipform.codecs import EncodedRequest
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import Message, ModelRequest
 from slipform.providers import retry

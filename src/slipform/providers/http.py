@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Self
 
-from slipform.codecs import CodecFactory, codec_factory
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import BoundCodec, Capabilities, find_codec
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import is_heavy
 from slipform.ir.response import ChunkSink, PassOn
@@ -186,13 +186,13 @@ class HttpProvider:
         retries: RetryPolicy | None = None,
         transport: Transport | None = None,
         lessons: DowngradeStore | None = None,
-        codec: CodecFactory | None = None,
+        codec: Callable[[Capabilities], BoundCodec] | None = None,
     ) -> None:
         row = load_catalog().vendor(vendor) if isinstance(vendor, str) else vendor
         self.name = name or row.name
         self._endpoint = Endpoint(
             vendor=row,
-            make_codec=codec or codec_factory(row.codec),
+            make_codec=codec or partial(BoundCodec, find_codec(row.codec)),
             store=lessons if lessons is not None else MemoryDowngrades(),
             name=self.name,
             base_url=base_url,

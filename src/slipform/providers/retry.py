@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.errors import UpstreamError
 from slipform.ir import ModelRequest, ModelWarning
 from slipform.providers.network.transport import TransportFault

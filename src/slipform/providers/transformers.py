@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from pathlib import Path
 from typing import Any
 
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.errors import LocalModelError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import Guard

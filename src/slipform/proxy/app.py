@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs
 
-from slipform.codecs.codec import Serving
+from slipform.codecs import Api
 from slipform.codecs.model_name import check_name
 from slipform.config import ConfigReading, Settings
 from slipform.engine import tracing
@@ -172,7 +172,7 @@ class App:
                 more.append((b"allow", b"POST" if api_at(path) else b"GET, HEAD"))
             await send_bytes(send, status, body, [*more, *error_headers(error)])
 
-    async def _serve(self, api: Serving, scope: Scope, receive: Receive, send: Send, marks: Sequence[Header]) -> None:
+    async def _serve(self, api: Api, scope: Scope, receive: Receive, send: Send, marks: Sequence[Header]) -> None:
         headers = dict(scope["headers"])
         record = CallRecord(request_id(headers), api=api.name)
         deployment = self._deployments.enter()
@@ -371,7 +371,7 @@ async def _warm(deployment: Deployment) -> None:
         await asyncio.to_thread(provider.warm, model)
 
 
-async def _failed(api: Serving, record: CallRecord, error: SlipformError, out: RecordingSend) -> None:
+async def _failed(api: Api, record: CallRecord, error: SlipformError, out: RecordingSend) -> None:
     record.fail(error)
     if isinstance(error, LocalModelError):
         _log.warning("%s", error)  # with the place of the file, which callers are not told

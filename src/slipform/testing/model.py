@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, S
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from slipform.codecs.codec import Capabilities
+from slipform.codecs import Capabilities
 from slipform.errors import ConfigError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.response import ChunkSink

@@ -1,13 +1,24 @@
-"""IR → request."""
+"""Write a request for Messages."""
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any
 
 from slipform.codecs.answer import arguments_object
-from slipform.codecs.codec import Capabilities
-from slipform.codecs.schema_channel import Losses, SchemaChannel, add_extra, add_loss, drop_sampling, own_extra
+from slipform.codecs.model_name import url_path
+from slipform.codecs.request_fields import (
+    Losses,
+    add_extra,
+    encode_function,
+    encode_sampling,
+    encode_tools,
+    lose,
+    own_extra,
+    own_part,
+)
+from slipform.codecs.schema_channel import Capabilities, SchemaChannel
 from slipform.ir import (
     Media,
     Message,
@@ -15,7 +26,6 @@ from slipform.ir import (
     ModelWarning,
     NamedTool,
     Part,
-    Reasoning,
     Text,
     Tool,
     ToolCall,
@@ -24,6 +34,8 @@ from slipform.ir import (
 from slipform.schema import OutputStrategy
 
 NAME = "anthropic"
+VERSION = "2026-10-21"
+"""The API version the codec is written for."""
 DEFAULT_MAX_TOKENS = 8192
 """The API wants a limit; this is it when the caller names none."""
 
@@ -31,7 +43,7 @@ _SAMPLING = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "
 
 
 def encode_body(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses
+    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, stream: bool
 ) -> dict[str, Any]:
     """The JSON body of the request."""
     limit = request.max_tokens
@@ -45,7 +57,7 @@ def encode_body(
     if system:
         body["system"] = system
     body["messages"] = turns
-    body.update(drop_sampling(request, _SAMPLING, losses, capabilities.sampling))
+    body.update(encode_sampling(request, _SAMPLING, losses, capabilities.sampling))
     output = _output_config(plan)
     if output:
         body["output_config"] = output
@@ -54,7 +66,29 @@ def encode_body(
     if request.metadata:
         _add_metadata(body, request, losses)
     add_extra(body, request, NAME, losses)
+    if stream:
+        body["stream"] = True
+    if _is_raw_predict(capabilities):
+        del body["model"]
+        body["anthropic_version"] = VERSION
     return body
+
+
+def _is_raw_predict(capabilities: Capabilities) -> bool:
+    """Whether the model is called as Vertex has it: the model in the path, the version in the body."""
+    return "body_version" in capabilities.quirks
+
+
+def request_path(model: str, capabilities: Capabilities, stream: bool) -> str:
+    """The path of the call."""
+    if not _is_raw_predict(capabilities):
+        return "/v1/messages"
+    return f"/publishers/anthropic/models/{url_path(model)}:{'streamRawPredict' if stream else 'rawPredict'}"
+
+
+def request_headers(capabilities: Capabilities) -> Mapping[str, str]:
+    """The version of the API, where it is not in the body."""
+    return {} if _is_raw_predict(capabilities) else {"anthropic-version": VERSION}
 
 
 def _output_config(plan: SchemaChannel) -> dict[str, Any]:
@@ -85,13 +119,13 @@ def _add_thinking(body: dict[str, Any], plan: SchemaChannel) -> None:
 def _add_metadata(body: dict[str, Any], request: ModelRequest, losses: Losses) -> None:
     if "user_id" in request.metadata:
         body["metadata"] = {"user_id": request.metadata["user_id"]}
-    losses.extend(
-        add_loss(f"metadata.{key}", "This API keeps no metadata.") for key in request.metadata if key != "user_id"
-    )
+    for key in request.metadata:
+        if key != "user_id":
+            lose(losses, f"metadata.{key}", "This API keeps no metadata.")
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> None:
-    tools = [spelled for tool in plan.tools if (spelled := _tool(tool, losses)) is not None]
+    tools = encode_tools(plan.tools, NAME, _tool, losses)
     if not tools:
         return
     body["tools"] = tools
@@ -106,20 +140,12 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> Non
         body["tool_choice"] = choice
 
 
-def _tool(tool: Tool, losses: Losses) -> dict[str, Any] | None:
-    own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
-    if tool.vendor is not None:
-        if tool.vendor == NAME:
-            return dict(own)
-        losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
-        return None
-    spelled: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        spelled["description"] = tool.description
-    spelled["input_schema"] = tool.parameters or {"type": "object", "properties": {}}
+def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
+    encoded = encode_function(tool, "input_schema")
+    encoded["input_schema"] = tool.parameters or {"type": "object", "properties": {}}
     if tool.strict is not None:
-        spelled["strict"] = tool.strict
-    return {**spelled, **own}
+        encoded["strict"] = tool.strict
+    return {**encoded, **own}
 
 
 def encode_messages(
@@ -133,11 +159,11 @@ def encode_messages(
         path = f"messages[{index}]"
         if message.role == "system" and (not turns or "mid_system" not in quirks):
             if turns:
-                losses.append(add_loss(path, "A later system message was moved to the front.", "approximated"))
+                lose(losses, path, "A later system message was moved to the front.", "approximated")
             system.extend(message.parts)
             continue
         if message.name is not None:
-            losses.append(add_loss(f"{path}.name", "This API has no names for speakers."))
+            lose(losses, f"{path}.name", "This API has no names for speakers.")
         content = _content(message.parts, path, losses)
         own = own_extra(message.extra, NAME, path, losses)
         if after_tool and message.role == "tool":
@@ -173,18 +199,13 @@ def _block(part: Part, path: str, losses: Losses) -> dict[str, Any] | None:
     if isinstance(part, Media):
         block = _media(part, path, losses)
         return None if block is None else {**block, **own_extra(part.extra, NAME, path, losses)}
-    own = part.opaque.get(NAME) if isinstance(part, Reasoning) else part.data if part.vendor == NAME else None
-    if own is None:
-        kind = "Reasoning" if isinstance(part, Reasoning) else "A part"
-        losses.append(add_loss(path, f"{kind} of another API cannot be sent back here."))
-        return None
-    return dict(own)
+    return own_part(part, NAME, path, losses)
 
 
 def _media(media: Media, path: str, losses: Losses) -> dict[str, Any] | None:
     kind = {"image": "image", "file": "document"}.get(media.kind)
     if kind is None:
-        losses.append(add_loss(path, f"This API takes no {media.kind}."))
+        lose(losses, path, f"This API takes no {media.kind}.")
         return None
     source: dict[str, Any]
     if media.file_id is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -46,11 +47,13 @@ _KNOWN = frozenset(
 )  # fmt: skip
 
 
-def decode_request(
-    body: bytes | Mapping[str, Any], *, model: str | None = None, stream: bool | None = None
-) -> ServedRequest:
-    """Read a request; `model` and `stream` come from the path where the platform puts them there."""
+_RAW_PREDICT = re.compile(r"/models/([^/:]+(?:@[^/:]+)?):(rawPredict|streamRawPredict)")
+
+
+def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
+    """Read a request; on Vertex the path says the model and whether to stream."""
     data = read_body(body)
+    on_vertex = _RAW_PREDICT.search(path)
     output = dict(mapping(data.get("output_config"), "output_config"))
     wanted = output.pop("format", None) or data.get("output_format")
     effort = optional_text(output.pop("effort", None), "output_config.effort")
@@ -62,7 +65,7 @@ def decode_request(
     turns = items(data.get("messages"), "messages")
     system = _content(data.get("system"), "system")
     request = ModelRequest(
-        model=model or text(data.get("model"), "model"),
+        model=on_vertex[1] if on_vertex else text(data.get("model"), "model"),
         messages=(
             *((Message("system", tuple(system)),) if system else ()),
             *(_message(turn, f"messages[{at}]") for at, turn in enumerate(turns)),
@@ -83,7 +86,9 @@ def decode_request(
         extra=extra,
         extra_for=NAME,
     )
-    return ServedRequest(request, flag(data.get("stream"), "stream") is True if stream is None else stream)
+    if on_vertex:
+        return ServedRequest(request, on_vertex[2] == "streamRawPredict")
+    return ServedRequest(request, flag(data.get("stream"), "stream") is True)
 
 
 def _format(wanted: Any) -> ResponseFormat:

@@ -1,8 +1,7 @@
-"""IR → answer and stream."""
+"""Write a Messages answer, whole or streamed, for a client."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +10,9 @@ import orjson
 from slipform.codecs.answer import arguments_object
 from slipform.codecs.anthropic.decode import FINISH
 from slipform.codecs.anthropic.encode import NAME
-from slipform.codecs.anthropic.serve_decode import decode_request
-from slipform.codecs.codec import ServedRequest, Stamp, StreamEncoder, error_fields, error_status, refusal_text
-from slipform.codecs.schema_channel import dumps
+from slipform.codecs.codec import ServedRequest, Stamp, reasoning_parts, refusal_text
+from slipform.codecs.request_fields import dumps
+from slipform.codecs.vendor_errors import error_fields, error_status
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Reasoning, ToolDelta, Usage
 from slipform.ir.choice_merge import CallTable, OpenCall
@@ -39,55 +38,28 @@ _TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_RAW_PREDICT = re.compile(r"/models/([^/:]+(?:@[^/:]+)?):(rawPredict|streamRawPredict)")
 
 
-class AnthropicServing:
-    """Serves `POST /v1/messages`."""
-
-    name = NAME
-    content_type_stream = "text/event-stream"
-
-    def __init__(self, stamp: Stamp | None = None) -> None:
-        self._stamp = stamp or Stamp()
-
-    def decode_request(self, body: bytes | Mapping[str, Any], *, path: str = "") -> ServedRequest:
-        """Read a request."""
-        on_vertex = _RAW_PREDICT.search(path)
-        if on_vertex is None:
-            return decode_request(body)
-        return decode_request(body, model=on_vertex[1], stream=on_vertex[2] == "streamRawPredict")
-
-    def encode_response(
-        self, response: ModelResponse, served: ServedRequest, *, extra: Mapping[str, Any] | None = None
-    ) -> bytes:
-        """Write a whole answer."""
-        answer: dict[str, Any] = {
-            "id": response.id or f"msg_{self._stamp.new_id()}",
-            "type": "message",
-            "role": "assistant",
-            "model": response.model or served.request.model,
-            "content": _blocks(response),
-            "stop_reason": _word(response.finish, response.raw_finish),
-            "stop_sequence": response.extra.get("stop_sequence"),
-            "usage": encode_usage(response.usage),
-        }
-        refusal = refusal_text(response)
-        if refusal is not None:
-            answer["stop_details"] = {"type": "refusal", "category": None, "explanation": refusal}
-        return dumps({**answer, **(extra or {})})
-
-    def encode_stream(self, served: ServedRequest) -> StreamEncoder:
-        """A writer for one streamed answer."""
-        return AnthropicStreamEncoder(served, self._stamp)
-
-    def encode_error(self, error: SlipformError) -> tuple[int, bytes]:
-        """The status and the body of an error."""
-        status = error_status(error)
-        return 529 if status == 503 else status, dumps(_error(error))
+def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
+    """The body of a whole answer."""
+    answer: dict[str, Any] = {
+        "id": response.id or f"msg_{stamp.new_id()}",
+        "type": "message",
+        "role": "assistant",
+        "model": response.model or served.request.model,
+        "content": _blocks(response),
+        "stop_reason": _word(response.finish, response.raw_finish),
+        "stop_sequence": response.extra.get("stop_sequence"),
+        "usage": encode_usage(response.usage),
+    }
+    refusal = refusal_text(response)
+    if refusal is not None:
+        answer["stop_details"] = {"type": "refusal", "category": None, "explanation": refusal}
+    return answer
 
 
-def _error(error: SlipformError) -> dict[str, Any]:
+def encode_error(error: SlipformError) -> dict[str, Any]:
+    """The body of an error."""
     fields = error_fields(error)
     kind = _TYPES.get(error_status(error), "api_error")
     details = {"error_code": fields["code"], **fields.get("details", {})}
@@ -100,10 +72,7 @@ def _word(finish: FinishReason, raw: str | None) -> str:
 
 
 def _blocks(response: ModelResponse) -> list[dict[str, Any]]:
-    thoughts = [part for part in response.parts if isinstance(part, Reasoning)]
-    if not thoughts and response.reasoning:
-        thoughts = [Reasoning(response.reasoning)]
-    blocks = [_thinking(part) for part in thoughts]
+    blocks = [_thinking(part) for part in reasoning_parts(response)]
     if response.text:
         blocks.append({"type": "text", "text": response.text})
     blocks += [
@@ -195,7 +164,7 @@ class AnthropicStreamEncoder:
 
     def fail(self, error: SlipformError) -> bytes:
         """An error after the stream has begun."""
-        return b"event: error\ndata: " + dumps(_error(error)) + b"\n\n"
+        return b"event: error\ndata: " + dumps(encode_error(error)) + b"\n\n"
 
     def keep_alive(self) -> bytes:
         """A ping."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.answer import arguments_text, build_answer, count, read_json, rest_of, usage_of
 from slipform.codecs.gemini.encode import NAME
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
@@ -121,6 +121,28 @@ FINISH: dict[str, FinishReason] = {
 }  # fmt: skip
 _KNOWN = frozenset({"candidates", "usageMetadata", "modelVersion", "responseId", "error"})
 _CANDIDATE = frozenset({"content", "finishReason", "index", "finish_reason"})
+
+
+def join_answers(body: bytes) -> dict[str, Any]:
+    """One answer; a stream asked for without `alt=sse` is an array of answers, each with the new parts only."""
+    try:
+        answers = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        answers = None
+    if not isinstance(answers, list) or len(answers) < 2 or not all(isinstance(item, dict) for item in answers):
+        return read_json(body)
+    candidates: dict[int, dict[str, Any]] = {}
+    whole: dict[str, Any] = {}
+    for answer in answers:
+        if answer.get("error"):
+            raise fault_error(answer, status=None)
+        whole.update(answer)
+        for candidate in answer.get("candidates") or ():
+            known = candidates.setdefault(candidate.get("index") or 0, {"content": {"parts": []}})
+            parts = (candidate.get("content") or {}).get("parts") or []
+            known.update({key: value for key, value in candidate.items() if key != "content"})
+            known["content"]["parts"].extend(parts)
+    return {**whole, "candidates": [candidates[index] for index in sorted(candidates)]}
 
 
 def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:

@@ -1,4 +1,4 @@
-"""IR → request."""
+"""Write a request for generateContent."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ from typing import Any
 import orjson
 
 from slipform.codecs.answer import arguments_object
-from slipform.codecs.codec import Capabilities
-from slipform.codecs.schema_channel import Losses, SchemaChannel, add_extra, add_loss, drop_sampling, own_extra
-from slipform.ir import Media, Message, ModelRequest, NamedTool, Part, Reasoning, Text, Tool, ToolCall, ToolResult
+from slipform.codecs.model_name import url_path
+from slipform.codecs.request_fields import (
+    Losses,
+    add_extra,
+    encode_function,
+    encode_sampling,
+    encode_tools,
+    lose,
+    own_extra,
+    own_part,
+)
+from slipform.codecs.schema_channel import Capabilities, SchemaChannel
+from slipform.ir import RESERVED_TOOL, Media, Message, ModelRequest, NamedTool, Part, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
 
 NAME = "gemini"
@@ -26,19 +36,29 @@ _SAMPLING = {
     "stop": "stopSequences",
 }
 _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
+_DECLARED = "functionDeclarations"
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _MIMES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4", "file": "application/pdf"}
 
 
+def request_path(model: str, _capabilities: Capabilities, stream: bool) -> str:
+    """The path of the call, under a base URL that ends with the API's version (`…/v1`)."""
+    name, call = url_path(model), "streamGenerateContent?alt=sse" if stream else "generateContent"
+    return f"/{name}:{call}" if "/" in name else f"/models/{name}:{call}"
+
+
 def encode_body(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses
+    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, _stream: bool
 ) -> dict[str, Any]:
-    """The JSON body of the request."""
+    """The JSON body of the request.
+
+    The dialect `gemini-openapi` sends the schema as `responseSchema`, every other one as `responseJsonSchema`.
+    """
     system, contents = encode_messages(request.messages, losses)
     body: dict[str, Any] = {"contents": contents}
     if system:
         body["systemInstruction"] = {"parts": system, "role": "user"}
-    config = drop_sampling(request, _SAMPLING, losses, capabilities.sampling)
+    config = encode_sampling(request, _SAMPLING, losses, capabilities.sampling)
     if request.max_tokens is not None:
         config["maxOutputTokens"] = request.max_tokens
     if plan.strategy is OutputStrategy.NATIVE:
@@ -53,7 +73,7 @@ def encode_body(
         body["generationConfig"] = config
     _add_tools(body, plan, losses)
     if request.metadata:
-        losses.append(add_loss("metadata", "This API keeps no metadata."))
+        lose(losses, "metadata", "This API keeps no metadata.")
     add_extra(body, request, NAME, losses)
     return body
 
@@ -69,27 +89,28 @@ def _thinking(plan: SchemaChannel, losses: Losses) -> dict[str, Any]:
     elif effort is not None:
         config["thinkingLevel"] = _LEVELS.get(effort, "HIGH")
         if effort in ("xhigh", "max") or effort not in _LEVELS:
-            losses.append(add_loss("reasoning.effort", f"{effort} is spelled HIGH here.", "approximated"))
+            lose(losses, "reasoning.effort", f"{effort} is spelled HIGH here.", "approximated")
     if wanted.get("summary"):
         config["includeThoughts"] = True
     return config
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> None:
-    declared: list[dict[str, Any]] = []
-    hosted: list[dict[str, Any]] = []
-    for tool in plan.tools:
-        own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
-        if tool.vendor == NAME:
-            hosted.append(dict(own))
-        elif tool.vendor is not None:
-            losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
-        else:
-            declared.append(_declaration(tool, own, losses))
-    tools = ([{"functionDeclarations": declared}] if declared else []) + hosted
+    def declare(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
+        declaration = encode_function(tool, "parametersJsonSchema")
+        if not tool.parameters:
+            del declaration["parametersJsonSchema"]
+        if tool.strict and tool.name != RESERVED_TOOL:
+            lose(losses, f"tools.{tool.name}.strict", "This API has no strict tools.")
+        return {_DECLARED: [{**declaration, **own}]}
+
+    tools = encode_tools(plan.tools, NAME, declare, losses)
     if not tools:
         return
-    body["tools"] = tools
+    # All declarations stand in one group; a tool of Google's own is a group of its own.
+    declared = [each for group in tools for each in group.get(_DECLARED, ())]
+    hosted = [group for group in tools if _DECLARED not in group]
+    body["tools"] = [{_DECLARED: declared}, *hosted] if declared else hosted
     choice = plan.tool_choice
     if isinstance(choice, NamedTool):
         calling = {"mode": "ANY", "allowedFunctionNames": [choice.name]}
@@ -97,18 +118,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> Non
     elif choice is not None:
         body["toolConfig"] = {"functionCallingConfig": {"mode": _MODES[choice]}}
     if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
-        losses.append(add_loss("parallel_tool_calls", "This API may call several tools at once."))
-
-
-def _declaration(tool: Tool, own: Mapping[str, Any], losses: Losses) -> dict[str, Any]:
-    spelled: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        spelled["description"] = tool.description
-    if tool.parameters:
-        spelled["parametersJsonSchema"] = tool.parameters
-    if tool.strict and tool.name != "output":
-        losses.append(add_loss(f"tools.{tool.name}.strict", "This API has no strict tools."))
-    return {**spelled, **own}
+        lose(losses, "parallel_tool_calls", "This API may call several tools at once.")
 
 
 def encode_messages(messages: tuple[Message, ...], losses: Losses) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -121,7 +131,7 @@ def encode_messages(messages: tuple[Message, ...], losses: Losses) -> tuple[list
         parts = [spelled for part in message.parts for spelled in _part(part, names, path, losses)]
         if message.role == "system":
             if contents:
-                losses.append(add_loss(path, "A later system message was moved to the front.", "approximated"))
+                lose(losses, path, "A later system message was moved to the front.", "approximated")
             system.extend(parts)
             continue
         role = "model" if message.role == "assistant" else "user"
@@ -146,19 +156,15 @@ def _part(part: Part, names: Mapping[str, str], path: str, losses: Losses) -> li
         return [_result(part, names, path, losses)]
     if isinstance(part, Media):
         return [{**_media(part), **own_extra(part.extra, NAME, path, losses)}]
-    own_data = part.opaque.get(NAME) if isinstance(part, Reasoning) else part.data if part.vendor == NAME else None
-    if own_data is None:
-        kind = "Reasoning" if isinstance(part, Reasoning) else "A part"
-        losses.append(add_loss(path, f"{kind} of another API cannot be sent back here."))
-        return []
-    return [dict(own_data)]
+    own_data = own_part(part, NAME, path, losses)
+    return [] if own_data is None else [own_data]
 
 
 def _result(result: ToolResult, names: Mapping[str, str], path: str, losses: Losses) -> dict[str, Any]:
     said = "".join(part.text for part in result.parts if isinstance(part, Text))
-    losses.extend(
-        add_loss(path, "Only text goes back from a tool here.") for part in result.parts if isinstance(part, Media)
-    )
+    for part in result.parts:
+        if isinstance(part, Media):
+            lose(losses, path, "Only text goes back from a tool here.")
     answer: dict[str, Any] = {"name": result.name or names.get(result.call_id) or result.call_id}
     if not result.call_id.startswith("call_"):
         answer["id"] = result.call_id

@@ -1,4 +1,4 @@
-"""IR → answer and stream."""
+"""Write a generateContent answer, whole or streamed, for a client."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipform.codecs.answer import arguments_object
-from slipform.codecs.codec import ServedRequest, Stamp, StreamEncoder, error_fields, error_status, refusal_text
+from slipform.codecs.codec import ServedRequest, Stamp, reasoning_parts, refusal_text
 from slipform.codecs.gemini.decode import FINISH
 from slipform.codecs.gemini.encode import NAME
-from slipform.codecs.gemini.serve_decode import decode_request
-from slipform.codecs.schema_channel import dumps
+from slipform.codecs.request_fields import dumps
+from slipform.codecs.vendor_errors import error_fields, error_status
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Reasoning, ToolCall, Usage
 from slipform.ir.choice_merge import ChoiceBuilder
@@ -37,43 +37,21 @@ _STATUS = {
 }
 
 
-class GeminiServing:
-    """Serves `POST /…/models/{model}:generateContent` and `:streamGenerateContent`."""
-
-    name = NAME
-    content_type_stream = "text/event-stream"
-
-    def __init__(self, stamp: Stamp | None = None) -> None:
-        self._stamp = stamp or Stamp()
-
-    def decode_request(self, body: bytes | Mapping[str, Any], *, path: str = "") -> ServedRequest:
-        """Read a request; the path holds the model."""
-        return decode_request(body, path)
-
-    def encode_response(
-        self, response: ModelResponse, served: ServedRequest, *, extra: Mapping[str, Any] | None = None
-    ) -> bytes:
-        """Write a whole answer."""
-        answer: dict[str, Any] = {
-            "candidates": [_candidate(each, at) for at, each in enumerate((response, *response.others))],
-            "modelVersion": response.model or served.request.model,
-            "responseId": response.id or self._stamp.new_id(),
-        }
-        usage = encode_usage(response.usage)
-        if usage:
-            answer["usageMetadata"] = usage
-        return dumps({**answer, **(extra or {})})
-
-    def encode_stream(self, served: ServedRequest) -> StreamEncoder:
-        """A writer for one streamed answer."""
-        return GeminiStreamEncoder(served, self._stamp)
-
-    def encode_error(self, error: SlipformError) -> tuple[int, bytes]:
-        """The status and the body of an error."""
-        return error_status(error), dumps(_error(error))
+def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
+    """The body of a whole answer."""
+    answer: dict[str, Any] = {
+        "candidates": [_candidate(each, at) for at, each in enumerate((response, *response.others))],
+        "modelVersion": response.model or served.request.model,
+        "responseId": response.id or stamp.new_id(),
+    }
+    usage = encode_usage(response.usage)
+    if usage:
+        answer["usageMetadata"] = usage
+    return answer
 
 
-def _error(error: SlipformError) -> dict[str, Any]:
+def encode_error(error: SlipformError) -> dict[str, Any]:
+    """The body of an error."""
     status = error_status(error)
     fields = error_fields(error)
     info = {
@@ -96,10 +74,7 @@ def _word(finish: FinishReason, raw: str | None) -> str:
 
 
 def _candidate(response: ModelResponse, index: int) -> dict[str, Any]:
-    thoughts = [part for part in response.parts if isinstance(part, Reasoning)]
-    if not thoughts and response.reasoning:
-        thoughts = [Reasoning(response.reasoning)]
-    parts = [_thought(part) for part in thoughts if part.text]
+    parts = [_thought(part) for part in reasoning_parts(response) if part.text]
     if response.text:
         parts.append({"text": response.text})
     parts += [_call(call) for call in response.tool_calls]
@@ -177,7 +152,7 @@ class GeminiStreamEncoder:
 
     def fail(self, error: SlipformError) -> bytes:
         """An error after the stream has begun."""
-        return b"data: " + dumps(_error(error)) + b"\n\n"
+        return b"data: " + dumps(encode_error(error)) + b"\n\n"
 
     def keep_alive(self) -> bytes:
         """Nothing: Google's clients take any line but data for an error."""

@@ -1,64 +1,28 @@
-"""The records of Chat Completions."""
+"""The records of Chat Completions: how it is called, and how slipform serves it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from slipform.codecs.codec import Api, Codec
+from slipform.codecs.openai_chat.decode import ChatEvents, decode_body, read_usage
+from slipform.codecs.openai_chat.encode import NAME, encode_body
+from slipform.codecs.openai_chat.serve_decode import decode_request
+from slipform.codecs.openai_chat.serve_encode import ChatStreamEncoder, encode_answer
+from slipform.codecs.vendor_errors import openai_error
 
-from slipform.codecs.answer import plan_of, read_answer
-from slipform.codecs.codec import Capabilities, EncodedRequest, StreamDecoder
-from slipform.codecs.framing import MAX_EVENT_BYTES
-from slipform.codecs.openai_chat.decode import ChatEvents, decode_body
-from slipform.codecs.openai_chat.encode import encode_body
-from slipform.codecs.openai_chat.serve_encode import OpenAIChatServing
-from slipform.codecs.schema_channel import Losses, choose_channel, dumps, finish_channel
-from slipform.codecs.stream_decoder import EventDecoder, SniffingDecoder
-from slipform.codecs.vendor_errors import fault_error, read_error_body
-from slipform.errors import UpstreamError
-from slipform.ir import ModelRequest, ModelResponse
-
-_NO_HEADERS: Final[dict[str, str]] = {}
-
-
-class OpenAIChatCodec:
-    """Speaks `POST /chat/completions`.
-
-    >>> from slipform.ir import Message
-    >>> codec = OpenAIChatCodec(Capabilities(native=True))
-    >>> codec.strategy.value
-    'native'
-    >>> codec.encode_request(ModelRequest("m", (Message.user("hi"),)), stream=False).body
-    b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
-    """
-
-    name = "openai-chat"
-
-    def __init__(self, capabilities: Capabilities, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self.capabilities = capabilities
-        self.strategy = capabilities.auto_strategy
-        self._max_event_bytes = max_event_bytes
-
-    def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
-        """Spell the request."""
-        losses: Losses = []
-        plan = choose_channel(
-            request, self.capabilities, self.strategy, losses, native_rule="openai", tool_rule="openai"
-        )
-        body = encode_body(request, plan, self.capabilities, losses, stream=stream)
-        plan = finish_channel(plan, losses)
-        return EncodedRequest("/chat/completions", dumps(body), _NO_HEADERS, plan.warnings, plan)
-
-    def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
-        """Read a whole answer."""
-        return read_answer(body, encoded, decode_body)
-
-    def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
-        """A reader for one streamed answer."""
-        return EventDecoder(SniffingDecoder(self._max_event_bytes), ChatEvents(), plan_of(encoded))
-
-    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-        """The error that a non-2xx answer stands for."""
-        return fault_error(read_error_body(body), status=status, headers=headers)
-
-
-__all__ = ["OpenAIChatCodec", "OpenAIChatServing"]
+CODEC = Codec(
+    NAME,
+    path=lambda _model, _capabilities, _stream: "/chat/completions",
+    encode=encode_body,
+    decode=decode_body,
+    events=lambda _plan: ChatEvents(),
+    native_rule="openai",
+    tool_rule="openai",
+)
+API = Api(
+    NAME,
+    read=lambda body, _path: decode_request(body),
+    answer=encode_answer,
+    events=ChatStreamEncoder,
+    error=openai_error,
+    read_usage=read_usage,
+)

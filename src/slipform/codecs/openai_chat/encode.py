@@ -1,15 +1,24 @@
-"""IR → request."""
+"""Write a request for Chat Completions."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipform.codecs.codec import Capabilities
-from slipform.codecs.schema_channel import Losses, SchemaChannel, add_extra, add_loss, drop_sampling, own_extra
+from slipform.codecs.request_fields import (
+    Losses,
+    add_extra,
+    data_url,
+    encode_function,
+    encode_sampling,
+    encode_tools,
+    lose,
+    own_extra,
+)
+from slipform.codecs.schema_channel import Capabilities, SchemaChannel, schema_name
 from slipform.ir import Media, Message, ModelRequest, NamedTool, Opaque, Reasoning, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
 
@@ -23,12 +32,11 @@ _SAMPLING = {
     "presence_penalty": "presence_penalty",
     "stop": "stop",
 }
-_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 def encode_body(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, *, stream: bool
+    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, stream: bool
 ) -> dict[str, Any]:
     """The JSON body of the request."""
     quirks = capabilities.quirks
@@ -54,25 +62,13 @@ def encode_body(
     return body
 
 
-def schema_name(name: str, losses: Losses) -> str:
-    """The schema's name in the letters that OpenAI allows.
-
-    >>> schema_name("My schema!", [])
-    'My_schema_'
-    """
-    clean = _NAME.sub("_", name)[:64]
-    if clean != name:
-        losses.append(add_loss("response_format.json_schema.name", f"The name was spelled {clean!r}.", "approximated"))
-    return clean
-
-
 def _sampling(request: ModelRequest, capabilities: Capabilities, losses: Losses) -> dict[str, Any]:
     names = _SAMPLING
     if "random_seed" in capabilities.quirks:
         names = {**names, "seed": "random_seed"}
     if request.sampling.top_k is not None and "top_k" in capabilities.quirks:
         names = {**names, "top_k": "top_k"}
-    return drop_sampling(request, names, losses, capabilities.sampling)
+    return encode_sampling(request, names, losses, capabilities.sampling)
 
 
 def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str], losses: Losses) -> None:
@@ -92,7 +88,8 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[
             body["reasoning_effort"] = effort
     elif effort is not None or enabled is False:
         body["reasoning_effort"] = effort if effort is not None else "none"
-    losses.extend(add_loss(f"reasoning.{key}", f"This API has no place for {key}.") for key in wanted)
+    for key in wanted:
+        lose(losses, f"reasoning.{key}", f"This API has no place for {key}.")
 
 
 def _add_format(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str], losses: Losses) -> None:
@@ -108,7 +105,7 @@ def _add_format(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str], losses: Losses) -> None:
     if not plan.tools:
         return
-    tools = [spelled for tool in plan.tools if (spelled := _tool(tool, quirks, losses)) is not None]
+    tools = encode_tools(plan.tools, NAME, lambda tool, own: _tool(tool, own, quirks), losses)
     if not tools:
         return
     body["tools"] = tools
@@ -121,17 +118,8 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str]
         body["parallel_tool_calls"] = plan.parallel_tool_calls
 
 
-def _tool(tool: Tool, quirks: frozenset[str], losses: Losses) -> dict[str, Any] | None:
-    own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
-    if tool.vendor is not None:
-        if tool.vendor == NAME:
-            return dict(own)
-        losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
-        return None
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        function["description"] = tool.description
-    function["parameters"] = tool.parameters
+def _tool(tool: Tool, own: Mapping[str, Any], quirks: frozenset[str]) -> dict[str, Any]:
+    function = encode_function(tool)
     if tool.strict is not None and "no_strict" not in quirks:
         function["strict"] = tool.strict
     return {"type": "function", "function": function, **own}
@@ -164,7 +152,7 @@ def _plain_text(message: Message) -> str | None:
 def _tool_turn(result: ToolResult, quirks: frozenset[str], path: str, losses: Losses) -> dict[str, Any]:
     content = _content(result.parts, path, losses)
     if result.is_error and isinstance(content, str) and not content.lower().startswith("error"):
-        losses.append(add_loss(f"{path}.is_error", "The failure of the tool is said in words.", "approximated"))
+        lose(losses, f"{path}.is_error", "The failure of the tool is said in words.", "approximated")
         content = f"Error: {content}"
     own = own_extra(result.extra, NAME, path, losses)
     return {"role": "tool", "tool_call_id": call_id(result.call_id, quirks), "content": content, **own}
@@ -218,7 +206,7 @@ def _add_thought(turn: dict[str, Any], part: Reasoning, quirks: frozenset[str], 
     elif "replay_reasoning" in quirks and part.text:
         turn["reasoning_content"] = turn.get("reasoning_content", "") + part.text
     elif part.text or part.opaque:
-        losses.append(add_loss(f"{path}.reasoning", "Reasoning of another API cannot be sent back here."))
+        lose(losses, f"{path}.reasoning", "Reasoning of another API cannot be sent back here.")
 
 
 def _content(parts: Sequence[Text | Media | Opaque], path: str, losses: Losses) -> str | list[dict[str, Any]]:
@@ -235,15 +223,8 @@ def _content(parts: Sequence[Text | Media | Opaque], path: str, losses: Losses) 
         elif part.vendor == NAME:
             content.append(dict(part.data))
         else:
-            losses.append(add_loss(path, f"A part that only {part.vendor} knows."))
+            lose(losses, path, f"A part that only {part.vendor} knows.")
     return content or ""
-
-
-def data_url(media: Media) -> str:
-    """The bytes of a media part as a `data:` address, or its own address."""
-    if media.data is None:
-        return media.url or ""
-    return f"data:{media.mime_type or 'application/octet-stream'};base64,{b64encode(media.data).decode()}"
 
 
 def _media(media: Media, path: str, losses: Losses) -> dict[str, Any] | None:
@@ -257,5 +238,5 @@ def _media(media: Media, path: str, losses: Losses) -> dict[str, Any] | None:
     if media.data is not None:
         file = {"file_data": data_url(media)}
         return {"type": "file", "file": {**file, "filename": media.name} if media.name else file}
-    losses.append(add_loss(path, f"This API does not take a {media.kind} by its address."))
+    lose(losses, path, f"This API does not take a {media.kind} by its address.")
     return None

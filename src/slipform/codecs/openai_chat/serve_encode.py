@@ -1,4 +1,4 @@
-"""IR → answer and stream."""
+"""Write a Chat Completions answer, whole or streamed, for a client."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import orjson
 
-from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, StreamEncoder, refusal_text
+from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, refusal_text
 from slipform.codecs.openai_chat.encode import NAME
-from slipform.codecs.openai_chat.serve_decode import decode_request
-from slipform.codecs.schema_channel import dumps
-from slipform.codecs.vendor_errors import encode_openai_error, openai_error
+from slipform.codecs.request_fields import dumps
+from slipform.codecs.vendor_errors import openai_error
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Reasoning, ToolCall, ToolDelta, Usage
 from slipform.ir.choice_merge import CallTable
@@ -27,48 +26,22 @@ _PASSED = ("service_tier", "system_fingerprint")
 _dumps: Final = orjson.dumps
 
 
-class OpenAIChatServing:
-    """Serves `POST /chat/completions`."""
-
-    name = NAME
-    content_type_stream = "text/event-stream"
-
-    def __init__(self, stamp: Stamp | None = None) -> None:
-        self._stamp = stamp or Stamp()
-
-    def decode_request(self, body: bytes | Mapping[str, Any], *, path: str = "") -> ServedRequest:  # noqa: ARG002
-        """Read a request."""
-        return decode_request(body)
-
-    def encode_response(
-        self, response: ModelResponse, served: ServedRequest, *, extra: Mapping[str, Any] | None = None
-    ) -> bytes:
-        """Write a whole answer."""
-        choices = [_choice(each, index) for index, each in enumerate((response, *response.others))]
-        answer: dict[str, Any] = {
-            "id": response.id or f"chatcmpl-{self._stamp.new_id()}",
-            "object": "chat.completion",
-            "created": self._stamp.seconds(),
-            "model": response.model or served.request.model,
-            "choices": choices,
-        }
-        for key in _PASSED:
-            if key in response.extra:
-                answer[key] = response.extra[key]
-        usage = encode_usage(response.usage)
-        if usage is not None:
-            answer["usage"] = usage
-        if extra:
-            answer.update(extra)
-        return dumps(answer)
-
-    def encode_stream(self, served: ServedRequest) -> StreamEncoder:
-        """A writer for one streamed answer."""
-        return ChatStreamEncoder(served, self._stamp)
-
-    def encode_error(self, error: SlipformError) -> tuple[int, bytes]:
-        """The status and the body of an error."""
-        return encode_openai_error(error)
+def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
+    """The body of a whole answer."""
+    answer: dict[str, Any] = {
+        "id": response.id or f"chatcmpl-{stamp.new_id()}",
+        "object": "chat.completion",
+        "created": stamp.seconds(),
+        "model": response.model or served.request.model,
+        "choices": [_choice(each, index) for index, each in enumerate((response, *response.others))],
+    }
+    for key in _PASSED:
+        if key in response.extra:
+            answer[key] = response.extra[key]
+    usage = encode_usage(response.usage)
+    if usage is not None:
+        answer["usage"] = usage
+    return answer
 
 
 def _choice(response: ModelResponse, index: int) -> dict[str, Any]:
@@ -175,7 +148,7 @@ class ChatStreamEncoder:
 
     def fail(self, error: SlipformError) -> bytes:
         """An error after the stream has begun."""
-        return b"data: " + dumps({"error": openai_error(error)}) + b"\n\n"
+        return b"data: " + dumps(openai_error(error)) + b"\n\n"
 
     def keep_alive(self) -> bytes:
         """A comment."""

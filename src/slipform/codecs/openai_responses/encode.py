@@ -1,13 +1,22 @@
-"""IR → request."""
+"""Write a request for Responses."""
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.codec import Capabilities
-from slipform.codecs.openai_chat.encode import data_url, schema_name
-from slipform.codecs.schema_channel import Losses, SchemaChannel, add_extra, add_loss, drop_sampling, own_extra
+from slipform.codecs.request_fields import (
+    Losses,
+    add_extra,
+    data_url,
+    encode_function,
+    encode_sampling,
+    encode_tools,
+    lose,
+    own_extra,
+)
+from slipform.codecs.schema_channel import Capabilities, SchemaChannel, schema_name
 from slipform.ir import (
     Media,
     Message,
@@ -29,7 +38,7 @@ _SAMPLING = {"temperature": "temperature", "top_p": "top_p"}
 
 
 def encode_body(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses
+    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, stream: bool
 ) -> dict[str, Any]:
     """The JSON body of the request."""
     body: dict[str, Any] = {"model": request.model}
@@ -38,7 +47,7 @@ def encode_body(
         body["instructions"] = messages[0].text
         messages = messages[1:]
     body["input"] = _input(messages, len(request.messages) - len(messages), losses)
-    body.update(drop_sampling(request, _SAMPLING, losses, capabilities.sampling))
+    body.update(encode_sampling(request, _SAMPLING, losses, capabilities.sampling))
     if request.max_tokens is not None:
         body["max_output_tokens"] = request.max_tokens
     _add_reasoning(body, plan, losses)
@@ -51,6 +60,8 @@ def encode_body(
     if request.metadata:
         body["metadata"] = dict(request.metadata)
     add_extra(body, request, NAME, losses)
+    if stream:
+        body["stream"] = True
     return body
 
 
@@ -68,11 +79,12 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, losses: Losses) ->
         spelled["summary"] = summary if summary in ("auto", "concise", "detailed") else "auto"
     if spelled:
         body["reasoning"] = spelled
-    losses.extend(add_loss(f"reasoning.{key}", f"This API has no place for {key}.") for key in wanted)
+    for key in wanted:
+        lose(losses, f"reasoning.{key}", f"This API has no place for {key}.")
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> None:
-    tools = [spelled for tool in plan.tools if (spelled := _tool(tool, losses)) is not None]
+    tools = encode_tools(plan.tools, NAME, _tool, losses)
     if not tools:
         return
     body["tools"] = tools
@@ -85,18 +97,9 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> Non
         body["parallel_tool_calls"] = plan.parallel_tool_calls
 
 
-def _tool(tool: Tool, losses: Losses) -> dict[str, Any] | None:
-    own = own_extra(tool.extra, NAME, f"tools.{tool.name}", losses)
-    if tool.vendor is not None:
-        if tool.vendor == NAME:
-            return dict(own)
-        losses.append(add_loss(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own."))
-        return None
-    spelled: dict[str, Any] = {"type": "function", "name": tool.name}
-    if tool.description is not None:
-        spelled["description"] = tool.description
+def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
     # The key is required here, and its default is not the same everywhere: always say it.
-    return {**spelled, "parameters": tool.parameters, "strict": tool.strict is True, **own}
+    return {"type": "function", **encode_function(tool), "strict": tool.strict is True, **own}
 
 
 def _input(messages: tuple[Message, ...], offset: int, losses: Losses) -> str | list[dict[str, Any]]:
@@ -113,7 +116,7 @@ def _items(message: Message, path: str, losses: Losses) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     said: list[Part] = []
     if message.name is not None:
-        losses.append(add_loss(f"{path}.name", "This API has no names for speakers."))
+        lose(losses, f"{path}.name", "This API has no names for speakers.")
 
     def flush() -> None:
         if said:
@@ -140,18 +143,18 @@ def _item(part: Part, path: str, losses: Losses) -> list[dict[str, Any]] | None:
         return [{**call, **own_extra(part.extra, NAME, path, losses)}]
     if isinstance(part, ToolResult):
         if part.is_error:
-            losses.append(add_loss(f"{path}.is_error", "This API does not say that a tool failed."))
+            lose(losses, f"{path}.is_error", "This API does not say that a tool failed.")
         output = _content(part.parts, "user", path, losses)
         result = {"type": "function_call_output", "call_id": part.call_id, "output": output}
         return [{**result, **own_extra(part.extra, NAME, path, losses)}]
     if isinstance(part, Reasoning):
         if NAME in part.opaque:
             return [dict(part.opaque[NAME])]
-        losses.append(add_loss(path, "Reasoning of another API cannot be sent back here."))
+        lose(losses, path, "Reasoning of another API cannot be sent back here.")
         return []
     if isinstance(part, Opaque):
         if part.vendor != NAME:
-            losses.append(add_loss(path, f"A part that only {part.vendor} knows."))
+            lose(losses, path, f"A part that only {part.vendor} knows.")
             return []
         return None if str(part.data.get("type", "")).startswith("input_") else [dict(part.data)]
     return None
@@ -182,7 +185,7 @@ def _media(media: Media, path: str, losses: Losses) -> list[dict[str, Any]]:
         audio = {"data": b64encode(media.data).decode(), "format": format_}
         return [{"type": "input_audio", "input_audio": audio}]
     if media.kind != "file":
-        losses.append(add_loss(path, f"This API takes no {media.kind}."))
+        lose(losses, path, f"This API takes no {media.kind}.")
         return []
     if media.file_id is not None:
         return [{"type": "input_file", "file_id": media.file_id}]

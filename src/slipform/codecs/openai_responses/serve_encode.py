@@ -1,17 +1,16 @@
-"""IR → answer and stream."""
+"""Write a Responses answer, whole or streamed, for a client."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, StreamEncoder, refusal_text
+from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, reasoning_parts, refusal_text
 from slipform.codecs.openai_responses.encode import NAME
-from slipform.codecs.openai_responses.serve_decode import decode_request
-from slipform.codecs.schema_channel import dumps
-from slipform.codecs.vendor_errors import encode_openai_error, openai_error
+from slipform.codecs.request_fields import dumps
+from slipform.codecs.vendor_errors import openai_error
 from slipform.errors import SlipformError
-from slipform.ir import CompletionChunk, FinishReason, ModelResponse, NamedTool, Reasoning, ToolDelta, Usage
+from slipform.ir import CompletionChunk, FinishReason, ModelResponse, NamedTool, ToolDelta, Usage
 from slipform.ir.choice_merge import CallTable, OpenCall
 from slipform.ir.response import settle_finish
 
@@ -167,9 +166,8 @@ class ResponsesStreamEncoder:
 
     def fail(self, error: SlipformError) -> bytes:
         """An error after the stream has begun; flat, as this API writes it."""
-        fields = openai_error(error)
-        flat = {key: fields.get(key) for key in ("code", "message", "param")}
-        return self._event("error", {**flat, "error": fields})
+        body = openai_error(error)
+        return self._event("error", {**{key: body["error"].get(key) for key in ("code", "message", "param")}, **body})
 
     def keep_alive(self) -> bytes:
         """A comment."""
@@ -315,51 +313,19 @@ class _Item:
         self.pieces: list[str] = []
 
 
-class OpenAIResponsesServing:
-    """Serves `POST /responses`."""
-
-    name = NAME
-    content_type_stream = "text/event-stream"
-
-    def __init__(self, stamp: Stamp | None = None) -> None:
-        self._stamp = stamp or Stamp()
-
-    def decode_request(self, body: bytes | Mapping[str, Any], *, path: str = "") -> ServedRequest:  # noqa: ARG002
-        """Read a request."""
-        return decode_request(body)
-
-    def encode_response(
-        self, response: ModelResponse, served: ServedRequest, *, extra: Mapping[str, Any] | None = None
-    ) -> bytes:
-        """Write a whole answer."""
-        identity = response.id or f"resp_{self._stamp.new_id()}"
-        answer = response_object(
-            served,
-            identity,
-            response.model,
-            self._stamp.seconds(),
-            finish=response.finish,
-            output=_output(response, identity),
-            usage=response.usage,
-        )
-        return dumps({**answer, **(extra or {})})
-
-    def encode_stream(self, served: ServedRequest) -> StreamEncoder:
-        """A writer for one streamed answer."""
-        return ResponsesStreamEncoder(served, self._stamp)
-
-    def encode_error(self, error: SlipformError) -> tuple[int, bytes]:
-        """The status and the body of an error."""
-        return encode_openai_error(error)
+def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
+    """The body of a whole answer."""
+    identity = response.id or f"resp_{stamp.new_id()}"
+    output, created = _output(response, identity), stamp.seconds()
+    return response_object(
+        served, identity, response.model, created, finish=response.finish, output=output, usage=response.usage
+    )
 
 
 def _output(response: ModelResponse, identity: str) -> list[dict[str, Any]]:
-    thoughts = [part for part in response.parts if isinstance(part, Reasoning)]
-    if not thoughts and response.reasoning:
-        thoughts = [Reasoning(response.reasoning)]
     output = [
         dict(part.opaque[NAME]) if NAME in part.opaque else reasoning_item(f"rs_{identity}_{at}", part.text)
-        for at, part in enumerate(thoughts)
+        for at, part in enumerate(reasoning_parts(response))
     ]
     refusal = refusal_text(response)
     content = [text_part(response.text)] if response.text or not (refusal or response.tool_calls) else []

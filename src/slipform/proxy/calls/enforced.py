@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from slipform.codecs.codec import ServedRequest, Serving
+from slipform.codecs import Api, ServedRequest
 from slipform.config import Settings
 from slipform.enforce import Outcome
 from slipform.engine.drive import Mode
@@ -42,7 +42,7 @@ class StreamWriter:
 
     def __init__(
         self,
-        api: Serving,
+        api: Api,
         served: ServedRequest,
         record: CallRecord,
         send: RecordingSend,

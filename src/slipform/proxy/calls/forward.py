@@ -11,13 +11,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slipform.codecs.anthropic.decode import read_usage as _anthropic
-from slipform.codecs.codec import ServedRequest
-from slipform.codecs.gemini.decode import read_usage as _gemini
+from slipform.codecs import ServedRequest, find_api
 from slipform.codecs.gemini.serve_decode import named_in_path
-from slipform.codecs.openai_chat.decode import read_usage as _chat
-from slipform.codecs.openai_responses.decode import read_usage as _responses
-from slipform.codecs.schema_channel import dumps
+from slipform.codecs.request_fields import dumps
 from slipform.config import Settings
 from slipform.errors import RequestError, SlipformError, UpstreamError
 from slipform.ir import ModelRequest, Usage
@@ -28,12 +24,6 @@ from slipform.proxy.calls.model_names import is_named_plainly
 from slipform.proxy.http_server.asgi import RecordingSend, Send, send_whole
 from slipform.proxy.observability.call_record import Header
 
-_READERS: dict[str, tuple[bytes, Callable[[dict[str, Any]], Usage | None]]] = {
-    "openai-chat": (b'"usage"', _chat),
-    "openai-responses": (b'"usage"', _responses),
-    "anthropic": (b'"usage"', _anthropic),
-    "gemini": (b'"usageMetadata"', _gemini),
-}
 _OBJECT = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
 """An object with objects in it, which hold none in turn."""
 _PIECES = 3
@@ -83,14 +73,14 @@ def usage_in(api: str, said: bytes) -> Usage | None:
     >>> usage_in("openai-chat", b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}').total
     9
     """
-    name, read = _READERS[api]
-    at = len(said)
+    record = find_api(api)
+    name, at = f'"{record.usage_key}"'.encode(), len(said)
     for _ in range(_LOOKS):
         at = said.rfind(name, 0, at)
         if at < 0:
             return None
         try:
-            found = read(_object_at(said, at + len(name)))
+            found = record.read_usage(_object_at(said, at + len(name)))
         except (AttributeError, TypeError):  # no vendor's: they may hold what they like
             continue
         if found is not None and (found.input is not None or found.output is not None):

@@ -9,10 +9,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import orjson
 
-from slipform.codecs.codec import ServedRequest, Serving
+from slipform.codecs import Api, ServedRequest
 from slipform.codecs.model_name import shown
-from slipform.codecs.request_fields import read_body
-from slipform.codecs.schema_channel import dumps
+from slipform.codecs.request_fields import dumps, read_body
 from slipform.config import ServerSettings, Settings
 from slipform.errors import RequestError
 from slipform.ir import ModelRequest
@@ -124,7 +123,7 @@ _DEEPEST = 230
 class Inbound(NamedTuple):
     """A call on its way: in which API it came, what was decoded, the bytes themselves, and what is known of it."""
 
-    api: Serving
+    api: Api
     served: ServedRequest
     body: bytes
     record: CallRecord
@@ -136,7 +135,7 @@ class Inbound(NamedTuple):
 
 
 async def read_call(
-    api: Serving,
+    api: Api,
     body: bytes,
     record: CallRecord,
     *,
@@ -184,7 +183,7 @@ async def read_call(
     return call
 
 
-def _read(api: Serving, body: bytes) -> dict[str, Any]:
+def _read(api: Api, body: bytes) -> dict[str, Any]:
     data = read_body(body)
     if api.name != "gemini":  # which names the model in the path
         check_named_once(body)
@@ -205,7 +204,7 @@ def _switched(served: ServedRequest, asked: RequestSwitches) -> ServedRequest:
     return ServedRequest(request, served.stream, served.options)
 
 
-def _decode(api: Serving, data: Mapping[str, Any], body: bytes, path: str) -> ServedRequest:
+def _decode(api: Api, data: Mapping[str, Any], body: bytes, path: str) -> ServedRequest:
     _check_depth(data, body)
     served = api.decode_request(data, path=path)
     request = served.request

@@ -9,11 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slipform.codecs.anthropic import AnthropicServing
-from slipform.codecs.codec import Serving
-from slipform.codecs.gemini import GeminiServing
-from slipform.codecs.openai_chat import OpenAIChatServing
-from slipform.codecs.openai_responses import OpenAIResponsesServing
+from slipform.codecs import Api, find_api
 from slipform.config import Settings
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
@@ -27,14 +23,8 @@ from slipform.proxy.calls.forward import ForwardRoutes
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
 
-_CHAT: Serving = OpenAIChatServing()
-_ANTHROPIC: Serving = AnthropicServing()
-_BY_PATH: dict[str, Serving] = {
-    "/v1/chat/completions": _CHAT,
-    "/v1/responses": OpenAIResponsesServing(),
-    "/v1/messages": _ANTHROPIC,
-}
-_GEMINI: Serving = GeminiServing()
+_CHAT, _ANTHROPIC, _GEMINI = find_api("openai-chat"), find_api("anthropic"), find_api("gemini")
+_BY_PATH = {"/v1/chat/completions": _CHAT, "/v1/responses": find_api("openai-responses"), "/v1/messages": _ANTHROPIC}
 _GEMINI_CALLS = (":generateContent", ":streamGenerateContent")
 
 
@@ -42,7 +32,7 @@ _GEMINI_CALLS = (":generateContent", ":streamGenerateContent")
 class Listing:
     """How one API shows the models: its errors, its list, one of its models."""
 
-    api: Serving
+    api: Api
     many: Callable[[Sequence[str], int], dict[str, Any]]
     one: Callable[[str, int], dict[str, Any]]
 
@@ -52,7 +42,7 @@ _ANTHROPIC_LISTING = Listing(_ANTHROPIC, pages.anthropic_models, pages.anthropic
 _GEMINI_LISTING = Listing(_GEMINI, pages.gemini_models, pages.gemini_model)
 
 
-def api_at(path: str) -> Serving | None:
+def api_at(path: str) -> Api | None:
     """The API that answers at a path, or None.
 
     >>> api_at("/v1beta/models/local:generateContent").name
@@ -88,7 +78,7 @@ def named_model(path: str) -> str:
     return path.partition("/models")[2].removeprefix("/")
 
 
-def error_api(path: str, headers: Mapping[bytes, bytes]) -> Serving:
+def error_api(path: str, headers: Mapping[bytes, bytes]) -> Api:
     """In whose shape an error is told where no API was called."""
     if path.startswith("/v1beta/"):
         return _GEMINI
