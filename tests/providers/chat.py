@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from slipform.codecs import BoundCodec, Capabilities, Codec
-from slipform.codecs.request_fields import Losses, lose
+from slipform.codecs import BoundCodec, Codec
+from slipform.codecs.request_fields import Encoding
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Sampling, Usage
@@ -33,9 +33,7 @@ def ask(
     )
 
 
-def _encode(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, stream: bool
-) -> dict[str, Any]:
+def _encode(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": request.model,
         "messages": [{"role": message.role, "content": message.text} for message in request.messages],
@@ -43,12 +41,12 @@ def _encode(
     if stream:
         body["stream"] = True
     if request.sampling.temperature is not None:
-        if capabilities.sampling:
+        if out.capabilities.sampling:
             body["temperature"] = request.sampling.temperature
         else:
-            lose(losses, "sampling.temperature", "no sampling here")
-    if request.max_tokens is not None and capabilities.max_tokens_field:
-        body[capabilities.max_tokens_field] = request.max_tokens
+            out.lose("sampling.temperature", "no sampling here")
+    if request.max_tokens is not None and out.capabilities.max_tokens_field:
+        body[out.capabilities.max_tokens_field] = request.max_tokens
     if plan.strategy is OutputStrategy.NATIVE:
         body["response_format"] = {"type": "json_schema", "json_schema": dict(plan.schema)}
     elif plan.strategy is OutputStrategy.TOOL:

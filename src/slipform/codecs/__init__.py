@@ -17,7 +17,7 @@ from slipform.codecs.codec import (
     StreamDecoder,
     StreamEncoder,
 )
-from slipform.codecs.schema_channel import Capabilities
+from slipform.codecs.request_fields import Capabilities
 from slipform.errors import ConfigError
 
 __all__ = [

@@ -10,17 +10,8 @@ from slipform.codecs.answer import arguments_object, arguments_text, build_answe
 from slipform.codecs.codec import Codec
 from slipform.codecs.framing import EventStreamDecoder
 from slipform.codecs.model_name import url_path
-from slipform.codecs.request_fields import (
-    Losses,
-    add_extra,
-    dumps,
-    encode_sampling,
-    encode_tools,
-    lose,
-    own_extra,
-    own_part,
-)
-from slipform.codecs.schema_channel import Capabilities, SchemaChannel, schema_name
+from slipform.codecs.request_fields import Capabilities, Encoding, dumps
+from slipform.codecs.schema_channel import SchemaChannel, schema_name
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import (
@@ -48,16 +39,14 @@ _SAMPLING = {"temperature": "temperature", "top_p": "topP", "top_k": "top_k", "s
 _KINDS = {"image": "image", "file": "document", "video": "video"}
 
 
-def encode_body(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, _stream: bool
-) -> dict[str, Any]:
+def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stream: bool) -> dict[str, Any]:
     """The JSON body of the request."""
-    system, turns = _messages(request.messages, losses)
+    system, turns = _messages(request.messages, out)
     body: dict[str, Any] = {}
     if system:
         body["system"] = system
     body["messages"] = turns
-    config = encode_sampling(request, _SAMPLING, losses, capabilities.sampling)
+    config = out.sampling(request, _SAMPLING)
     more = {"top_k": config.pop("top_k")} if "top_k" in config else {}
     if request.max_tokens is not None:
         config["maxTokens"] = request.max_tokens
@@ -66,22 +55,22 @@ def encode_body(
     output: dict[str, Any] = {}
     if plan.strategy is OutputStrategy.NATIVE:
         # The schema travels as text here.
-        schema = {"name": schema_name(plan.name, losses), "schema": dumps(plan.schema).decode()}
+        schema = {"name": schema_name(plan.name, out), "schema": dumps(plan.schema).decode()}
         output["textFormat"] = {"type": "json_schema", "structure": {"jsonSchema": schema}}
     effort = plan.reasoning.get("effort")
     if effort not in (None, "none"):
         output["effort"] = effort
     if output:
         body["outputConfig"] = output
-    _add_tools(body, plan, request.messages, losses)
+    _add_tools(body, plan, request.messages, out)
     if plan.json_object:
-        lose(losses, "json_mode", "This API has no JSON mode.")
+        out.lose("json_mode", "This API has no JSON mode.")
     more |= _thinking(plan)
     if more:
         body["additionalModelRequestFields"] = more
     if request.metadata:
         body["requestMetadata"] = {key: str(value) for key, value in request.metadata.items()}
-    add_extra(body, request, NAME, losses)
+    out.add_extra(body, request)
     return body
 
 
@@ -94,15 +83,15 @@ def _thinking(plan: SchemaChannel) -> dict[str, Any]:
     return {}
 
 
-def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Message, ...], losses: Losses) -> None:
-    tools = encode_tools(plan.tools, NAME, _tool, losses)
+def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Message, ...], out: Encoding) -> None:
+    tools = out.tools(plan.tools, _tool)
     if not tools:
         return
     choice = plan.tool_choice
     if choice == "none":
         # There is no such choice; tools may only be left out where the conversation shows no call.
         spoken = any(isinstance(part, (ToolCall, ToolResult)) for message in messages for part in message.parts)
-        lose(losses, "tool_choice", "This API cannot forbid tools." if spoken else "The tools were left out.")
+        out.lose("tool_choice", "This API cannot forbid tools." if spoken else "The tools were left out.")
         if not spoken:
             return
         choice = None
@@ -113,7 +102,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Messag
         config["toolChoice"] = {"any" if choice == "required" else "auto": {}}
     body["toolConfig"] = config
     if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
-        lose(losses, "parallel_tool_calls", "This API may call several tools at once.")
+        out.lose("parallel_tool_calls", "This API may call several tools at once.")
 
 
 def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,15 +115,15 @@ def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
     return {"toolSpec": {**spec, **own}}
 
 
-def _messages(messages: tuple[Message, ...], losses: Losses) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _messages(messages: tuple[Message, ...], out: Encoding) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
-        blocks = [block for part in message.parts if (block := _block(part, path, losses)) is not None]
+        blocks = [block for part in message.parts if (block := _block(part, path, out)) is not None]
         if message.role == "system":
             if turns:
-                lose(losses, path, "A later system message was moved to the front.", "approximated")
+                out.lose(path, "A later system message was moved to the front.", "approximated")
             system.extend(blocks)
             continue
         role = "assistant" if message.role == "assistant" else "user"
@@ -145,27 +134,27 @@ def _messages(messages: tuple[Message, ...], losses: Losses) -> tuple[list[dict[
     return system, turns
 
 
-def _block(part: Part, path: str, losses: Losses) -> dict[str, Any] | None:
+def _block(part: Part, path: str, out: Encoding) -> dict[str, Any] | None:
     if isinstance(part, Text):
         # Blank text is refused.
-        return {"text": part.text, **own_extra(part.extra, NAME, path, losses)} if part.text.strip() else None
+        return {"text": part.text, **out.own(part.extra, path)} if part.text.strip() else None
     if isinstance(part, ToolCall):
         use = {"toolUseId": part.id, "name": part.name, "input": arguments_object(part.arguments)}
-        return {"toolUse": {**use, **own_extra(part.extra, NAME, path, losses)}}
+        return {"toolUse": {**use, **out.own(part.extra, path)}}
     if isinstance(part, ToolResult):
-        content = [block for piece in part.parts if (block := _block(piece, path, losses)) is not None]
+        content = [block for piece in part.parts if (block := _block(piece, path, out)) is not None]
         result = {"toolUseId": part.call_id, "content": content, "status": "error" if part.is_error else "success"}
-        return {"toolResult": {**result, **own_extra(part.extra, NAME, path, losses)}}
+        return {"toolResult": {**result, **out.own(part.extra, path)}}
     if isinstance(part, Media):
-        return _media(part, path, losses)
-    return own_part(part, NAME, path, losses)
+        return _media(part, path, out)
+    return out.own_part(part, path)
 
 
-def _media(media: Media, path: str, losses: Losses) -> dict[str, Any] | None:
+def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
     kind = _KINDS.get(media.kind)
     s3 = media.url is not None and media.url.startswith("s3://")
     if kind is None or (media.data is None and not s3):
-        lose(losses, path, f"This API takes no {media.kind} by its address.")
+        out.lose(path, f"This API takes no {media.kind} by its address.")
         return None
     source: dict[str, Any] = {"s3Location": {"uri": media.url}}
     if media.data is not None:

@@ -16,8 +16,8 @@ import msgspec
 
 from slipform.codecs.answer import MALFORMED, malformed, read_json
 from slipform.codecs.framing import MAX_EVENT_BYTES, Framing, SniffingDecoder
-from slipform.codecs.request_fields import Losses, dumps
-from slipform.codecs.schema_channel import Capabilities, SchemaChannel, StrictRule, choose_channel
+from slipform.codecs.request_fields import Capabilities, Encoding, dumps
+from slipform.codecs.schema_channel import SchemaChannel, StrictRule, choose_channel
 from slipform.codecs.stream_decoder import EventDecoder, EventInterpreter
 from slipform.codecs.vendor_errors import error_status, fault_error, read_error_body
 from slipform.errors import SlipformError, UpstreamError
@@ -73,8 +73,8 @@ class Codec:
     name: str
     path: Callable[[str, Capabilities, bool], str]
     """The path for a model, whether its answer is streamed or not."""
-    encode: Callable[[ModelRequest, SchemaChannel, Capabilities, Losses, bool], dict[str, Any]]
-    """The body of a request; what it cannot carry is added to the losses."""
+    encode: Callable[[ModelRequest, SchemaChannel, Encoding, bool], dict[str, Any]]
+    """The body of a request, streamed or not; what it cannot carry is named in the encoding's losses."""
     decode: Callable[[dict[str, Any], SchemaChannel], ModelResponse]
     """A whole answer; may raise any of `MALFORMED` where the answer is not in the vendor's shape."""
     events: Callable[[SchemaChannel], EventInterpreter]
@@ -112,21 +112,13 @@ class BoundCodec:
 
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
         """The request in the vendor's format; raises `RequestError` where there is no way to write it."""
-        codec, capabilities = self._codec, self.capabilities
-        losses: Losses = []
-        plan = choose_channel(
-            request,
-            capabilities,
-            self.strategy,
-            losses,
-            native_rule=codec.native_rule,
-            tool_rule=codec.tool_rule,
-        )
-        body = codec.encode(request, plan, capabilities, losses, stream)
-        path = codec.path(request.model, capabilities, stream)
-        if losses:
-            plan = msgspec.structs.replace(plan, warnings=tuple(losses))
-        return EncodedRequest(path, dumps(body), codec.headers(capabilities), plan.warnings, plan)
+        codec, out = self._codec, Encoding(self.name, self.capabilities)
+        plan = choose_channel(request, out, self.strategy, native_rule=codec.native_rule, tool_rule=codec.tool_rule)
+        body = codec.encode(request, plan, out, stream)
+        path = codec.path(request.model, self.capabilities, stream)
+        if out.losses:
+            plan = msgspec.structs.replace(plan, warnings=tuple(out.losses))
+        return EncodedRequest(path, dumps(body), codec.headers(self.capabilities), plan.warnings, plan)
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
         """A whole answer: in the caller's shape, with the request's warnings, the reserved call as text."""

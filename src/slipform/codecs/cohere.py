@@ -7,17 +7,8 @@ from typing import Any
 
 from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
 from slipform.codecs.codec import Codec
-from slipform.codecs.request_fields import (
-    Losses,
-    add_extra,
-    data_url,
-    encode_function,
-    encode_sampling,
-    encode_tools,
-    lose,
-    own_extra,
-)
-from slipform.codecs.schema_channel import Capabilities, SchemaChannel
+from slipform.codecs.request_fields import Encoding, data_url, encode_function
+from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import (
@@ -62,39 +53,37 @@ _FINISH: dict[str, FinishReason] = {
 _KNOWN = frozenset({"id", "finish_reason", "message", "usage", "error"})
 
 
-def _body(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, stream: bool
-) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": request.model, "messages": _messages(request.messages, losses)}
+def _body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": request.model, "messages": _messages(request.messages, out)}
     if plan.strategy is OutputStrategy.NATIVE:
         body["response_format"] = {"type": "json_object", "json_schema": plan.schema}
     elif plan.json_object:
         body["response_format"] = {"type": "json_object"}
     if request.max_tokens is not None:
         body["max_tokens"] = request.max_tokens
-    body.update(encode_sampling(request, _SAMPLING, losses, capabilities.sampling))
+    body.update(out.sampling(request, _SAMPLING))
     wanted = plan.reasoning
     if wanted.get("budget") is not None:
         body["thinking"] = {"type": "enabled", "token_budget": wanted["budget"]}
     elif wanted.get("enabled") is not None or wanted.get("effort") is not None:
         off = wanted.get("enabled") is False or wanted.get("effort") == "none"
         body["thinking"] = {"type": "disabled" if off else "enabled"}
-    _add_tools(body, plan, losses)
+    _add_tools(body, plan, out)
     if request.metadata:
-        lose(losses, "metadata", "This API keeps no metadata.")
+        out.lose("metadata", "This API keeps no metadata.")
     body["stream"] = stream
-    add_extra(body, request, NAME, losses)
+    out.add_extra(body, request)
     return body
 
 
-def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> None:
+def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
     offered = plan.tools
     choice = plan.tool_choice
     if isinstance(choice, NamedTool) and len(offered) > 1:
         # A single tool cannot be named here, but it can be the only one there is.
-        lose(losses, "tools", f"Only {choice.name} is offered, so that it is the one called.", "approximated")
+        out.lose("tools", f"Only {choice.name} is offered, so that it is the one called.", "approximated")
         offered = tuple(tool for tool in offered if tool.name == choice.name)
-    tools = encode_tools(offered, NAME, _tool, losses)
+    tools = out.tools(offered, _tool)
     if not tools:
         return
     body["tools"] = tools
@@ -105,27 +94,27 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> Non
     elif choice not in (None, "auto"):
         body["tool_choice"] = "REQUIRED"
     if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
-        lose(losses, "parallel_tool_calls", "This API may call several tools at once.")
+        out.lose("parallel_tool_calls", "This API may call several tools at once.")
 
 
 def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": encode_function(tool), **own}
 
 
-def _messages(messages: tuple[Message, ...], losses: Losses) -> list[dict[str, Any]]:
+def _messages(messages: tuple[Message, ...], out: Encoding) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         turns.extend(
-            {"role": "tool", "tool_call_id": result.call_id, "content": _content(result.parts, path, losses)}
+            {"role": "tool", "tool_call_id": result.call_id, "content": _content(result.parts, path, out)}
             for result in results
         )
         said = tuple(part for part in message.parts if not isinstance(part, (ToolResult, ToolCall)))
         if not said and not message.tool_calls:
             continue
         turn: dict[str, Any] = {"role": "user" if message.role == "tool" else message.role}
-        content = _content(said, path, losses)
+        content = _content(said, path, out)
         if content:
             turn["content"] = content
         for part in said:
@@ -136,11 +125,11 @@ def _messages(messages: tuple[Message, ...], losses: Losses) -> list[dict[str, A
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
                 for call in message.tool_calls
             ]
-        turns.append({**turn, **own_extra(message.extra, NAME, path, losses)})
+        turns.append({**turn, **out.own(message.extra, path)})
     return turns
 
 
-def _content(parts: tuple[Part, ...], path: str, losses: Losses) -> str | list[dict[str, Any]]:
+def _content(parts: tuple[Part, ...], path: str, out: Encoding) -> str | list[dict[str, Any]]:
     if len(parts) == 1 and isinstance(parts[0], Text):
         return parts[0].text
     content: list[dict[str, Any]] = []
@@ -152,7 +141,7 @@ def _content(parts: tuple[Part, ...], path: str, losses: Losses) -> str | list[d
         elif isinstance(part, Reasoning) and NAME in part.opaque:
             content.append(dict(part.opaque[NAME]))
         elif not (isinstance(part, Opaque) and part.vendor == NAME):
-            lose(losses, path, "A part that this API does not take.")
+            out.lose(path, "A part that this API does not take.")
     return content
 
 

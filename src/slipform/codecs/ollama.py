@@ -11,16 +11,8 @@ import orjson
 from slipform.codecs.answer import arguments_object, arguments_text, build_answer, count, rest_of, usage_of
 from slipform.codecs.codec import Codec
 from slipform.codecs.framing import NdjsonDecoder
-from slipform.codecs.request_fields import (
-    Losses,
-    add_extra,
-    encode_function,
-    encode_sampling,
-    encode_tools,
-    lose,
-    own_extra,
-)
-from slipform.codecs.schema_channel import Capabilities, SchemaChannel
+from slipform.codecs.request_fields import Encoding, encode_function
+from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import (
@@ -57,28 +49,26 @@ _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "load": 
 _KNOWN = frozenset({"model", "message", "done", "done_reason", "prompt_eval_count", "eval_count", "error"})
 
 
-def _body(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, stream: bool
-) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": request.model, "messages": _messages(request.messages, losses)}
+def _body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": request.model, "messages": _messages(request.messages, out)}
 
     def function(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
         if tool.strict:
-            lose(losses, f"tools.{tool.name}.strict", "This API has no strict tools.")
+            out.lose(f"tools.{tool.name}.strict", "This API has no strict tools.")
         return {"type": "function", "function": encode_function(tool), **own}
 
-    tools = encode_tools(plan.tools, NAME, function, losses)
+    tools = out.tools(plan.tools, function)
     if tools and plan.tool_choice != "none":
         body["tools"] = tools
         if plan.tool_choice not in (None, "auto"):
-            lose(losses, "tool_choice", "This API has no tool choice; the model may answer with text.")
+            out.lose("tool_choice", "This API has no tool choice; the model may answer with text.")
         if plan.parallel_tool_calls is False:
-            lose(losses, "parallel_tool_calls", "This API may call several tools at once.")
+            out.lose("parallel_tool_calls", "This API may call several tools at once.")
     if plan.strategy is OutputStrategy.NATIVE:
         body["format"] = plan.schema
     elif plan.json_object:
         body["format"] = "json"
-    options = encode_sampling(request, _SAMPLING, losses, capabilities.sampling)
+    options = out.sampling(request, _SAMPLING)
     if request.max_tokens is not None:
         options["num_predict"] = request.max_tokens
     if options:
@@ -89,13 +79,13 @@ def _body(
     elif wanted.get("enabled") is not None:
         body["think"] = wanted["enabled"]
     if request.metadata:
-        lose(losses, "metadata", "This API keeps no metadata.")
+        out.lose("metadata", "This API keeps no metadata.")
     body["stream"] = stream  # its default here is true
-    add_extra(body, request, NAME, losses)
+    out.add_extra(body, request)
     return body
 
 
-def _messages(messages: tuple[Message, ...], losses: Losses) -> list[dict[str, Any]]:
+def _messages(messages: tuple[Message, ...], out: Encoding) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     for index, message in enumerate(messages):
@@ -108,11 +98,11 @@ def _messages(messages: tuple[Message, ...], losses: Losses) -> list[dict[str, A
                 turns.append({**turn, "tool_name": name} if name else turn)
         if all(isinstance(part, ToolResult) for part in message.parts):
             continue
-        turns.append(_turn(message, path, losses))
+        turns.append(_turn(message, path, out))
     return turns
 
 
-def _turn(message: Message, path: str, losses: Losses) -> dict[str, Any]:
+def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any]:
     turn: dict[str, Any] = {"role": message.role, "content": message.text}
     thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning) and NAME in part.opaque)
     if thought:
@@ -125,13 +115,13 @@ def _turn(message: Message, path: str, losses: Losses) -> dict[str, Any]:
     for part in message.parts:
         foreign = isinstance(part, Opaque) or (isinstance(part, Reasoning) and NAME not in part.opaque)
         if foreign or (isinstance(part, Media) and part not in images):
-            lose(losses, path, "A part that this API does not take.")
+            out.lose(path, "A part that this API does not take.")
     if message.tool_calls:
         turn["tool_calls"] = [
             {"function": {"name": call.name, "arguments": arguments_object(call.arguments)}}
             for call in message.tool_calls
         ]
-    return {**turn, **own_extra(message.extra, NAME, path, losses)}
+    return {**turn, **out.own(message.extra, path)}
 
 
 def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:

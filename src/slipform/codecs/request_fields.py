@@ -1,8 +1,8 @@
 """The fields of a request: read from a client with the place of each mistake, written to a vendor with each loss named.
 
-Whatever a client sends is carried, renamed by a table, named in a `LossyEncode` or refused; the functions here are the
-only ways to do each: `encode_sampling` renames, `own_extra`, `own_part` and `add_extra` carry what one vendor alone
-understands, `lose` names what the wire cannot carry, and the readers refuse.
+Whatever a client sends is carried, renamed by a table, named in a `LossyEncode` or refused. `Fields` reads one object
+of a request and refuses; `Encoding` writes: `sampling` renames, `own`, `own_part` and `add_extra` carry what one vendor
+alone understands, and everything else that the wire cannot carry goes through `lose`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
 
 import orjson
 
 from slipform.errors import ConfigError, RequestError, UpstreamError
-from slipform.ir import LossyEncode, Media, ModelRequest, ModelWarning, Opaque, Reasoning, Tool
+from slipform.ir import LossyEncode, Media, ModelRequest, ModelWarning, Opaque, Reasoning, Sampling, Tool
 from slipform.ir.request import USUAL
-from slipform.schema import ResponseFormat
+from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.python_types import cached_format
 
 _LARGEST = 2**63
+_SAMPLING = tuple(each.name for each in fields(Sampling))
 
 
 def read_body(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
@@ -51,20 +53,6 @@ def text(value: Any, where: str) -> str:
     return value
 
 
-def optional_text(value: Any, where: str) -> str | None:
-    """A string, or nothing."""
-    return None if value is None else text(value, where)
-
-
-def items(value: Any, where: str) -> list[Any]:
-    """An array; nothing counts as an empty one."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise wrong(where, "an array", value)
-    return value
-
-
 def mapping(value: Any, where: str) -> dict[str, Any]:
     """An object; nothing counts as an empty one."""
     if value is None:
@@ -76,20 +64,10 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
     return dict(value)
 
 
-def number(value: Any, where: str) -> float | None:
-    """A number, or nothing."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise wrong(where, "a number", value)
-    return value
-
-
 def whole(value: Any, where: str) -> int | None:
     """A whole number of at most 64 bits, which is what JSON writers can write, or nothing."""
     if value is None:
         return None
-    # Not through `number`: compiled, what is said to be a float is one, and loses the last digits of a large integer.
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise wrong(where, "a number", value)
     if isinstance(value, float) and not value.is_integer():
@@ -107,26 +85,110 @@ def flag(value: Any, where: str) -> bool | None:
     return value
 
 
-def stops(value: Any, where: str) -> tuple[str, ...]:
-    """Stop sequences: one string or an array of them."""
-    if isinstance(value, str):
-        return (value,)
-    return tuple(text(item, f"{where}[{index}]") for index, item in enumerate(items(value, where)))
+class Fields:
+    """One object of a client's request, read field by field; a field of the wrong kind is refused with its place.
+
+    >>> Fields({"model": "m"}, "request").text("model")
+    'm'
+    """
+
+    __slots__ = ("data", "where")
+
+    def __init__(self, value: Any, where: str = "") -> None:
+        self.data: Final = mapping(value, where)
+        self.where: Final = where
+
+    def place(self, key: str) -> str:
+        """Where a field stands in the request."""
+        return f"{self.where}.{key}" if self.where else key
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Whatever the field holds."""
+        return self.data.get(key, default)
+
+    def text(self, key: str) -> str:
+        """A string."""
+        return text(self.data.get(key), self.place(key))
+
+    def optional_text(self, key: str) -> str | None:
+        """A string, or nothing."""
+        return None if self.data.get(key) is None else self.text(key)
+
+    def number(self, key: str) -> float | None:
+        """A number, or nothing."""
+        value = self.data.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise wrong(self.place(key), "a number", value)
+        return value
+
+    def whole(self, key: str) -> int | None:
+        """A whole number, or nothing."""
+        return whole(self.data.get(key), self.place(key))
+
+    def flag(self, key: str) -> bool | None:
+        """True, false, or nothing."""
+        return flag(self.data.get(key), self.place(key))
+
+    def items(self, key: str) -> list[Any]:
+        """An array; nothing counts as an empty one."""
+        value = self.data.get(key)
+        if value is not None and not isinstance(value, list):
+            raise wrong(self.place(key), "an array", value)
+        return value or []
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        """An object that is taken as it is; nothing counts as an empty one."""
+        return mapping(self.data.get(key), self.place(key))
+
+    def object(self, key: str) -> Fields:
+        """An object that is read further; nothing counts as an empty one."""
+        return Fields(self.data.get(key), self.place(key))
+
+    def objects(self, key: str) -> Iterator[Fields]:
+        """The objects of an array, one after the other, so that the first mistake is the one that is told."""
+        for at, item in enumerate(self.items(key)):
+            yield Fields(item, f"{self.place(key)}[{at}]")
+
+    def base64(self, key: str) -> bytes:
+        """Bytes written as base64."""
+        return base64_bytes(self.data.get(key), self.place(key))
+
+    def sampling(self, names: Mapping[str, str]) -> Sampling:
+        """The sampling fields, renamed back by the table that `Encoding.sampling` renames them with."""
+        if self.data.keys().isdisjoint(names.values()):
+            return USUAL
+        readers: dict[str, Callable[[str], Any]] = {"top_k": self.whole, "seed": self.whole, "stop": self._stops}
+        known = [name for name in _SAMPLING if name in names]
+        return Sampling(**{name: readers.get(name, self.number)(names[name]) for name in known})
+
+    def _stops(self, key: str) -> tuple[str, ...]:
+        """Stop sequences: one string or an array of them."""
+        if isinstance(self.data.get(key), str):
+            return (self.text(key),)
+        return tuple(text(item, f"{self.place(key)}[{at}]") for at, item in enumerate(self.items(key)))
+
+    def response_format(self, name: Any, schema: Any, *, strict: Any, description: Any = None) -> ResponseFormat:
+        """The wanted shape, whose place is this object; a description outside the schema goes into it."""
+        document = mapping(schema, self.place("schema"))
+        if schema is None:
+            hint = "Give the JSON Schema of the answer."
+            raise RequestError("The schema is missing", where=self.place("schema"), hint=hint)
+        if isinstance(description, str) and "description" not in document:
+            document = {**document, "description": description}
+        strict = flag(strict, self.place("strict")) is True
+        try:
+            return cached_format(name if isinstance(name, str) else "", document, strict=strict)
+        except ConfigError as error:
+            raise RequestError(error.message, where=self.where) from error
+
+    def rest(self, *known: str, nulls: bool = False) -> dict[str, Any]:
+        """The fields that were not read by name, those that hold nothing only on demand."""
+        return {key: value for key, value in self.data.items() if key not in known and (nulls or value is not None)}
 
 
-def response_format(name: Any, schema: Any, *, strict: Any, where: str, description: Any = None) -> ResponseFormat:
-    """The wanted shape; a description outside the schema goes into it."""
-    document = mapping(schema, f"{where}.schema")
-    if schema is None:
-        raise RequestError("The schema is missing", where=f"{where}.schema", hint="Give the JSON Schema of the answer.")
-    if isinstance(description, str) and "description" not in document:
-        document = {**document, "description": description}
-    try:
-        return cached_format(
-            name if isinstance(name, str) else "", document, strict=flag(strict, f"{where}.strict") is True
-        )
-    except ConfigError as error:
-        raise RequestError(error.message, where=where) from error
+def tagged(codec: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """An `extra` that only this codec understands; empty for nothing."""
+    return {codec: fields} if fields else {}
 
 
 def media_from_url(url: str, kind: Literal["image", "audio", "video", "file"], name: str | None = None) -> Media:
@@ -159,54 +221,111 @@ def data_url(media: Media) -> str:
     return f"data:{media.mime_type or 'application/octet-stream'};base64,{b64encode(media.data).decode()}"
 
 
-Losses = list[ModelWarning]
-"""What a request loses on its way to a vendor, in the order it was found out."""
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What one model at one endpoint can do; `dialect` names the schema dialect of its native channel."""
+
+    native: bool = False
+    tools: bool = False
+    forced_tool: bool = False
+    json_mode: bool = False
+    sampling: bool = True
+    reasoning: bool = False
+    max_tokens_field: str | None = None
+    dialect: str = "identity"
+    tool_dialect: str = "identity"
+    quirks: frozenset[str] = frozenset()
+
+    @property
+    def auto_strategy(self) -> OutputStrategy:
+        """What `auto` means here: native, else a forced tool, else the prompt."""
+        if self.native:
+            return OutputStrategy.NATIVE
+        return OutputStrategy.TOOL if self.forced_tool else OutputStrategy.PROMPTED
 
 
-def lose(losses: Losses, path: str, message: str, action: str = "dropped") -> None:
-    """Name a field that the wire cannot carry, and what was done about it.
+class Encoding:
+    """One request on its way to a vendor: which codec writes it, for a model that can do what, and what it loses."""
 
-    >>> losses = []
-    >>> lose(losses, "sampling.seed", "This API has no seed.")
-    >>> losses[0].action
-    'dropped'
-    """
-    losses.append(LossyEncode("lossy_encode", message, path, action))
+    __slots__ = ("capabilities", "codec", "losses", "quirks")
 
+    def __init__(self, codec: str, capabilities: Capabilities) -> None:
+        self.codec: Final = codec
+        self.capabilities: Final = capabilities
+        self.quirks: Final = capabilities.quirks
+        self.losses: Final[list[ModelWarning]] = []
 
-def encode_sampling(request: ModelRequest, names: Mapping[str, str], losses: Losses, allowed: bool) -> dict[str, Any]:
-    """The sampling fields renamed by `names` (IR name → wire name); what cannot be sent is named."""
-    values: dict[str, Any] = {}
-    sampling = request.sampling
-    if sampling is USUAL or sampling == USUAL:
+    def lose(self, path: str, message: str, action: str = "dropped") -> None:
+        """Name a field that the wire cannot carry, and what was done about it.
+
+        >>> out = Encoding("cohere", Capabilities())
+        >>> out.lose("sampling.seed", "This API has no seed.")
+        >>> out.losses[0].action
+        'dropped'
+        """
+        self.losses.append(LossyEncode("lossy_encode", message, path, action))
+
+    def sampling(self, request: ModelRequest, names: Mapping[str, str]) -> dict[str, Any]:
+        """The sampling fields renamed by `names` (IR name → wire name); what cannot be sent is named."""
+        values: dict[str, Any] = {}
+        sampling = request.sampling
+        if sampling is USUAL or sampling == USUAL:
+            return values
+        for name in _SAMPLING:
+            value = getattr(sampling, name)
+            if value is None or value == ():
+                continue
+            if name not in names:
+                self.lose(f"sampling.{name}", f"This API has no {name}.")
+            elif not self.capabilities.sampling and name != "stop":
+                self.lose(f"sampling.{name}", "This model takes no sampling parameters.")
+            else:
+                values[names[name]] = list(value) if name == "stop" else value
         return values
-    for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stop"):
-        value = getattr(sampling, name)
-        if value is None or value == ():
-            continue
-        if name not in names:
-            lose(losses, f"sampling.{name}", f"This API has no {name}.")
-        elif not allowed and name != "stop":
-            lose(losses, f"sampling.{name}", "This model takes no sampling parameters.")
-        else:
-            values[names[name]] = list(value) if name == "stop" else value
-    return values
 
+    def tools(
+        self, tools: Iterable[Tool], encode: Callable[[Tool, Mapping[str, Any]], dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """The tools as `encode` writes them with the fields meant for this codec; a vendor's own tools as they came."""
+        encoded: list[dict[str, Any]] = []
+        for tool in tools:
+            own = self.own(tool.extra, f"tools.{tool.name}")
+            if tool.vendor is None:
+                encoded.append(encode(tool, own))
+            elif tool.vendor == self.codec:
+                encoded.append(dict(own))
+            else:
+                self.lose(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own.")
+        return encoded
 
-def encode_tools(
-    tools: Iterable[Tool], codec: str, encode: Callable[[Tool, Mapping[str, Any]], dict[str, Any]], losses: Losses
-) -> list[dict[str, Any]]:
-    """The tools as `encode` writes them, given the fields meant for this codec; a vendor's own tools as they came."""
-    encoded: list[dict[str, Any]] = []
-    for tool in tools:
-        own = own_extra(tool.extra, codec, f"tools.{tool.name}", losses)
-        if tool.vendor is None:
-            encoded.append(encode(tool, own))
-        elif tool.vendor == codec:
-            encoded.append(dict(own))
+    def own(self, extra: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        """The part of a nested `extra` that is meant for this codec; the rest is named as lost."""
+        if not extra:
+            return extra
+        for other in extra:
+            if other != self.codec:
+                self.lose(path, f"Fields meant for {other} are left out.")
+        own = extra.get(self.codec, {})
+        return own if isinstance(own, Mapping) else {}
+
+    def own_part(self, part: Reasoning | Opaque, path: str) -> dict[str, Any] | None:
+        """What a vendor wants back untouched, if it is this codec's; else None, and it is named as lost."""
+        if isinstance(part, Reasoning):
+            own, kind = part.opaque.get(self.codec), "Reasoning"
         else:
-            lose(losses, f"tools.{tool.name}", f"A tool of {tool.vendor}'s own.")
-    return encoded
+            own, kind = part.data if part.vendor == self.codec else None, "A part"
+        if own is None:
+            self.lose(path, f"{kind} of another API cannot be sent back here.")
+            return None
+        return dict(own)
+
+    def add_extra(self, body: dict[str, Any], request: ModelRequest) -> None:
+        """Pass vendor fields through untouched, or say that they were meant for another API."""
+        if request.extra_for in (None, self.codec):
+            _merge(body, request.extra)
+            return
+        for key in request.extra:
+            self.lose(key, f"A field of {request.extra_for} that {self.codec} does not have.")
 
 
 def encode_function(tool: Tool, parameters: str = "parameters") -> dict[str, Any]:
@@ -216,36 +335,6 @@ def encode_function(tool: Tool, parameters: str = "parameters") -> dict[str, Any
         function["description"] = tool.description
     function[parameters] = tool.parameters
     return function
-
-
-def own_part(part: Reasoning | Opaque, codec: str, path: str, losses: Losses) -> dict[str, Any] | None:
-    """What a vendor wants back untouched, if it is this codec's; else None, and it is named as lost."""
-    own = part.opaque.get(codec) if isinstance(part, Reasoning) else part.data if part.vendor == codec else None
-    if own is None:
-        kind = "Reasoning" if isinstance(part, Reasoning) else "A part"
-        lose(losses, path, f"{kind} of another API cannot be sent back here.")
-        return None
-    return dict(own)
-
-
-def own_extra(extra: Mapping[str, Any], codec: str, path: str, losses: Losses) -> Mapping[str, Any]:
-    """The part of a nested `extra` that is meant for this codec; the rest is named as lost."""
-    if not extra:
-        return extra
-    for other in extra:
-        if other != codec:
-            lose(losses, path, f"Fields meant for {other} are left out.")
-    own = extra.get(codec, {})
-    return own if isinstance(own, Mapping) else {}
-
-
-def add_extra(body: dict[str, Any], request: ModelRequest, codec: str, losses: Losses) -> None:
-    """Pass vendor fields through untouched, or say that they were meant for another API."""
-    if request.extra_for in (None, codec):
-        _merge(body, request.extra)
-        return
-    for key in request.extra:
-        lose(losses, key, f"A field of {request.extra_for} that {codec} does not have.")
 
 
 def _merge(into: dict[str, Any], extra: Mapping[str, Any]) -> None:

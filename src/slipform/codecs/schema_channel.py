@@ -22,43 +22,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from slipform.bounded import BoundedCache
-from slipform.codecs.request_fields import Losses, lose
+from slipform.codecs.request_fields import Encoding
 from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError
-from slipform.ir import RESERVED_TOOL, Lift, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
+from slipform.ir import RESERVED_TOOL, Lift, LossyEncode, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
 from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.document import to_text
 from slipform.schema.lowering import lower
 from slipform.schema.lowering.lift_plan import PENDING
 from slipform.schema.strict import strict_preflight
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What one model at one endpoint can do; `dialect` names the schema dialect of its native channel."""
-
-    native: bool = False
-    tools: bool = False
-    forced_tool: bool = False
-    json_mode: bool = False
-    sampling: bool = True
-    reasoning: bool = False
-    max_tokens_field: str | None = None
-    dialect: str = "identity"
-    tool_dialect: str = "identity"
-    quirks: frozenset[str] = frozenset()
-
-    @property
-    def auto_strategy(self) -> OutputStrategy:
-        """What `auto` means here: native, else a forced tool, else the prompt."""
-        if self.native:
-            return OutputStrategy.NATIVE
-        return OutputStrategy.TOOL if self.forced_tool else OutputStrategy.PROMPTED
 
 
 class SchemaChannel(msgspec.Struct, frozen=True):
@@ -95,48 +71,48 @@ StrictRule: TypeAlias = Literal["openai", "closed", "always"]
 
 def choose_channel(
     request: ModelRequest,
-    capabilities: Capabilities,
+    out: Encoding,
     auto: OutputStrategy,
-    losses: Losses,
     *,
     native_rule: StrictRule = "always",
     tool_rule: StrictRule = "always",
 ) -> SchemaChannel:
     """Decide the channel for this request; `auto` is what the codec settled on when it was made."""
     refuse_reserved(request)
+    capabilities = out.capabilities
     wanted, tools, choice, parallel = (
         request.response_format, request.tools, request.tool_choice, request.parallel_tool_calls,
     )  # fmt: skip
     if request.reasoning and not capabilities.reasoning:
-        lose(losses, "reasoning", "This model does not reason on demand.")
+        out.lose("reasoning", "This model does not reason on demand.")
     reasoning = request.reasoning if request.reasoning and capabilities.reasoning else {}
     if wanted is None:
         if request.json_mode and not capabilities.json_mode:
-            lose(losses, "json_mode", "This API has no JSON mode; only the prompt asks for JSON.")
+            out.lose("json_mode", "This API has no JSON mode; only the prompt asks for JSON.")
         json_object = request.json_mode and capabilities.json_mode
         return SchemaChannel(None, "", {}, False, json_object, reasoning, tools, choice, parallel)
     name, strategy = wanted.json_schema.name, auto if wanted.strategy is OutputStrategy.AUTO else wanted.strategy
     if strategy is OutputStrategy.NATIVE and tools and "no_native_with_tools" in capabilities.quirks:
         message = "This API takes a schema or tools; the schema goes in a tool."
-        lose(losses, "response_format", message, "approximated")
+        out.lose("response_format", message, "approximated")
         strategy = OutputStrategy.TOOL
     if strategy is not OutputStrategy.NATIVE and strategy is not OutputStrategy.TOOL:
         if wanted.strict:
-            lose(losses, "response_format.strict", "A schema in the prompt cannot be made binding.", "approximated")
+            out.lose("response_format.strict", "A schema in the prompt cannot be made binding.", "approximated")
         if tools:
             message = "Tools and a schema in the prompt do not go well together."
-            losses.append(ModelWarning("tools_with_prompted", message, "tools"))
+            out.losses.append(ModelWarning("tools_with_prompted", message, "tools"))
         json_object = capabilities.json_mode and not tools
         schema = wanted.json_schema.schema
         prompted = OutputStrategy.PROMPTED
         return SchemaChannel(prompted, name, schema, False, json_object, reasoning, tools, choice, parallel)
     if strategy is OutputStrategy.NATIVE:
-        shape = _shape(wanted, capabilities, capabilities.dialect, native_rule)
-        losses.extend(shape.losses)
+        shape = _shape(wanted, out, capabilities.dialect, native_rule)
+        out.losses.extend(shape.losses)
     else:
-        shape = _shape(wanted, capabilities, capabilities.tool_dialect, tool_rule)
-        losses.extend(shape.losses)
-        choice, parallel = _forced(request, capabilities, losses), parallel if tools else False
+        shape = _shape(wanted, out, capabilities.tool_dialect, tool_rule)
+        out.losses.extend(shape.losses)
+        choice, parallel = _forced(request, out), parallel if tools else False
         tools = (*tools, _output_tool(wanted, shape))
     return SchemaChannel(
         strategy, name, shape.schema, shape.strict, False, reasoning, tools, choice, parallel, shape.lift
@@ -161,15 +137,15 @@ def _output_tool(wanted: ResponseFormat, shape: WireSchema) -> Tool:
     return Tool(RESERVED_TOOL, shape.schema, description, strict=True if shape.strict else None)
 
 
-def _forced(request: ModelRequest, capabilities: Capabilities, losses: Losses) -> ToolChoice:
-    if not capabilities.forced_tool:
+def _forced(request: ModelRequest, out: Encoding) -> ToolChoice:
+    if not out.capabilities.forced_tool:
         message = "This model cannot be made to call a tool; the answer may come as text."
-        lose(losses, "tool_choice", message, "approximated")
+        out.lose("tool_choice", message, "approximated")
         return "auto"
     if request.tools:
         # A tool of the caller's may have its turn first; the answer comes by some call in any case.
         return request.tool_choice if isinstance(request.tool_choice, NamedTool) else "required"
-    return "required" if "required_only" in capabilities.quirks else NamedTool(RESERVED_TOOL)
+    return "required" if "required_only" in out.quirks else NamedTool(RESERVED_TOOL)
 
 
 _SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule], WireSchema](
@@ -181,8 +157,8 @@ _TIMES_TEXT = 50
 """How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
 
 
-def _shape(wanted: ResponseFormat, capabilities: Capabilities, dialect: str, rule: StrictRule) -> WireSchema:
-    spec, strict = wanted.json_schema, wanted.strict and "no_strict" not in capabilities.quirks
+def _shape(wanted: ResponseFormat, out: Encoding, dialect: str, rule: StrictRule) -> WireSchema:
+    spec, strict = wanted.json_schema, wanted.strict and "no_strict" not in out.quirks
     return _shaped(spec.schema, dialect, strict, rule, spec.text)
 
 
@@ -203,14 +179,15 @@ def _shaped(schema: Any, dialect: str, strict: bool, rule: StrictRule, text: byt
 
 def _lowered(schema: Mapping[str, Any], dialect: str, strict: bool, rule: StrictRule) -> WireSchema:
     lowered = lower(schema, dialect, open_objects="closed")
-    losses: Losses = []
+    losses: list[ModelWarning] = []
     for loss in lowered.report:
         if loss.action in ("dropped", "approximated", "closed"):
             message = f"`{loss.keyword}` was {loss.action} for the {dialect} dialect; it is checked here instead."
-            lose(losses, loss.pointer, message, loss.action)
+            losses.append(LossyEncode("lossy_encode", message, loss.pointer, loss.action))
     breach = _breach(lowered.schema) if strict and rule != "always" else None
     if breach is not None and not (rule == "closed" and isinstance(breach, RequiredMissingProperties)):
-        lose(losses, breach.path, f"Sent without strict mode: {breach}.", "approximated")
+        message = f"Sent without strict mode: {breach}."
+        losses.append(LossyEncode("lossy_encode", message, breach.path, "approximated"))
         strict = False
     # The way back, when there is a way to go.
     lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING)
@@ -228,13 +205,14 @@ def _breach(schema: Mapping[str, Any]) -> StrictSchemaError | None:
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def schema_name(name: str, losses: Losses) -> str:
+def schema_name(name: str, out: Encoding) -> str:
     """The schema's name in the letters that OpenAI allows.
 
-    >>> schema_name("My schema!", [])
+    >>> from slipform.codecs.request_fields import Capabilities
+    >>> schema_name("My schema!", Encoding("openai-chat", Capabilities()))
     'My_schema_'
     """
     clean = _NOT_IN_NAMES.sub("_", name)[:64]
     if clean != name:
-        lose(losses, "response_format.json_schema.name", f"The name was spelled {clean!r}.", "approximated")
+        out.lose("response_format.json_schema.name", f"The name was spelled {clean!r}.", "approximated")
     return clean

@@ -8,17 +8,8 @@ from typing import Any
 
 from slipform.codecs.answer import arguments_object
 from slipform.codecs.model_name import url_path
-from slipform.codecs.request_fields import (
-    Losses,
-    add_extra,
-    encode_function,
-    encode_sampling,
-    encode_tools,
-    lose,
-    own_extra,
-    own_part,
-)
-from slipform.codecs.schema_channel import Capabilities, SchemaChannel
+from slipform.codecs.request_fields import Capabilities, Encoding, encode_function
+from slipform.codecs.schema_channel import SchemaChannel
 from slipform.ir import (
     Media,
     Message,
@@ -39,36 +30,34 @@ VERSION = "2026-10-21"
 DEFAULT_MAX_TOKENS = 8192
 """The API wants a limit; this is it when the caller names none."""
 
-_SAMPLING = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
+SAMPLING = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
 
 
-def encode_body(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, stream: bool
-) -> dict[str, Any]:
+def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
     """The JSON body of the request."""
     limit = request.max_tokens
     if limit is None:
         limit = DEFAULT_MAX_TOKENS
-        losses.append(
+        out.losses.append(
             ModelWarning("max_tokens_default", f"This API wants a limit; {limit} tokens were set.", "max_tokens")
         )
-    system, turns = encode_messages(request.messages, capabilities.quirks, losses)
+    system, turns = encode_messages(request.messages, out)
     body: dict[str, Any] = {"model": request.model, "max_tokens": limit}
     if system:
         body["system"] = system
     body["messages"] = turns
-    body.update(encode_sampling(request, _SAMPLING, losses, capabilities.sampling))
+    body.update(out.sampling(request, SAMPLING))
     output = _output_config(plan)
     if output:
         body["output_config"] = output
     _add_thinking(body, plan)
-    _add_tools(body, plan, losses)
+    _add_tools(body, plan, out)
     if request.metadata:
-        _add_metadata(body, request, losses)
-    add_extra(body, request, NAME, losses)
+        _add_metadata(body, request, out)
+    out.add_extra(body, request)
     if stream:
         body["stream"] = True
-    if _is_raw_predict(capabilities):
+    if _is_raw_predict(out.capabilities):
         del body["model"]
         body["anthropic_version"] = VERSION
     return body
@@ -116,16 +105,16 @@ def _add_thinking(body: dict[str, Any], plan: SchemaChannel) -> None:
         body["thinking"]["display"] = summary if summary in ("summarized", "omitted") else "summarized"
 
 
-def _add_metadata(body: dict[str, Any], request: ModelRequest, losses: Losses) -> None:
+def _add_metadata(body: dict[str, Any], request: ModelRequest, out: Encoding) -> None:
     if "user_id" in request.metadata:
         body["metadata"] = {"user_id": request.metadata["user_id"]}
     for key in request.metadata:
         if key != "user_id":
-            lose(losses, f"metadata.{key}", "This API keeps no metadata.")
+            out.lose(f"metadata.{key}", "This API keeps no metadata.")
 
 
-def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> None:
-    tools = encode_tools(plan.tools, NAME, _tool, losses)
+def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
+    tools = out.tools(plan.tools, _tool)
     if not tools:
         return
     body["tools"] = tools
@@ -149,7 +138,7 @@ def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encode_messages(
-    messages: tuple[Message, ...], quirks: frozenset[str], losses: Losses
+    messages: tuple[Message, ...], out: Encoding
 ) -> tuple[str | list[dict[str, Any]], list[dict[str, Any]]]:
     """The system text and the turns; tool results that follow each other share a turn."""
     system: list[Part] = []
@@ -157,55 +146,55 @@ def encode_messages(
     after_tool = False
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
-        if message.role == "system" and (not turns or "mid_system" not in quirks):
+        if message.role == "system" and (not turns or "mid_system" not in out.quirks):
             if turns:
-                lose(losses, path, "A later system message was moved to the front.", "approximated")
+                out.lose(path, "A later system message was moved to the front.", "approximated")
             system.extend(message.parts)
             continue
         if message.name is not None:
-            lose(losses, f"{path}.name", "This API has no names for speakers.")
-        content = _content(message.parts, path, losses)
-        own = own_extra(message.extra, NAME, path, losses)
+            out.lose(f"{path}.name", "This API has no names for speakers.")
+        content = _content(message.parts, path, out)
+        own = out.own(message.extra, path)
         if after_tool and message.role == "tool":
             turns[-1]["content"].extend(content)
         elif content:
             turns.append({"role": "user" if message.role == "tool" else message.role, "content": content, **own})
         after_tool = message.role == "tool"
-    return _content(tuple(system), "system", losses), turns
+    return _content(tuple(system), "system", out), turns
 
 
-def _content(parts: tuple[Part, ...], path: str, losses: Losses) -> str | list[dict[str, Any]]:
+def _content(parts: tuple[Part, ...], path: str, out: Encoding) -> str | list[dict[str, Any]]:
     if len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].extra:
         return parts[0].text
-    return [block for part in parts if (block := _block(part, path, losses)) is not None]
+    return [block for part in parts if (block := _block(part, path, out)) is not None]
 
 
-def _block(part: Part, path: str, losses: Losses) -> dict[str, Any] | None:
+def _block(part: Part, path: str, out: Encoding) -> dict[str, Any] | None:
     if isinstance(part, Text):
         # Empty text blocks are refused.
-        return {"type": "text", "text": part.text, **own_extra(part.extra, NAME, path, losses)} if part.text else None
+        return {"type": "text", "text": part.text, **out.own(part.extra, path)} if part.text else None
     if isinstance(part, ToolCall):
         call = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_object(part.arguments)}
-        return {**call, **own_extra(part.extra, NAME, path, losses)}
+        return {**call, **out.own(part.extra, path)}
     if isinstance(part, ToolResult):
         result: dict[str, Any] = {
             "type": "tool_result",
             "tool_use_id": part.call_id,
-            "content": _content(part.parts, path, losses),
+            "content": _content(part.parts, path, out),
         }
         if part.is_error:
             result["is_error"] = True
-        return {**result, **own_extra(part.extra, NAME, path, losses)}
+        return {**result, **out.own(part.extra, path)}
     if isinstance(part, Media):
-        block = _media(part, path, losses)
-        return None if block is None else {**block, **own_extra(part.extra, NAME, path, losses)}
-    return own_part(part, NAME, path, losses)
+        block = _media(part, path, out)
+        return None if block is None else {**block, **out.own(part.extra, path)}
+    return out.own_part(part, path)
 
 
-def _media(media: Media, path: str, losses: Losses) -> dict[str, Any] | None:
+def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
     kind = {"image": "image", "file": "document"}.get(media.kind)
     if kind is None:
-        lose(losses, path, f"This API takes no {media.kind}.")
+        out.lose(path, f"This API takes no {media.kind}.")
         return None
     source: dict[str, Any]
     if media.file_id is not None:

@@ -1,28 +1,16 @@
-"""A client's request → IR."""
+"""Read a client's Messages request."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 from slipform.codecs.anthropic.decode import read_block
-from slipform.codecs.anthropic.encode import NAME
+from slipform.codecs.anthropic.encode import NAME, SAMPLING
 from slipform.codecs.codec import ServedRequest
-from slipform.codecs.request_fields import (
-    base64_bytes,
-    flag,
-    items,
-    mapping,
-    number,
-    optional_text,
-    read_body,
-    response_format,
-    stops,
-    text,
-    whole,
-    wrong,
-)
+from slipform.codecs.request_fields import Fields, read_body, tagged, wrong
 from slipform.errors import RequestError
 from slipform.ir import (
     Media,
@@ -31,7 +19,6 @@ from slipform.ir import (
     NamedTool,
     Opaque,
     Part,
-    Sampling,
     Text,
     Tool,
     ToolChoice,
@@ -52,57 +39,50 @@ _RAW_PREDICT = re.compile(r"/models/([^/:]+(?:@[^/:]+)?):(rawPredict|streamRawPr
 
 def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     """Read a request; on Vertex the path says the model and whether to stream."""
-    data = read_body(body)
+    data = Fields(read_body(body))
     on_vertex = _RAW_PREDICT.search(path)
-    output = dict(mapping(data.get("output_config"), "output_config"))
-    wanted = output.pop("format", None) or data.get("output_format")
-    effort = optional_text(output.pop("effort", None), "output_config.effort")
-    tools = tuple(_tool(tool, f"tools[{at}]") for at, tool in enumerate(items(data.get("tools"), "tools")))
-    choice, parallel = _choice(mapping(data.get("tool_choice"), "tool_choice"))
-    extra = {key: value for key, value in data.items() if key not in _KNOWN}
-    if output:
-        extra["output_config"] = output
-    turns = items(data.get("messages"), "messages")
-    system = _content(data.get("system"), "system")
+    output = data.object("output_config")
+    wanted = output.get("format") or data.get("output_format")
+    effort = output.optional_text("effort")
+    tools = tuple([_tool(tool) for tool in data.objects("tools")])
+    choice, parallel = _choice(data.object("tool_choice"))
+    extra = data.rest(*_KNOWN, nulls=True)
+    if unread := output.rest("format", "effort", nulls=True):
+        extra["output_config"] = unread
+    turns = data.items("messages")
+    system = _content(data, "system")
     request = ModelRequest(
-        model=on_vertex[1] if on_vertex else text(data.get("model"), "model"),
+        model=on_vertex[1] if on_vertex else data.text("model"),
         messages=(
             *((Message("system", tuple(system)),) if system else ()),
-            *(_message(turn, f"messages[{at}]") for at, turn in enumerate(turns)),
+            *(_message(Fields(turn, f"messages[{at}]")) for at, turn in enumerate(turns)),
         ),
-        response_format=_format(wanted) if wanted is not None else None,
+        response_format=_format(Fields(wanted, "output_config.format")) if wanted is not None else None,
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=parallel,
-        sampling=Sampling(
-            temperature=number(data.get("temperature"), "temperature"),
-            top_p=number(data.get("top_p"), "top_p"),
-            top_k=whole(data.get("top_k"), "top_k"),
-            stop=stops(data.get("stop_sequences"), "stop_sequences"),
-        ),
-        max_tokens=whole(data.get("max_tokens"), "max_tokens"),
-        reasoning=_reasoning(mapping(data.get("thinking"), "thinking"), effort),
-        metadata=mapping(data.get("metadata"), "metadata"),
+        sampling=data.sampling(SAMPLING),
+        max_tokens=data.whole("max_tokens"),
+        reasoning=_reasoning(data.object("thinking"), effort),
+        metadata=data.mapping("metadata"),
         extra=extra,
         extra_for=NAME,
     )
     if on_vertex:
         return ServedRequest(request, on_vertex[2] == "streamRawPredict")
-    return ServedRequest(request, flag(data.get("stream"), "stream") is True)
+    return ServedRequest(request, data.flag("stream") is True)
 
 
-def _format(wanted: Any) -> ResponseFormat:
-    where = "output_config.format"
-    data = mapping(wanted, where)
-    if data.get("type") != "json_schema":
-        raise RequestError(f"Unknown format {data.get('type')!r}", where=f"{where}.type", hint="Use json_schema.")
-    schema = mapping(data.get("schema"), f"{where}.schema")
-    title = schema.get("title")
+def _format(wanted: Fields) -> ResponseFormat:
+    if wanted.get("type") != "json_schema":
+        kind = wanted.get("type")
+        raise RequestError(f"Unknown format {kind!r}", where=wanted.place("type"), hint="Use json_schema.")
+    title = wanted.mapping("schema").get("title")
     name = title if isinstance(title, str) and title.strip() else "answer"
-    return response_format(name, data.get("schema"), strict=True, where=where)
+    return wanted.response_format(name, wanted.get("schema"), strict=True)
 
 
-def _reasoning(thinking: Mapping[str, Any], effort: str | None) -> dict[str, Any] | None:
+def _reasoning(thinking: Fields, effort: str | None) -> dict[str, Any] | None:
     wanted: dict[str, Any] = {} if effort is None else {"effort": effort}
     kind = thinking.get("type")
     if kind == "disabled":
@@ -110,97 +90,86 @@ def _reasoning(thinking: Mapping[str, Any], effort: str | None) -> dict[str, Any
     elif kind is not None:
         wanted["enabled"] = True
         if thinking.get("budget_tokens") is not None:
-            wanted["budget"] = whole(thinking["budget_tokens"], "thinking.budget_tokens")
+            wanted["budget"] = thinking.whole("budget_tokens")
         if thinking.get("display") is not None:
-            wanted["summary"] = thinking["display"]
+            wanted["summary"] = thinking.get("display")
     return wanted or None
 
 
-def _tool(tool: Any, where: str) -> Tool:
-    data = mapping(tool, where)
-    name = text(data.get("name"), f"{where}.name")
-    if data.get("type") not in (None, "custom"):
-        return Tool(name, {}, extra={NAME: dict(data)}, vendor=NAME)
-    known = ("type", "name", "description", "input_schema", "strict")
-    extra = {key: value for key, value in data.items() if key not in known}
+def _tool(tool: Fields) -> Tool:
+    name = tool.text("name")
+    if tool.get("type") not in (None, "custom"):
+        return Tool(name, {}, extra={NAME: dict(tool.data)}, vendor=NAME)
+    extra = tool.rest("type", "name", "description", "input_schema", "strict", nulls=True)
     return Tool(
         name,
-        mapping(data.get("input_schema"), f"{where}.input_schema"),
-        optional_text(data.get("description"), f"{where}.description"),
-        flag(data.get("strict"), f"{where}.strict"),
-        {NAME: extra} if extra else {},
+        tool.mapping("input_schema"),
+        tool.optional_text("description"),
+        tool.flag("strict"),
+        tagged(NAME, extra),
     )
 
 
-def _choice(data: Mapping[str, Any]) -> tuple[ToolChoice | None, bool | None]:
-    parallel = False if data.get("disable_parallel_tool_use") is True else None
-    kind = data.get("type")
+def _choice(choice: Fields) -> tuple[ToolChoice | None, bool | None]:
+    parallel = False if choice.get("disable_parallel_tool_use") is True else None
+    kind = choice.get("type")
     if kind == "tool":
-        return NamedTool(text(data.get("name"), "tool_choice.name")), parallel
+        return NamedTool(choice.text("name")), parallel
     words: dict[Any, ToolChoice] = {"auto": "auto", "none": "none", "any": "required"}
     if kind is not None and (not isinstance(kind, str) or kind not in words):
-        raise RequestError(
-            f"Unknown tool choice {kind!r}", where="tool_choice.type", hint="Use auto, any, tool or none."
-        )
+        hint = "Use auto, any, tool or none."
+        raise RequestError(f"Unknown tool choice {kind!r}", where=choice.place("type"), hint=hint)
     return words.get(kind), parallel
 
 
-def _message(turn: Any, where: str) -> Message:
-    data = mapping(turn, where)
-    role = data.get("role")
+def _message(turn: Fields) -> Message:
+    role = turn.get("role")
     if role not in ("user", "assistant", "system"):
-        raise RequestError(f"Unknown role {role!r}", where=f"{where}.role", hint="Use user or assistant.")
-    parts = tuple(_content(data.get("content"), f"{where}.content"))
+        raise RequestError(f"Unknown role {role!r}", where=turn.place("role"), hint="Use user or assistant.")
+    parts = tuple(_content(turn, "content"))
     if role == "user" and parts and all(isinstance(part, ToolResult) for part in parts):
         return Message("tool", parts)
     return Message(role, parts)
 
 
-def _content(content: Any, where: str) -> list[Part]:
+def _content(data: Fields, key: str) -> list[Part]:
+    content = data.get(key)
     if content is None:
         return []
     if isinstance(content, str):
         return [Text(content)]
     if not isinstance(content, list):
-        raise wrong(where, "a string or an array of blocks", content)
-    return [_part(mapping(item, f"{where}[{at}]"), f"{where}[{at}]") for at, item in enumerate(content)]
+        raise wrong(data.place(key), "a string or an array of blocks", content)
+    return [_part(block) for block in data.objects(key)]
 
 
-def _part(data: Mapping[str, Any], where: str) -> Part:
-    kind = data.get("type")
+def _part(block: Fields) -> Part:
+    kind = block.get("type")
     if kind == "text":
-        extra = {key: value for key, value in data.items() if key not in ("type", "text") and value is not None}
-        return Text(text(data.get("text"), f"{where}.text"), {NAME: extra} if extra else {})
+        return Text(block.text("text"), tagged(NAME, block.rest("type", "text")))
     if kind == "tool_result":
-        known = ("type", "tool_use_id", "content", "is_error")
-        extra = {key: value for key, value in data.items() if key not in known}
-        said = _content(data.get("content"), f"{where}.content")
+        said = _content(block, "content")
         return ToolResult(
-            text(data.get("tool_use_id"), f"{where}.tool_use_id"),
+            block.text("tool_use_id"),
             tuple(part for part in said if isinstance(part, (Text, Media))),
-            is_error=flag(data.get("is_error"), f"{where}.is_error") is True,
-            extra={NAME: extra} if extra else {},
+            is_error=block.flag("is_error") is True,
+            extra=tagged(NAME, block.rest("type", "tool_use_id", "content", "is_error", nulls=True)),
         )
-    if kind in ("image", "document"):
-        return _media("image" if kind == "image" else "file", data, where)
-    return read_block(data)
+    return _media(block) if kind in ("image", "document") else read_block(block.data)
 
 
-def _media(kind: Literal["image", "file"], data: Mapping[str, Any], where: str) -> Part:
-    source = mapping(data.get("source"), f"{where}.source")
-    mime = optional_text(source.get("media_type"), f"{where}.source.media_type")
-    name = optional_text(data.get("title"), f"{where}.title")
-    extra = {key: value for key, value in data.items() if key not in ("type", "source", "title") and value is not None}
-    more = {NAME: extra} if extra else {}
+def _media(block: Fields) -> Part:
+    kind: Literal["image", "file"] = "image" if block.get("type") == "image" else "file"
+    source = block.object("source")
+    mime, name = source.optional_text("media_type"), block.optional_text("title")
+    media = partial(Media, kind, name=name, extra=tagged(NAME, block.rest("type", "source", "title")))
     form = source.get("type")
     if form == "base64":
-        return Media(kind, mime, base64_bytes(source.get("data"), f"{where}.source.data"), name=name, extra=more)
+        return media(mime_type=mime, data=source.base64("data"))
     if form == "url":
-        return Media(kind, url=text(source.get("url"), f"{where}.source.url"), name=name, extra=more)
+        return media(url=source.text("url"))
     if form == "file":
-        return Media(kind, file_id=text(source.get("file_id"), f"{where}.source.file_id"), name=name, extra=more)
+        return media(file_id=source.text("file_id"))
     if form == "text":
-        return Media(
-            kind, "text/plain", text(source.get("data"), f"{where}.source.data").encode(), name=name, extra=more
-        )
-    return Opaque(NAME, data)
+        return media(mime_type="text/plain", data=source.text("data").encode())
+    return Opaque(NAME, block.data)

@@ -10,23 +10,14 @@ import orjson
 
 from slipform.codecs.answer import arguments_object
 from slipform.codecs.model_name import url_path
-from slipform.codecs.request_fields import (
-    Losses,
-    add_extra,
-    encode_function,
-    encode_sampling,
-    encode_tools,
-    lose,
-    own_extra,
-    own_part,
-)
-from slipform.codecs.schema_channel import Capabilities, SchemaChannel
+from slipform.codecs.request_fields import Capabilities, Encoding, encode_function
+from slipform.codecs.schema_channel import SchemaChannel
 from slipform.ir import RESERVED_TOOL, Media, Message, ModelRequest, NamedTool, Part, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
 
 NAME = "gemini"
 
-_SAMPLING = {
+SAMPLING = {
     "temperature": "temperature",
     "top_p": "topP",
     "top_k": "topK",
@@ -47,38 +38,36 @@ def request_path(model: str, _capabilities: Capabilities, stream: bool) -> str:
     return f"/{name}:{call}" if "/" in name else f"/models/{name}:{call}"
 
 
-def encode_body(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, _stream: bool
-) -> dict[str, Any]:
+def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stream: bool) -> dict[str, Any]:
     """The JSON body of the request.
 
     The dialect `gemini-openapi` sends the schema as `responseSchema`, every other one as `responseJsonSchema`.
     """
-    system, contents = encode_messages(request.messages, losses)
+    system, contents = encode_messages(request.messages, out)
     body: dict[str, Any] = {"contents": contents}
     if system:
         body["systemInstruction"] = {"parts": system, "role": "user"}
-    config = encode_sampling(request, _SAMPLING, losses, capabilities.sampling)
+    config = out.sampling(request, SAMPLING)
     if request.max_tokens is not None:
         config["maxOutputTokens"] = request.max_tokens
     if plan.strategy is OutputStrategy.NATIVE:
-        field = "responseSchema" if capabilities.dialect == "gemini-openapi" else "responseJsonSchema"
+        field = "responseSchema" if out.capabilities.dialect == "gemini-openapi" else "responseJsonSchema"
         config |= {"responseMimeType": "application/json", field: plan.schema}
     elif plan.json_object:
         config["responseMimeType"] = "application/json"
-    thinking = _thinking(plan, losses)
+    thinking = _thinking(plan, out)
     if thinking:
         config["thinkingConfig"] = thinking
     if config:
         body["generationConfig"] = config
-    _add_tools(body, plan, losses)
+    _add_tools(body, plan, out)
     if request.metadata:
-        lose(losses, "metadata", "This API keeps no metadata.")
-    add_extra(body, request, NAME, losses)
+        out.lose("metadata", "This API keeps no metadata.")
+    out.add_extra(body, request)
     return body
 
 
-def _thinking(plan: SchemaChannel, losses: Losses) -> dict[str, Any]:
+def _thinking(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
     wanted = plan.reasoning
     config: dict[str, Any] = {}
     effort, budget = wanted.get("effort"), wanted.get("budget")
@@ -89,22 +78,22 @@ def _thinking(plan: SchemaChannel, losses: Losses) -> dict[str, Any]:
     elif effort is not None:
         config["thinkingLevel"] = _LEVELS.get(effort, "HIGH")
         if effort in ("xhigh", "max") or effort not in _LEVELS:
-            lose(losses, "reasoning.effort", f"{effort} is spelled HIGH here.", "approximated")
+            out.lose("reasoning.effort", f"{effort} is spelled HIGH here.", "approximated")
     if wanted.get("summary"):
         config["includeThoughts"] = True
     return config
 
 
-def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> None:
+def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
     def declare(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
         declaration = encode_function(tool, "parametersJsonSchema")
         if not tool.parameters:
             del declaration["parametersJsonSchema"]
         if tool.strict and tool.name != RESERVED_TOOL:
-            lose(losses, f"tools.{tool.name}.strict", "This API has no strict tools.")
+            out.lose(f"tools.{tool.name}.strict", "This API has no strict tools.")
         return {_DECLARED: [{**declaration, **own}]}
 
-    tools = encode_tools(plan.tools, NAME, declare, losses)
+    tools = out.tools(plan.tools, declare)
     if not tools:
         return
     # All declarations stand in one group; a tool of Google's own is a group of its own.
@@ -118,24 +107,24 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, losses: Losses) -> Non
     elif choice is not None:
         body["toolConfig"] = {"functionCallingConfig": {"mode": _MODES[choice]}}
     if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
-        lose(losses, "parallel_tool_calls", "This API may call several tools at once.")
+        out.lose("parallel_tool_calls", "This API may call several tools at once.")
 
 
-def encode_messages(messages: tuple[Message, ...], losses: Losses) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def encode_messages(messages: tuple[Message, ...], out: Encoding) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The system parts and the turns; turns of one side that follow each other are one."""
     system: list[dict[str, Any]] = []
     contents: list[dict[str, Any]] = []
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
-        parts = [spelled for part in message.parts for spelled in _part(part, names, path, losses)]
+        parts = [spelled for part in message.parts for spelled in _part(part, names, path, out)]
         if message.role == "system":
             if contents:
-                lose(losses, path, "A later system message was moved to the front.", "approximated")
+                out.lose(path, "A later system message was moved to the front.", "approximated")
             system.extend(parts)
             continue
         role = "model" if message.role == "assistant" else "user"
-        own = own_extra(message.extra, NAME, path, losses)
+        own = out.own(message.extra, path)
         if message.role == "tool" and contents and contents[-1]["role"] == "user":
             contents[-1]["parts"].extend(parts)
         elif parts:
@@ -143,33 +132,33 @@ def encode_messages(messages: tuple[Message, ...], losses: Losses) -> tuple[list
     return system, contents
 
 
-def _part(part: Part, names: Mapping[str, str], path: str, losses: Losses) -> list[dict[str, Any]]:
+def _part(part: Part, names: Mapping[str, str], path: str, out: Encoding) -> list[dict[str, Any]]:
     if isinstance(part, Text):
-        return [{"text": part.text, **own_extra(part.extra, NAME, path, losses)}]
+        return [{"text": part.text, **out.own(part.extra, path)}]
     if isinstance(part, ToolCall):
-        own = dict(own_extra(part.extra, NAME, path, losses))
+        own = dict(out.own(part.extra, path))
         call = {"name": part.name, "args": arguments_object(part.arguments)}
         if not part.id.startswith("call_"):
             call["id"] = part.id
         return [{"functionCall": call, **own}]
     if isinstance(part, ToolResult):
-        return [_result(part, names, path, losses)]
+        return [_result(part, names, path, out)]
     if isinstance(part, Media):
-        return [{**_media(part), **own_extra(part.extra, NAME, path, losses)}]
-    own_data = own_part(part, NAME, path, losses)
+        return [{**_media(part), **out.own(part.extra, path)}]
+    own_data = out.own_part(part, path)
     return [] if own_data is None else [own_data]
 
 
-def _result(result: ToolResult, names: Mapping[str, str], path: str, losses: Losses) -> dict[str, Any]:
+def _result(result: ToolResult, names: Mapping[str, str], path: str, out: Encoding) -> dict[str, Any]:
     said = "".join(part.text for part in result.parts if isinstance(part, Text))
     for part in result.parts:
         if isinstance(part, Media):
-            lose(losses, path, "Only text goes back from a tool here.")
+            out.lose(path, "Only text goes back from a tool here.")
     answer: dict[str, Any] = {"name": result.name or names.get(result.call_id) or result.call_id}
     if not result.call_id.startswith("call_"):
         answer["id"] = result.call_id
     answer["response"] = {"error": said} if result.is_error else _object(said)
-    return {"functionResponse": answer, **own_extra(result.extra, NAME, path, losses)}
+    return {"functionResponse": answer, **out.own(result.extra, path)}
 
 
 def _object(said: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A client's request → IR (OpenAPI subset included)."""
+"""Read a client's generateContent request, its schemas in the OpenAPI subset included."""
 
 from __future__ import annotations
 
@@ -10,20 +10,8 @@ import orjson
 
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.gemini.decode import camel, read_part
-from slipform.codecs.gemini.encode import NAME
-from slipform.codecs.request_fields import (
-    base64_bytes,
-    flag,
-    items,
-    mapping,
-    number,
-    optional_text,
-    read_body,
-    response_format,
-    stops,
-    text,
-    whole,
-)
+from slipform.codecs.gemini.encode import NAME, SAMPLING
+from slipform.codecs.request_fields import Fields, base64_bytes, mapping, read_body, tagged, text
 from slipform.errors import RequestError
 from slipform.ir import (
     Media,
@@ -31,7 +19,6 @@ from slipform.ir import (
     ModelRequest,
     NamedTool,
     Part,
-    Sampling,
     Text,
     Tool,
     ToolCall,
@@ -123,43 +110,40 @@ _CONFIG = frozenset(
         "maxOutputTokens", "responseMimeType", "responseSchema", "responseJsonSchema", "thinkingConfig",
     }
 )  # fmt: skip
-_DEFAULT_NAME = "answer"
+
+
+def _fields(value: Any, where: str) -> Fields:
+    """An object in camelCase: both spellings are on the wire."""
+    return Fields(camel(mapping(value, where)), where)
+
+
+def _part_of(fields: Fields, key: str) -> Fields:
+    return _fields(fields.get(key), fields.place(key))
 
 
 def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     """Read a request; the model and whether to stream are in the path."""
-    data = camel(read_body(body))
+    data = Fields(camel(read_body(body)))
     found = _PATH.search(path)
-    model = found[1] if found else text(data.get("model"), "model").removeprefix("models/")
-    config = camel(mapping(data.get("generationConfig"), "generationConfig"))
-    tools = [
-        tool for at, group in enumerate(items(data.get("tools"), "tools")) for tool in _tools(group, f"tools[{at}]")
-    ]
-    choice, kept = _choice(mapping(data.get("toolConfig"), "toolConfig"), tuple(tools))
-    extra = {key: value for key, value in data.items() if key not in _KNOWN}
-    more = {key: value for key, value in config.items() if key not in _CONFIG}
-    if more:
-        extra["generationConfig"] = more
-    mime = config.get("responseMimeType")
+    model = found[1] if found else data.text("model").removeprefix("models/")
+    config = _part_of(data, "generationConfig")
+    groups = enumerate(data.items("tools"))
+    tools = tuple([tool for at, group in groups for tool in _tools(_fields(group, f"tools[{at}]"))])
+    choice, tools = _choice(_part_of(_part_of(data, "toolConfig"), "functionCallingConfig"), tools)
+    extra = data.rest(*_KNOWN, nulls=True)
+    if unread := config.rest(*_CONFIG, nulls=True):
+        extra["generationConfig"] = unread
     shape = _format(config)
     request = ModelRequest(
         model=model,
         messages=_messages(data),
         response_format=shape,
-        json_mode=mime == "application/json" and shape is None,
-        tools=kept,
+        json_mode=config.get("responseMimeType") == "application/json" and shape is None,
+        tools=tools,
         tool_choice=choice,
-        sampling=Sampling(
-            temperature=number(config.get("temperature"), "generationConfig.temperature"),
-            top_p=number(config.get("topP"), "generationConfig.topP"),
-            top_k=whole(config.get("topK"), "generationConfig.topK"),
-            seed=whole(config.get("seed"), "generationConfig.seed"),
-            frequency_penalty=number(config.get("frequencyPenalty"), "generationConfig.frequencyPenalty"),
-            presence_penalty=number(config.get("presencePenalty"), "generationConfig.presencePenalty"),
-            stop=stops(config.get("stopSequences"), "generationConfig.stopSequences"),
-        ),
-        max_tokens=whole(config.get("maxOutputTokens"), "generationConfig.maxOutputTokens"),
-        reasoning=_reasoning(camel(mapping(config.get("thinkingConfig"), "generationConfig.thinkingConfig"))),
+        sampling=config.sampling(SAMPLING),
+        max_tokens=config.whole("maxOutputTokens"),
+        reasoning=_reasoning(_part_of(config, "thinkingConfig")),
         extra=extra,
         extra_for=NAME,
     )
@@ -180,72 +164,67 @@ def named_in_path(path: str) -> str:
     return found[1]
 
 
-def _format(config: Mapping[str, Any]) -> ResponseFormat | None:
+def _format(config: Fields) -> ResponseFormat | None:
     schema = config.get("responseJsonSchema")
     if schema is None and config.get("responseSchema") is not None:
-        schema = to_json_schema(mapping(config["responseSchema"], "generationConfig.responseSchema"))
+        schema = to_json_schema(config.mapping("responseSchema"))
     if schema is None:
         return None
     title = schema.get("title") if isinstance(schema, Mapping) else None
-    name = title if isinstance(title, str) and title.strip() else _DEFAULT_NAME
-    return response_format(name, schema, strict=True, where="generationConfig.responseJsonSchema")
+    name = title if isinstance(title, str) and title.strip() else "answer"
+    return Fields({}, config.place("responseJsonSchema")).response_format(name, schema, strict=True)
 
 
-def _reasoning(config: Mapping[str, Any]) -> dict[str, Any] | None:
+def _reasoning(config: Fields) -> dict[str, Any] | None:
     wanted: dict[str, Any] = {}
     if config.get("thinkingBudget") is not None:
-        budget = whole(config["thinkingBudget"], "generationConfig.thinkingConfig.thinkingBudget")
+        budget = config.whole("thinkingBudget")
         wanted |= {"enabled": False} if budget == 0 else {"budget": budget}
     if config.get("thinkingLevel") is not None:
-        level = text(config["thinkingLevel"], "generationConfig.thinkingConfig.thinkingLevel")
-        wanted["effort"] = level.lower()
-    if flag(config.get("includeThoughts"), "generationConfig.thinkingConfig.includeThoughts"):
+        wanted["effort"] = config.text("thinkingLevel").lower()
+    if config.flag("includeThoughts"):
         wanted["summary"] = True
     return wanted or None
 
 
-def _tools(group: Any, where: str) -> list[Tool]:
-    data = camel(mapping(group, where))
-    declared = items(data.get("functionDeclarations"), f"{where}.functionDeclarations")
-    tools = [_tool(item, f"{where}.functionDeclarations[{at}]") for at, item in enumerate(declared)]
-    hosted = {key: value for key, value in data.items() if key != "functionDeclarations" and value is not None}
+def _tools(group: Fields) -> list[Tool]:
+    where = group.place("functionDeclarations")
+    declared = enumerate(group.items("functionDeclarations"))
+    tools = [_tool(_fields(item, f"{where}[{at}]")) for at, item in declared]
+    hosted = group.rest("functionDeclarations")
     if hosted:
         tools.append(Tool(next(iter(hosted)), {}, extra={NAME: hosted}, vendor=NAME))
     return tools
 
 
-def _tool(item: Any, where: str) -> Tool:
-    data = camel(mapping(item, where))
-    parameters = data.get("parametersJsonSchema")
+def _tool(tool: Fields) -> Tool:
+    parameters = tool.get("parametersJsonSchema")
     if parameters is None:
-        parameters = to_json_schema(mapping(data.get("parameters"), f"{where}.parameters"))
-    known = ("name", "description", "parameters", "parametersJsonSchema")
-    extra = {key: value for key, value in data.items() if key not in known and value is not None}
+        parameters = to_json_schema(tool.mapping("parameters"))
+    extra = tool.rest("name", "description", "parameters", "parametersJsonSchema")
     return Tool(
-        text(data.get("name"), f"{where}.name"),
-        mapping(parameters, f"{where}.parametersJsonSchema"),
-        optional_text(data.get("description"), f"{where}.description"),
-        extra={NAME: extra} if extra else {},
+        tool.text("name"),
+        mapping(parameters, tool.place("parametersJsonSchema")),
+        tool.optional_text("description"),
+        extra=tagged(NAME, extra),
     )
 
 
-def _choice(config: Mapping[str, Any], tools: tuple[Tool, ...]) -> tuple[ToolChoice | None, tuple[Tool, ...]]:
-    calling = camel(mapping(camel(config).get("functionCallingConfig"), "toolConfig.functionCallingConfig"))
-    mode = calling.get("mode")
-    allowed = items(calling.get("allowedFunctionNames"), "toolConfig.functionCallingConfig.allowedFunctionNames")
+def _choice(calling: Fields, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None, tuple[Tool, ...]]:
+    mode, allowed = calling.get("mode"), calling.items("allowedFunctionNames")
     if mode is None:
         return None, tools
     words: dict[str, ToolChoice] = {"AUTO": "auto", "NONE": "none", "ANY": "required", "VALIDATED": "auto"}
     word = str(mode).upper()
     if word not in words:
-        where = "toolConfig.functionCallingConfig.mode"
-        raise RequestError(f"Unknown mode {mode!r}", where=where, hint="Use AUTO, ANY, NONE or VALIDATED.")
+        hint = "Use AUTO, ANY, NONE or VALIDATED."
+        raise RequestError(f"Unknown mode {mode!r}", where=calling.place("mode"), hint=hint)
     if word == "ANY" and len(allowed) == 1:
-        return NamedTool(text(allowed[0], "toolConfig.functionCallingConfig.allowedFunctionNames[0]")), tools
+        return NamedTool(text(allowed[0], f"{calling.place('allowedFunctionNames')}[0]")), tools
     return words[word], tuple(tool for tool in tools if tool.name in allowed) if allowed else tools
 
 
-def _messages(data: Mapping[str, Any]) -> tuple[Message, ...]:
+def _messages(data: Fields) -> tuple[Message, ...]:
     messages: list[Message] = []
     system = data.get("systemInstruction")
     if system is not None:
@@ -253,7 +232,7 @@ def _messages(data: Mapping[str, Any]) -> tuple[Message, ...]:
         messages.append(Message("system", tuple(_parts(content, "systemInstruction", _Ids()))))
     ids = _Ids()
     contents = data.get("contents")
-    for at, content in enumerate([contents] if isinstance(contents, Mapping) else items(contents, "contents")):
+    for at, content in enumerate([contents] if isinstance(contents, Mapping) else data.items("contents")):
         where = f"contents[{at}]"
         parts = tuple(_parts(content, where, ids))
         role = mapping(content, where).get("role") or "user"
@@ -291,26 +270,23 @@ class _Ids:
 def _parts(content: Any, where: str, ids: _Ids) -> list[Part]:
     if isinstance(content, str):
         return [Text(content)]
-    found: list[Part] = []
-    for at, item in enumerate(items(mapping(content, where).get("parts"), f"{where}.parts")):
-        found.extend(_part(camel(mapping(item, f"{where}.parts[{at}]")), f"{where}.parts[{at}]", ids))
-    return found
+    items = enumerate(Fields(content, where).items("parts"))
+    return [part for at, item in items for part in _part(_fields(item, f"{where}.parts[{at}]"), ids)]
 
 
-def _part(data: Mapping[str, Any], where: str, ids: _Ids) -> list[Part]:
-    if data.get("functionResponse") is not None:
-        return [_result(mapping(data["functionResponse"], where), where, ids)]
-    if data.get("inlineData") is not None:
-        inline = camel(mapping(data["inlineData"], f"{where}.inlineData"))
-        mime = optional_text(inline.get("mimeType"), f"{where}.inlineData.mimeType")
-        payload = base64_bytes(_padded(inline.get("data")), f"{where}.inlineData.data")
-        name = optional_text(inline.get("displayName"), f"{where}.inlineData.displayName")
-        return [Media(_kind(mime), mime, payload, name=name)]
-    if data.get("fileData") is not None:
-        file = camel(mapping(data["fileData"], f"{where}.fileData"))
-        mime = optional_text(file.get("mimeType"), f"{where}.fileData.mimeType")
-        return [Media(_kind(mime), mime, url=text(file.get("fileUri"), f"{where}.fileData.fileUri"))]
-    return [_identified(part, data, ids) for part in read_part(data, 0, "")]
+def _part(part: Fields, ids: _Ids) -> list[Part]:
+    if part.get("functionResponse") is not None:
+        return [_result(part, ids)]
+    if part.get("inlineData") is not None:
+        inline = _part_of(part, "inlineData")
+        mime = inline.optional_text("mimeType")
+        payload = base64_bytes(_padded(inline.get("data")), inline.place("data"))
+        return [Media(_kind(mime), mime, payload, name=inline.optional_text("displayName"))]
+    if part.get("fileData") is not None:
+        file = _part_of(part, "fileData")
+        mime = file.optional_text("mimeType")
+        return [Media(_kind(mime), mime, url=file.text("fileUri"))]
+    return [_identified(each, part.data, ids) for each in read_part(part.data, 0, "")]
 
 
 def _identified(part: Part, data: Mapping[str, Any], ids: _Ids) -> Part:
@@ -319,14 +295,15 @@ def _identified(part: Part, data: Mapping[str, Any], ids: _Ids) -> Part:
     return ToolCall(ids.call(part.name, data["functionCall"].get("id")), part.name, part.arguments, part.extra)
 
 
-def _result(data: Mapping[str, Any], where: str, ids: _Ids) -> ToolResult:
-    name = text(data.get("name"), f"{where}.functionResponse.name")
-    response = mapping(data.get("response"), f"{where}.functionResponse.response")
+def _result(part: Fields, ids: _Ids) -> ToolResult:
+    answer = Fields(mapping(part.get("functionResponse"), part.where), part.place("functionResponse"))
+    name = answer.text("name")
+    response = answer.mapping("response")
     failed = set(response) == {"error"}
     (key,) = response if len(response) == 1 else ("",)
     said = response[key] if key in ("output", "result", "error") else response
     words = said if isinstance(said, str) else orjson.dumps(said).decode()
-    return ToolResult(ids.answer(name, data.get("id")), (Text(words),), is_error=failed, name=name)
+    return ToolResult(ids.answer(name, answer.get("id")), (Text(words),), is_error=failed, name=name)
 
 
 def _kind(mime: str | None) -> Any:

@@ -8,23 +8,14 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipform.codecs.request_fields import (
-    Losses,
-    add_extra,
-    data_url,
-    encode_function,
-    encode_sampling,
-    encode_tools,
-    lose,
-    own_extra,
-)
-from slipform.codecs.schema_channel import Capabilities, SchemaChannel, schema_name
+from slipform.codecs.request_fields import Encoding, data_url, encode_function
+from slipform.codecs.schema_channel import SchemaChannel, schema_name
 from slipform.ir import Media, Message, ModelRequest, NamedTool, Opaque, Reasoning, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
 
 NAME = "openai-chat"
 
-_SAMPLING = {
+SAMPLING = {
     "temperature": "temperature",
     "top_p": "top_p",
     "seed": "seed",
@@ -35,53 +26,50 @@ _SAMPLING = {
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
-def encode_body(
-    request: ModelRequest, plan: SchemaChannel, capabilities: Capabilities, losses: Losses, stream: bool
-) -> dict[str, Any]:
+def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
     """The JSON body of the request."""
-    quirks = capabilities.quirks
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": encode_messages(request.messages, quirks, losses),
+        "messages": encode_messages(request.messages, out),
     }
-    body.update(_sampling(request, capabilities, losses))
+    body.update(_sampling(request, out))
     if request.max_tokens is not None:
-        body[capabilities.max_tokens_field or "max_tokens"] = request.max_tokens
-    _add_reasoning(body, plan, quirks, losses)
-    _add_format(body, plan, quirks, losses)
-    _add_tools(body, plan, quirks, losses)
+        body[out.capabilities.max_tokens_field or "max_tokens"] = request.max_tokens
+    _add_reasoning(body, plan, out)
+    _add_format(body, plan, out)
+    _add_tools(body, plan, out)
     if request.metadata:
         body["metadata"] = dict(request.metadata)
     if stream:
         body["stream"] = True
-        if "usage_always" not in quirks:
+        if "usage_always" not in out.quirks:
             body["stream_options"] = {"include_usage": True}
-    if "require_parameters" in quirks and plan.strategy in (OutputStrategy.NATIVE, OutputStrategy.TOOL):
+    if "require_parameters" in out.quirks and plan.strategy in (OutputStrategy.NATIVE, OutputStrategy.TOOL):
         body["provider"] = {"require_parameters": True}
-    add_extra(body, request, NAME, losses)
+    out.add_extra(body, request)
     return body
 
 
-def _sampling(request: ModelRequest, capabilities: Capabilities, losses: Losses) -> dict[str, Any]:
-    names = _SAMPLING
-    if "random_seed" in capabilities.quirks:
+def _sampling(request: ModelRequest, out: Encoding) -> dict[str, Any]:
+    names = SAMPLING
+    if "random_seed" in out.quirks:
         names = {**names, "seed": "random_seed"}
-    if request.sampling.top_k is not None and "top_k" in capabilities.quirks:
+    if request.sampling.top_k is not None and "top_k" in out.quirks:
         names = {**names, "top_k": "top_k"}
-    return encode_sampling(request, names, losses, capabilities.sampling)
+    return out.sampling(request, names)
 
 
-def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str], losses: Losses) -> None:
+def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
     if not plan.reasoning:
         return
     wanted = dict(plan.reasoning)
     effort = wanted.pop("effort", None)
     enabled = wanted.pop("enabled", None)
-    if "reasoning_object" in quirks:
+    if "reasoning_object" in out.quirks:
         budget = wanted.pop("budget", None)
         spelled = {"effort": effort, "max_tokens": budget, "enabled": enabled}
         body["reasoning"] = {key: value for key, value in spelled.items() if value is not None}
-    elif "thinking_object" in quirks:
+    elif "thinking_object" in out.quirks:
         on = enabled if enabled is not None else effort != "none"
         body["thinking"] = {"type": "enabled" if on else "disabled"}
         if effort not in (None, "none"):
@@ -89,23 +77,23 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[
     elif effort is not None or enabled is False:
         body["reasoning_effort"] = effort if effort is not None else "none"
     for key in wanted:
-        lose(losses, f"reasoning.{key}", f"This API has no place for {key}.")
+        out.lose(f"reasoning.{key}", f"This API has no place for {key}.")
 
 
-def _add_format(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str], losses: Losses) -> None:
+def _add_format(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
     if plan.strategy is OutputStrategy.NATIVE:
-        schema: dict[str, Any] = {"name": schema_name(plan.name, losses), "schema": plan.schema}
-        if "no_strict" not in quirks:
+        schema: dict[str, Any] = {"name": schema_name(plan.name, out), "schema": plan.schema}
+        if "no_strict" not in out.quirks:
             schema["strict"] = plan.strict
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif plan.json_object:
         body["response_format"] = {"type": "json_object"}
 
 
-def _add_tools(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str], losses: Losses) -> None:
+def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
     if not plan.tools:
         return
-    tools = encode_tools(plan.tools, NAME, lambda tool, own: _tool(tool, own, quirks), losses)
+    tools = out.tools(plan.tools, lambda tool, own: _tool(tool, own, out))
     if not tools:
         return
     body["tools"] = tools
@@ -114,18 +102,18 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, quirks: frozenset[str]
         body["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
     elif choice is not None:
         body["tool_choice"] = choice
-    if plan.parallel_tool_calls is not None and "no_parallel_switch" not in quirks:
+    if plan.parallel_tool_calls is not None and "no_parallel_switch" not in out.quirks:
         body["parallel_tool_calls"] = plan.parallel_tool_calls
 
 
-def _tool(tool: Tool, own: Mapping[str, Any], quirks: frozenset[str]) -> dict[str, Any]:
+def _tool(tool: Tool, own: Mapping[str, Any], out: Encoding) -> dict[str, Any]:
     function = encode_function(tool)
-    if tool.strict is not None and "no_strict" not in quirks:
+    if tool.strict is not None and "no_strict" not in out.quirks:
         function["strict"] = tool.strict
     return {"type": "function", "function": function, **own}
 
 
-def encode_messages(messages: Sequence[Message], quirks: frozenset[str], losses: Losses) -> list[dict[str, Any]]:
+def encode_messages(messages: Sequence[Message], out: Encoding) -> list[dict[str, Any]]:
     """The turns, one object each; every tool result is a turn of its own."""
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
@@ -134,8 +122,8 @@ def encode_messages(messages: Sequence[Message], quirks: frozenset[str], losses:
             continue
         path = f"messages[{index}]"
         results = (part for part in message.parts if isinstance(part, ToolResult))
-        turns.extend(_tool_turn(result, quirks, path, losses) for result in results)
-        turn = _turn(message, quirks, path, losses)
+        turns.extend(_tool_turn(result, path, out) for result in results)
+        turn = _turn(message, path, out)
         if turn is not None:
             turns.append(turn)
     return turns
@@ -149,13 +137,13 @@ def _plain_text(message: Message) -> str | None:
     return part.text if type(part) is Text and not part.extra else None
 
 
-def _tool_turn(result: ToolResult, quirks: frozenset[str], path: str, losses: Losses) -> dict[str, Any]:
-    content = _content(result.parts, path, losses)
+def _tool_turn(result: ToolResult, path: str, out: Encoding) -> dict[str, Any]:
+    content = _content(result.parts, path, out)
     if result.is_error and isinstance(content, str) and not content.lower().startswith("error"):
-        lose(losses, f"{path}.is_error", "The failure of the tool is said in words.", "approximated")
+        out.lose(f"{path}.is_error", "The failure of the tool is said in words.", "approximated")
         content = f"Error: {content}"
-    own = own_extra(result.extra, NAME, path, losses)
-    return {"role": "tool", "tool_call_id": call_id(result.call_id, quirks), "content": content, **own}
+    own = out.own(result.extra, path)
+    return {"role": "tool", "tool_call_id": call_id(result.call_id, out.quirks), "content": content, **own}
 
 
 def call_id(identity: str, quirks: frozenset[str]) -> str:
@@ -169,65 +157,65 @@ def call_id(identity: str, quirks: frozenset[str]) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:9]
 
 
-def _turn(message: Message, quirks: frozenset[str], path: str, losses: Losses) -> dict[str, Any] | None:
+def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
     said = tuple(part for part in message.parts if isinstance(part, (Text, Media, Opaque)))
     calls = message.tool_calls
     if message.role == "tool" and not said:
         return None
     if any(isinstance(part, ToolResult) for part in message.parts) and not said and not calls:
         return None
-    turn: dict[str, Any] = {"role": message.role, "content": _content(said, path, losses)}
+    turn: dict[str, Any] = {"role": message.role, "content": _content(said, path, out)}
     if message.role == "assistant" and not said:
         turn["content"] = None if calls else ""
     if message.name is not None:
         turn["name"] = message.name
     if calls:
-        turn["tool_calls"] = [_call(call, quirks, path, losses) for call in calls]
+        turn["tool_calls"] = [_call(call, path, out) for call in calls]
     for part in message.parts:
         if isinstance(part, Reasoning):
-            _add_thought(turn, part, quirks, path, losses)
-    turn.update(own_extra(message.extra, NAME, path, losses))
+            _add_thought(turn, part, path, out)
+    turn.update(out.own(message.extra, path))
     return turn
 
 
-def _call(call: ToolCall, quirks: frozenset[str], path: str, losses: Losses) -> dict[str, Any]:
+def _call(call: ToolCall, path: str, out: Encoding) -> dict[str, Any]:
     return {
-        "id": call_id(call.id, quirks),
+        "id": call_id(call.id, out.quirks),
         "type": "function",
         "function": {"name": call.name, "arguments": call.arguments},
-        **own_extra(call.extra, NAME, path, losses),
+        **out.own(call.extra, path),
     }
 
 
-def _add_thought(turn: dict[str, Any], part: Reasoning, quirks: frozenset[str], path: str, losses: Losses) -> None:
+def _add_thought(turn: dict[str, Any], part: Reasoning, path: str, out: Encoding) -> None:
     own = part.opaque.get(NAME)
     if own is not None:
         turn.update(own)
-    elif "replay_reasoning" in quirks and part.text:
+    elif "replay_reasoning" in out.quirks and part.text:
         turn["reasoning_content"] = turn.get("reasoning_content", "") + part.text
     elif part.text or part.opaque:
-        lose(losses, f"{path}.reasoning", "Reasoning of another API cannot be sent back here.")
+        out.lose(f"{path}.reasoning", "Reasoning of another API cannot be sent back here.")
 
 
-def _content(parts: Sequence[Text | Media | Opaque], path: str, losses: Losses) -> str | list[dict[str, Any]]:
+def _content(parts: Sequence[Text | Media | Opaque], path: str, out: Encoding) -> str | list[dict[str, Any]]:
     if len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].extra:
         return parts[0].text
     content: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, Text):
-            content.append({"type": "text", "text": part.text, **own_extra(part.extra, NAME, path, losses)})
+            content.append({"type": "text", "text": part.text, **out.own(part.extra, path)})
         elif isinstance(part, Media):
-            spelled = _media(part, path, losses)
+            spelled = _media(part, path, out)
             if spelled is not None:
-                content.append({**spelled, **own_extra(part.extra, NAME, path, losses)})
+                content.append({**spelled, **out.own(part.extra, path)})
         elif part.vendor == NAME:
             content.append(dict(part.data))
         else:
-            lose(losses, path, f"A part that only {part.vendor} knows.")
+            out.lose(path, f"A part that only {part.vendor} knows.")
     return content or ""
 
 
-def _media(media: Media, path: str, losses: Losses) -> dict[str, Any] | None:
+def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
     if media.kind == "image" and (media.data is not None or media.url):
         return {"type": "image_url", "image_url": {"url": data_url(media)}}
     if media.kind == "audio" and media.data is not None:
@@ -238,5 +226,5 @@ def _media(media: Media, path: str, losses: Losses) -> dict[str, Any] | None:
     if media.data is not None:
         file = {"file_data": data_url(media)}
         return {"type": "file", "file": {**file, "filename": media.name} if media.name else file}
-    lose(losses, path, f"This API does not take a {media.kind} by its address.")
+    out.lose(path, f"This API does not take a {media.kind} by its address.")
     return None

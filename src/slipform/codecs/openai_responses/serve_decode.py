@@ -1,4 +1,4 @@
-"""A client's request → IR."""
+"""Read a client's Responses request."""
 
 from __future__ import annotations
 
@@ -8,23 +8,10 @@ from typing import Any
 
 from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
-from slipform.codecs.openai_chat.serve_decode import read_choice
+from slipform.codecs.openai_chat.serve_decode import read_audio, read_choice, read_function, read_schema
 from slipform.codecs.openai_responses.decode import reasoning_text
-from slipform.codecs.openai_responses.encode import NAME
-from slipform.codecs.request_fields import (
-    base64_bytes,
-    flag,
-    items,
-    mapping,
-    media_from_url,
-    number,
-    optional_text,
-    read_body,
-    response_format,
-    text,
-    whole,
-    wrong,
-)
+from slipform.codecs.openai_responses.encode import NAME, SAMPLING
+from slipform.codecs.request_fields import Fields, media_from_url, read_body, tagged, wrong
 from slipform.errors import RequestError
 from slipform.ir import (
     Media,
@@ -34,7 +21,6 @@ from slipform.ir import (
     Part,
     Reasoning,
     Role,
-    Sampling,
     Text,
     Tool,
     ToolCall,
@@ -52,34 +38,36 @@ _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "u
 
 def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
     """Read a request."""
-    data = read_body(body)
-    tools = tuple(_tool(tool, f"tools[{at}]") for at, tool in enumerate(items(data.get("tools"), "tools")))
+    data = Fields(read_body(body))
+    tools = tuple([_tool(tool) for tool in data.objects("tools")])
     choice, tools = read_choice(data.get("tool_choice"), tools)
-    extra = {key: value for key, value in data.items() if key not in _KNOWN}
-    shaping = dict(mapping(data.get("text"), "text"))
-    wanted = mapping(shaping.pop("format", None), "text.format")
-    thinking = dict(mapping(data.get("reasoning"), "reasoning"))
-    reasoning = {key: thinking.pop(key) for key in ("effort", "summary") if thinking.get(key) is not None}
-    extra |= {key: value for key, value in (("text", shaping), ("reasoning", thinking)) if value}
+    extra = data.rest(*_KNOWN, nulls=True)
+    shaping = data.object("text")
+    wanted = shaping.object("format")
+    thinking = data.object("reasoning")
+    reasoning = {key: thinking.get(key) for key in ("effort", "summary") if thinking.get(key) is not None}
+    unread = (
+        ("text", shaping.rest("format", nulls=True)),
+        ("reasoning", thinking.rest(*reasoning, nulls=True)),
+    )
+    extra |= {key: value for key, value in unread if value}
     request = ModelRequest(
-        model=text(data.get("model"), "model"),
+        model=data.text("model"),
         messages=_messages(data),
         tools=tools,
         tool_choice=choice,
-        parallel_tool_calls=flag(data.get("parallel_tool_calls"), "parallel_tool_calls"),
-        sampling=Sampling(
-            temperature=number(data.get("temperature"), "temperature"), top_p=number(data.get("top_p"), "top_p")
-        ),
-        max_tokens=whole(data.get("max_output_tokens"), "max_output_tokens"),
+        parallel_tool_calls=data.flag("parallel_tool_calls"),
+        sampling=data.sampling(SAMPLING),
+        max_tokens=data.whole("max_output_tokens"),
         reasoning=reasoning or None,
-        metadata=mapping(data.get("metadata"), "metadata"),
+        metadata=data.mapping("metadata"),
         extra=extra,
         extra_for=NAME,
     )
-    return ServedRequest(_with_format(request, wanted), stream=flag(data.get("stream"), "stream") is True)
+    return ServedRequest(_with_format(request, wanted), stream=data.flag("stream") is True)
 
 
-def _with_format(request: ModelRequest, wanted: Mapping[str, Any]) -> ModelRequest:
+def _with_format(request: ModelRequest, wanted: Fields) -> ModelRequest:
     kind = wanted.get("type", "text")
     if kind == "text":
         return request
@@ -87,40 +75,27 @@ def _with_format(request: ModelRequest, wanted: Mapping[str, Any]) -> ModelReque
         return request.replace(json_mode=True)
     if kind != "json_schema":
         hint = "Use text, json_object or json_schema."
-        raise RequestError(f"Unknown text format {kind!r}", where="text.format.type", hint=hint)
-    shape = response_format(
-        wanted.get("name"),
-        wanted.get("schema"),
-        strict=wanted.get("strict", True),
-        where="text.format",
-        description=wanted.get("description"),
-    )
-    return request.replace(response_format=shape)
+        raise RequestError(f"Unknown text format {kind!r}", where=wanted.place("type"), hint=hint)
+    return request.replace(response_format=read_schema(wanted, strict=True))
 
 
-def _tool(tool: Any, where: str) -> Tool:
-    data = mapping(tool, where)
-    kind = data.get("type", "function")
+def _tool(tool: Fields) -> Tool:
+    kind = tool.get("type", "function")
     if kind != "function":
-        return Tool(str(data.get("name") or kind), {}, extra={NAME: dict(data)}, vendor=NAME)
-    return Tool(
-        text(data.get("name"), f"{where}.name"),
-        mapping(data.get("parameters"), f"{where}.parameters"),
-        optional_text(data.get("description"), f"{where}.description"),
-        flag(data.get("strict"), f"{where}.strict"),
-    )
+        return Tool(str(tool.get("name") or kind), {}, extra={NAME: dict(tool.data)}, vendor=NAME)
+    return read_function(tool)
 
 
-def _messages(data: Mapping[str, Any]) -> tuple[Message, ...]:
+def _messages(data: Fields) -> tuple[Message, ...]:
     messages: list[Message] = []
-    instructions = optional_text(data.get("instructions"), "instructions")
+    instructions = data.optional_text("instructions")
     if instructions is not None:
         messages.append(Message.system(instructions))
     given = data.get("input")
     if isinstance(given, str):
         return (*messages, Message.user(given))
-    for at, item in enumerate(items(given, "input")):
-        message = _item(mapping(item, f"input[{at}]"), f"input[{at}]")
+    for item in data.objects("input"):
+        message = _item(item)
         last = messages[-1] if messages else None
         if last is not None and _joins(last, message):
             messages[-1] = last.replace(parts=(*last.parts, *message.parts))
@@ -133,77 +108,63 @@ def _joins(last: Message, message: Message) -> bool:
     """Whether an item goes on with the turn before: a turn is spread over several items here."""
     if last.role != message.role or last.extra or message.extra:
         return False
-    return last.role == "tool" or (last.role == "assistant" and not _only_text(message, last))
+    only_text = all(isinstance(part, Text) for part in (*message.parts, *last.parts))
+    return last.role == "tool" or (last.role == "assistant" and not only_text)
 
 
-def _only_text(message: Message, last: Message) -> bool:
-    return all(isinstance(part, Text) for part in message.parts) and all(isinstance(part, Text) for part in last.parts)
-
-
-def _item(item: Mapping[str, Any], where: str) -> Message:
+def _item(item: Fields) -> Message:
     kind = item.get("type", "message")
     if kind == "function_call":
-        extra = {key: value for key, value in item.items() if key in ("id", "namespace", "caller") and value}
-        call = ToolCall(
-            text(item.get("call_id"), f"{where}.call_id"),
-            text(item.get("name"), f"{where}.name"),
-            arguments_text(item.get("arguments")),
-            {NAME: extra} if extra else {},
-        )
+        extra = {key: value for key, value in item.data.items() if key in ("id", "namespace", "caller") and value}
+        identity, name = item.text("call_id"), item.text("name")
+        call = ToolCall(identity, name, arguments_text(item.get("arguments")), tagged(NAME, extra))
         return Message("assistant", (call,))
     if kind == "function_call_output":
-        said = _content(item.get("output"), f"{where}.output")
-        kept = tuple(part for part in said if isinstance(part, (Text, Media)))
-        return Message("tool", (ToolResult(text(item.get("call_id"), f"{where}.call_id"), kept),))
+        kept = tuple(part for part in _content(item, "output") if isinstance(part, (Text, Media)))
+        return Message("tool", (ToolResult(item.text("call_id"), kept),))
     if kind == "reasoning":
-        return Message("assistant", (Reasoning(reasoning_text(item), {NAME: dict(item)}),))
+        return Message("assistant", (Reasoning(reasoning_text(item.data), {NAME: dict(item.data)}),))
     if kind != "message":
-        return Message("assistant", (Opaque(NAME, item),))
-    word = text(item.get("role"), f"{where}.role")
+        return Message("assistant", (Opaque(NAME, item.data),))
+    word = item.text("role")
     role = _ROLES.get(word)
     if role is None:
         hint = "Use system, developer, user or assistant."
-        raise RequestError(f"Unknown role {word!r}", where=f"{where}.role", hint=hint)
-    extra = {key: item[key] for key in ("phase",) if item.get(key)}
+        raise RequestError(f"Unknown role {word!r}", where=item.place("role"), hint=hint)
+    extra = {"phase": item.get("phase")} if item.get("phase") else {}
     if word == "developer":
         extra["role"] = word
-    parts = tuple(_content(item.get("content"), f"{where}.content"))
-    return Message(role, parts, extra={NAME: extra} if extra else {})
+    return Message(role, tuple(_content(item, "content")), extra=tagged(NAME, extra))
 
 
-def _content(content: Any, where: str) -> list[Part]:
+def _content(item: Fields, key: str) -> list[Part]:
+    content = item.get(key)
     if isinstance(content, str):
         return [Text(content)]
     if content is not None and not isinstance(content, list):
-        raise wrong(where, "a string or an array of parts", content)
-    return [_part(mapping(item, f"{where}[{at}]"), f"{where}[{at}]") for at, item in enumerate(content or ())]
+        raise wrong(item.place(key), "a string or an array of parts", content)
+    return [_part(part) for part in item.objects(key)]
 
 
-def _part(data: Mapping[str, Any], where: str) -> Part:
-    kind = data.get("type")
+def _part(part: Fields) -> Part:
+    kind = part.get("type")
     if kind in ("input_text", "output_text", "text"):
-        return Text(text(data.get("text"), f"{where}.text"))
+        return Text(part.text("text"))
     if kind == "refusal":
-        return Text(text(data.get("refusal"), f"{where}.refusal"))
+        return Text(part.text("refusal"))
     if kind == "input_image":
-        if data.get("file_id") is not None:
-            return Media("image", file_id=text(data["file_id"], f"{where}.file_id"))
-        media = media_from_url(text(data.get("image_url"), f"{where}.image_url"), "image")
-        detail = data.get("detail")
+        if part.get("file_id") is not None:
+            return Media("image", file_id=part.text("file_id"))
+        media = media_from_url(part.text("image_url"), "image")
+        detail = part.get("detail")
         return media if detail in (None, "auto") else replace(media, extra={NAME: {"detail": detail}})
     if kind == "input_audio":
-        audio = mapping(data.get("input_audio"), f"{where}.input_audio")
-        mime = {"mp3": "audio/mpeg"}.get(str(audio.get("format")), f"audio/{audio.get('format')}")
-        return Media("audio", mime, base64_bytes(audio.get("data"), f"{where}.input_audio.data"))
+        return read_audio(part.object("input_audio"))
     if kind == "input_file":
-        return _file(data, where)
-    return Opaque(NAME, data)
-
-
-def _file(data: Mapping[str, Any], where: str) -> Media:
-    name = optional_text(data.get("filename"), f"{where}.filename")
-    if data.get("file_id") is not None:
-        return Media("file", file_id=text(data["file_id"], f"{where}.file_id"), name=name)
-    if data.get("file_url") is not None:
-        return Media("file", url=text(data["file_url"], f"{where}.file_url"), name=name)
-    return media_from_url(text(data.get("file_data"), f"{where}.file_data"), "file", name)
+        name = part.optional_text("filename")
+        if part.get("file_id") is not None:
+            return Media("file", file_id=part.text("file_id"), name=name)
+        if part.get("file_url") is not None:
+            return Media("file", url=part.text("file_url"), name=name)
+        return media_from_url(part.text("file_data"), "file", name)
+    return Opaque(NAME, part.data)
