@@ -87,10 +87,8 @@ class _Events:
             for choice in data["choices"]
         ]
 
-    def done(self) -> None:
-        self.ended = True
-
-    def finish(self) -> list[CompletionChunk]:
+    def finish(self, done: bool) -> list[CompletionChunk]:
+        self.ended = done
         return []
 
 

@@ -8,15 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from slipform.codecs.codec import (
-    Api,
-    BoundCodec,
-    Codec,
-    EncodedRequest,
-    ServedRequest,
-    StreamDecoder,
-    StreamEncoder,
-)
+from slipform.codecs.codec import Api, BoundCodec, Codec, EncodedRequest, ServedRequest, StreamDecoder, StreamEncoder
 from slipform.codecs.request_fields import Capabilities
 from slipform.errors import ConfigError
 

@@ -68,6 +68,16 @@ def arguments_text(value: Any) -> str:
     return "{}" if value is None else orjson.dumps(value).decode()
 
 
+def function_calls(calls: Any) -> list[Part]:
+    """Calls as Chat Completions writes them, and its kin; one without an id is given its place for one."""
+    parts: list[Part] = []
+    for index, call in enumerate(calls or ()):
+        function = call.get("function") or {}
+        name, arguments = str(function.get("name") or ""), arguments_text(function.get("arguments"))
+        parts.append(ToolCall(str(call.get("id") or f"call_{index}"), name, arguments))
+    return parts
+
+
 def arguments_object(text: str) -> Any:
     """Tool arguments as the object that some vendors want them in; text that is no object goes under `arguments`."""
     try:

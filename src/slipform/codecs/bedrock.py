@@ -264,10 +264,7 @@ class ConverseEvents:
             self.fault = fault_error(data, status=None, kind=name[1:])
         return []
 
-    def done(self) -> None:
-        """Nothing: other events end this stream."""
-
-    def finish(self) -> list[CompletionChunk]:
+    def finish(self, _done: bool) -> list[CompletionChunk]:
         """Nothing is left at the end."""
         return []
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.answer import build_answer, count, function_calls, rest_of, usage_of
 from slipform.codecs.codec import Codec
-from slipform.codecs.request_fields import Encoding, data_url, encode_function
+from slipform.codecs.request_fields import SAMPLING, Encoding, data_url, encode_function
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
@@ -33,15 +33,7 @@ from slipform.schema import OutputStrategy
 
 NAME = "cohere"
 
-_SAMPLING = {
-    "temperature": "temperature",
-    "top_p": "p",
-    "top_k": "k",
-    "seed": "seed",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "stop": "stop_sequences",
-}
+_SAMPLING = {**{name: name for name in SAMPLING}, "top_p": "p", "top_k": "k", "stop": "stop_sequences"}
 _FINISH: dict[str, FinishReason] = {
     "COMPLETE": "stop",
     "STOP_SEQUENCE": "stop",
@@ -154,10 +146,7 @@ def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
             parts.append(Reasoning(str(item.get("thinking") or ""), {NAME: dict(item)}))
         elif isinstance(item.get("text"), str):
             parts.append(Text(item["text"]))
-    for index, call in enumerate(message.get("tool_calls") or ()):
-        function = call.get("function") or {}
-        name, arguments = str(function.get("name") or ""), arguments_text(function.get("arguments"))
-        parts.append(ToolCall(str(call.get("id") or f"call_{index}"), name, arguments))
+    parts += function_calls(message.get("tool_calls"))
     word, usage = data.get("finish_reason"), data.get("usage") or None
     extra = rest_of(data, _KNOWN)
     if message.get("citations"):
@@ -230,10 +219,7 @@ class CohereEvents:
             self.fault = fault_error(data, status=None)
         return []
 
-    def done(self) -> None:
-        """Nothing: other events end this stream."""
-
-    def finish(self) -> list[CompletionChunk]:
+    def finish(self, _done: bool) -> list[CompletionChunk]:
         """The plan that came before the calls, for replay."""
         plan = "".join(self._plan)
         return [CompletionChunk(parts=(Opaque(NAME, {"tool_plan": plan}),))] if plan else []

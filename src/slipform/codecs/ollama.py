@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from slipform.codecs.answer import arguments_object, arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.answer import arguments_object, build_answer, count, function_calls, rest_of, usage_of
 from slipform.codecs.codec import Codec
 from slipform.codecs.framing import NdjsonDecoder
-from slipform.codecs.request_fields import Encoding, encode_function
+from slipform.codecs.request_fields import SAMPLING, Encoding, encode_function
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
@@ -27,7 +27,6 @@ from slipform.ir import (
     Reasoning,
     Text,
     Tool,
-    ToolCall,
     ToolDelta,
     ToolResult,
     Usage,
@@ -36,15 +35,7 @@ from slipform.schema import OutputStrategy
 
 NAME = "ollama"
 
-_SAMPLING = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "seed": "seed",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "stop": "stop",
-}
+_SAMPLING = {name: name for name in SAMPLING}
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "load": "error", "unload": "error"}
 _KNOWN = frozenset({"model", "message", "done", "done_reason", "prompt_eval_count", "eval_count", "error"})
 
@@ -131,10 +122,7 @@ def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
         parts.append(Reasoning(message["thinking"], {NAME: {"thinking": message["thinking"]}}))
     if message.get("content"):
         parts.append(Text(message["content"]))
-    for index, call in enumerate(message.get("tool_calls") or ()):
-        function = call.get("function") or {}
-        name, arguments = str(function.get("name") or ""), arguments_text(function.get("arguments"))
-        parts.append(ToolCall(str(call.get("id") or f"call_{index}"), name, arguments))
+    parts += function_calls(message.get("tool_calls"))
     word = data.get("done_reason")
     return build_answer(
         plan,
@@ -204,10 +192,7 @@ class OllamaEvents:
         )
         return [chunk]
 
-    def done(self) -> None:
-        """Nothing: other events end this stream."""
-
-    def finish(self) -> list[CompletionChunk]:
+    def finish(self, _done: bool) -> list[CompletionChunk]:
         """Nothing is left at the end."""
         return []
 

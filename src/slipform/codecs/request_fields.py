@@ -23,7 +23,8 @@ from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.python_types import cached_format
 
 _LARGEST = 2**63
-_SAMPLING = tuple(each.name for each in fields(Sampling))
+SAMPLING = tuple(each.name for each in fields(Sampling))
+"""The names of the sampling fields in the IR."""
 
 
 def read_body(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +159,7 @@ class Fields:
         if self.data.keys().isdisjoint(names.values()):
             return USUAL
         readers: dict[str, Callable[[str], Any]] = {"top_k": self.whole, "seed": self.whole, "stop": self._stops}
-        known = [name for name in _SAMPLING if name in names]
+        known = [name for name in SAMPLING if name in names]
         return Sampling(**{name: readers.get(name, self.number)(names[name]) for name in known})
 
     def _stops(self, key: str) -> tuple[str, ...]:
@@ -271,7 +272,7 @@ class Encoding:
         sampling = request.sampling
         if sampling is USUAL or sampling == USUAL:
             return values
-        for name in _SAMPLING:
+        for name in SAMPLING:
             value = getattr(sampling, name)
             if value is None or value == ():
                 continue

@@ -33,12 +33,8 @@ class EventInterpreter(Protocol):
         """The chunks that one event stands for."""
         ...
 
-    def done(self) -> None:
-        """The stream said `[DONE]`."""
-        ...
-
-    def finish(self) -> Sequence[CompletionChunk]:
-        """Chunks that only the end of the stream brings."""
+    def finish(self, done: bool) -> Sequence[CompletionChunk]:
+        """Chunks that only the end of the stream brings, and whether it `ended`; `done`: it said `[DONE]`."""
         ...
 
 
@@ -111,7 +107,18 @@ def mould_of(data: bytes, chunk: Any, key: bytes) -> TextTemplate | None:
 class EventDecoder:
     """A `StreamDecoder`: a framing below, a vendor's machine above."""
 
-    __slots__ = ("_alike", "_fault", "_first", "_framing", "_machine", "_mould", "_moulds_left", "_plan", "_wide")
+    __slots__ = (
+        "_alike",
+        "_done",
+        "_fault",
+        "_first",
+        "_framing",
+        "_machine",
+        "_mould",
+        "_moulds_left",
+        "_plan",
+        "_wide",
+    )
 
     def __init__(self, framing: Framing, machine: EventInterpreter, plan: SchemaChannel) -> None:
         self._mould: TextTemplate | None = None
@@ -124,6 +131,7 @@ class EventDecoder:
         self._machine = machine
         self._plan = plan
         self._first = True
+        self._done = False
         self._fault: UpstreamError | None = None
 
     def feed(self, data: bytes) -> list[CompletionChunk]:
@@ -164,9 +172,10 @@ class EventDecoder:
                 raise
         if self._fault is not None:
             raise self._fault
+        last = self._machine.finish(self._done)
         if not self._machine.ended:
             raise cut_short()
-        return chunks + self._started(self._machine.finish())
+        return chunks + self._started(last)
 
     def _chunks(self, events: list[Event]) -> list[CompletionChunk]:
         chunks: list[CompletionChunk] = []
@@ -178,7 +187,7 @@ class EventDecoder:
                 continue
             self._alike = False
             if data == b"[DONE]":
-                machine.done()
+                self._done = True
                 continue
             try:
                 value = orjson.loads(data)

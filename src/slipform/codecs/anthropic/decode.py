@@ -136,10 +136,7 @@ class AnthropicEvents:
             self.fault = fault_error(data, status=None)
         return []
 
-    def done(self) -> None:
-        """Nothing: other events end this stream."""
-
-    def finish(self) -> list[CompletionChunk]:
+    def finish(self, _done: bool) -> list[CompletionChunk]:
         """Nothing is left at the end."""
         return []
 

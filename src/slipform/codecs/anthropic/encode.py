@@ -10,18 +10,7 @@ from slipform.codecs.answer import arguments_object
 from slipform.codecs.model_name import url_path
 from slipform.codecs.request_fields import Capabilities, Encoding, encode_function
 from slipform.codecs.schema_channel import SchemaChannel
-from slipform.ir import (
-    Media,
-    Message,
-    ModelRequest,
-    ModelWarning,
-    NamedTool,
-    Part,
-    Text,
-    Tool,
-    ToolCall,
-    ToolResult,
-)
+from slipform.ir import Media, Message, ModelRequest, ModelWarning, NamedTool, Part, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
 
 NAME = "anthropic"
@@ -30,7 +19,7 @@ VERSION = "2026-10-21"
 DEFAULT_MAX_TOKENS = 8192
 """The API wants a limit; this is it when the caller names none."""
 
-SAMPLING = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
+SAMPLING_NAMES = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
 
 
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
@@ -46,7 +35,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
     if system:
         body["system"] = system
     body["messages"] = turns
-    body.update(out.sampling(request, SAMPLING))
+    body.update(out.sampling(request, SAMPLING_NAMES))
     output = _output_config(plan)
     if output:
         body["output_config"] = output

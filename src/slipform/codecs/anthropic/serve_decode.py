@@ -8,22 +8,11 @@ from functools import partial
 from typing import Any, Literal
 
 from slipform.codecs.anthropic.decode import read_block
-from slipform.codecs.anthropic.encode import NAME, SAMPLING
+from slipform.codecs.anthropic.encode import NAME, SAMPLING_NAMES
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.request_fields import Fields, read_body, tagged, wrong
 from slipform.errors import RequestError
-from slipform.ir import (
-    Media,
-    Message,
-    ModelRequest,
-    NamedTool,
-    Opaque,
-    Part,
-    Text,
-    Tool,
-    ToolChoice,
-    ToolResult,
-)
+from slipform.ir import Media, Message, ModelRequest, NamedTool, Opaque, Part, Text, Tool, ToolChoice, ToolResult
 from slipform.schema import ResponseFormat
 
 _KNOWN = frozenset(
@@ -61,7 +50,7 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=parallel,
-        sampling=data.sampling(SAMPLING),
+        sampling=data.sampling(SAMPLING_NAMES),
         max_tokens=data.whole("max_tokens"),
         reasoning=_reasoning(data.object("thinking"), effort),
         metadata=data.mapping("metadata"),
@@ -102,11 +91,7 @@ def _tool(tool: Fields) -> Tool:
         return Tool(name, {}, extra={NAME: dict(tool.data)}, vendor=NAME)
     extra = tool.rest("type", "name", "description", "input_schema", "strict", nulls=True)
     return Tool(
-        name,
-        tool.mapping("input_schema"),
-        tool.optional_text("description"),
-        tool.flag("strict"),
-        tagged(NAME, extra),
+        name, tool.mapping("input_schema"), tool.optional_text("description"), tool.flag("strict"), tagged(NAME, extra)
     )
 
 

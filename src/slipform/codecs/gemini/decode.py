@@ -310,10 +310,7 @@ class GeminiEvents:
             chunks.append(CompletionChunk(finish="content_filter", raw_finish=str(reason)))
         return [*chunks, *self._about(data)]
 
-    def done(self) -> None:
-        """Nothing: other events end this stream."""
-
-    def finish(self) -> list[CompletionChunk]:
+    def finish(self, _done: bool) -> list[CompletionChunk]:
         """Nothing is left at the end."""
         return []
 

@@ -17,7 +17,7 @@ from slipform.schema import OutputStrategy
 
 NAME = "gemini"
 
-SAMPLING = {
+SAMPLING_NAMES = {
     "temperature": "temperature",
     "top_p": "topP",
     "top_k": "topK",
@@ -47,7 +47,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
     body: dict[str, Any] = {"contents": contents}
     if system:
         body["systemInstruction"] = {"parts": system, "role": "user"}
-    config = out.sampling(request, SAMPLING)
+    config = out.sampling(request, SAMPLING_NAMES)
     if request.max_tokens is not None:
         config["maxOutputTokens"] = request.max_tokens
     if plan.strategy is OutputStrategy.NATIVE:

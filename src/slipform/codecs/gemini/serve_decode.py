@@ -10,21 +10,10 @@ import orjson
 
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.gemini.decode import camel, read_part
-from slipform.codecs.gemini.encode import NAME, SAMPLING
+from slipform.codecs.gemini.encode import NAME, SAMPLING_NAMES
 from slipform.codecs.request_fields import Fields, base64_bytes, mapping, read_body, tagged, text
 from slipform.errors import RequestError
-from slipform.ir import (
-    Media,
-    Message,
-    ModelRequest,
-    NamedTool,
-    Part,
-    Text,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    ToolResult,
-)
+from slipform.ir import Media, Message, ModelRequest, NamedTool, Part, Text, Tool, ToolCall, ToolChoice, ToolResult
 from slipform.schema import ResponseFormat
 
 _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
@@ -141,7 +130,7 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
         json_mode=config.get("responseMimeType") == "application/json" and shape is None,
         tools=tools,
         tool_choice=choice,
-        sampling=config.sampling(SAMPLING),
+        sampling=config.sampling(SAMPLING_NAMES),
         max_tokens=config.whole("maxOutputTokens"),
         reasoning=_reasoning(_part_of(config, "thinkingConfig")),
         extra=extra,

@@ -189,7 +189,6 @@ def read_usage(usage: dict[str, Any] | None) -> Usage | None:
     )
 
 
-_KNOWN = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation", "error"})
 _NO_EXTRA: dict[str, Any] = {}
 
 
@@ -231,12 +230,10 @@ class ChatEvents:
             self.fault = fault_error(data, status=None, kind=name)
         return chunks
 
-    def done(self) -> None:
-        """The server has ended; that is an answer if there was anything before it."""
-        self.ended = self._word or bool(self._open)
-
-    def finish(self) -> list[CompletionChunk]:
-        """A finish reason for a stream that ended cleanly without one."""
+    def finish(self, done: bool) -> list[CompletionChunk]:
+        """A finish reason for a stream without one: it ended cleanly if it said `[DONE]` after anything at all."""
+        if done:
+            self.ended = self._word or bool(self._open)
         chunks = [CompletionChunk(parts=(part,)) for part in self._reasoning()]
         if not self._word:
             chunks.append(CompletionChunk(finish="stop", warnings=(MISSING,)))
@@ -245,8 +242,8 @@ class ChatEvents:
     def _news(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Fields the IR has no name for, when they change: most servers repeat them on every event."""
         extra = _NO_EXTRA
-        if not data.keys() <= _KNOWN:
-            extra = {key: value for key, value in data.items() if key not in _KNOWN and value is not None}
+        if not data.keys() <= _ANSWER:
+            extra = {key: value for key, value in data.items() if key not in _ANSWER and value is not None}
         if extra == self._extra:
             return _NO_EXTRA
         self._extra = extra

@@ -8,30 +8,20 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipform.codecs.request_fields import Encoding, data_url, encode_function
+from slipform.codecs.request_fields import SAMPLING, Encoding, data_url, encode_function
 from slipform.codecs.schema_channel import SchemaChannel, schema_name
 from slipform.ir import Media, Message, ModelRequest, NamedTool, Opaque, Reasoning, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
 
 NAME = "openai-chat"
 
-SAMPLING = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "seed": "seed",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "stop": "stop",
-}
+_SAMPLING = {name: name for name in SAMPLING if name != "top_k"}
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
     """The JSON body of the request."""
-    body: dict[str, Any] = {
-        "model": request.model,
-        "messages": encode_messages(request.messages, out),
-    }
+    body: dict[str, Any] = {"model": request.model, "messages": encode_messages(request.messages, out)}
     body.update(_sampling(request, out))
     if request.max_tokens is not None:
         body[out.capabilities.max_tokens_field or "max_tokens"] = request.max_tokens
@@ -51,7 +41,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
 
 
 def _sampling(request: ModelRequest, out: Encoding) -> dict[str, Any]:
-    names = SAMPLING
+    names = _SAMPLING
     if "random_seed" in out.quirks:
         names = {**names, "seed": "random_seed"}
     if request.sampling.top_k is not None and "top_k" in out.quirks:

@@ -9,8 +9,8 @@ from typing import Any
 from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.openai_chat.decode import replayable, split_content
-from slipform.codecs.openai_chat.encode import NAME, SAMPLING
-from slipform.codecs.request_fields import Fields, media_from_url, read_body, tagged, text, whole, wrong
+from slipform.codecs.openai_chat.encode import NAME
+from slipform.codecs.request_fields import SAMPLING, Fields, media_from_url, read_body, tagged, text, whole, wrong
 from slipform.errors import RequestError
 from slipform.ir import (
     Media,
@@ -36,7 +36,7 @@ _KNOWN = frozenset(
         "reasoning_effort", "metadata", "stream", "stream_options", "top_k",
     }
 )  # fmt: skip
-_SAMPLING = {**SAMPLING, "top_k": "top_k"}
+_SAMPLING = {name: name for name in SAMPLING}
 _ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",

@@ -207,10 +207,7 @@ class ResponsesEvents:
             return self._end(data, "response.completed")
         return []
 
-    def done(self) -> None:
-        """Nothing: other events end this stream."""
-
-    def finish(self) -> list[CompletionChunk]:
+    def finish(self, _done: bool) -> list[CompletionChunk]:
         """Nothing is left at the end."""
         return []
 

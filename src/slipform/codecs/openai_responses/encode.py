@@ -25,7 +25,7 @@ from slipform.schema import OutputStrategy
 
 NAME = "openai-responses"
 
-SAMPLING = {"temperature": "temperature", "top_p": "top_p"}
+SAMPLING_NAMES = {"temperature": "temperature", "top_p": "top_p"}
 
 
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
         body["instructions"] = messages[0].text
         messages = messages[1:]
     body["input"] = _input(messages, len(request.messages) - len(messages), out)
-    body.update(out.sampling(request, SAMPLING))
+    body.update(out.sampling(request, SAMPLING_NAMES))
     if request.max_tokens is not None:
         body["max_output_tokens"] = request.max_tokens
     _add_reasoning(body, plan, out)

@@ -10,22 +10,10 @@ from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.openai_chat.serve_decode import read_audio, read_choice, read_function, read_schema
 from slipform.codecs.openai_responses.decode import reasoning_text
-from slipform.codecs.openai_responses.encode import NAME, SAMPLING
+from slipform.codecs.openai_responses.encode import NAME, SAMPLING_NAMES
 from slipform.codecs.request_fields import Fields, media_from_url, read_body, tagged, wrong
 from slipform.errors import RequestError
-from slipform.ir import (
-    Media,
-    Message,
-    ModelRequest,
-    Opaque,
-    Part,
-    Reasoning,
-    Role,
-    Text,
-    Tool,
-    ToolCall,
-    ToolResult,
-)
+from slipform.ir import Media, Message, ModelRequest, Opaque, Part, Reasoning, Role, Text, Tool, ToolCall, ToolResult
 
 _KNOWN = frozenset(
     {
@@ -46,10 +34,7 @@ def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
     wanted = shaping.object("format")
     thinking = data.object("reasoning")
     reasoning = {key: thinking.get(key) for key in ("effort", "summary") if thinking.get(key) is not None}
-    unread = (
-        ("text", shaping.rest("format", nulls=True)),
-        ("reasoning", thinking.rest(*reasoning, nulls=True)),
-    )
+    unread = (("text", shaping.rest("format", nulls=True)), ("reasoning", thinking.rest(*reasoning, nulls=True)))
     extra |= {key: value for key, value in unread if value}
     request = ModelRequest(
         model=data.text("model"),
@@ -57,7 +42,7 @@ def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=data.flag("parallel_tool_calls"),
-        sampling=data.sampling(SAMPLING),
+        sampling=data.sampling(SAMPLING_NAMES),
         max_tokens=data.whole("max_output_tokens"),
         reasoning=reasoning or None,
         metadata=data.mapping("metadata"),
