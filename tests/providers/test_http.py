@@ -248,7 +248,7 @@ def test_an_error_inside_a_stream_is_told_and_not_repeated(face: AnyFace, make: 
 
 
 def test_a_body_that_is_no_answer_is_an_error(face: AnyFace, make: Make) -> None:
-    with FakeVendor([garbage_body()]) as vendor, pytest.raises(UpstreamError, match="cannot be read"):
+    with FakeVendor([garbage_body()]) as vendor, pytest.raises(UpstreamError, match="is not JSON"):
         face.complete(make(vendor.base_url), ask())
     assert len(vendor.requests) == 1
 

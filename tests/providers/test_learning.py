@@ -16,7 +16,13 @@ from slipform.testing import FakeVendor, Received, Step, rejected
 from tests.providers.chat import ChatCodec, ask
 from tests.providers.conftest import QUICK, AsyncFace, SyncFace
 
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+"""One that no dialect changes, so that the only warnings are those of the downgrades."""
 EVERYTHING = Capabilities(native=True, tools=True, forced_tool=True, json_mode=True, max_tokens_field="max_tokens")
 
 
