@@ -198,7 +198,7 @@ def through_proxy(given: Setting, *, stream: bool) -> Seen:
 def by_run(given: Setting) -> Seen:
     async def work() -> tuple[Any, None]:
         first, *others = resolved_models(given.router, given.model)
-        adapter = Adapter(AsyncClient(router=given.router), first, given.options, tuple(others))
+        adapter = Adapter(given.router, first, given.options, tuple(others))
         text = await adapter.invoke(instructions="Be brief.", payload=PROMPT, schema=SCHEMA, timeout=60)
         return _read(text), None
 
@@ -510,7 +510,7 @@ async def _responded(client: AsyncClient) -> None:
 
 
 async def _invoked(client: AsyncClient) -> None:
-    await Adapter(client, "fake/m", Options()).invoke(instructions="Be brief.", payload=PROMPT, schema=SCHEMA)
+    await Adapter(client.router, "fake/m", Options()).invoke(instructions="Be brief.", payload=PROMPT, schema=SCHEMA)
 
 
 @pytest.mark.parametrize("work", [_whole, _streamed, _responded, _invoked])

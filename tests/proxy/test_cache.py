@@ -206,7 +206,7 @@ def test_an_answer_is_kept_for_so_long_and_no_longer() -> None:
     with closing(asyncio.Runner()) as runner:
         model = FakeModel([ADA, '{"name":"Eve","age":2}'])
         client = AsyncClient(router=Router({"fake": model}, default="fake/m"))
-        cache = AnswerCache(settings, client, clock=lambda: now)
+        cache = AnswerCache(settings, client.router, client.options, clock=lambda: now)
         answers = []
         for moment in (0.0, 4.9, 5.1):
             now = moment
@@ -226,7 +226,7 @@ async def asked_once(cache: AnswerCache, client: AsyncClient) -> str:
         sent.append(message)
 
     async def work() -> None:
-        await answer(call, client, Settings(), RecordingSend(send, call.record))
+        await answer(call, "fake/m", client.router, client.options, RecordingSend(send, call.record))
 
     await cache.answer(call, ["fake/m"], "", b"", work, send)
     body = b"".join(message.get("body", b"") for message in sent)

@@ -62,6 +62,16 @@ def test_calls_without_a_schema_are_counted_too() -> None:
     assert "limit of 4 calls" in reply.json["error"]["message"]
 
 
+def test_repeats_of_a_call_that_goes_through_are_counted_too() -> None:
+    with FakeVendor([ADA]) as vendor:
+        gone = provider(vendor, "v0")  # nobody listens there any more when it is called
+    with proxied({"v0": gone}, {"enforcement": {"max_calls": 2}}) as address:
+        reply = chat(address, model="v0/m", response_format=None)
+    assert reply.status == 502
+    assert "limit of 2 calls" in reply.json["error"]["message"]
+    assert "2 to v0/m" in reply.json["error"]["message"]
+
+
 def test_attempts_and_retries_of_one_model_stop_at_the_limit() -> None:
     reply, calls = asked(4, [[DOWN, DOWN, WRONG, DOWN, DOWN, ADA]])
     assert calls == [4]

@@ -9,7 +9,6 @@ import openai
 import pytest
 
 from slipform.codecs import ServedRequest, find_api
-from slipform.config import Settings
 from slipform.engine.fallback import should_try_next
 from slipform.errors import (
     AuthenticationError,
@@ -27,7 +26,7 @@ from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.proxy.calls.enforced import answer_first
+from slipform.proxy.calls.enforced import answer
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.http_server.asgi import RecordingSend
 from slipform.proxy.observability.call_record import CallRecord
@@ -121,7 +120,7 @@ async def test_logs_and_metrics_count_what_the_models_that_failed_have_spent() -
         sent.append(message)
 
     call_in = Inbound(find_api("openai-chat"), served, b"", record, ("m",))
-    await answer_first(call_in, ["bad/m", "good/m"], client, Settings(), RecordingSend(send, record))
+    await answer(call_in, ["bad/m", "good/m"], client.router, client.options, RecordingSend(send, record))
     assert record.report is not None
     assert [attempt.model for attempt in record.report.attempts] == ["bad/m", "good/m"]
     assert record.report.usage.input == 30

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from slipform.cli.serve import app
 from slipform.errors import ConfigError
-from slipform.proxy.admission.key_file import KeyFile
-from slipform.proxy.admission.keys import add_key, disable_key, read_keys, remove_key
+from slipform.proxy.admission.key_file import KeyFile, read_keys
+from slipform.proxy.admission.keys import add_key, disable_key, remove_key
 
 
 @pytest.fixture

@@ -20,9 +20,8 @@ from typer.testing import CliRunner, Result
 
 from slipform.cli.serve import app
 from slipform.errors import ConfigError
-from slipform.proxy.admission.key_file import KeyFile
-from slipform.proxy.admission.key_readers import KeyReaders
-from slipform.proxy.admission.keys import add_key, disable_key, read_keys, remove_key
+from slipform.proxy.admission.key_file import KeyFile, read_keys
+from slipform.proxy.admission.keys import KeyReaders, add_key, disable_key, remove_key
 from slipform.testing import FakeModel
 from tests.proxy.proxying import ADA, call, chat, keys_path, proxied
 

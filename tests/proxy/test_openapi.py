@@ -25,13 +25,13 @@ from slipform.config import Settings
 from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
 from slipform.providers.router import Router
 from slipform.proxy import App
-from slipform.proxy.calls import openapi
+from slipform.proxy.calls.pages import openapi_bytes, openapi_document
 from slipform.schema.examples import example
 from slipform.testing import FakeModel
 from tests.conftest import serving
 from tests.proxy.asgi import get
 
-DOCUMENT = openapi.document()
+DOCUMENT = openapi_document()
 CHECKS: list[Any] = [
     not_a_server_error,
     status_code_conformance,
@@ -69,7 +69,7 @@ async def test_the_document_names_every_path_and_every_error() -> None:
 
 def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
     components = DOCUMENT["components"]
-    for found in re.findall(r"#/components/(\w+)/([\w-]+)", openapi.document_bytes().decode()):
+    for found in re.findall(r"#/components/(\w+)/([\w-]+)", openapi_bytes().decode()):
         assert found[1] in components[found[0]], found
     for name, schema in components["schemas"].items():
         assert jsonschema_rs.Draft202012Validator({**schema, "components": components}), name

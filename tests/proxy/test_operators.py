@@ -24,7 +24,8 @@ from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
 from slipform.proxy import App
 from slipform.proxy.admission.admission import AdmissionControl
-from slipform.proxy.admission.keys import add_key, expiry, read_keys, remove_key
+from slipform.proxy.admission.key_file import read_keys
+from slipform.proxy.admission.keys import add_key, expiry, remove_key
 from slipform.proxy.admission.refusals import TooManyWrongKeys, WrongKey
 from slipform.proxy.http_server.state import Trusted
 from slipform.proxy.observability.logs import set_up

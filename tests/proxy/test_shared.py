@@ -20,8 +20,8 @@ from slipform.errors import ConfigError
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import MemoryDowngrades
-from slipform.proxy.admission.key_file import KeyFile
-from slipform.proxy.admission.keys import add_key, disable_key, read_keys, revocation_of
+from slipform.proxy.admission.key_file import KeyFile, read_keys, revocation_of
+from slipform.proxy.admission.keys import add_key, disable_key
 from slipform.proxy.admission.revocations import Revocation
 from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState, tell_machines
 from slipform.testing import FakeModel, FakeVendor, Received, Step, rejected

@@ -23,7 +23,8 @@ from slipform.errors import (
     TooLargeError,
     UpstreamError,
 )
-from slipform.ir import ModelRequest, ModelResponse
+from slipform.ir import ModelRequest, ModelResponse, Usage
+from slipform.providers.router import Router
 from slipform.runner import Summary, batch
 from slipform.runner.outputs import JsonLinesFile
 from slipform.runner.scheduler import GiveUpPolicy
@@ -383,6 +384,24 @@ def test_parquet_is_there_when_it_is_whole(tmp_path: Path) -> None:
     ask_all(tmp_path, rest, out="out.parquet")
     assert len(rest.requests) == 5
     assert pq.read_table(tmp_path / "out.parquet").column("row").to_pylist() == list(range(1, 11))
+
+
+def test_each_model_of_a_list_has_its_own_price(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", 2)
+    spent = Usage(7, 5)
+    dear = FakeModel([ModelResponse(text="no", usage=spent)], name="dear")
+    cheap = FakeModel(lambda request: ModelResponse(text=answer(request), usage=spent), name="cheap")
+    prices = "prices: {'dear/*': {input: 1000000, output: 0}, 'cheap/*': {input: 0, output: 1000000}}"
+    summary = batch(
+        tmp_path / "in.jsonl",
+        schema=PERSON,
+        out=tmp_path / "out.jsonl",
+        prompt="Who is {name}",
+        model=["dear/m", "cheap/m"],
+        settings=read_settings(f"retries: {{attempts: 0}}\n{prices}"),
+        router=Router({"dear": dear, "cheap": cheap}),
+    )
+    assert summary.cost == 2 * (7 + 5)
 
 
 @pytest.mark.usefixtures("vendor_key")

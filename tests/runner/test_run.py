@@ -14,7 +14,6 @@ from slipform.config import Settings, read_settings
 from slipform.engine.setup import Options
 from slipform.errors import ConfigError, JsonEnforcementError, SchemaViolationError, SlipformError, UpstreamTimeout
 from slipform.ir import ModelRequest, ModelResponse
-from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.runner import run, run_report
@@ -152,7 +151,7 @@ def test_every_adapter_gives_json(
 @pytest.mark.covers("S1-74")
 async def test_the_adapters_call_has_the_documents_signature() -> None:
     model = FakeModel([f"So: {ADA}"])
-    adapter = Adapter(AsyncClient(router=fake_router(model)), "fake/any", Options())
+    adapter = Adapter(fake_router(model), "fake/any", Options())
     schema: Schema[object] = Schema.of(PERSON)
     text = await adapter.invoke(
         instructions="Tell me.",
@@ -171,7 +170,7 @@ async def test_the_adapters_call_has_the_documents_signature() -> None:
 async def test_the_mime_type_reaches_the_vendor_that_takes_one() -> None:
     with FakeVendor([ADA], api="gemini") as vendor:
         provider = HttpProvider("gemini", base_url=vendor.base_url, api_key="any")
-        adapter = Adapter(AsyncClient(router=Router({"gemini": provider})), "gemini/gemini-3-pro", Options())
+        adapter = Adapter(Router({"gemini": provider}), "gemini/gemini-3-pro", Options())
         await adapter.invoke(instructions="a", payload="b", json_mode=True, response_mime_type="text/x.enum")
         await adapter.invoke(instructions="a", payload="b", json_mode=True)
         sent = [request.json()["generationConfig"]["responseMimeType"] for request in vendor.requests]

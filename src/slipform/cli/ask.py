@@ -196,15 +196,13 @@ async def _worded(client: AsyncClient, question: _Question) -> tuple[str, Report
     if question.require_json:
         # Vendors refuse their JSON mode unless the prompt says "JSON".
         worded = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
-        outcome = await respond_async(client.router, models, worded, client.options, client.model_calls)
+        outcome = await respond_async(client.router, models, worded, client.options)
         return outcome.text, outcome.report
     if not question.stream:
         return await client.text(question.messages, max_tokens=question.max_tokens), None
     last = "\n"
-    listed = FallbackList(client.router.candidates(models), CallCount(client.options.budget.calls))
-    async for batch in stream_first(
-        listed, lambda name: client.complete_batches(request.replace(model=name, calls=listed.calls), PassOn())
-    ):
+    listed = FallbackList(client.router, models, CallCount(client.options.budget.calls))
+    async for batch in stream_first(listed, lambda route: route.batches_async(listed.aimed(request, route), PassOn())):
         if text := "".join([chunk.text for chunk in batch if chunk.choice == 0]):
             write(text, end="")
             last = text[-1]

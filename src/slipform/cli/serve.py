@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from slipform.config import Settings
     from slipform.errors import ConfigError
-    from slipform.proxy.admission.key_readers import KeyReaders
+    from slipform.proxy.admission.keys import KeyReaders
     from slipform.proxy.admission.revocations import Revocation
 
 app = typer.Typer(help="The API keys of those who may call the proxy.", no_args_is_help=True)
@@ -63,7 +63,7 @@ def list_keys(file: _File = None, config: _Config = None) -> None:
     """List the keys: id, name, when made, limits, whether disabled, when they end, whether an operator's."""
     import time
 
-    from slipform.proxy.admission.keys import read_keys
+    from slipform.proxy.admission.key_file import read_keys
 
     path, _ = _chosen(file, config)
     for key in read_keys(path).values():
@@ -77,7 +77,8 @@ def list_keys(file: _File = None, config: _Config = None) -> None:
 @app.command()
 def remove(name: _Name, file: _File = None, config: _Config = None) -> None:
     """Take a key out for good, and tell whether the running server refuses it now."""
-    from slipform.proxy.admission.keys import RemovedKey, remove_key
+    from slipform.proxy.admission.key_file import RemovedKey
+    from slipform.proxy.admission.keys import remove_key
     from slipform.proxy.admission.revocations import Revocation
 
     path, settings = _chosen(file, config)
@@ -101,7 +102,8 @@ def enable(name: _Name, file: _File = None, config: _Config = None) -> None:
 
 
 def _switch(name: str, file: Path | None, config: Path | None, *, disabled: bool) -> None:
-    from slipform.proxy.admission.keys import disable_key, revocation_of
+    from slipform.proxy.admission.key_file import revocation_of
+    from slipform.proxy.admission.keys import disable_key
     from slipform.proxy.admission.shared_state import shared_revision
 
     path, settings = _chosen(file, config)
@@ -162,7 +164,7 @@ class _Servers:
 
 
 def _process(number: int) -> str:
-    from slipform.proxy.admission.audit import user_name
+    from slipform.proxy.admission.keys import user_name
 
     try:
         return f"process {number} of {user_name(Path(f'/proc/{number}').stat().st_uid)}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from slipform.engine.planning import enforced_tools, plan_for, requires_call, routed, wanted_schema
+from slipform.engine.planning import ModelRoute, enforced_tools, plan_for, requires_call, wanted_schema
 from slipform.engine.setup import LOCAL, Options, default_router, library_options, options_of, router_of
 
 __all__ = [
     "LOCAL",
+    "ModelRoute",
     "Options",
     "default_router",
     "enforced_tools",
@@ -14,7 +15,6 @@ __all__ = [
     "options_of",
     "plan_for",
     "requires_call",
-    "routed",
     "router_of",
     "wanted_schema",
 ]

@@ -21,7 +21,7 @@ from slipform.errors import SlipformError, TruncatedError, UpstreamError, Upstre
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import is_heavy, schema_text
 from slipform.ir.response import ChunkSink
-from slipform.off_loop import off_loop
+from slipform.providers.concurrency import off_loop
 from slipform.schema import OutputStrategy, is_large
 
 Mode: TypeAlias = Literal["auto", "live", "buffer"]

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from slipform.codecs.vendor_errors import error_fields
 from slipform.enforce.plan import Outcome, Report
-from slipform.engine.drive import AsyncModel, Model, run, run_async, start
-from slipform.engine.planning import plan_async, plan_for
+from slipform.engine.drive import Mode, run, run_async, run_stream, start
+from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
 from slipform.errors import EnforcementError, RefusalError, SlipformError, UpstreamError, UpstreamRequestError
-from slipform.ir import ModelRequest, ModelResponse
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount
+from slipform.ir.response import ChunkSink
 from slipform.providers.router import Router
 from slipform.schema import Schema
 
 T = TypeVar("T")
-_log = logging.getLogger("slipform.server")
+_log = logging.getLogger("slipform.calls")
 
 
 def should_try_next(error: SlipformError) -> bool:
@@ -36,21 +38,26 @@ def should_try_next(error: SlipformError) -> bool:
 class FallbackList:
     """The models of one request: which is asked now, and what those before it have spent."""
 
-    def __init__(self, models: Sequence[str], calls: CallCount) -> None:
-        self._models: Final = tuple(models)
+    def __init__(self, router: Router, models: str | Sequence[str], calls: CallCount) -> None:
+        """Raises `UnknownModelError` when one of several names is not known."""
+        self._router: Final = router
+        self._models: Final = router.candidates(models)
         self.calls: Final = calls
         self.before = Report()
         """The attempts of the models that could not answer."""
         self._failed: list[dict[str, Any]] = []
 
-    @property
-    def model(self) -> str:
-        """The model to ask."""
-        return self._models[len(self._failed)]
+    def route(self) -> ModelRoute:
+        """The model to ask, found anew; raises `UnknownModelError`."""
+        return ModelRoute(self._router, self._models[len(self._failed)])
+
+    def aimed(self, request: ModelRequest, route: ModelRoute) -> ModelRequest:
+        """The request to this model, counted here."""
+        return request.replace(model=route.name, calls=self.calls)
 
     def failed(self, error: SlipformError, *, may_move: bool = True) -> None:
-        """The model cannot answer: afterwards `model` is the next one; raises the error where none may be asked."""
-        name, more = self.model, len(self._failed) + 1 < len(self._models)
+        """The model cannot answer: afterwards the next one is to be asked; raises the error where none may be."""
+        name, more = self._models[len(self._failed)], len(self._failed) + 1 < len(self._models)
         self._failed.append({"model": name, "code": error.code, "message": error_fields(error)["message"]})
         self.before = joined(self.before, error.report)
         can_help = more and may_move and should_try_next(error)
@@ -83,27 +90,29 @@ def _always() -> bool:
     return True
 
 
-def run_first(models: FallbackList, ask: Callable[[str], T], may_move: Callable[[], bool] = _always) -> T:
+def run_first(models: FallbackList, ask: Callable[[ModelRoute], T], may_move: Callable[[], bool] = _always) -> T:
     """What `ask` gives for the first model that can answer; it moves on only while `may_move` says so."""
     while True:
         try:
-            return ask(models.model)
+            return ask(models.route())
         except SlipformError as error:
             models.failed(error, may_move=may_move())
 
 
 async def run_first_async(
-    models: FallbackList, ask: Callable[[str], Awaitable[T]], may_move: Callable[[], bool] = _always
+    models: FallbackList, ask: Callable[[ModelRoute], Awaitable[T]], may_move: Callable[[], bool] = _always
 ) -> T:
     """`run_first`, for event loops."""
     while True:
         try:
-            return await ask(models.model)
+            return await ask(models.route())
         except SlipformError as error:
             models.failed(error, may_move=may_move())
 
 
-async def stream_first(models: FallbackList, ask: Callable[[str], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
+async def stream_first(
+    models: FallbackList, ask: Callable[[ModelRoute], AsyncGenerator[T, None]]
+) -> AsyncGenerator[T, None]:
     """The pieces of the first model that can answer; it moves on only while no piece has left.
 
     An outcome among the pieces has the attempts of all models in its report.
@@ -111,7 +120,7 @@ async def stream_first(models: FallbackList, ask: Callable[[str], AsyncGenerator
     while True:
         left = False
         try:
-            async with aclosing(ask(models.model)) as pieces:
+            async with aclosing(ask(models.route())) as pieces:
                 async for piece in pieces:
                     left = True
                     yield cast("T", with_report_of(models.before, piece)) if isinstance(piece, Outcome) else piece
@@ -135,14 +144,12 @@ class FallbackCall:
         options: Options,
         schema: Schema[Any] | None = None,
     ) -> None:
-        self._router = router
         self._request = request
         self._options = options
         self._schema = schema
-        names = router.candidates(models)
-        self._listed = FallbackList(names, CallCount(options.budget.calls))
+        self._listed = FallbackList(router, models, CallCount(options.budget.calls))
         self._earlier = 0
-        self._start(request if len(names) == 1 else self._aimed())
+        self._start()
 
     @property
     def asked(self) -> ModelRequest:
@@ -159,6 +166,14 @@ class FallbackCall:
         """How it ended, with the attempts of all models."""
         outcome = self._call.outcome
         return None if outcome is None else with_report_of(self._listed.before, outcome)
+
+    def stream(self) -> Iterator[CompletionChunk]:
+        """Send what is asked, blocking: the pieces of the answer."""
+        return self._route.stream(self.asked)
+
+    def stream_async(self) -> AsyncIterator[CompletionChunk]:
+        """Send what is asked: the pieces of the answer."""
+        return self._route.stream_async(self.asked)
 
     def answer(self, response: ModelResponse) -> None:
         """Judge this answer; see `EnforcedCall.answer`."""
@@ -177,13 +192,12 @@ class FallbackCall:
     def _move_on(self, error: SlipformError) -> None:
         self._listed.failed(error)
         self._earlier += self._call.attempt
-        self._start(self._aimed())
+        self._start()
 
-    def _aimed(self) -> ModelRequest:
-        return self._request.replace(model=self._listed.model, calls=self._listed.calls)
-
-    def _start(self, request: ModelRequest) -> None:
-        self.plan = plan_for(self._router, request, self._options, self._schema)
+    def _start(self) -> None:
+        self._route = self._listed.route()
+        request = self._listed.aimed(self._request, self._route)
+        self.plan = self._route.plan(request, self._options, self._schema)
         self._call = start(request, self.plan, streaming=True)
 
 
@@ -192,18 +206,14 @@ def respond(
     models: str | Sequence[str],
     request: ModelRequest,
     options: Options,
-    model: Model,
     schema: Schema[Any] | None = None,
 ) -> Outcome:
     """The outcome of this request from the first of these models that can answer."""
-    names = router.candidates(models)
-    if len(names) == 1:
-        return run(request, plan_for(router, request, options, schema), model)
-    listed = FallbackList(names, CallCount(options.budget.calls))
+    listed = FallbackList(router, models, CallCount(options.budget.calls))
 
-    def ask(name: str) -> Outcome:
-        aimed = request.replace(model=name, calls=listed.calls)
-        return with_report_of(listed.before, run(aimed, plan_for(router, aimed, options, schema), model))
+    def ask(route: ModelRoute) -> Outcome:
+        aimed = listed.aimed(request, route)
+        return with_report_of(listed.before, run(aimed, route.plan(aimed, options, schema), route.blocking))
 
     return run_first(listed, ask)
 
@@ -213,18 +223,32 @@ async def respond_async(
     models: str | Sequence[str],
     request: ModelRequest,
     options: Options,
-    model: AsyncModel,
     schema: Schema[Any] | None = None,
 ) -> Outcome:
     """`respond`, for event loops."""
-    names = router.candidates(models)
-    if len(names) == 1:
-        return await run_async(request, await plan_async(router, request, options, schema), model)
-    listed = FallbackList(names, CallCount(options.budget.calls))
+    listed = FallbackList(router, models, CallCount(options.budget.calls))
 
-    async def ask(name: str) -> Outcome:
-        aimed = request.replace(model=name, calls=listed.calls)
-        plan = await plan_async(router, aimed, options, schema)
-        return with_report_of(listed.before, await run_async(aimed, plan, model))
+    async def ask(route: ModelRoute) -> Outcome:
+        aimed = listed.aimed(request, route)
+        plan = await route.plan_async(aimed, options, schema)
+        return with_report_of(listed.before, await run_async(aimed, plan, route.awaited))
 
     return await run_first_async(listed, ask)
+
+
+def respond_batches(
+    router: Router,
+    models: str | Sequence[str],
+    request: ModelRequest,
+    options: Options,
+    mode: Mode = "auto",
+    sink: ChunkSink | None = None,
+) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
+    """The pieces of `run_stream` from the first of these models that can answer."""
+    listed = FallbackList(router, models, CallCount(options.budget.calls))
+
+    def ask(route: ModelRoute) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
+        aimed = listed.aimed(request, route)
+        return run_stream(aimed, partial(route.plan_async, aimed, options), route.batches_async, mode, sink)
+
+    return stream_first(listed, ask)

@@ -1,23 +1,25 @@
-"""Which plan an answer is held to."""
+"""Who answers a call, found once for all of its attempts, and the plan that the answers are held to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from slipform.bounded import BoundedCache
 from slipform.codecs import Capabilities
 from slipform.enforce import Formatter, Guard, Plan, Wording
+from slipform.engine.drive import AsyncModel, Model
 from slipform.engine.setup import LOCAL, Options, Price, cost_of, price_of
 from slipform.errors import SlipformError
-from slipform.ir import ModelRequest, NamedTool, Usage
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, NamedTool, Usage
 from slipform.ir.request import is_heavy
-from slipform.off_loop import off_loop
+from slipform.ir.response import ChunkSink
 from slipform.providers import Provider
+from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
 from slipform.schema.python_types import cached_schema
@@ -25,25 +27,89 @@ from slipform.schema.python_types import cached_schema
 _STRENGTH = (OutputStrategy.PROMPTED, OutputStrategy.TOOL, OutputStrategy.NATIVE)
 
 
-def plan_for(router: Router, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
-    """How the answer to this request is to be enforced, by what its model can do.
+class ModelRoute:
+    """Where one call goes: who answers for the name it asks for. Made when the call comes in, and carried along."""
 
-    `schema` is the request's own, where the caller has it: with a Python type behind it, whose validators count too.
-    """
-    provider, upstream = router.resolve(request.model)
-    capabilities = provider.capabilities(upstream)
-    wanted, local = request.response_format, provider.name == LOCAL
-    shape = schema or _text_of(wanted)
-    if wanted is None or shape is None or not _keeps(request, options):
-        return _planned(router, request, options, schema, capabilities, local=local)
-    key = (shape, wanted.strategy, local)
-    kept = _PLANS.get(key)
-    if kept is None or not kept.is_for(options, capabilities):
-        made = _planned(router, request, options, schema, capabilities, local=local)
-        kept = _CachedPlan(options, capabilities, made)
-        size = _TIMES_TEXT * len(orjson.dumps(wanted.json_schema.schema, default=repr))
-        _PLANS.put(key, kept, _LEAST + size)
-    return kept.plan
+    __slots__ = ("model", "name", "provider", "router")
+
+    def __init__(self, router: Router, name: str) -> None:
+        """Raises `UnknownModelError`; an empty name is the default model."""
+        self.router: Final = router
+        self.name: Final = name
+        """As it was asked for; the requests of the call carry it."""
+        self.provider, self.model = router.resolve(name)
+
+    @property
+    def blocking(self) -> Model:
+        """What sends its requests, for `engine.drive`."""
+        return Model(self.complete, self.stream)
+
+    @property
+    def awaited(self) -> AsyncModel:
+        """The same for event loops."""
+        return AsyncModel(self.complete_async, self.batches_async)
+
+    def complete(self, request: ModelRequest) -> ModelResponse:
+        """A whole answer, blocking."""
+        provider, request = self._aimed(request)
+        return provider.complete(request)
+
+    def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
+        """An answer piece by piece, blocking."""
+        provider, request = self._aimed(request)
+        return provider.stream(request)
+
+    def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
+        """A whole answer."""
+        provider, request = self._aimed(request)
+        return provider.complete_async(request)
+
+    def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
+        """An answer piece by piece."""
+        provider, request = self._aimed(request)
+        return provider.stream_async(request)
+
+    def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
+        """An answer into a sink, which gets the chunks that arrived together as soon as they have."""
+        provider, request = self._aimed(request)
+        return provider.batches_async(request, sink)
+
+    def _aimed(self, request: ModelRequest) -> tuple[Provider, ModelRequest]:
+        """Who is sent this request, under the provider's own name for the model; counted as a call."""
+        route = self if request.model == self.name else ModelRoute(self.router, request.model)  # a formatter's
+        if request.calls is not None:
+            request.calls.add(f"{route.provider.name}/{route.model}")
+        return route.provider, request.replace(model=route.model)
+
+    def plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
+        """How the answer to a request for this model is to be enforced, by what the model can do.
+
+        `schema` is the request's own, where the caller has it: with a Python type behind it, whose validators count
+        too.
+        """
+        capabilities = self.provider.capabilities(self.model)
+        wanted, local = request.response_format, self.provider.name == LOCAL
+        shape = schema or _text_of(wanted)
+        if wanted is None or shape is None or not _keeps(request, options):
+            return _planned(self, request, options, schema, capabilities)
+        key = (shape, wanted.strategy, local)
+        kept = _PLANS.get(key)
+        if kept is None or not kept.is_for(options, capabilities):
+            kept = _CachedPlan(options, capabilities, _planned(self, request, options, schema, capabilities))
+            size = _TIMES_TEXT * len(orjson.dumps(wanted.json_schema.schema, default=repr))
+            _PLANS.put(key, kept, _LEAST + size)
+        return kept.plan
+
+    async def plan_async(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
+        """`plan`, with large schemas compiled off the event loop."""
+        if is_heavy(request):
+            return await off_loop(self.plan, request, options, schema)
+        return self.plan(request, options, schema)
+
+
+def plan_for(router: Router, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
+    """The plan for a request that no route was made for; see `ModelRoute.plan`."""
+    return ModelRoute(router, request.model).plan(request, options, schema)
 
 
 def _text_of(wanted: ResponseFormat | None) -> tuple[str, bytes] | None:
@@ -82,13 +148,11 @@ def _keeps(request: ModelRequest, options: Options) -> bool:
 
 
 def _planned(
-    router: Router,
+    route: ModelRoute,
     request: ModelRequest,
     options: Options,
     schema: Schema[Any] | None,
     capabilities: Capabilities,
-    *,
-    local: bool,
 ) -> Plan:
     wanted = request.response_format
     strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
@@ -102,17 +166,17 @@ def _planned(
         tools=enforced_tools(request, options),
         must_call=requires_call(request, options),
         calls=bool(request.tools),
-        formatter=_formatter(router, request, options),
+        formatter=_formatter(route, options),
         reask_scope=options.reask_scope,
         switches=options.switches,
         repair=options.repair,
         validators=options.validators,
         on_failure=options.on_failure,
         guard=Guard.of(request.extra, options.guard),
-        guarded_decoding=local,
+        guarded_decoding=route.provider.name == LOCAL,
         backoff_seconds=options.backoff_seconds,
         keep_text=options.keep_text,
-        price=_pricing(router, options.prices) if options.prices else None,
+        price=_pricing(route.router, options.prices) if options.prices else None,
     )
 
 
@@ -126,12 +190,9 @@ def _pricing(router: Router, prices: Mapping[str, Price]) -> Callable[[str, Usag
     return cost
 
 
-def routed(router: Router, request: ModelRequest) -> tuple[Provider, ModelRequest]:
-    """Who answers, and the request under the upstream's own name for the model; counted as a call."""
-    provider, upstream = router.resolve(request.model)
-    if request.calls is not None:
-        request.calls.add(f"{provider.name}/{upstream}")
-    return provider, request.replace(model=upstream)
+def is_enforced(request: ModelRequest, *, tools: bool) -> bool:
+    """Whether the answer has a shape to be held to; `tools` says whether the arguments of tool calls are."""
+    return request.response_format is not None or request.json_mode or (tools and bool(request.tools))
 
 
 def wanted_schema(request: ModelRequest) -> Schema[Any] | None:
@@ -172,34 +233,25 @@ def _channel(
     return chosen, stronger, wording
 
 
-def _formatter(router: Router, request: ModelRequest, options: Options) -> Formatter | None:
-    named = _embedded(router, request) if options.formatter == "auto" else options.formatter
+def _formatter(route: ModelRoute, options: Options) -> Formatter | None:
+    named = _embedded(route) if options.formatter == "auto" else options.formatter
     if named is None:
         return None
-    provider, upstream = router.resolve(named)
+    provider, upstream = route.router.resolve(named)
     strategy, _, wording = _channel(provider.capabilities(upstream), OutputStrategy.AUTO, options)
     return Formatter(named, strategy, wording)
 
 
-def _embedded(router: Router, request: ModelRequest) -> str | None:
+def _embedded(route: ModelRoute) -> str | None:
     """The embedded model, where its weights are here already and another model is asked."""
     try:
-        provider, _ = router.resolve(LOCAL)
+        provider, _ = route.router.resolve(LOCAL)
     except SlipformError:
         return None
-    asked, _ = router.resolve(request.model)
-    return LOCAL if provider is not asked and provider.name == LOCAL and _is_installed() else None
+    return LOCAL if provider is not route.provider and provider.name == LOCAL and _is_installed() else None
 
 
 def _is_installed() -> bool:
     from slipform.providers.embedded.weights import DEFAULT, find, known
 
     return find(known(DEFAULT)) is not None
-
-
-async def plan_async(
-    router: Router, request: ModelRequest, options: Options, schema: Schema[Any] | None = None
-) -> Plan:
-    """`plan_for`, with large schemas compiled off the event loop."""
-    given = (router, request, options, schema)
-    return await off_loop(plan_for, *given) if is_heavy(request) else plan_for(*given)

@@ -224,8 +224,8 @@ def is_heavy(request: ModelRequest) -> bool:
 
 def schema_text(request: ModelRequest) -> bytes:
     """The JSON text of a request's schemas, one after the other."""
-    wanted = request.response_format
-    text = b"" if wanted is None else json_text(wanted.json_schema.schema)
+    spec = None if request.response_format is None else request.response_format.json_schema
+    text = b"" if spec is None else spec.text or json_text(spec.schema)
     return b"".join([text, *[json_text(tool.parameters) for tool in request.tools]]) if request.tools else text
 
 

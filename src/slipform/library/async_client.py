@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from types import TracebackType
@@ -11,13 +10,12 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from typing_extensions import TypeForm
 
 from slipform.enforce import Outcome
-from slipform.engine.drive import AsyncModel, Mode, run_stream
-from slipform.engine.fallback import FallbackCall, FallbackList, respond_async, run_first_async, stream_first
-from slipform.engine.planning import plan_async, routed
+from slipform.engine.drive import Mode
+from slipform.engine.fallback import FallbackCall, FallbackList, respond_async, respond_batches, run_first_async
+from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount
-from slipform.ir.response import ChunkSink
 from slipform.library.request import (
     Config,
     Overrides,
@@ -80,7 +78,7 @@ class AsyncClient:
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
         models = models_of(self.model, given)
-        outcome = await respond_async(self.router, models, request, options, self.model_calls, schema)
+        outcome = await respond_async(self.router, models, request, options, schema)
         return result_of(schema, outcome)
 
     @overload
@@ -94,75 +92,39 @@ class AsyncClient:
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
         call = FallbackCall(self.router, models_of(self.model, given), request, options, schema)
-        return AsyncStream(Session(schema, shape_kind(shape), call), self.complete_stream)
+        return AsyncStream(Session(schema, shape_kind(shape), call))
 
     async def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
         """An answer in plain words."""
         request, models = text_request(prompt, self.model, given), models_of(self.model, given)
-        listed = FallbackList(self.router.candidates(models), CallCount(self.options.budget.calls))
-        said = await run_first_async(
-            listed, lambda name: self.complete(request.replace(model=name, calls=listed.calls))
-        )
+        listed = FallbackList(self.router, models, CallCount(self.options.budget.calls))
+        said = await run_first_async(listed, lambda route: route.complete_async(listed.aimed(request, route)))
         return said.text
 
     async def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
         """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""
-        return await respond_async(self.router, request.model, request, options or self.options, self.model_calls)
-
-    @property
-    def model_calls(self) -> AsyncModel:
-        """Its own `complete` and `complete_batches`, for `engine.drive`."""
-        return AsyncModel(self.complete, self.complete_batches)
+        return await respond_async(self.router, request.model, request, options or self.options)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """What the model answers to a vendor-neutral request, as it is."""
-        provider, request = routed(self.router, request)
-        return await provider.complete_async(request)
+        return await ModelRoute(self.router, request.model).complete_async(request)
 
     def complete_stream(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """What the model answers to a vendor-neutral request, piece by piece, as it is."""
-        provider, request = routed(self.router, request)
-        return provider.stream_async(request)
-
-    def complete_batches(
-        self, request: ModelRequest, sink: ChunkSink
-    ) -> AsyncGenerator[Sequence[CompletionChunk], None]:
-        """`complete_stream` into a sink, which gets the chunks that arrived together as soon as they have."""
-        provider, request = routed(self.router, request)
-        return provider.batches_async(request, sink)
+        return ModelRoute(self.router, request.model).stream_async(request)
 
     async def respond_stream(
         self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto"
     ) -> AsyncGenerator[CompletionChunk | Outcome, None]:
-        """Chunks of the answer as they become certain, the outcome, the last chunks; see `respond_batches`."""
-        async with aclosing(self.respond_batches(request, options, mode=mode)) as pieces:
+        """Chunks of the answer as they become certain, the outcome, the last chunks; see `engine.drive.run_stream`."""
+        batches = respond_batches(self.router, request.model, request, options or self.options, mode)
+        async with aclosing(batches) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Outcome):
                     yield piece
                 else:
                     for chunk in piece:
                         yield chunk
-
-    def respond_batches(
-        self,
-        request: ModelRequest,
-        options: Options | None = None,
-        *,
-        mode: Mode = "auto",
-        sink: ChunkSink | None = None,
-    ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-        """`respond_stream`, with the chunks that became certain together in one piece, less those the sink takes."""
-        chosen = options or self.options
-
-        def stream(aimed: ModelRequest) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-            planned = functools.partial(plan_async, self.router, aimed, chosen)
-            return run_stream(aimed, planned, self.complete_batches, mode, sink)
-
-        names = self.router.candidates(request.model)
-        if len(names) == 1:
-            return stream(request)
-        listed = FallbackList(names, CallCount(chosen.budget.calls))
-        return stream_first(listed, lambda name: stream(request.replace(model=name, calls=listed.calls)))
 
     async def close(self) -> None:
         """Let go of connections and models."""

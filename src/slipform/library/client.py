@@ -9,9 +9,8 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from typing_extensions import TypeForm
 
 from slipform.enforce import Outcome
-from slipform.engine.drive import Model
 from slipform.engine.fallback import FallbackCall, FallbackList, respond, run_first
-from slipform.engine.planning import routed
+from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount
@@ -85,7 +84,7 @@ class Client:
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
         models = models_of(self.model, given)
-        return result_of(schema, respond(self.router, models, request, options, self.model_calls, schema))
+        return result_of(schema, respond(self.router, models, request, options, schema))
 
     @overload
     def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
@@ -98,32 +97,25 @@ class Client:
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
         call = FallbackCall(self.router, models_of(self.model, given), request, options, schema)
-        return Stream(Session(schema, shape_kind(shape), call), self.complete_stream)
+        return Stream(Session(schema, shape_kind(shape), call))
 
     def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
         """An answer in plain words."""
         request, models = text_request(prompt, self.model, given), models_of(self.model, given)
-        listed = FallbackList(self.router.candidates(models), CallCount(self.options.budget.calls))
-        return run_first(listed, lambda name: self.complete(request.replace(model=name, calls=listed.calls))).text
+        listed = FallbackList(self.router, models, CallCount(self.options.budget.calls))
+        return run_first(listed, lambda route: route.complete(listed.aimed(request, route))).text
 
     def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
         """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""
-        return respond(self.router, request.model, request, options or self.options, self.model_calls)
-
-    @property
-    def model_calls(self) -> Model:
-        """Its own `complete` and `complete_stream`, for `engine.drive`."""
-        return Model(self.complete, self.complete_stream)
+        return respond(self.router, request.model, request, options or self.options)
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """What the model answers to a vendor-neutral request, as it is."""
-        provider, request = routed(self.router, request)
-        return provider.complete(request)
+        return ModelRoute(self.router, request.model).complete(request)
 
     def complete_stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
         """What the model answers to a vendor-neutral request, piece by piece, as it is."""
-        provider, request = routed(self.router, request)
-        return provider.stream(request)
+        return ModelRoute(self.router, request.model).stream(request)
 
     def close(self) -> None:
         """Let go of connections and models."""

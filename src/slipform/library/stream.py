@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from slipform.ir import CompletionChunk, ModelRequest
 from slipform.library.partial import Partial
 from slipform.library.stream_session import Delta, Result, Session
 
@@ -33,9 +32,9 @@ class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
     up and `deltas()` has a `restart`. When there is no valid answer in the end, the errors of `ask` are raised.
     """
 
-    def __init__(self, session: Session[T], answer: Callable[[ModelRequest], Iterator[CompletionChunk]]) -> None:
+    def __init__(self, session: Session[T]) -> None:
         self._session = session
-        self._pump = _pump(session, answer)
+        self._pump = _pump(session)
 
     @property
     def attempt(self) -> int:
@@ -84,9 +83,9 @@ class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
 class AsyncStream(AbstractAsyncContextManager["AsyncStream[T]"], Generic[T]):
     """The same for event loops; `result` is a method there, because it has to be awaited."""
 
-    def __init__(self, session: Session[T], answer: Callable[[ModelRequest], AsyncIterator[CompletionChunk]]) -> None:
+    def __init__(self, session: Session[T]) -> None:
         self._session = session
-        self._pump = _pump_async(session, answer)
+        self._pump = _pump_async(session)
 
     @property
     def attempt(self) -> int:
@@ -133,12 +132,10 @@ class AsyncStream(AbstractAsyncContextManager["AsyncStream[T]"], Generic[T]):
         await self.close()
 
 
-def _pump(
-    session: Session[Any], answer: Callable[[ModelRequest], Iterator[CompletionChunk]]
-) -> Generator[None, None, None]:
+def _pump(session: Session[Any]) -> Generator[None, None, None]:
     """Send what the session asks for and give it what comes; each step is a moment to look at it."""
     while not session.over:
-        chunks = answer(session.asked)
+        chunks = session.call.stream()
         try:
             try:
                 for chunk in chunks:
@@ -156,11 +153,9 @@ def _pump(
             yield from session.end()
 
 
-async def _pump_async(
-    session: Session[Any], answer: Callable[[ModelRequest], AsyncIterator[CompletionChunk]]
-) -> AsyncGenerator[None, None]:
+async def _pump_async(session: Session[Any]) -> AsyncGenerator[None, None]:
     while not session.over:
-        chunks = answer(session.asked)
+        chunks = session.call.stream_async()
         try:
             try:
                 async for chunk in chunks:

@@ -10,7 +10,7 @@ from slipform.enforce import Outcome, Report
 from slipform.enforce.judging import NOT_TYPED
 from slipform.engine.fallback import FallbackCall
 from slipform.errors import EnforcementError, SlipformError
-from slipform.ir import CompletionChunk, ModelRequest, Usage
+from slipform.ir import CompletionChunk, Usage
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
 from slipform.ir.response import Lift
 from slipform.library.partial import Memory, Partial, Path, finished_items
@@ -107,7 +107,7 @@ class Session(Generic[T]):
     def __init__(self, schema: Schema[T], kind: Kind, call: FallbackCall) -> None:
         self._schema = schema
         self._kind = kind
-        self._call = call
+        self.call = call
         self._wanted = call.asked.response_format
         self.given: list[Any] = []
         """The items that have been given out, over all attempts."""
@@ -116,7 +116,7 @@ class Session(Generic[T]):
         self._begin()
 
     def _begin(self) -> None:
-        asked = self.asked
+        asked = self.call.asked
         strategy = self._strategy()
         self._tap = _Tap(Parser(lenient=strategy is OutputStrategy.PROMPTED))
         self._reducer = Reducer(ParserChoice(lambda: self._tap, lambda *_: _UNRESOLVED))
@@ -137,17 +137,12 @@ class Session(Generic[T]):
             or asked.response_format.json_schema is self._wanted.json_schema
         )
         self._restarted = self.attempt > 1
-        self._watch = self._call.plan.watch(asked)
-
-    @property
-    def asked(self) -> ModelRequest:
-        """The request to be sent next."""
-        return self._call.asked
+        self._watch = self.call.plan.watch(asked)
 
     @property
     def attempt(self) -> int:
         """Which attempt is being read, counted from 1."""
-        return self._call.attempt
+        return self.call.attempt
 
     @property
     def over(self) -> bool:
@@ -161,13 +156,13 @@ class Session(Generic[T]):
 
     def _strategy(self) -> OutputStrategy:
         """How the answer to what is asked now will come."""
-        asked, formatter = self.asked, self._call.plan.formatter
+        asked, formatter = self.call.asked, self.call.plan.formatter
         if asked.response_format is None:
-            return self._call.plan.strategy
+            return self.call.plan.strategy
         if formatter is not None and self.attempt > 1 and asked.model == formatter.model:
             return formatter.strategy
         chosen = asked.response_format.strategy
-        return self._call.plan.strategy if chosen is OutputStrategy.AUTO else chosen
+        return self.call.plan.strategy if chosen is OutputStrategy.AUTO else chosen
 
     def push(self, chunk: CompletionChunk) -> None:
         """Take a piece of the answer."""
@@ -195,12 +190,12 @@ class Session(Generic[T]):
             self._tap.finish()
         yield
         try:
-            self._call.answer(response)
+            self.call.answer(response)
         except SlipformError as error:
             self._error = error
             raise
-        if self._call.outcome is not None:
-            self.result = result_of(self._schema, self._call.outcome)
+        if self.call.outcome is not None:
+            self.result = result_of(self._schema, self.call.outcome)
             return
         self._begin()
         yield
@@ -208,7 +203,7 @@ class Session(Generic[T]):
     def fail(self, error: BaseException) -> None:
         """There is no answer: another model is asked, or the error raised with the report of what went before."""
         try:
-            self._call.fail(error)
+            self.call.fail(error)
         except SlipformError as failed:
             self._error = failed
             raise

@@ -15,7 +15,7 @@ from slipform.codecs import ServedRequest
 from slipform.codecs.answer import lifted
 from slipform.enforce import Budget, Outcome, Plan
 from slipform.engine.drive import AsyncModel, Model, run, run_async
-from slipform.engine.planning import enforced_tools, requires_call, wanted_schema
+from slipform.engine.planning import enforced_tools, is_enforced, requires_call, wanted_schema
 from slipform.engine.setup import Options
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import Lift, ModelRequest, ModelResponse
@@ -256,7 +256,7 @@ def _wanted(path: str, given: Mapping[str, Any], options: Options) -> _Task | No
         return None
     sent = given.get("options") or {}
     request = api.wanted({**body, **(sent.get("extra_json") or {})})
-    if request is None or not _names_a_shape(request, options):
+    if request is None or not is_enforced(request, tools=options.tools == "enforce"):
         return None
     if any(name.lower() == _RAW for name in sent.get("headers") or ()):
         warnings.warn("slipform.wrap does not enforce raw responses; use the plain call, or the proxy.", stacklevel=5)
@@ -277,11 +277,6 @@ def _wanted(path: str, given: Mapping[str, Any], options: Options) -> _Task | No
         return task
     shaped = request.replace(response_format=ResponseFormat.strict(typed.schema.spec))
     return replace(task, body=typed.body, request=shaped, schema=typed.schema, lift=typed.lift)
-
-
-def _names_a_shape(request: ModelRequest, options: Options) -> bool:
-    held = bool(request.tools) and options.tools == "enforce"
-    return held or request.response_format is not None or request.json_mode
 
 
 def _plan(task: _Task, options: Options) -> Plan:

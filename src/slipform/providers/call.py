@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from slipform.codecs import StreamDecoder
 from slipform.errors import SlipformError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
+from slipform.ir.request import CallCount
 from slipform.ir.response import ChunkSink
 from slipform.providers import retry
 from slipform.providers.auth import Secret
@@ -174,7 +175,7 @@ def _exchange(
             error = yield from _refusal(prepared, head)
             if head.status in (400, 422) and not taught and endpoint.learn(error, request, prepared):
                 taught = True
-                _count_repeat(endpoint, request, error)
+                count_repeat(request.calls, f"{endpoint.name}/{request.model}", error)
                 continue
             if not retry.after_status(head.status, head.headers, error):
                 raise error
@@ -183,21 +184,20 @@ def _exchange(
         if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
             error.details["attempts"] = attempt + 1
             raise error
-        _count_repeat(endpoint, request, error)
+        count_repeat(request.calls, f"{endpoint.name}/{request.model}", error)
         attempt += 1
         logger.info("%s: %s; repeat %d in %.2f s", error.where, type(error).__name__, attempt, pause)
         yield SleepEffect(pause)
 
 
-def _count_repeat(endpoint: Endpoint, request: ModelRequest, error: UpstreamError) -> None:
+def count_repeat(calls: CallCount | None, model: str, error: UpstreamError) -> None:
     """The call is about to be made again after this error, which is final where that would be one too many."""
-    calls = request.calls
     if calls is None:
         return
     if calls.is_spent:
         calls.tell(error)
         raise error
-    calls.add(f"{endpoint.name}/{request.model}")
+    calls.add(model)
 
 
 def _refusal(prepared: PreparedCall, head: ByteStream) -> Generator[Effect, Any, UpstreamError]:

@@ -1,13 +1,17 @@
-"""How many calls go to a provider at once."""
+"""How much is done at once: calls to one provider, and work on large schemas, which is kept off event loops."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import ParamSpec, TypeVar
 
 from slipform.providers.network.transport import (
     AsyncByteStream,
@@ -225,3 +229,27 @@ def _shortened(request: HttpRequest, began: float) -> HttpRequest:
 def _settle(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = 2
+"""Each that is busy makes every turn of the event loop wait for its own."""
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="slipform-schemas")
+
+
+async def off_loop(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What `work` on large schemas returns, once a thread has done it. It must not raise `StopIteration`.
+
+    Most of that work is Python and hands the interpreter over every few milliseconds. What does not is the compiling of
+    validators, which holds it throughout: about 3 µs for each value of a schema and 60 µs for each pattern, so the
+    limits on a request's schemas (`server.max_schema_nodes`) bound it.
+    """
+    context = contextvars.copy_context()
+    task = functools.partial(context.run, work, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_threads(), task)

@@ -13,8 +13,9 @@ from slipform.bounded import BoundedCache
 from slipform.codecs import EncodedRequest
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import Message, ModelRequest
+from slipform.ir.request import CallCount
 from slipform.providers import retry
-from slipform.providers.call import stream_error, time_left
+from slipform.providers.call import count_repeat, stream_error, time_left
 from slipform.providers.endpoint import Endpoint, PreparedCall
 from slipform.providers.masking import masked_async
 from slipform.providers.network.transport import AsyncByteStream, HttpRequest, Push, Timeouts, Transport, TransportFault
@@ -110,12 +111,19 @@ def route_of(
 
 
 async def open_forward(
-    endpoint: Endpoint, transport: Transport, route: Route, body: bytes, headers: Mapping[str, str]
+    endpoint: Endpoint,
+    transport: Transport,
+    route: Route,
+    body: bytes,
+    headers: Mapping[str, str],
+    calls: CallCount | None = None,
 ) -> Forwarded:
-    """Send the body; repeated, as any call is, only while the vendor cannot have seen it."""
+    """Send the body; repeated, as any call is, only while the vendor cannot have seen it, and counted in `calls`."""
     timeouts = endpoint.timeouts
     deadline = None if timeouts.total is None else endpoint.clock() + timeouts.total
     attempt = 0
+    if calls is not None:
+        calls.add(f"{endpoint.name}/{route.model}")
     while True:
         prepared = _prepared(endpoint, route, body, headers)
         try:
@@ -125,6 +133,7 @@ async def open_forward(
             pause = endpoint.retries.pause(attempt, None) if retry.after_fault(fault) else None
             if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
                 raise error from fault
+            count_repeat(calls, f"{endpoint.name}/{route.model}", error)
         else:
             return Forwarded(masked_async(stream, prepared.authorised.secrets), prepared)
         attempt += 1

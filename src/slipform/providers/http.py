@@ -11,9 +11,8 @@ from typing import Any, Self
 
 from slipform.codecs import BoundCodec, Capabilities, find_codec
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
-from slipform.ir.request import is_heavy
+from slipform.ir.request import CallCount, is_heavy
 from slipform.ir.response import ChunkSink, PassOn
-from slipform.off_loop import off_loop
 from slipform.providers import call
 from slipform.providers.auth import Secret
 from slipform.providers.call import (
@@ -27,6 +26,7 @@ from slipform.providers.call import (
     Steps,
 )
 from slipform.providers.catalog import Vendor, load_catalog
+from slipform.providers.concurrency import off_loop
 from slipform.providers.endpoint import Endpoint
 from slipform.providers.forward import Forwarded, Route, open_forward, route_of
 from slipform.providers.masking import masked, masked_async
@@ -243,9 +243,11 @@ class HttpProvider:
         """Where a caller's own body for this model can be sent as it is; None where it has to be spelled anew."""
         return route_of(self._endpoint, self._routes, model, streamed=streamed)
 
-    def forward_async(self, route: Route, body: bytes, headers: Mapping[str, str]) -> Coroutine[Any, Any, Forwarded]:
+    def forward_async(
+        self, route: Route, body: bytes, headers: Mapping[str, str], calls: CallCount | None = None
+    ) -> Coroutine[Any, Any, Forwarded]:
         """Send a body as it is, under this provider's own key; the answer comes back unread, errors included."""
-        return open_forward(self._endpoint, self.transport, route, body, headers)
+        return open_forward(self._endpoint, self.transport, route, body, headers, calls)
 
     def models(self) -> list[str]:
         """The models its row lists; empty when any name goes."""

@@ -17,11 +17,10 @@ from slipform.engine import tracing
 from slipform.errors import LocalModelError, SlipformError, UnknownModelError
 from slipform.library.async_client import AsyncClient
 from slipform.providers.embedded import LocalProvider
-from slipform.proxy.admission import audit
-from slipform.proxy.admission.admission import ANYBODY, Admission
-from slipform.proxy.admission.refusals import KeyRefused, NotAllowed, TooManyWrongKeys, error_headers
-from slipform.proxy.calls import openapi, pages
-from slipform.proxy.calls.inbound import Inbound, read_call
+from slipform.proxy.admission.admission import ANYBODY
+from slipform.proxy.admission.refusals import NotAllowed, error_headers, log_refusal
+from slipform.proxy.calls import pages
+from slipform.proxy.calls.inbound import read_call
 from slipform.proxy.calls.routes import Listing, api_at, error_api, listing_at, named_model, paths, route_of
 from slipform.proxy.deployment import REFUSED, Deployment, Deployments, InForce, Load, deploy
 from slipform.proxy.http_server.asgi import (
@@ -166,7 +165,7 @@ class App:
         except SlipformError as error:
             status, body = error_api(path, headers).encode_error(error)
             identity = request_id(headers)
-            _note_refusal(error, scope, identity)
+            log_refusal(error, address=_address(scope), request_id=identity, path=path)
             more: list[Header] = [(b"x-request-id", identity.encode())]
             if isinstance(error, pages.WrongMethodError):
                 more.append((b"allow", b"POST" if api_at(path) else b"GET, HEAD"))
@@ -182,11 +181,10 @@ class App:
         out = RecordingSend(send, record, exchange=exchange, keep=deployment.settings.server.debug_traces)
         out.extra = marks
         span = tracing.start_server_span("POST", route_of(scope["path"]), headers) if tracing.is_tracing() else None
-        body, caller = b"", ANYBODY
+        body, caller, address = b"", ANYBODY, _address(scope)
         try:
             guard = deployment.gate.guard
             told: Sequence[Header] = ()
-            address = _address(scope)
             caller = await guard.identify(headers, scope.get("query_string", b""), address)
             record.caller = caller.name
             if guard.is_limited(caller):
@@ -207,14 +205,13 @@ class App:
                     ways=deployment.gate.ways,
                     settings=deployment.settings,
                 )
-                await self._answer(deployment, call, admission, receive, out)
-        except UnknownModelError as error:
-            said = caller.unknown(error, record.model, deployment.client.router)
-            _note_refusal(said, scope, record.request_id, caller.name)
-            await _failed(api, record, said, out)
+                await run_until_disconnected(deployment.gate.answer(call, admission, out), receive, out)
         except SlipformError as error:
-            _note_refusal(error, scope, record.request_id, caller.name)
-            await _failed(api, record, error, out)
+            said: SlipformError = error
+            if isinstance(error, UnknownModelError):
+                said = caller.unknown(error, record.model, deployment.client.router)
+            log_refusal(said, address=address, request_id=record.request_id, path=scope["path"], name=caller.name)
+            await _failed(api, record, said, out)
         except asyncio.CancelledError:
             if not self._draining:
                 raise
@@ -229,29 +226,6 @@ class App:
             await self._deployments.leave(deployment)
             if out.kept is not None:
                 log_trace(record, body, bytes(out.kept))
-
-    async def _answer(
-        self,
-        deployment: Deployment,
-        call: Inbound,
-        admission: Admission,
-        receive: Receive,
-        out: RecordingSend,
-    ) -> None:
-        request, record = call.served.request, call.record
-        record.schema = request.response_format.json_schema.name if request.response_format else ""
-        record.timeout = deployment.settings.server.request_seconds
-        if call.forwarding is None:
-            provider, record.upstream_model = deployment.client.router.resolve(request.model)
-            record.provider = provider.name
-        span = None
-        if not record.enforced and tracing.is_tracing():
-            span = tracing.start_call(request, record.provider, record.upstream_model)
-        try:
-            await run_until_disconnected(deployment.gate.answer(call, admission, out), receive, out)
-        finally:
-            if span is not None:
-                tracing.end_call(span, usage=record.tokens)
 
     def _over(self, record: CallRecord, deployment: Deployment, out: RecordingSend) -> None:
         if record.ended is None:
@@ -282,10 +256,10 @@ class App:
             await self._metrics_page(scope, headers, send)
         elif path == "/openapi.json":
             await self._check_operator("openapi", scope, headers)
-            await send_bytes(send, 200, openapi.document_bytes())
+            await send_bytes(send, 200, pages.openapi_bytes())
         elif path == "/docs":
             await self._check_operator("docs", scope, headers)
-            await send_page(send, 200, openapi.page(), b"text/html; charset=utf-8")
+            await send_page(send, 200, pages.openapi_page(), b"text/html; charset=utf-8")
         else:
             raise pages.NoSuchPageError(f"There is nothing at {method} {path}", hint=f"slipform serves {paths()}.")
 
@@ -358,11 +332,6 @@ def _bound(scope: Scope) -> str:
     """The address of this machine at which a request came in."""
     server = scope.get("server")
     return str(server[0]) if server else ""
-
-
-def _note_refusal(error: SlipformError, scope: Scope, identity: str, name: str = "") -> None:
-    if isinstance(error, (KeyRefused, NotAllowed, TooManyWrongKeys)):
-        audit.log_refusal(error, address=_address(scope), request_id=identity, path=scope["path"], name=name)
 
 
 async def _warm(deployment: Deployment) -> None:

@@ -107,7 +107,7 @@ def deploy(client: AsyncClient, reading: ConfigReading, generation: int = 1, bou
     check_exposed(reading.settings, bound)
     further = (client.options.formatter,) if client.options.formatter else ()
     held = AsyncClient(client.model, options=client.options, router=client.router.for_callers(*further))
-    return Deployment(reading, held, CallRouter(held, reading.settings), generation)
+    return Deployment(reading, held, CallRouter(held.router, held.options, reading.settings), generation)
 
 
 def check_not_weaker(old: ConfigReading, new: ConfigReading) -> None:

@@ -14,12 +14,11 @@ from slipform.config import PriceSettings, Settings
 from slipform.enforce import Outcome, Plan, Report
 from slipform.engine.drive import run_async
 from slipform.engine.fallback import FallbackList, respond_async, run_first_async, with_report_of
-from slipform.engine.planning import plan_for
-from slipform.engine.setup import Options, cost_of, router_of
+from slipform.engine.planning import ModelRoute
+from slipform.engine.setup import Options, cost_of, price_of, router_of
 from slipform.errors import EnforcementError, SlipformError
 from slipform.ir import Message, ModelRequest, Usage
 from slipform.ir.request import CallCount
-from slipform.library.async_client import AsyncClient
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
 from slipform.runner.jobs import BatchJob, Task
@@ -43,11 +42,12 @@ class FinishedRow(msgspec.Struct, frozen=True):
 class RowCaller:
     """Asks for the rows of one job; everything but the prompt is the same for all of them."""
 
-    client: AsyncClient
+    route: ModelRoute
     request: ModelRequest
     plan: Plan
+    options: Options
     template: Template
-    price: PriceSettings | None = None
+    prices: Mapping[str, PriceSettings]
     fallbacks: tuple[str, ...] = ()
     """Who is asked for a row when the request's model cannot answer."""
 
@@ -59,25 +59,32 @@ class RowCaller:
             outcome = await self._outcome(request)
         except EnforcementError as error:
             return self.failed(task, error)
-        usage = outcome.report.usage
         # Half a character has no UTF-8, but a JSON escape; an answer that was given back as it is need not be JSON.
         text = outcome.text.encode("utf-8", "backslashreplace") if outcome.is_valid else as_json(outcome.value)
         answered = b',"model":%s' % as_json(outcome.report.attempts[-1].model) if self.fallbacks else b""
         line = b'{"row":%d,"key":%s,"value":%s%s}' % (task.number, as_json(task.key), text, answered)
-        return FinishedRow(
-            JournalEntry(task.number, task.key, True, line, task.content), usage, cost_of(self.price, usage)
-        )
+        entry = JournalEntry(task.number, task.key, True, line, task.content)
+        return FinishedRow(entry, outcome.report.usage, self._cost(outcome.report))
 
     def _outcome(self, request: ModelRequest) -> Coroutine[Any, Any, Outcome]:
-        client, models = self.client, (request.model, *self.fallbacks)
         if not self.fallbacks:
-            return run_async(request, self.plan, client.model_calls)
-        return respond_async(client.router, models, request, client.options, client.model_calls, self.plan.schema)
+            return run_async(request, self.plan, self.route.awaited)
+        models = (request.model, *self.fallbacks)
+        return respond_async(self.route.router, models, request, self.options, self.plan.schema)
 
     def failed(self, task: Task, error: SlipformError) -> FinishedRow:
         """A row that could not be done, with the reason."""
-        usage = error.report.usage if isinstance(error.report, Report) else _NOTHING
-        return FinishedRow(failure_entry(task, error), usage, cost_of(self.price, usage))
+        report = error.report if isinstance(error.report, Report) else Report()
+        return FinishedRow(failure_entry(task, error), report.usage, self._cost(report))
+
+    def _cost(self, report: Report) -> float | None:
+        """What the attempts cost, each by the price of its own model; None where no price is known."""
+        if not self.prices:
+            return None
+        name = self.route.router.full_name
+        costs = [cost_of(price_of(self.prices, name(each.model)), each.usage) for each in report.attempts]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if known else None
 
 
 def failure_entry(task: Task, error: SlipformError) -> JournalEntry:
@@ -91,9 +98,9 @@ def asker_of(job: BatchJob, router: Router | None) -> RowCaller:
     routes = router or runner_router(job.settings)
     wanted = cached_format(job.schema.name, job.schema.document, strict=True)
     request = ModelRequest(job.model, (), response_format=wanted, max_tokens=job.max_tokens)
-    plan = plan_for(routes, request, job.options, job.schema)
-    client = AsyncClient(job.model, router=routes, options=job.options)
-    return RowCaller(client, request, plan, job.template, job.price, job.fallbacks)
+    route = ModelRoute(routes, job.model)
+    plan = route.plan(request, job.options, job.schema)
+    return RowCaller(route, request, plan, job.options, job.template, job.settings.prices, job.fallbacks)
 
 
 def runner_router(settings: Settings) -> Router:
@@ -129,7 +136,7 @@ ANY_JSON: Schema[Any] = Schema("json", {"type": ["object", "array"]})
 class Adapter:
     """One model, called the way document 001 calls providers; what each vendor needs for it is the codecs' business."""
 
-    client: AsyncClient
+    router: Router
     model: str
     """`provider/model`, as it is really called."""
     options: Options
@@ -176,31 +183,33 @@ class Adapter:
         json_mode: bool,
     ) -> Outcome:
         """`invoke`, with the report, whose last attempt names the model that answered."""
-        listed = FallbackList((self.model, *self.fallbacks), CallCount(self.options.budget.calls))
+        models = (self.model, *self.fallbacks)
+        listed = FallbackList(self.router, models, CallCount(self.options.budget.calls))
         messages = (Message.system(instructions), Message.user(payload))
         judged = json_mode or schema is not None
 
-        async def ask(name: str) -> Outcome:
-            request = ModelRequest(name, messages, calls=listed.calls)
+        async def ask(route: ModelRoute) -> Outcome:
+            request = ModelRequest(route.name, messages, calls=listed.calls)
             if judged:
-                request, plan = self._json(request, schema, response_mime_type)
+                request, plan = self._json(route, request, schema, response_mime_type)
             else:
-                plan = plan_for(self.client.router, request, self.options)
+                plan = route.plan(request, self.options)
             streams = streaming and not judged
-            calls = self.client.model_calls
-            outcome = await run_async(request, plan, calls, judged=judged, streaming=streams, limit=timeout)
+            outcome = await run_async(request, plan, route.awaited, judged=judged, streaming=streams, limit=timeout)
             return with_report_of(listed.before, outcome)
 
         return await run_first_async(listed, ask)
 
-    def _json(self, request: ModelRequest, schema: Schema[Any] | None, mime_type: str) -> tuple[ModelRequest, Plan]:
+    def _json(
+        self, route: ModelRoute, request: ModelRequest, schema: Schema[Any] | None, mime_type: str
+    ) -> tuple[ModelRequest, Plan]:
         if mime_type != "application/json":
             hint = {"generationConfig": {"responseMimeType": mime_type}}
             request = request.replace(extra=hint, extra_for="gemini")
         if schema is not None:
             request = request.replace(response_format=ResponseFormat.strict(schema.spec))
-            return request, plan_for(self.client.router, request, self.options, schema)
+            return request, route.plan(request, self.options, schema)
         # The vendor's JSON mode, and the prompt as well: some vendors refuse JSON mode unless the prompt says "JSON".
         request = request.replace(json_mode=True)
-        plan = plan_for(self.client.router, request, self.options, ANY_JSON)
+        plan = route.plan(request, self.options, ANY_JSON)
         return request, dataclasses.replace(plan, strategy=OutputStrategy.PROMPTED, stronger=())

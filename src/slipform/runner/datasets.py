@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from slipform.call_options import retrying
 from slipform.config import Settings, load_settings
-from slipform.engine.setup import Options, price_of
+from slipform.engine.setup import Options
 from slipform.errors import ConfigError
 from slipform.ir import Usage
 from slipform.named_schemas import schema_named
@@ -87,7 +87,6 @@ def make_job(
         failures=None if failures is None else Path(failures),
         format=output_format,
         shape=schema,
-        price=price_of(chosen.prices, name),
         fallbacks=tuple(fallbacks),
     )
     return job, routes

@@ -13,7 +13,6 @@ from slipform.call_options import CallOptions, RunOptions, build_call_options, r
 from slipform.config import Settings, load_settings
 from slipform.engine.setup import router_of
 from slipform.errors import ConfigError, SlipformError
-from slipform.library.async_client import AsyncClient
 from slipform.named_schemas import schema_named
 from slipform.providers.router import Router
 from slipform.runner.call import Adapter, resolved_models
@@ -97,7 +96,7 @@ def run_report(
     routes = router or router_of(chosen)
     try:
         first, *fallbacks = resolved_models(routes, model)
-        adapter = Adapter(AsyncClient(router=routes), first, retrying(chosen), tuple(fallbacks))
+        adapter = Adapter(routes, first, retrying(chosen), tuple(fallbacks))
         answered, failures = run_loop(lambda: _all(adapter, said, targets, call, concurrency))
     finally:
         if router is None:

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from slipform.config import PriceSettings, Settings
-from slipform.engine.setup import Options, cost_of, guess_tokens
+from slipform.config import Settings
+from slipform.engine.setup import Options, cost_of, guess_tokens, price_of
 from slipform.errors import ConfigError
 from slipform.ir import Usage
 from slipform.runner.journal import JournalEntry, SeenKeys, content_hash, row_key
@@ -55,9 +55,8 @@ class BatchJob:
     format: str | None = None
     shape: Any = None
     """The schema as it was given, for processes elsewhere that have to find its Python type."""
-    price: PriceSettings | None = None
     fallbacks: tuple[str, ...] = ()
-    """Who is asked for a row when `model` cannot answer; estimates and costs are the first one's."""
+    """Who is asked for a row when `model` cannot answer; estimates are the first one's."""
 
     @property
     def window(self) -> int:
@@ -237,4 +236,5 @@ def estimate(job: BatchJob, found: Survey) -> Estimate:
     shown = example(job.schema.document)
     answer = guess_tokens(shown.text) if shown is not None else told
     usage = Usage(input=found.prompt_tokens + found.left * told, output=found.left * answer)
-    return Estimate(found.rows, found.left, usage.input or 0, usage.output or 0, cost_of(job.price, usage))
+    cost = cost_of(price_of(job.settings.prices, job.model), usage)
+    return Estimate(found.rows, found.left, usage.input or 0, usage.output or 0, cost)

@@ -18,7 +18,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from slipform.config import PriceSettings, Settings
+from slipform.config import Settings
 from slipform.engine.setup import Options
 from slipform.errors import ConfigError, SlipformError
 from slipform.named_schemas import schema_named
@@ -44,7 +44,6 @@ class RemoteJob:
     concurrency: int
     limit: int | None
     max_tokens: int | None
-    price: PriceSettings | None
     fallbacks: tuple[str, ...]
     folder: str
 
@@ -62,7 +61,6 @@ class RemoteJob:
             concurrency=concurrency,
             limit=job.limit,
             max_tokens=job.max_tokens,
-            price=job.price,
             fallbacks=job.fallbacks,
             folder=str(Path.cwd()),
         )
@@ -83,7 +81,6 @@ class RemoteJob:
             concurrency=self.concurrency,
             limit=self.limit,
             max_tokens=self.max_tokens,
-            price=self.price,
             fallbacks=self.fallbacks,
         )
 

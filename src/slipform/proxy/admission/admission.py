@@ -18,8 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from slipform.config import Settings
 from slipform.errors import ConfigError, UnknownModelError
 from slipform.providers.router import Router
-from slipform.proxy.admission.key_file import KeyFile
-from slipform.proxy.admission.keys import presented_id
+from slipform.proxy.admission.key_file import KeyFile, presented_id
 from slipform.proxy.admission.rate_limits import LocalRates, Rates, SharedRates, rate_headers
 from slipform.proxy.admission.refusals import (
     BodyTooSlow,

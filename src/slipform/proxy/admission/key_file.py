@@ -1,29 +1,196 @@
-"""Serve from a key file: find the key that was presented; take changes of the file, and of other machines."""
+"""What a key file holds, and how a running server goes by it: finding a presented key, taking changes.
+
+A server holds a shared lock on the file whose keys it has in force. `slipform keys` replaces that file by a new one, so
+as long as somebody holds the lock on the old one, some server there has not taken the new one. This needs no right but
+that of reading the file, counts every worker, works through containers that mount its folder, and a server that dies
+leaves nothing behind. It says nothing of other machines.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import hmac
 import logging
 import os
+import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
+
+import orjson
 
 from slipform.errors import ConfigError
-from slipform.proxy.admission import audit
-from slipform.proxy.admission.key_readers import hold, release
-from slipform.proxy.admission.keys import Key, KeyDocument, hash_secret, open_key_file, parse_key_file, split_key
 from slipform.proxy.admission.revocations import HeardRevocations, Revocation, best_known, remembered_at
 
+if sys.platform != "win32":  # which has no such locks: nobody is found there, and nobody can be ruled out
+    import fcntl
+
 _log = logging.getLogger("slipform.server")
+_audit = logging.getLogger("slipform.audit")
+KEY_PREFIX = "sf-"
+_ID = re.compile(r"[0-9a-f]{12}")
 _NOBODY = "0" * 64
 _RECHECK_SECONDS = 1.0
 _READS = 5
 """How often a file is read again that was replaced while it was read."""
 _ACTIONS = {"removed": "removed", "off": "disabled", "on": "enabled"}
 _Stamp: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What is kept of a key. The key itself is shown once, when it is made, and cannot be had again."""
+
+    id: str
+    name: str
+    salt: str
+    hash: str
+    models: tuple[str, ...] | None = None
+    """Patterns (`openai/*`) of the models it may use; all when None."""
+    requests_per_minute: int | None = None
+    created: str = ""
+    disabled: bool = False
+    switched: int = 0
+    """The revision in which it was last disabled or enabled, by which machines know which of two records is later."""
+    expires: str = ""
+    """When it stops being good, in ISO 8601; never when empty."""
+    operator: bool = False
+    """Whether it opens the operators' pages."""
+
+    def is_expired(self, now: float) -> bool:
+        """Whether its time is over.
+
+        >>> Key("1", "ada", "", "", expires="1970-01-02T00:00:00+00:00").is_expired(now=86_400.0)
+        True
+        """
+        return bool(self.expires) and datetime.fromisoformat(self.expires).timestamp() <= now
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedKey:
+    """What is kept of a key that was removed: enough to tell machines that still have it, also months later."""
+
+    id: str
+    name: str
+    removed: str = ""
+
+    @property
+    def revocation(self) -> Revocation:
+        """What other machines are told."""
+        return Revocation("removed", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDocument:
+    """What a key file holds: keys and removed keys, each by its id."""
+
+    keys: dict[str, Key] = field(default_factory=dict)
+    removed: dict[str, RemovedKey] = field(default_factory=dict)
+
+    def revocations(self) -> Iterator[tuple[str, Revocation]]:
+        """What was done here with the keys, for other machines."""
+        for each in self.removed.values():
+            yield each.id, each.revocation
+        for key in self.keys.values():
+            if key.switched:
+                yield key.id, revocation_of(key)
+
+
+def revocation_of(key: Key) -> Revocation:
+    """Whether a key is switched on or off here, as other machines are told."""
+    return Revocation.signed("off" if key.disabled else "on", key.id, key.hash, key.switched)
+
+
+def read_keys(path: Path) -> dict[str, Key]:
+    """The keys of a file, by their ids."""
+    return read_key_file(path).keys
+
+
+def read_key_file(path: Path) -> KeyDocument:
+    """All that a key file holds."""
+    with open_key_file(path) as file:
+        return parse_key_file(file, path)
+
+
+def presented_id(presented: str) -> str:
+    """The public part of a key, for logs; empty when it is not of our form, as it may be a key of somebody else.
+
+    >>> presented_id("sf-0123456789ab-secret"), presented_id("sk-proj-secret")
+    ('0123456789ab', '')
+    """
+    identity, _ = split_key(presented)
+    return identity if _ID.fullmatch(identity) else ""
+
+
+def split_key(presented: str) -> tuple[str, str]:
+    """The public id and the secret of a presented key; no id when it is not of our form."""
+    prefix, _, rest = presented.partition("-")
+    identity, _, secret = rest.partition("-")
+    return (identity, secret) if f"{prefix}-" == KEY_PREFIX else ("", secret)
+
+
+def open_key_file(path: Path) -> BinaryIO:
+    """The file, to be read; raises `ConfigError` when it cannot be."""
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        hint = "Make it with `slipform keys add NAME`."
+        raise ConfigError("There is no file of keys", where=str(path), hint=hint) from None
+    except OSError as error:
+        raise ConfigError(f"The file of keys cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def parse_key_file(file: BinaryIO, path: Path) -> KeyDocument:
+    """What an open key file holds; raises `ConfigError` when that makes no sense."""
+    try:
+        document = orjson.loads(file.read())
+        removed = [RemovedKey(**each) for each in document.get("removed", [])]
+        return KeyDocument({each["id"]: _key(each) for each in document["keys"]}, {each.id: each for each in removed})
+    except OSError as error:
+        raise ConfigError(f"The file of keys cannot be read: {error.strerror}", where=str(path)) from error
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"The file of keys is damaged: {error}", where=str(path), hint="Restore it, or make new keys."
+        ) from error
+
+
+def _key(fields: Mapping[str, Any]) -> Key:
+    models = fields.get("models")
+    key = Key(**{**fields, "models": tuple(models) if models is not None else None})
+    key.is_expired(0.0)  # raises for a time that is none
+    return key
+
+
+def hash_secret(salt: str, secret: str) -> str:
+    """What is kept instead of a secret."""
+    # The secret is 256 random bits, so there is nothing to guess and no need for a slow hash.
+    return hashlib.sha256(f"{salt}{secret}".encode("utf-8", "replace")).hexdigest()
+
+
+def hold(file: BinaryIO) -> bool:
+    """Show that this file is the one in force here, until `release`; False when somebody looks at its lock just now."""
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks, where `KeyReaders` finds out the same
+            return True
+    return True
+
+
+def release(file: BinaryIO) -> None:
+    """It is in force no longer. Closing alone would not do where a child process has inherited the file."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
+    file.close()
 
 
 class KeyFile:
@@ -87,7 +254,7 @@ class KeyFile:
             return
         self._complaint = ""
         for action, key in _differences(before, self._document):
-            audit.log_key(action, key.id, key.name, f"taken from {self._path}")
+            _log_key(action, key.id, key.name, f"taken from {self._path}")
 
     def known_revocations(self) -> dict[str, Revocation]:
         """What this machine can tell others: what was done here, and what it has heard."""
@@ -102,7 +269,7 @@ class KeyFile:
         keys = self._document.keys
         for key_id in self._heard.hear(said, {each.id: each.hash for each in keys.values()}):
             action = _ACTIONS[self._heard.all()[key_id].kind]
-            audit.log_key(action, key_id, keys[key_id].name, "heard from another machine")
+            _log_key(action, key_id, keys[key_id].name, "heard from another machine")
         self._judge()
 
     def _read(self) -> None:
@@ -166,3 +333,9 @@ def _stamp(path: Path) -> _Stamp | None:
 
 def _stamp_of(found: os.stat_result) -> _Stamp:
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _log_key(action: str, key: str, name: str, reason: str) -> None:
+    """A line of the audit log: this server goes by something new about a key."""
+    fields = {"action": action, "key": key, "name": name, "reason": reason}
+    _audit.info("audit", extra={"slipform": {field: value for field, value in fields.items() if value}})

@@ -1,4 +1,8 @@
-"""The key file.
+"""Change the key file, as `slipform keys` does, and find out whether running servers have taken the change.
+
+Each change is appended as a line of JSON to `KEYS_FILE.audit`: when, what, whose key, by whom. What a running server
+takes over from the file, hears from other machines (key_file.py) and refuses (refusals.py) goes to its log, as the
+logger `slipform.audit`, also with `server.log: off`. No line holds a secret: a key is named by its public id.
 
 A change keeps the file's owner, group and mode: a server that runs as another user could otherwise not read it, and
 would go on with the keys that it had read before.
@@ -8,93 +12,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 import re
 import secrets
 import stat
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import orjson
 
 from slipform.errors import ConfigError
-from slipform.proxy.admission import audit
-from slipform.proxy.admission.key_readers import KeyReaders
-from slipform.proxy.admission.revocations import Revocation
+from slipform.proxy.admission.key_file import KEY_PREFIX, Key, KeyDocument, RemovedKey, hash_secret, read_key_file
 
-_PREFIX = "sf-"
-_ID = re.compile(r"[0-9a-f]{12}")
+if sys.platform != "win32":
+    import fcntl
+
+Taken: TypeAlias = Literal["taken", "no server", "not taken", "unknown"]
+_WAIT_SECONDS = 5.0
+_POLL_SECONDS = 0.05
 _ACCESS_LIST = "system.posix_acl_access"
 _SPANS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """What is kept of a key. The key itself is shown once, when it is made, and cannot be had again."""
-
-    id: str
-    name: str
-    salt: str
-    hash: str
-    models: tuple[str, ...] | None = None
-    """Patterns (`openai/*`) of the models it may use; all when None."""
-    requests_per_minute: int | None = None
-    created: str = ""
-    disabled: bool = False
-    switched: int = 0
-    """The revision in which it was last disabled or enabled, by which machines know which of two records is later."""
-    expires: str = ""
-    """When it stops being good, in ISO 8601; never when empty."""
-    operator: bool = False
-    """Whether it opens the operators' pages."""
-
-    def is_expired(self, now: float) -> bool:
-        """Whether its time is over.
-
-        >>> Key("1", "ada", "", "", expires="1970-01-02T00:00:00+00:00").is_expired(now=86_400.0)
-        True
-        """
-        return bool(self.expires) and datetime.fromisoformat(self.expires).timestamp() <= now
-
-
-@dataclass(frozen=True, slots=True)
-class RemovedKey:
-    """What is kept of a key that was removed: enough to tell machines that still have it, also months later."""
-
-    id: str
-    name: str
-    removed: str = ""
-
-    @property
-    def revocation(self) -> Revocation:
-        """What other machines are told."""
-        return Revocation("removed", 0)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyDocument:
-    """What a key file holds: keys and removed keys, each by its id."""
-
-    keys: dict[str, Key] = field(default_factory=dict)
-    removed: dict[str, RemovedKey] = field(default_factory=dict)
-
-    def revocations(self) -> Iterator[tuple[str, Revocation]]:
-        """What was done here with the keys, for other machines."""
-        for each in self.removed.values():
-            yield each.id, each.revocation
-        for key in self.keys.values():
-            if key.switched:
-                yield key.id, revocation_of(key)
-
-
-def revocation_of(key: Key) -> Revocation:
-    """Whether a key is switched on or off here, as other machines are told."""
-    return Revocation.signed("off" if key.disabled else "on", key.id, key.hash, key.switched)
 
 
 def add_key(
@@ -123,7 +64,7 @@ def add_key(
             operator=operator,
         )
         draft.put(key, "added", models=key.models, expires=expires, operator=operator)
-    return key, f"{_PREFIX}{identity}-{secret}"
+    return key, f"{KEY_PREFIX}{identity}-{secret}"
 
 
 def remove_key(path: Path, name: str, *, confirm: Callable[[KeyReaders], None] | None = None) -> Key | RemovedKey:
@@ -184,66 +125,6 @@ def expiry(text: str, now: datetime | None = None) -> str:
     return end.isoformat(timespec="seconds")
 
 
-def read_keys(path: Path) -> dict[str, Key]:
-    """The keys of a file, by their ids."""
-    return read_key_file(path).keys
-
-
-def read_key_file(path: Path) -> KeyDocument:
-    """All that a key file holds."""
-    with open_key_file(path) as file:
-        return parse_key_file(file, path)
-
-
-def presented_id(presented: str) -> str:
-    """The public part of a key, for logs; empty when it is not of our form, as it may be a key of somebody else.
-
-    >>> presented_id("sf-0123456789ab-secret"), presented_id("sk-proj-secret")
-    ('0123456789ab', '')
-    """
-    identity, _ = split_key(presented)
-    return identity if _ID.fullmatch(identity) else ""
-
-
-def split_key(presented: str) -> tuple[str, str]:
-    """The public id and the secret of a presented key; no id when it is not of our form."""
-    prefix, _, rest = presented.partition("-")
-    identity, _, secret = rest.partition("-")
-    return (identity, secret) if f"{prefix}-" == _PREFIX else ("", secret)
-
-
-def open_key_file(path: Path) -> BinaryIO:
-    """The file, to be read; raises `ConfigError` when it cannot be."""
-    try:
-        return path.open("rb")
-    except FileNotFoundError:
-        hint = "Make it with `slipform keys add NAME`."
-        raise ConfigError("There is no file of keys", where=str(path), hint=hint) from None
-    except OSError as error:
-        raise ConfigError(f"The file of keys cannot be read: {error.strerror}", where=str(path)) from error
-
-
-def parse_key_file(file: BinaryIO, path: Path) -> KeyDocument:
-    """What an open key file holds; raises `ConfigError` when that makes no sense."""
-    try:
-        document = orjson.loads(file.read())
-        removed = [RemovedKey(**each) for each in document.get("removed", [])]
-        return KeyDocument({each["id"]: _key(each) for each in document["keys"]}, {each.id: each for each in removed})
-    except OSError as error:
-        raise ConfigError(f"The file of keys cannot be read: {error.strerror}", where=str(path)) from error
-    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"The file of keys is damaged: {error}", where=str(path), hint="Restore it, or make new keys."
-        ) from error
-
-
-def _key(fields: Mapping[str, Any]) -> Key:
-    models = fields.get("models")
-    key = Key(**{**fields, "models": tuple(models) if models is not None else None})
-    key.is_expired(0.0)  # raises for a time that is none
-    return key
-
-
 def _fields(record: Key | RemovedKey) -> dict[str, Any]:
     """What is written of a record: what differs from its defaults, so that an older reader meets nothing it lacks."""
     defaults = {each.name: each.default for each in dataclasses.fields(record)}
@@ -252,12 +133,6 @@ def _fields(record: Key | RemovedKey) -> dict[str, Any]:
 
 def _no_key(name: str, path: Path) -> ConfigError:
     return ConfigError(f"There is no key {name!r}", where=str(path), hint="`slipform keys list` shows them.")
-
-
-def hash_secret(salt: str, secret: str) -> str:
-    """What is kept instead of a secret."""
-    # The secret is 256 random bits, so there is nothing to guess and no need for a slow hash.
-    return hashlib.sha256(f"{salt}{secret}".encode("utf-8", "replace")).hexdigest()
 
 
 def _now() -> str:
@@ -277,12 +152,12 @@ class _Draft:
 
     def put(self, key: Key, action: str, **more: Any) -> None:
         self.keys[key.id] = key
-        self.lines.append(audit.change_line(action, key.id, key.name, **more))
+        self.lines.append(_change_line(action, key.id, key.name, **more))
 
     def remove(self, key: Key) -> None:
         del self.keys[key.id]
         self.removed[key.id] = RemovedKey(key.id, key.name, _now())
-        self.lines.append(audit.change_line("removed", key.id, key.name))
+        self.lines.append(_change_line("removed", key.id, key.name))
 
     def written(self) -> bytes:
         document = {
@@ -307,7 +182,7 @@ def _changing(path: Path, confirm: Callable[[KeyReaders], None] | None = None) -
                 with _beside(path, "audit") as log:  # a change that cannot be recorded is not made
                     _replace(path, draft.written(), like)
                     for line in draft.lines:
-                        audit.append(log, line)
+                        _append(log, line)
                 if confirm is not None:
                     confirm(readers)
     except PermissionError as error:
@@ -364,9 +239,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    try:
-        import fcntl
-    except ImportError:  # Windows: the file is still whole, two writers at once may lose a change
+    if sys.platform == "win32":  # the file is still whole, two writers at once may lose a change
         yield
         return
     with _beside(path, "lock") as file:
@@ -380,10 +253,95 @@ def _not_permitted(path: Path, reason: str) -> ConfigError:
         with contextlib.suppress(OSError):
             found = owned.stat()
             break
-    owner = audit.user_name(found.st_uid) if found is not None else "another user"
+    owner = user_name(found.st_uid) if found is not None else "another user"
     access = f"{owner} (mode {stat.S_IMODE(found.st_mode):04o})" if found is not None else owner
     return ConfigError(
-        f"Nothing was changed: {owned} belongs to {access}, and {audit.actor()} cannot rewrite it as such: {reason}",
+        f"Nothing was changed: {owned} belongs to {access}, and {_actor()} cannot rewrite it as such: {reason}",
         where=str(path),
         hint=f"Run the command as that user (`sudo -u {owner} slipform keys …`) or as root.",
     )
+
+
+class KeyReaders:
+    """The servers on this machine that go by one version of a key file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO | None = None
+        with contextlib.suppress(FileNotFoundError):
+            self._file = path.open("rb")
+        self._before = self._are_there()
+
+    def processes(self) -> list[int]:
+        """Their process ids, as far as the system tells."""
+        if self._file is None:
+            return []
+        wanted = str(os.fstat(self._file.fileno()).st_ino)
+        found: set[int] = set()
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/locks").read_text().splitlines():
+                fields = line.split()
+                if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == wanted:
+                    found.add(int(fields[4]))
+        return sorted(process for process in found if process > 0)
+
+    def wait(self, seconds: float = _WAIT_SECONDS, clock: Callable[[], float] = time.monotonic) -> Taken:
+        """After another file was put in the place of this one: whether they have all taken it."""
+        if self._before is None:
+            return "unknown"
+        if not self._before:
+            return "no server"
+        end = clock() + seconds
+        while self._are_there():
+            if clock() >= end:
+                return "not taken"
+            time.sleep(_POLL_SECONDS)
+        return "taken"
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _are_there(self) -> bool | None:
+        if self._file is None:
+            return False
+        if sys.platform == "win32":
+            return None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return None
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        return False
+
+
+def _change_line(action: str, key: str, name: str, **more: Any) -> bytes:
+    """The line of a change made with `slipform keys`."""
+    fields = {"time": _now(), "action": action, "key": key, "name": name}
+    return orjson.dumps({**fields, "actor": _actor(), **{k: v for k, v in more.items() if v}}) + b"\n"
+
+
+def _append(file: BinaryIO, line: bytes) -> None:
+    """Add a line to the audit file, and see that it is on the disk."""
+    file.write(line)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _actor() -> str:
+    """The user of this process, and the one who called `sudo`."""
+    name = user_name(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
+    through = os.environ.get("SUDO_USER")
+    return f"{name} (sudo by {through})" if through else name
+
+
+def user_name(number: int) -> str:
+    """A user's name, or the number where it has none."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(number).pw_name
+    except (ImportError, KeyError):
+        return str(number)

@@ -1,12 +1,15 @@
-"""How a call is turned away: the errors of the proxy itself, with their headers."""
+"""How a call is turned away: the errors of the proxy itself, with their headers and their line in the audit log."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 
 from slipform.errors import RequestError, SlipformError
 from slipform.proxy.observability.call_record import Header
+
+_audit = logging.getLogger("slipform.audit")
 
 
 class Refused(RequestError):  # noqa: N818 — its kinds read as what they are
@@ -97,3 +100,20 @@ def error_headers(error: SlipformError) -> list[Header]:
         # Whole seconds are all that HTTP knows; too early would be refused again.
         said.append((b"retry-after", str(max(1, math.ceil(wait))).encode()))
     return said
+
+
+def log_refusal(error: SlipformError, *, address: str, request_id: str, path: str, name: str = "") -> None:
+    """A line of the audit log for a request that was refused because of who sent it; nothing for other errors."""
+    if not isinstance(error, KeyRefused | NotAllowed | TooManyWrongKeys):
+        return
+    fields = {
+        "id": request_id,
+        "key": error.key,
+        "name": name,
+        "address": address,
+        "path": path[:200],
+        "code": error.code,
+        "reason": error.message,
+    }
+    known = {field: value for field, value in fields.items() if value}
+    _audit.info("audit", extra={"slipform": {"action": "refused", **known}})

@@ -21,13 +21,14 @@ from slipform.bounded import BoundedCache
 from slipform.config import Settings
 from slipform.enforce.judging import judge
 from slipform.engine.planning import plan_for
+from slipform.engine.setup import Options
 from slipform.errors import SlipformError
 from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
 from slipform.ir.request import is_heavy
 from slipform.ir.response import FinishReason
-from slipform.library.async_client import AsyncClient
-from slipform.off_loop import off_loop
 from slipform.providers.base import as_chunks
+from slipform.providers.concurrency import off_loop
+from slipform.providers.router import Router
 from slipform.proxy.admission.shared_state import SharedState
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.http_server.asgi import Send, send_bytes, send_start
@@ -78,7 +79,8 @@ class AnswerCache:
     def __init__(
         self,
         settings: Settings,
-        client: AsyncClient,
+        router: Router,
+        options: Options,
         shared: SharedState | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -87,11 +89,11 @@ class AnswerCache:
         )
         self._longest = settings.cache.max_bytes
         self._for_all = settings.cache.shared
-        self._client = client
+        self._router = router
+        self._options = options
         self._clock = clock
         self._seconds = settings.cache.ttl_seconds
         self._shared = shared
-        self._rejects_streams = settings.enforcement.stream_mode == "reject"
         self._policy = orjson.dumps(settings.enforcement.model_dump(), option=orjson.OPT_SORT_KEYS)
         self._running: dict[str, asyncio.Future[None]] = {}
         self._writing: set[asyncio.Task[None]] = set()
@@ -111,7 +113,9 @@ class AnswerCache:
         `no-store` also keeps nothing.
         """
         control = control.lower()
-        skipped = not call.record.enforced or b"no-store" in control or (call.served.stream and self._rejects_streams)
+        skipped = (
+            not call.record.enforced or b"no-store" in control or (call.served.stream and call.stream_mode == "reject")
+        )
         key = None if skipped else self._key(call.served.request, models, "" if self._for_all else caller)
         if key is None:
             await work()
@@ -154,12 +158,12 @@ class AnswerCache:
         except ValidationError:
             _log.warning("what Redis keeps as an answer cannot be read; the model is asked")
             return None
-        now, router = self._clock(), self._client.router
+        now, router = self._clock(), self._router
         if not now < answer.until <= now + self._seconds + _CLOCKS_APART or answer.provider not in router.providers:
             return None
         response = answer.response()
         try:
-            verdict = judge(response, plan_for(router, request, self._client.options).standard)
+            verdict = judge(response, plan_for(router, request, self._options).standard)
         except SlipformError:
             return None
         whole = verdict.tool_calls == response.tool_calls if response.tool_calls else verdict.candidate == answer.text
@@ -187,7 +191,7 @@ class AnswerCache:
 
     def _key(self, request: ModelRequest, models: Sequence[str], caller: str) -> str | None:
         """What makes two requests the same question of the same caller; None for one that cannot be written down."""
-        names = [self._client.router.full_name(model) for model in models]
+        names = [self._router.full_name(model) for model in models]
         asked = (_VERSION, caller, names, request.replace(model="", metadata={}))
         try:
             text = orjson.dumps(asked, default=_plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)

@@ -1,4 +1,4 @@
-"""Calls with a shape, whole or streamed."""
+"""Answer calls through the engine, whole or streamed, each from the first of its models that can."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
-import msgspec
-
 from slipform.codecs import Api, ServedRequest
-from slipform.config import Settings
 from slipform.enforce import Outcome
-from slipform.engine.drive import Mode
+from slipform.engine import tracing
+from slipform.engine.drive import run_async, run_stream
 from slipform.engine.fallback import FallbackList, joined, run_first_async
+from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
-from slipform.errors import (
-    RequestError,
-    SlipformError,
-)
-from slipform.ir import CompletionChunk
+from slipform.errors import RequestError, SlipformError
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount
-from slipform.library.async_client import AsyncClient
+from slipform.providers.router import Router
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
-from slipform.proxy.calls.inbound import FIELD, Inbound, RequestSwitches, StreamMode
+from slipform.proxy.calls.inbound import FIELD, Inbound
 from slipform.proxy.http_server.asgi import RecordingSend, send_bytes, send_stream_start
 from slipform.proxy.observability.call_record import CallRecord
 
@@ -146,51 +143,100 @@ class StreamWriter:
 _log = logging.getLogger("slipform.server")
 
 
-def answer(call: Inbound, client: AsyncClient, settings: Settings, send: RecordingSend) -> Coroutine[Any, Any, None]:
-    """Write the whole response; an error before the first byte is raised, one after it is told in the stream."""
-    if call.forwarding is not None:
-        return _passed(call, call.forwarding, send)
-    return _stream(call, client, settings, send) if call.served.stream else _whole(call, client, send)
+async def answer(
+    call: Inbound, models: str | Sequence[str], router: Router, options: Options, send: RecordingSend
+) -> None:
+    """Write the answer of the first of these models that can give one; each is asked only while nothing was sent.
 
-
-async def _passed(call: Inbound, forwarding: ForwardedCall, send: RecordingSend) -> None:
+    An error before the first byte is raised, one after it is told in the stream.
+    """
     record = call.record
+    listed = FallbackList(router, models, CallCount(options.budget.calls))
+    if call.asked.max_attempts is not None:
+        options = dataclasses.replace(
+            options, budget=dataclasses.replace(options.budget, attempts=call.asked.max_attempts)
+        )
+
+    async def ask(route: ModelRoute) -> None:
+        if listed.before.fallbacks:
+            record.fallbacks = listed.before.fallbacks
+            record.report, record.strategy = None, ""
+        record.provider, record.upstream_model = route.provider.name, route.model
+        request = listed.aimed(call.served.request, route)
+        if call.served.stream:
+            work = _stream(call, request, route, options, send)
+        else:
+            work = _whole(call, request, route, options, send)
+        await (work if record.enforced else _unjudged(call, work))
+
+    await run_first_async(listed, ask, lambda: not record.status)
+    if listed.before.attempts:
+        # Logs and metrics count what the others spent; the caller is told what the answer itself cost.
+        record.report = joined(listed.before, record.report)
+
+
+async def forward(call: Inbound, forwarded: ForwardedCall, options: Options, send: RecordingSend) -> None:
+    """Write the vendor's answer to a call that goes through as it is."""
     fail = call.api.encode_stream(call.served).fail if call.served.stream else _unspelled
-    record.status, record.outcome, record.usage = await pass_through(forwarding, send, record.headers(), fail)
+    await _unjudged(call, _passed(call, forwarded, CallCount(options.budget.calls), send, fail))
+
+
+async def _passed(
+    call: Inbound,
+    forwarded: ForwardedCall,
+    calls: CallCount,
+    send: RecordingSend,
+    fail: Callable[[SlipformError], bytes],
+) -> None:
+    record = call.record
+    record.status, record.outcome, record.usage = await pass_through(forwarded, calls, send, record.headers(), fail)
 
 
 def _unspelled(error: SlipformError) -> bytes:
     return str(error).encode()
 
 
-async def _whole(call: Inbound, client: AsyncClient, send: RecordingSend) -> None:
-    request = call.served.request
+async def _unjudged(call: Inbound, work: Awaitable[None]) -> None:
+    """Wait for the answer to a call that nobody judges, under a span of its own."""
+    record = call.record
+    span = tracing.start_call(call.served.request, record.provider, record.upstream_model)
+    try:
+        await work
+    finally:
+        if span is not None:
+            tracing.end_call(span, usage=record.tokens)
+
+
+async def _whole(
+    call: Inbound, request: ModelRequest, route: ModelRoute, options: Options, send: RecordingSend
+) -> None:
+    record = call.record
     extra: Mapping[str, Any] | None = None
-    if call.record.enforced:
-        outcome = await client.respond(request, _options(client.options, call.asked))
-        extra = _learn(call, outcome)
-        response = call.record.answer or outcome.answer
+    if record.enforced:
+        outcome = await run_async(request, await route.plan_async(request, options), route.awaited)
+        response, extra = _learn(call, outcome)
     else:
         began = time.monotonic()
-        response = await client.complete(request)
-        call.record.upstream_seconds = time.monotonic() - began
-        call.record.usage = response.usage
-    call.record.status = 200
+        response = await route.complete_async(request)
+        record.upstream_seconds = time.monotonic() - began
+        record.usage = response.usage
+    record.status = 200
     body = call.api.encode_response(response, call.served, extra=extra)
-    await send_bytes(send, 200, body, call.record.headers())
+    await send_bytes(send, 200, body, record.headers())
 
 
-async def _stream(call: Inbound, client: AsyncClient, settings: Settings, send: RecordingSend) -> None:
-    mode = call.asked.stream_mode or settings.enforcement.stream_mode
-    if call.record.enforced and mode == "reject":
+async def _stream(
+    call: Inbound, request: ModelRequest, route: ModelRoute, options: Options, send: RecordingSend
+) -> None:
+    if call.record.enforced and call.stream_mode == "reject":
         raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
     writer = StreamWriter(call.api, call.served, call.record, send)
     try:
-        async with aclosing(_pieces(call, client, mode, writer)) as pieces:
+        async with aclosing(_pieces(call, request, route, options, writer)) as pieces:
             async for piece in pieces:
                 if not isinstance(piece, Outcome):
                     await writer.write(piece)
-                elif (extra := _learn(call, piece)) is not None:
+                elif (extra := _learn(call, piece)[1]) is not None:
                     writer.add(extra)
         await writer.finish()
     except SlipformError as error:
@@ -212,54 +258,19 @@ async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) 
 
 
 def _pieces(
-    call: Inbound, client: AsyncClient, mode: StreamMode, writer: StreamWriter
+    call: Inbound, request: ModelRequest, route: ModelRoute, options: Options, writer: StreamWriter
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """What has to be waited for; the writer is given the rest as it arrives."""
-    request, record = call.served.request, call.record
-    if record.enforced:
-        allowed: Mode = "auto" if mode == "reject" else mode
-        return client.respond_batches(request, _options(client.options, call.asked), mode=allowed, sink=writer)
-    return client.complete_batches(request, writer)
+    if not call.record.enforced:
+        return route.batches_async(request, writer)
+    mode = "auto" if call.stream_mode == "reject" else call.stream_mode
+    return run_stream(request, partial(route.plan_async, request, options), route.batches_async, mode, writer)
 
 
-def _options(given: Options, asked: RequestSwitches) -> Options:
-    if asked.max_attempts is None:
-        return given
-    return dataclasses.replace(given, budget=dataclasses.replace(given.budget, attempts=asked.max_attempts))
-
-
-def _learn(call: Inbound, outcome: Outcome) -> Mapping[str, Any] | None:
-    """Note how it went; gives the fields that the caller asked to see of it."""
+def _learn(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str, Any] | None]:
+    """Note how it went; gives the answer, and the fields that the caller asked to see of it."""
     record, report = call.record, outcome.report
     record.report, record.answer = report, outcome.answer
     if report.attempts:
         record.strategy = report.attempts[-1].strategy.value
-    return {FIELD: report.to_dict()} if call.asked.report else None
-
-
-async def answer_first(
-    call: Inbound, models: Sequence[str], client: AsyncClient, settings: Settings, send: RecordingSend
-) -> None:
-    """Write the answer of the first of these models that can give one; each is asked only while nothing was sent."""
-    record = call.record
-    listed = FallbackList(models, CallCount(client.options.budget.calls))
-
-    async def ask(name: str) -> None:
-        if listed.before.fallbacks:
-            record.fallbacks = listed.before.fallbacks
-            record.report, record.strategy = None, ""
-        if len(models) > 1:
-            provider, record.upstream_model = client.router.resolve(name)
-            record.provider = provider.name
-        await answer(_aimed(call, name, listed.calls), client, settings, send)
-
-    await run_first_async(listed, ask, lambda: not record.status)
-    if listed.before.attempts:
-        # Logs and metrics count what the others spent; the caller is told what the answer itself cost.
-        record.report = joined(listed.before, record.report)
-
-
-def _aimed(call: Inbound, model: str, calls: CallCount) -> Inbound:
-    """The call, to this model, counted here."""
-    served = msgspec.structs.replace(call.served, request=call.served.request.replace(model=model, calls=calls))
-    return call._replace(served=served)
+    return record.answer, {FIELD: report.to_dict()} if call.asked.report else None

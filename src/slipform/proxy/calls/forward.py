@@ -14,9 +14,9 @@ import orjson
 from slipform.codecs import ServedRequest, find_api
 from slipform.codecs.gemini.serve_decode import named_in_path
 from slipform.codecs.request_fields import dumps
-from slipform.config import Settings
 from slipform.errors import RequestError, SlipformError, UpstreamError
 from slipform.ir import ModelRequest, Usage
+from slipform.ir.request import CallCount
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
@@ -193,25 +193,21 @@ class ForwardResult(NamedTuple):
 class ForwardRoutes:
     """Which calls go through, and where to; for each model it is worked out once.
 
-    >>> ForwardRoutes(Router({}), Settings()).forwarding("openai-chat", {"model": 1}, b"", path="", headers={}) is None
+    >>> ForwardRoutes(Router({})).find("openai-chat", {"model": 1}, b"", path="", headers={}) is None
     True
     """
 
-    def __init__(self, router: Router, settings: Settings) -> None:
+    def __init__(self, router: Router) -> None:
         self._router = router
-        self._enforces_tools = settings.enforcement.tools == "enforce"
         self._known: dict[tuple[str, str, bool], tuple[HttpProvider, Route] | None] = {}
 
-    def forwarding(
+    def find(
         self, api: str, data: Mapping[str, Any], body: bytes, *, path: str, headers: Mapping[bytes, bytes]
     ) -> tuple[ServedRequest, ForwardedCall] | None:
-        """The call as one that goes through, or None when it has a shape, several models, or another API's provider.
+        """A call without a shape as one that goes through; None where several models or another API's provider answer.
 
         `body` is what `data` was read from; where they differ `data` counts.
         """
-        read_shape = _SHAPES.get(api)
-        if read_shape is None or read_shape(data) or (self._enforces_tools and data.get("tools")):
-            return None
         if api == "gemini":
             model: Any = named_in_path(path)
             streamed = path.endswith(":streamGenerateContent")
@@ -254,41 +250,6 @@ def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
     return {name.decode(): headers[name].decode("latin-1") for name in sorted(found)} if found else _NOTHING_SAID
 
 
-def _chat_shape(data: Mapping[str, Any]) -> bool:
-    return _is_shape(data.get("response_format"))
-
-
-def _responses_shape(data: Mapping[str, Any]) -> bool:
-    text = data.get("text")
-    return not isinstance(text, Mapping | None) or (text is not None and _is_shape(text.get("format")))
-
-
-def _messages_shape(data: Mapping[str, Any]) -> bool:
-    config = data.get("output_config")
-    inner = config.get("format") if isinstance(config, Mapping) else config
-    return _is_shape(inner) or _is_shape(data.get("output_format"))
-
-
-def _gemini_shape(data: Mapping[str, Any]) -> bool:
-    config = data.get("generationConfig", data.get("generation_config"))
-    if not isinstance(config, Mapping):
-        return config is not None
-    # Whatever is said about the answer's form is left to the codec to understand.
-    return any(name.replace("_", "").lower().startswith("response") for name in config)
-
-
-def _is_shape(wanted: Any) -> bool:
-    return wanted is not None and not (isinstance(wanted, Mapping) and wanted.get("type", "text") == "text")
-
-
-_SHAPES = {
-    "openai-chat": _chat_shape,
-    "openai-responses": _responses_shape,
-    "anthropic": _messages_shape,
-    "gemini": _gemini_shape,
-}
-
-
 def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) -> bytes:
     """The body with the upstream's name for the model, byte for byte the same otherwise where that can be had."""
     if model == upstream:
@@ -318,13 +279,13 @@ def _quoted(name: str) -> bytes:
 
 
 async def pass_through(
-    call: ForwardedCall, send: Send, headers: list[Header], fail: Callable[[SlipformError], bytes]
+    call: ForwardedCall, calls: CallCount, send: Send, headers: list[Header], fail: Callable[[SlipformError], bytes]
 ) -> ForwardResult:
-    """Send the call on and its answer back.
+    """Send the call on and its answer back; what that takes is counted in `calls`.
 
     An error before the answer's first byte is raised; `fail` spells one that comes in the middle of a stream.
     """
-    answer = await call.provider.forward_async(call.route, call.body, call.headers)
+    answer = await call.provider.forward_async(call.route, call.body, call.headers, calls)
     try:
         status, said = answer.status, answer.headers
         head = [*_kept(said), *headers]

@@ -13,10 +13,11 @@ from slipform.codecs import Api, ServedRequest
 from slipform.codecs.model_name import shown
 from slipform.codecs.request_fields import dumps, read_body
 from slipform.config import ServerSettings, Settings
+from slipform.engine.planning import is_enforced
 from slipform.errors import RequestError
 from slipform.ir import ModelRequest
 from slipform.ir.request import is_heavy
-from slipform.off_loop import off_loop
+from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
@@ -130,7 +131,9 @@ class Inbound(NamedTuple):
     models: tuple[str, ...]
     """Those it names, as its caller wrote them: one, or several to be asked one after the other."""
     asked: RequestSwitches = NOTHING
-    forwarding: ForwardedCall | None = None
+    stream_mode: StreamMode = "auto"
+    """As it was asked for, else as the configuration says."""
+    forwarded: ForwardedCall | None = None
     """Set when the call goes through untouched; `served` then holds no more than the model's name."""
 
 
@@ -163,11 +166,14 @@ async def read_call(
         _check_depth(data, body)
         data = {name: value for name, value in data.items() if name != FIELD}
         body = dumps(data)
-    through = ways.forwarding(api.name, data, body, path=path, headers=headers)
+    mode = asked.stream_mode or settings.enforcement.stream_mode
+    enforces_tools = settings.enforcement.tools == "enforce"
+    shaped = _SHAPES[api.name](data) or (enforces_tools and data.get("tools"))
+    through = None if shaped else ways.find(api.name, data, body, path=path, headers=headers)
     if through is not None:
-        served, forwarding = through
-        call = Inbound(api, served, body, record, models, asked, forwarding)
-        record.provider, record.upstream_model = forwarding.provider.name, forwarding.route.model
+        served, forwarded = through
+        call = Inbound(api, served, body, record, models, asked, mode, forwarded)
+        record.provider, record.upstream_model = forwarded.provider.name, forwarded.route.model
     else:
         if models and isinstance(data.get("model"), list):  # no vendor's API has it: its reader gets the first
             data = {**data, "model": models[0]}
@@ -177,10 +183,49 @@ async def read_call(
             await off_loop(_check_schemas, served.request, settings.server)
         else:
             _check_schemas(served.request, settings.server)
-        call = Inbound(api, _switched(served, asked), body, record, models, asked)
-        record.enforced = is_enforced(served.request, settings)
+        call = Inbound(api, _switched(served, asked), body, record, models, asked, mode)
+        record.enforced = is_enforced(served.request, tools=enforces_tools)
+        if served.request.response_format is not None:
+            record.schema = served.request.response_format.json_schema.name
     record.model, record.stream = served.request.model, served.stream
+    record.timeout = settings.server.request_seconds
     return call
+
+
+def _chat_shape(data: Mapping[str, Any]) -> bool:
+    return _is_shape(data.get("response_format"))
+
+
+def _responses_shape(data: Mapping[str, Any]) -> bool:
+    text = data.get("text")
+    return not isinstance(text, Mapping | None) or (text is not None and _is_shape(text.get("format")))
+
+
+def _messages_shape(data: Mapping[str, Any]) -> bool:
+    config = data.get("output_config")
+    inner = config.get("format") if isinstance(config, Mapping) else config
+    return _is_shape(inner) or _is_shape(data.get("output_format"))
+
+
+def _gemini_shape(data: Mapping[str, Any]) -> bool:
+    config = data.get("generationConfig", data.get("generation_config"))
+    if not isinstance(config, Mapping):
+        return config is not None
+    # Whatever is said about the answer's form is left to the codec to understand.
+    return any(name.replace("_", "").lower().startswith("response") for name in config)
+
+
+def _is_shape(wanted: Any) -> bool:
+    return wanted is not None and not (isinstance(wanted, Mapping) and wanted.get("type", "text") == "text")
+
+
+_SHAPES = {
+    "openai-chat": _chat_shape,
+    "openai-responses": _responses_shape,
+    "anthropic": _messages_shape,
+    "gemini": _gemini_shape,
+}
+"""Whether a body in an API asks for a shape; what is said in a form that nobody knows is left to the codec."""
 
 
 def _read(api: Api, body: bytes) -> dict[str, Any]:
@@ -188,12 +233,6 @@ def _read(api: Api, body: bytes) -> dict[str, Any]:
     if api.name != "gemini":  # which names the model in the path
         check_named_once(body)
     return data
-
-
-def is_enforced(request: ModelRequest, settings: Settings) -> bool:
-    """Whether the answer has a shape to be held to."""
-    tools = bool(request.tools) and settings.enforcement.tools == "enforce"
-    return request.response_format is not None or request.json_mode or tools
 
 
 def _switched(served: ServedRequest, asked: RequestSwitches) -> ServedRequest:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from slipform.codecs import Api, find_api
 from slipform.config import Settings
-from slipform.library.async_client import AsyncClient
+from slipform.engine.setup import Options
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import MemoryDowngrades
+from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Admission, AdmissionControl
 from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.cache import AnswerCache
-from slipform.proxy.calls.enforced import answer, answer_first
+from slipform.proxy.calls.enforced import answer, forward
 from slipform.proxy.calls.forward import ForwardRoutes
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
@@ -111,18 +112,18 @@ _RECANCEL_SECONDS = 0.1
 class CallRouter:
     """The guard, the cache and what is shared through Redis, for one configuration.
 
-    >>> CallRouter(AsyncClient(), Settings()).guard.in_flight
+    >>> CallRouter(Router({}), Options(), Settings()).guard.in_flight
     0
     """
 
-    def __init__(self, client: AsyncClient, settings: Settings) -> None:
-        self._client = client
-        self._settings = settings
+    def __init__(self, router: Router, options: Options, settings: Settings) -> None:
+        self._router = router
+        self._options = options
         self._shared = SharedState(settings.redis) if settings.redis is not None else None
         self.guard = AdmissionControl(settings, self._shared)
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
-        self.ways = ForwardRoutes(client.router, settings)
-        self._cache = AnswerCache(settings, client, self._shared) if settings.cache.enabled else None
+        self.ways = ForwardRoutes(router)
+        self._cache = AnswerCache(settings, router, options, self._shared) if settings.cache.enabled else None
         self._refreshing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -132,7 +133,7 @@ class CallRouter:
         self.guard.start()
         jobs = [self.guard.refresh]
         if self._shared is not None:
-            jobs.append(SharedDowngrades(self._shared, functools.partial(_stores, self._client)).refresh)
+            jobs.append(SharedDowngrades(self._shared, partial(_stores, self._router)).refresh)
         self._refreshing = asyncio.create_task(_refresh(jobs))
 
     async def close(self) -> None:
@@ -148,23 +149,22 @@ class CallRouter:
             await self._shared.close()
 
     async def answer(self, call: Inbound, admission: Admission, send: RecordingSend) -> None:
-        """Write the whole response; see `answers.answer`."""
+        """Write the whole response; see `enforced.answer`."""
         if self._refreshing is None:
             self.start()
         if admission.headers:
             send.extra = [*send.extra, *admission.headers]
-        router = self._client.router
         try:
-            if call.forwarding is not None:  # to one model, and not kept
-                await answer(call, self._client, self._settings, send)
+            if call.forwarded is not None:  # to one model, and not kept
+                await forward(call, call.forwarded, self._options, send)
                 return
-            models = router.candidates(call.models[0] if len(call.models) == 1 else call.models)
-            work = functools.partial(answer_first, call, models, self._client, self._settings, send)
+            models = call.models[0] if len(call.models) == 1 else call.models
             if self._cache is None:
-                await work()
-            else:
-                control = admission.request_headers.get(b"cache-control", b"")
-                await self._cache.answer(call, models, admission.caller.id, control, work, send)
+                await answer(call, models, self._router, self._options, send)
+                return
+            work = partial(answer, call, models, self._router, self._options, send)
+            control = admission.request_headers.get(b"cache-control", b"")
+            await self._cache.answer(call, self._router.candidates(models), admission.caller.id, control, work, send)
         except asyncio.CancelledError:
             if admission.expired is not None and call.record.stream and call.record.status:
                 # Too late for a status: the stream that had begun ends with the API's error event.
@@ -183,7 +183,7 @@ async def _refresh(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
         await asyncio.sleep(_REFRESH_SECONDS)
 
 
-def _stores(client: AsyncClient) -> Iterator[MemoryDowngrades]:
-    for provider in client.router.providers.values():
+def _stores(router: Router) -> Iterator[MemoryDowngrades]:
+    for provider in router.providers.values():
         if isinstance(provider, HttpProvider) and isinstance(provider.lessons, MemoryDowngrades):
             yield provider.lessons
