@@ -1,5 +1,7 @@
 """What users build on stays: public names with their signatures, documented paths, settings, commands, error codes.
 
+And what the docs lead to is there: imports, links, files.
+
 A change here is a change for users. When it is meant, write the snapshot anew: `python -m tests.test_public_names`.
 """
 
@@ -24,6 +26,7 @@ from slipform.config import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SNAPSHOT = Path(__file__).with_name("public_names.json")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 DOCUMENTED = (
     "slipform.call_options", "slipform.config", "slipform.enforce", "slipform.engine", "slipform.errors", "slipform.ir",
     "slipform.providers.catalog", "slipform.providers.http", "slipform.providers.router", "slipform.runner",
@@ -92,11 +95,41 @@ def test_a_documented_path_can_be_imported(module: str) -> None:
         assert hasattr(found, name)
 
 
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    plain = (
+        re.sub(r"[^\w\s-]", "", heading).strip().lower()
+        for heading in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    )
+    return {re.sub(r"\s+", "-", each) for each in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_link_in_the_docs_leads_somewhere(page: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)) if not link.startswith("http")]
+    targets = [(link, page.parent / link.partition("#")[0] if link[0] != "#" else page) for link in links]
+    assert [link for link, target in targets if not target.is_file()] == []
+    assert [link for link, target in targets if "#" in link and link.partition("#")[2] not in anchors(target)] == []
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md"])
+def test_every_file_that_the_map_names_is_there(name: str) -> None:
+    folders = [ROOT / folder for folder in ("src", "tests", "docs", "bench")]
+    files = [*ROOT.glob("*.*"), *(path for folder in folders for path in folder.rglob("*.*"))]
+    named = set(re.findall(r"`([\w./]+\.(?:py|toml|md|yaml))`", prose(ROOT / name)))
+    assert len(named) > 10
+    assert [each for each in sorted(named) if not any(path.as_posix().endswith(f"/{each}") for path in files)] == []
+
+
 def test_every_import_in_the_docs_works() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     found = {
         (module, name.strip())
-        for page in pages
+        for page in PAGES
         for module, names in re.findall(r"from (slipform[\w.]*) import ([\w, ]+)", page.read_text(encoding="utf-8"))
         for name in names.split(",")
     }
