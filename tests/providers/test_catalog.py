@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Any
 
 import pytest
 
-from slipform.codecs import CODECS, find_codec
+from slipform.codecs import CODECS, find_codec, schema_channel
 from slipform.errors import ConfigError
 from slipform.providers.catalog import bare_name, load_catalog
 from slipform.schema import OutputStrategy
@@ -31,6 +32,13 @@ def test_every_vendor_has_a_row_with_its_source() -> None:
         assert vendor.codec in CODECS
         assert vendor.capabilities("any").dialect in dialect_names(aliases=True)
         assert vendor.key == "optional" or vendor.api_key_env
+
+
+def test_every_quirk_of_the_catalogue_is_one_that_a_codec_knows() -> None:
+    known = set(re.findall(r"^- `(\w+)`", schema_channel.__doc__ or "", re.MULTILINE))
+    vendors = load_catalog().vendors.values()
+    rows = [values for vendor in vendors for values in (vendor.values, *(each.values for each in vendor.patterns))]
+    assert {quirk for row in rows for quirk in row.get("quirks", ())} <= known
 
 
 def test_it_is_read_once() -> None:
@@ -140,7 +148,7 @@ def test_a_new_row_starts_from_the_template_or_the_row_it_names() -> None:
     )
     assert catalog.vendor("plain").codec == "openai-chat"
     assert catalog.vendor("plain").api_key_env == ()
-    assert catalog.vendor("gpu").capabilities("m").quirks >= {"schema_in_prompt"}
+    assert catalog.vendor("gpu").capabilities("m").quirks >= {"top_k"}
     assert catalog.vendor("gpu").api_key_env == ("VLLM_API_KEY",)
 
 
