@@ -1,4 +1,4 @@
-"""What shape is wanted: the names of this package."""
+"""JSON Schemas: reading, validating, explaining, lowering to a vendor's dialect."""
 
 from slipform.schema.examples import Example, example
 from slipform.schema.limits import is_large

@@ -1,4 +1,4 @@
-"""Python types by way of pydantic; imported when the first type is asked for."""
+"""Make a JSON Schema of a Python type with pydantic; imported when the first type is asked for."""
 
 from __future__ import annotations
 

@@ -204,6 +204,25 @@ def children(steps: Pointer, sub: Mapping[str, Any]) -> Iterator[tuple[Pointer, 
             yield (*steps, key), held
 
 
+def with_children(
+    sub: Mapping[str, Any], change: Callable[[Json, Pointer], Json], singles: Sequence[str] = SINGLES
+) -> dict[str, Any]:
+    """A copy of a schema in which each subschema directly under it is what `change` makes of it and its steps.
+
+    >>> with_children({"items": {"type": "null"}, "not": {}}, lambda sub, steps: steps, CONTENTS)
+    {'items': ('items',), 'not': {}}
+    """
+    changed = dict(sub)
+    for key, held in sub.items():
+        if key in MAPS and isinstance(held, Mapping):
+            changed[key] = {name: change(each, (key, name)) for name, each in held.items()}
+        elif key in LISTS and isinstance(held, list | tuple):
+            changed[key] = [change(each, (key, str(number))) for number, each in enumerate(held)]
+        elif key in singles:
+            changed[key] = change(held, (key,))
+    return changed
+
+
 def rewritten(node: Json, change: Callable[[dict[str, Any]], Mapping[str, Any]], *, is_map: bool = False) -> Json:
     """A copy of a schema in which `change` has been applied to every subschema, the outer ones first."""
     if isinstance(node, list):

@@ -1,4 +1,4 @@
-"""What a small valid instance looks like."""
+"""Build a small valid instance of a schema, always the same one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from slipform.schema.document import REF, SubSchema, lookup, reference_of, with_plain_references
+from slipform.schema.keywords import TIGHTER, implied_types, json_type, tuple_parts
 from slipform.schema.patterns import parsed, search
 from slipform.schema.validator import Compiled, compile_schema
 
@@ -35,6 +36,7 @@ FORMATS = {
     "relative-json-pointer": "0",
     "regex": "^a$",
 }
+"""A text of each format that says something to validators."""
 _MAX_LENGTH = 2_000
 _CLASSES = {"CATEGORY_DIGIT": "0", "CATEGORY_WORD": "a", "CATEGORY_SPACE": " "}
 
@@ -128,6 +130,7 @@ def _holds(member: tuple[Any, Any], char: str) -> bool:
     return kinds[name] if name in kinds else not kinds.get(name.replace("NOT_", ""), True)
 
 
+_NUMBERS = frozenset({"integer", "number"})
 _MAX_STEPS = 3_000
 _MAX_DEPTH = 24
 _SHOWN_DEPTH = 4
@@ -242,18 +245,28 @@ class _Maker:
         raise _NoExampleError
 
     def _typed(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> Any:
-        kinds = node.get("type") or _guessed(node)
-        for kind in sorted(kinds, key=lambda name: name == "null") if isinstance(kinds, list) else [kinds]:
-            if kind == "object":
-                return self._object(node, place, depth, variant)
-            if kind == "array":
-                return self._array(node, place, depth, variant)
-            if kind in {"integer", "number"}:
-                return _number(node, variant, whole=kind == "integer")
-            if kind == "string":
-                return _text(node, variant)
-            return None if kind == "null" else variant % 2 == 0
+        named = node.get("type")
+        if isinstance(named, str):
+            return self._of_type(named, node, place, depth, variant)
+        if named:
+            return self._of_type(min(named, key=lambda name: name == "null"), node, place, depth, variant)
+        kinds = implied_types(node)
+        for kind in kinds if kinds and self.generous else (*kinds, "string"):
+            value = self._of_type(kind, node, place, depth, variant)
+            if self.compiled.fits(place, value):
+                return value
         raise _NoExampleError
+
+    def _of_type(self, kind: str, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> Any:
+        if kind == "object":
+            return self._object(node, place, depth, variant)
+        if kind == "array":
+            return self._array(node, place, depth, variant)
+        if kind in _NUMBERS:
+            return _number(node, variant, whole=kind == "integer")
+        if kind == "string":
+            return _text(node, variant)
+        return None if kind == "null" else variant % 2 == 0
 
     def _object(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> dict[str, Any]:
         known: dict[str, Any] = node["properties"] if isinstance(node.get("properties"), dict) else {}
@@ -300,8 +313,7 @@ class _Maker:
         return known if known is not None else SubSchema(True, "", "", place.base)
 
     def _array(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> list[Any]:
-        first: list[Any] = node.get("prefixItems") or (node["items"] if isinstance(node.get("items"), list) else [])
-        rule = node.get("items", True) if not isinstance(node.get("items"), list) else node.get("additionalItems", True)
+        first, rule = tuple_parts(node)
         least = node.get("minItems", 0)
         count = max(least, len(first) if self.generous else 0)
         if "contains" in node:
@@ -328,16 +340,6 @@ def _is_null(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "null"
 
 
-def _guessed(node: Mapping[str, Any]) -> str:
-    """What a schema without a type is most likely about."""
-    about = {
-        "object": {"properties", "required", "additionalProperties", "patternProperties", "minProperties"},
-        "array": {"items", "prefixItems", "minItems", "contains", "uniqueItems"},
-        "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
-    }
-    return next((kind for kind, keywords in about.items() if keywords & node.keys()), "string")
-
-
 def _merged(one: Any, other: Any) -> Any:
     """Two schemas as one, nearly: the result is checked against the real ones."""
     if not isinstance(one, dict) or not isinstance(other, dict):
@@ -348,10 +350,8 @@ def _merged(one: Any, other: Any) -> Any:
             out[key] = list(dict.fromkeys([*out[key], *value]))
         elif key in {"properties", "patternProperties", "dependentRequired"} and isinstance(out.get(key), dict):
             out[key] = out[key] | {name: _merged(out[key].get(name, True), sub) for name, sub in value.items()}
-        elif key in {"minimum", "minLength", "minItems", "minProperties"} and key in out:
-            out[key] = max(out[key], value)
-        elif key in {"maximum", "maxLength", "maxItems", "maxProperties"} and key in out:
-            out[key] = min(out[key], value)
+        elif key in TIGHTER and key in out:
+            out[key] = TIGHTER[key](out[key], value)
         elif key in {"anyOf", "oneOf", "allOf"} and key in out:
             out["allOf"] = [*out.get("allOf", ()), {key: value}]
         else:
@@ -376,13 +376,9 @@ def _number(node: Mapping[str, Any], variant: int, *, whole: bool) -> Any:
 
 
 def _bounds(node: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    lows = [node[key] for key in ("minimum", "exclusiveMinimum") if _is_number(node.get(key))]
-    highs = [node[key] for key in ("maximum", "exclusiveMaximum") if _is_number(node.get(key))]
+    lows = [node[key] for key in ("minimum", "exclusiveMinimum") if json_type(node.get(key)) in _NUMBERS]
+    highs = [node[key] for key in ("maximum", "exclusiveMaximum") if json_type(node.get(key)) in _NUMBERS]
     return max(lows, default=None), min(highs, default=None), node.get("multipleOf")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _text(node: Mapping[str, Any], variant: int) -> str:

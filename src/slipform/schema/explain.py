@@ -1,4 +1,4 @@
-"""Why it does not fit, place by place.
+"""Find every violation in a value, place by place.
 
 `jsonschema-rs` gives every verdict here; only the walk is ours. Its own error iterator copies the value into each error
 and follows every branch of every union, so its cost is the product of errors and value size, and exponential for

@@ -1,4 +1,4 @@
-"""What is let in: size, depth, patterns, recursion, references that would explode.
+"""Refuse schemas and values that are no JSON, too large, too deep, or whose references multiply.
 
 Schemas come from strangers. Nothing here recurses, so no input can exhaust the interpreter's stack.
 """

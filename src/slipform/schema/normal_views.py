@@ -1,13 +1,13 @@
-"""What a conjunction says of an object's keys, an array's places and a scalar."""
+"""Read off a conjunction what it says of an object's keys and of an array's items."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from slipform.schema.lowering.shape import GROUPS, flatten, knows
-from slipform.schema.lowering.source import SchemaSource, SourceNode
-from slipform.schema.patterns import search
+from slipform.schema.keywords import CHOICES, property_places
+from slipform.schema.normal_form import SchemaSource, SourceNode, flatten
 
 Openness: TypeAlias = Literal["closed", "schema", "true", "implicit"]
 """Other keys are refused, must fit a schema, are allowed in so many words, or are not spoken of."""
@@ -67,7 +67,7 @@ def _requirements(source: SchemaSource, view: ObjectView, part: SourceNode) -> N
         view.required |= {name: None for name in required if isinstance(name, str)}
     said = part.get("additionalProperties")
     word = "additionalProperties"
-    if said is None and knows(source, "unevaluatedProperties"):
+    if said is None and source.knows("unevaluatedProperties"):
         word = "unevaluatedProperties"
         said = part.get(word)
     if said is None:
@@ -86,21 +86,12 @@ def _requirements(source: SchemaSource, view: ObjectView, part: SourceNode) -> N
 
 def _keys(source: SchemaSource, view: ObjectView, part: SourceNode) -> None:
     """Add what one part says of each listed key."""
-    own = _mapping(part, "properties")
-    patterns = _mapping(part, "patternProperties")
-    other = part.get("additionalProperties")
+    assert isinstance(part.schema, Mapping)  # noqa: S101 — `flatten` keeps no booleans
     for name, parts in view.properties.items():
-        named = name in own
-        if named:
-            parts.append(source.child(part, "properties", name))
-        for pattern in patterns:
-            match = search(pattern, name)
-            named = named or match is not False
-            if match:
-                parts.append(source.child(part, "patternProperties", pattern))
-        if not named and other is not None and other is not True:
-            parts.append(source.child(part, "additionalProperties"))
-    if isinstance(part.get("propertyNames"), dict) and knows(source, "propertyNames"):
+        for steps in property_places(part.schema, name)[0]:
+            if len(steps) > 1 or (part.schema[steps[0]] is not None and part.schema[steps[0]] is not True):
+                parts.append(source.child(part, *steps))
+    if isinstance(part.get("propertyNames"), dict) and source.knows("propertyNames"):
         view.names.append(source.child(part, "propertyNames"))
 
 
@@ -154,7 +145,7 @@ def _loosen(source: SchemaSource, view: ObjectView, conditional: list[SourceNode
             for name in _mapping(part, "properties"):
                 if name not in view.properties:
                     view.loose.setdefault(name, []).append(source.child(part, "properties", name))
-            for word in GROUPS:
+            for word in CHOICES:
                 branches = part.get(word)
                 if isinstance(branches, list):
                     queue += [source.child(part, word, str(index)) for index in range(len(branches))]

@@ -1,4 +1,4 @@
-"""How a Python type becomes a JSON Schema and back: Schema."""
+"""`Schema`: a JSON Schema made of a Python type or a document, its validation, and the way back to a typed object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which schema a name, a file or `module:Class` stands for."""
+"""Look up schemas by name: built-in ones, files of a folder, `module:Class` references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a wanted shape is named: JsonSchemaSpec, ResponseFormat, OutputStrategy, names that vendors take."""
+"""`JsonSchemaSpec`, `ResponseFormat`, `OutputStrategy`, and the names of schemas that vendors take."""
 
 from __future__ import annotations
 

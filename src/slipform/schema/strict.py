@@ -1,4 +1,4 @@
-"""Whether a schema keeps the strict rules of the vendors."""
+"""Check a schema against the vendors' strict-mode rules."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from slipform.errors import AdditionalPropertiesNotFalse, RequiredMissingProperties, StrictSchemaError
-from slipform.schema.document import found_at, lookup, reference_of, reference_steps, with_plain_references
+from slipform.schema.document import (
+    LISTS,
+    MAPS,
+    SINGLES,
+    children,
+    found_at,
+    lookup,
+    reference_of,
+    reference_steps,
+    with_plain_references,
+)
 
 _Path: TypeAlias = tuple[Any, str]
 """The path before, and the last step: written out only where there is something to say."""
 _Todo: TypeAlias = tuple[Any, _Path]
 
-_KEYED = ("$defs", "definitions", "patternProperties", "dependentSchemas")
-_LISTED = ("prefixItems",)
-_SINGLE = (
-    "items", "additionalProperties", "contains", "not", "if", "then", "else", "unevaluatedProperties",
-    "unevaluatedItems",
-)  # fmt: skip
-
-_WALKED = frozenset({"properties", "items", "anyOf", "allOf", "oneOf", *_LISTED, *_SINGLE, *_KEYED})
+_WALKED = frozenset({*MAPS, *LISTS, *SINGLES})
 _MAX_FOLLOWED = 200
 """References to places that are no place for a schema; a hostile document could hold any number."""
 
@@ -41,7 +44,7 @@ def strict_preflight(schema: Any) -> None:
         if node.get("type") == "object":
             for found in _object_rules(node, path):
                 raise found
-        todo.extend(reversed([*_typed_children(node, path), *_compositions(node, path)]))
+        todo.extend(reversed(list(_preflight_children(node, path))))
 
 
 def strict_findings(schema: Any) -> list[StrictSchemaError]:
@@ -94,42 +97,19 @@ def _written(path: _Path) -> str:
     return "".join(reversed(steps))
 
 
-def _typed_children(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
-    """Properties under `type: object`, items under `type: array`; nothing else."""
-    if node.get("type") == "object":
-        yield from _keyed(node, path, "properties")
-    elif node.get("type") == "array" and "items" in node:
-        yield node["items"], (path, ".items")
-
-
-def _compositions(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
-    for keyword in ("anyOf", "allOf", "oneOf"):
-        yield from _listed(node, path, keyword)
+def _preflight_children(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
+    """Properties under `type: object`, items under `type: array`, then the compositions; nothing else."""
+    kind = node.get("type")
+    looked_at = ["properties"] if kind == "object" else ["items"] if kind == "array" else []
+    for keyword in (*looked_at, "anyOf", "allOf", "oneOf"):
+        if isinstance(node.get(keyword), Mapping if keyword in ("properties", "items") else list):
+            yield from _children({keyword: node[keyword]}, path)
 
 
 def _children(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
-    yield from _keyed(node, path, "properties")
-    yield from _listed(node, path, "items")
-    yield from _compositions(node, path)
-    for keyword in _LISTED:
-        yield from _listed(node, path, keyword)
-    for keyword in _SINGLE:
-        if keyword in node:
-            yield node[keyword], (path, f".{keyword}")
-    for keyword in _KEYED:
-        yield from _keyed(node, path, keyword)
-
-
-def _keyed(node: Mapping[str, Any], path: _Path, keyword: str) -> Iterator[_Todo]:
-    keyed = node.get(keyword)
-    if isinstance(keyed, Mapping):
-        yield from ((sub, (path, f".{keyword}.{name}")) for name, sub in keyed.items())
-
-
-def _listed(node: Mapping[str, Any], path: _Path, keyword: str) -> Iterator[_Todo]:
-    listed = node.get(keyword)
-    if isinstance(listed, list):
-        yield from ((sub, (path, f".{keyword}[{place}]")) for place, sub in enumerate(listed))
+    for steps, sub in children((), node):
+        name = f"[{steps[1]}]" if steps[0] in LISTS and len(steps) > 1 else "".join(f".{step}" for step in steps[1:])
+        yield sub, (path, f".{steps[0]}{name}")
 
 
 def _target(document: Any, node: Mapping[str, Any], followed: set[str]) -> Iterator[_Todo]:

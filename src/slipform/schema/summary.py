@@ -1,12 +1,12 @@
-"""How a schema is shortened for a prompt."""
+"""Shorten a schema for a prompt."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 
@@ -18,10 +18,13 @@ from slipform.schema.document import (
     REF,
     REFERENCES,
     SINGLES,
+    Pointer,
+    children,
     lookup,
     reference_of,
     reference_steps,
     subschemas,
+    with_children,
     with_plain_references,
 )
 from slipform.schema.limits import canonical_text
@@ -33,8 +36,6 @@ _ANNOTATIONS = frozenset({
     "discriminator",
 })  # fmt: skip
 _SHORTENED = {"$comment": "shortened"}
-
-Visit: TypeAlias = Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,11 @@ def _reduced(schema: Any, max_chars: int) -> str:
 def _stripped(node: Any, *, descriptions: bool) -> Any:
     """A schema without its annotations. Names of properties and values in `enum` and `const` are data and stay."""
 
-    def strip(sub: Any, _: int = 0) -> Any:
+    def strip(sub: Any, _: Pointer = ()) -> Any:
         if not isinstance(sub, Mapping):
             return sub
         kept = {key: value for key, value in sub.items() if descriptions or key != "description"}
-        return _rebuilt({key: kept[key] for key in kept if not _is_annotation(key)}, strip, 0)
+        return with_children({key: kept[key] for key in kept if not _is_annotation(key)}, strip)
 
     return strip(node)
 
@@ -106,29 +107,16 @@ def _is_annotation(keyword: str) -> bool:
     return keyword in _ANNOTATIONS or keyword.startswith("x-")
 
 
-def _rebuilt(node: Mapping[str, Any], visit: Visit, depth: int) -> dict[str, Any]:
-    """A node with each of its subschemas passed through `visit`."""
-    out: dict[str, Any] = {}
-    for keyword, value in node.items():
-        if keyword in MAPS and isinstance(value, Mapping):
-            out[keyword] = {name: visit(sub, depth + 1) for name, sub in value.items()}
-        elif (keyword in LISTS or keyword in SINGLES) and isinstance(value, (list, tuple)):
-            out[keyword] = [visit(sub, depth + 1) for sub in value]
-        elif keyword in SINGLES:
-            out[keyword] = visit(value, depth + 1)
-        else:
-            out[keyword] = value
-    return out
-
-
 def _cut(node: Any, limit: int) -> Any:
     """A schema whose subschemas below `limit` levels only say their type."""
 
     def cut(sub: Any, depth: int) -> Any:
         if not isinstance(sub, Mapping):
             return sub
-        if depth < limit or not _has_parts(sub):
-            return _rebuilt(sub, cut, depth) if depth < limit else dict(sub)
+        if depth < limit:
+            return with_children(sub, lambda each, _: cut(each, depth + 1))
+        if not _has_parts(sub):
+            return dict(sub)
         return {key: sub[key] for key in ("type", REF) if key in sub} | _SHORTENED
 
     return cut(node, 0)
@@ -161,10 +149,10 @@ def _definition(reference: str | None) -> tuple[str, ...] | None:
 
 
 def _without_addresses(schema: Any) -> Any:
-    def plain(node: Any, _: int = 0) -> Any:
+    def plain(node: Any, _: Pointer = ()) -> Any:
         if not isinstance(node, Mapping):
             return node
-        return _rebuilt({key: value for key, value in node.items() if key not in ADDRESSES}, plain, 0)
+        return with_children({key: value for key, value in node.items() if key not in ADDRESSES}, plain)
 
     return plain(schema)
 
@@ -173,7 +161,7 @@ def _inlined(schema: dict[str, Any], once: set[str]) -> dict[str, Any]:
     """Put definitions that one place uses into that place, unless they use themselves or have company there."""
     open_now: list[str] = []
 
-    def place(node: Any, _: int = 0) -> Any:
+    def place(node: Any, _: Pointer = ()) -> Any:
         if not isinstance(node, Mapping):
             return node
         reference = reference_of(node)
@@ -184,7 +172,7 @@ def _inlined(schema: dict[str, Any], once: set[str]) -> dict[str, Any]:
                 done = place(target)
                 open_now.pop()
                 return done
-        return _rebuilt(node, place, 0)
+        return with_children(node, place)
 
     out: dict[str, Any] = place({key: value for key, value in schema.items() if key not in DEFINITIONS})
     for keyword in DEFINITIONS:
@@ -220,7 +208,7 @@ def _depth(schema: Any) -> int:
         node, depth = todo.pop()
         deepest = max(deepest, depth)
         if isinstance(node, Mapping):
-            _rebuilt(node, lambda sub, below: todo.append((sub, below)), depth)
+            todo += [(sub, depth + 1) for _, sub in children((), node)]
     return deepest
 
 

@@ -1,4 +1,4 @@
-"""Whether a value fits: compiled validators, an LRU by fingerprint, Python formats.
+"""Compile schemas and validate values: a cache by fingerprint, formats as JSON or as Python types have them.
 
 JSON Schema's `date-time` and `time` need an offset and its `duration` knows no fractions or signs; Python's
 `datetime`, `time` and `timedelta` have all of these.

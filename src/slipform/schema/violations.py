@@ -1,4 +1,4 @@
-"""What one violation is, and its words for people and models."""
+"""`Violation`, and its wording for people and models."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slipform.providers.embedded.decoding.constrain import constrain
 from slipform.providers.embedded.decoding.fit import fit
-from slipform.providers.embedded.decoding.merge import merged
+from slipform.providers.embedded.decoding.forms import merged
 from slipform.providers.embedded.decoding.patterns import bounded, twins
 from slipform.schema import Schema
 

@@ -9,11 +9,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from slipform.providers.embedded.decoding.forms import DecodingForm, other_words, outside
-from slipform.providers.embedded.decoding.merge import both_plain, merged
+from slipform.providers.embedded.decoding.forms import DecodingForm, merged, other_words, outside
 from slipform.providers.embedded.decoding.patterns import are_apart, without_inner_anchors
 from slipform.providers.embedded.decoding.rewrite import settle
 from slipform.providers.embedded.decoding.weaken import closed_up, prune
+from slipform.schema.keywords import intersection
 
 
 def test_nothing_changes_in_a_schema_that_compiles() -> None:
@@ -127,10 +127,10 @@ def test_anchors_inside_a_pattern_are_dropped_with_their_alternative() -> None:
 
 def test_a_map_of_patterns_is_merged_with_what_says_nothing_of_its_names() -> None:
     named = {"patternProperties": {"^x": {"type": "integer"}}}
-    assert both_plain(dict(named), {"additionalProperties": {}, "properties": {"xa": {"minimum": 3}}})[
+    assert intersection(dict(named), {"additionalProperties": {}, "properties": {"xa": {"minimum": 3}}})[
         "properties"
     ] == {"xa": {"allOf": [{"type": "integer"}, {"minimum": 3}]}}
-    assert "patternProperties" not in both_plain(dict(named), {"additionalProperties": False})
+    assert "patternProperties" not in intersection(dict(named), {"additionalProperties": False})
     assert merged({"allOf": [named, {"additionalProperties": {"type": "null"}}]}, {}) is None
 
 

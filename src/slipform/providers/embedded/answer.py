@@ -1,4 +1,4 @@
-"""The engine's chunks as ours, tool calls included.
+"""Read the engine's chunks, tool calls included, and write the grammars of prompt-only answers and tool calls.
 
 What a `Guard` switches on is spelled as a grammar, which the engine applies to its logits before each token is drawn.
 
@@ -27,6 +27,7 @@ from slipform.ir import (
     ToolDelta,
     Usage,
 )
+from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.request import Guard
 from slipform.providers.embedded.decoding.constrain import (
     KEY,
@@ -127,32 +128,11 @@ class EngineAnswerReader:
 
 def whole(chunks: Iterable[CompletionChunk], warnings: tuple[ModelWarning, ...]) -> ModelResponse:
     """The response that the chunks of one answer add up to."""
-    texts: list[str] = []
-    deltas: list[ToolDelta] = []
-    finish, raw_finish, usage, model, id_ = None, None, Usage(), None, None
-    for chunk in chunks:
-        warnings += chunk.warnings
-        texts.append(chunk.text)
-        deltas.extend(chunk.tool_calls)
-        finish, raw_finish = chunk.finish or finish, chunk.raw_finish or raw_finish
-        usage, model, id_ = chunk.usage or usage, chunk.model, chunk.id
-    return ModelResponse(
-        text="".join(texts),
-        tool_calls=_calls(deltas),
-        finish=finish or "unknown",
-        raw_finish=raw_finish,
-        usage=usage,
-        model=model,
-        id=id_,
-        warnings=warnings,
-    )
-
-
-def _calls(deltas: list[ToolDelta]) -> tuple[ToolCall, ...]:
-    if not deltas:
-        return ()
-    arguments = "".join(delta.arguments for delta in deltas)
-    return (ToolCall(deltas[0].id or "", deltas[0].name or "", arguments.strip()),)
+    reducer = Reducer()
+    reducer.start(Snapshot())
+    for chunk in (CompletionChunk(warnings=warnings), *chunks):
+        reducer.push(chunk)
+    return reducer.finish()
 
 
 def _usage(usage: Mapping[str, Any] | None) -> Usage | None:

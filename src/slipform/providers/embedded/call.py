@@ -1,4 +1,4 @@
-"""A request as the engine is asked."""
+"""Turn a model request into the engine's request and the reader of its answer."""
 
 from __future__ import annotations
 

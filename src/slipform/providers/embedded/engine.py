@@ -1,4 +1,4 @@
-"""Which engine serves which model."""
+"""Load models and keep the engines that serve them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which weights there are, where, and how they are fetched."""
+"""Find and fetch the weights of the known models."""
 
 from __future__ import annotations
 

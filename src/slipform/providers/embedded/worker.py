@@ -1,4 +1,4 @@
-"""The engine in a process of its own."""
+"""Run the engine in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a schema is written in a vendor's dialect, and answers are lifted back: `lower`, `Lowered`.
+"""Write a schema in a vendor's dialect and lift answers back: `lower`, `Lowered`.
 
 Loaded when it is first used: most of a program's calls need no lowering, and its modules take a while to import.
 """

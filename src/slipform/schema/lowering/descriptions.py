@@ -1,4 +1,4 @@
-"""How what a vendor cannot enforce is said in a description."""
+"""Put what a dialect cannot enforce into descriptions, and report it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from slipform.schema.lowering.shape import Bound, Conjunction
+from slipform.schema.keywords import TIGHTER
+from slipform.schema.normal_form import Bound, Conjunction
 from slipform.schema.patterns import is_pattern
 
 if TYPE_CHECKING:
@@ -57,17 +58,13 @@ def constraints(
             continue
         near = _nearest(emitter, bound, whole=whole)
         if near is not None:
-            kept[near[0]] = near[1] if near[0] not in kept else _tighter(near[0], near[1], kept[near[0]])
+            kept[near[0]] = near[1] if near[0] not in kept else TIGHTER[near[0]](near[1], kept[near[0]])
         if near == (keyword, bound.value):
             emitter.report.add(bound.pointer, keyword, bound.value, "kept", emitter.dialect.engine)
             continue
         emitter.report.add(bound.pointer, keyword, bound.value, "dropped" if near is None else "approximated")
         notes.append(note(bound))
     return kept, notes
-
-
-def _tighter(keyword: str, one: Any, other: Any) -> Any:
-    return max(one, other) if keyword.startswith("min") else min(one, other)
 
 
 def _nearest(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple[str, Any] | None:

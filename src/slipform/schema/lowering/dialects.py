@@ -1,4 +1,4 @@
-"""What a vendor's channel takes: rules, limits, spelling."""
+"""`Dialect`: which keywords, limits and spellings a vendor's channel takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the vendor's value tells which alternative it is."""
+"""Find, for each union, the tests that tell which alternative a vendor's value is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from slipform.errors import UnsupportedSchemaError
 from slipform.schema.document import definition_of
+from slipform.schema.keywords import json_key
 from slipform.schema.lowering.lift_plan import (
     ANY,
     SAME,
@@ -27,7 +28,6 @@ from slipform.schema.lowering.lift_plan import (
     active,
     reachable,
 )
-from slipform.schema.lowering.shape import key_of
 from slipform.schema.lowering.unions import kinds_of
 
 _MAX_LEAVES = 400
@@ -330,4 +330,4 @@ def _values(schema: Mapping[str, Any]) -> frozenset[str] | None:
     values = schema.get("enum")
     if not isinstance(values, list) or any(isinstance(value, dict | list) for value in values):
         return None
-    return frozenset(key_of(value) for value in values)
+    return frozenset(json_key(value) for value in values)

@@ -1,4 +1,4 @@
-"""The walk that writes the vendor's schema and the lift plan."""
+"""Walk the caller's schema and write the vendor's schema and the lift plan."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from typing import Any, Literal, TypeAlias
 
 from slipform.errors import UnsupportedSchemaError
 from slipform.schema.document import REF, REFERENCES, reference_to, split_pointer
+from slipform.schema.keywords import JSON_TYPES
 from slipform.schema.lowering import unions
 from slipform.schema.lowering.descriptions import describe
 from slipform.schema.lowering.dialects import Dialect
 from slipform.schema.lowering.lift_plan import ANY, SAME, TEXT, Out, Plan, Ref
 from slipform.schema.lowering.objects import emit_object
-from slipform.schema.lowering.shape import ALL_TYPES, CONSTRAINING, Conjunction, infer, shape_of
-from slipform.schema.lowering.source import SchemaSource, SourceNode
 from slipform.schema.lowering.values import emit_array, emit_scalars
+from slipform.schema.normal_form import (
+    CONSTRAINING,
+    Conjunction,
+    SchemaSource,
+    SourceNode,
+    conjunction_of,
+    infer,
+)
 
 Action: TypeAlias = Literal["kept", "encoded", "approximated", "dropped", "closed"]
 EnforcedBy: TypeAlias = Literal["vendor", "engine", "local"]
@@ -238,7 +245,7 @@ class Emitter:
             return None if not shape.types else unions.distribute(self, shape, split)
         if not shape.types:
             return None
-        if shape.groups and shape.types == ALL_TYPES and shape.enum is None:
+        if shape.groups and shape.types == JSON_TYPES and shape.enum is None:
             infer(shape)
         return self.typed(shape, loosened)
 
@@ -247,7 +254,7 @@ class Emitter:
         self._say_links(shape)
         if shape.inferred:
             self.report.add(f"{_pointer(shape.parts)}/type", "type", None, "closed")
-        if shape.types == ALL_TYPES and shape.enum is None:
+        if shape.types == JSON_TYPES and shape.enum is None:
             return self.free(shape.parts, None, shape)
         if shape.enum is not None:
             return emit_scalars(self, shape, shape.types)
@@ -279,7 +286,7 @@ class Emitter:
         """What some parts say together; worked out once."""
         found = self._shapes.get(parts)
         if found is None:
-            found = self._shapes[parts] = shape_of(self.source, parts)
+            found = self._shapes[parts] = conjunction_of(self.source, parts)
         return found
 
     def _say_links(self, shape: Conjunction) -> None:

@@ -1,4 +1,4 @@
-"""How a caller's value is written in the vendor's shape (examples, tests)."""
+"""Write a caller's value in the vendor's shape, for examples in prompts."""
 
 from __future__ import annotations
 

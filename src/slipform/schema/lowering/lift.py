@@ -1,4 +1,4 @@
-"""How an answer is lifted to the caller's shape, at any depth."""
+"""Lift an answer to the caller's shape, at any depth."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
+from slipform.schema.keywords import json_key
 from slipform.schema.lowering.lift_plan import (
     PENDING,
     ChoicePlan,
@@ -24,7 +25,6 @@ from slipform.schema.lowering.lift_plan import (
     Wrapped,
     kind_of,
 )
-from slipform.schema.lowering.shape import key_of
 
 Lift: TypeAlias = Callable[[Any], Any]
 
@@ -267,7 +267,7 @@ def passes(test: Test, value: Mapping[str, Any]) -> bool:
         return not there
     if word == "kind":
         return there and kind_of(value[key]) in wanted
-    found = there and not isinstance(value[key], dict | list) and key_of(value[key]) in wanted
+    found = there and not isinstance(value[key], dict | list) and json_key(value[key]) in wanted
     return found if word == "in" else not found
 
 

@@ -1,4 +1,4 @@
-"""The plan for the way back, as data."""
+"""The lift plan: how a vendor's value becomes the caller's, as data."""
 
 from __future__ import annotations
 

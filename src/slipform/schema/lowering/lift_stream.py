@@ -1,4 +1,4 @@
-"""How a growing answer is lifted.
+"""Lift an answer while it grows.
 
 Nothing shown is ever taken back. What a value will turn out to be is known of everything but the last branch of it:
 a container that something follows is whole. So each call looks only at what is new and at the open branch.

@@ -1,4 +1,4 @@
-"""How a schema is written for a vendor, with a report of what was lost.
+"""`lower`: express a schema in a dialect within the vendor's limits, with a report of what was lost.
 
 The vendor sees what its channel can take; the answer is lifted back and is then, always, checked against the schema
 the caller gave. `Lowered.report` lists every keyword the vendor does not enforce.
@@ -24,7 +24,7 @@ from slipform.schema.lowering.encode import Encoder, Misfit, too_deep
 from slipform.schema.lowering.lift import Lifter, lift_deep, same
 from slipform.schema.lowering.lift_plan import PENDING, SAME, Out, Plan, Wrapped, active
 from slipform.schema.lowering.lift_stream import LiftStream, Streamer
-from slipform.schema.lowering.source import SchemaSource
+from slipform.schema.normal_form import SchemaSource
 
 _LISTS = ("anyOf", "allOf", "prefixItems")
 _SINGLES = ("items", "additionalProperties")

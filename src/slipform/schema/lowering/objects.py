@@ -1,4 +1,4 @@
-"""How objects are lowered."""
+"""Lower objects: listed keys, absent ones, and those that are not listed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from slipform.schema.document import REF
 from slipform.schema.lowering.descriptions import describe, takes_pattern
 from slipform.schema.lowering.lift_plan import SAME, TEXT, FieldPlan, Mode, Out, Pairs, Record, TextPlan
-from slipform.schema.lowering.shape import Conjunction
-from slipform.schema.lowering.source import SourceNode
 from slipform.schema.lowering.unions import box, closed_object, nullable_scalar, union
+from slipform.schema.normal_form import Conjunction, SourceNode
 from slipform.schema.normal_views import ObjectView, object_view
 
 if TYPE_CHECKING:

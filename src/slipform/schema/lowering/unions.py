@@ -1,4 +1,4 @@
-"""How unions are spelled."""
+"""Lower unions: spread, tagged, or spelled without a union."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slipform.schema.document import REF, to_text
+from slipform.schema.keywords import JSON_TYPES
 from slipform.schema.lowering.descriptions import describe
 from slipform.schema.lowering.lift_plan import (
     ANY,
@@ -20,8 +21,7 @@ from slipform.schema.lowering.lift_plan import (
     TextPlan,
     Union,
 )
-from slipform.schema.lowering.shape import ALL_TYPES, Bound, Conjunction, flatten, words
-from slipform.schema.lowering.source import SourceNode
+from slipform.schema.normal_form import Bound, Conjunction, SourceNode, flatten, keywords_in
 
 if TYPE_CHECKING:
     from slipform.schema.lowering.emit import Emitter
@@ -82,8 +82,8 @@ def _strength(emitter: Emitter, shape: Conjunction, part: SourceNode, word: str)
         if not parts:
             return "vacuous", []
         live.append(branch)
-        found = _STRUCTURE & frozenset().union(*(words(one) for one in parts))
-        if found == {"type"} and shape.types != ALL_TYPES:
+        found = _STRUCTURE & frozenset().union(*(keywords_in(one) for one in parts))
+        if found == {"type"} and shape.types != JSON_TYPES:
             found = frozenset() if emitter.shape((branch,)).types >= shape.types else found
         strong = strong or bool(found)
     if not live:
@@ -95,8 +95,8 @@ def distribute(emitter: Emitter, shape: Conjunction, split: Split) -> Out | None
     """Lower a union: each branch together with all that stands beside the union."""
     part, word = split
     base = [emitter.source.alone(one, *((word,) if one is part else ())) for one in shape.parts]
-    base = [one for one in base if words(one)]
-    only_type = all(words(one) == {"type"} for one in base)
+    base = [one for one in base if keywords_in(one)]
+    only_type = all(keywords_in(one) == {"type"} for one in base)
     if word == "oneOf":
         emitter.report.add(f"{part.pointer}/oneOf", "oneOf", part.get("oneOf"), "approximated")
     outs: list[tuple[str, Out]] = []

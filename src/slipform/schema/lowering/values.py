@@ -1,16 +1,17 @@
-"""How arrays, scalars and what cannot be enforced (descriptions) are lowered."""
+"""Lower arrays, scalars and enumerations."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
+from slipform.schema.keywords import json_type
 from slipform.schema.lowering import unions
 from slipform.schema.lowering.descriptions import constraints, describe, note
 from slipform.schema.lowering.lift_plan import SAME, TEXT, FieldPlan, Items, Out, Same, Tuple
 from slipform.schema.lowering.objects import absence, spell_absence
-from slipform.schema.lowering.shape import Bound, Conjunction, type_of
 from slipform.schema.lowering.unions import closed_object
+from slipform.schema.normal_form import Bound, Conjunction
 from slipform.schema.normal_views import ArrayView, array_view
 
 if TYPE_CHECKING:
@@ -132,7 +133,6 @@ def _as_object(
     return Out(describe(emitter, schema, shape, ["the places of a list, in order"]), plan, frozenset({"object"}))
 
 
-_KIND = {"integer": "number", "fraction": "number"}
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _TEXTUAL = ("minLength", "maxLength", "pattern", "format")
 
@@ -144,8 +144,8 @@ def emit_scalars(emitter: Emitter, shape: Conjunction, types: frozenset[str]) ->
     outs: list[tuple[str, Out]] = []
     if "string" in types:
         outs.append(("string", _one(emitter, shape, "string", _TEXTUAL)))
-    if "fraction" in types or "integer" in types:
-        name = "number" if "fraction" in types else "integer"
+    if "number" in types or "integer" in types:
+        name = "number" if "number" in types else "integer"
         outs.append((name, _one(emitter, shape, name, _NUMERIC)))
     outs += [(name, _one(emitter, shape, name, ())) for name in ("boolean", "null") if name in types]
     if len(outs) == 1:
@@ -156,7 +156,7 @@ def emit_scalars(emitter: Emitter, shape: Conjunction, types: frozenset[str]) ->
 def _one(emitter: Emitter, shape: Conjunction, name: str, keywords: tuple[str, ...]) -> Out:
     kept, notes = constraints(emitter, shape, keywords, whole=name == "integer")
     schema = describe(emitter, {"type": name, **kept}, shape if name != "null" else None, notes)
-    return Out(schema, SAME, frozenset({_KIND.get(name, name)}))
+    return Out(schema, SAME, frozenset({"number" if name == "integer" else name}))
 
 
 def _enumeration(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out | None:
@@ -167,8 +167,8 @@ def _enumeration(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out
     emitter.report.add(pointer, keyword, None, "kept", emitter.dialect.engine)
     groups: dict[str, list[Any]] = {}
     for value in values:
-        name = type_of(value)
-        groups.setdefault({"fraction": "number", "integer": "number"}.get(name, name), []).append(value)
+        name = json_type(value)
+        groups.setdefault("number" if name == "integer" else name, []).append(value)
     composite = [value for name in ("array", "object") if name in groups for value in groups[name]]
     if composite and not {"array", "object"} <= emitter.dialect.enum_types:
         emitter.report.add(pointer, keyword, None, "encoded", emitter.dialect.engine)
@@ -193,7 +193,7 @@ def _listed(emitter: Emitter, shape: Conjunction, name: str, values: list[Any]) 
     kinds = frozenset({name})
     if name == "null" and len(values) == 1:
         return Out({"type": "null"}, SAME, kinds)
-    if name == "number" and all(type_of(value) == "integer" for value in values):
+    if name == "number" and all(json_type(value) == "integer" for value in values):
         name = "integer"
     schema: dict[str, Any] = {"type": name}
     notes: list[str] = []

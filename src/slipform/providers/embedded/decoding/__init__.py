@@ -1,1 +1,1 @@
-"""From a schema to a grammar (no process here)."""
+"""Turn a schema and a token budget into a grammar for the engine."""

@@ -1,4 +1,4 @@
-"""Which bounds a token budget sets, and what they cut.
+"""Bound a schema's open ends by a token budget, and tell which bounds an answer has reached.
 
 Everything valid under the narrowed schema is valid under the one it was made from.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipform.ir import ModelWarning
-from slipform.providers.embedded.decoding.cost import implied, types
+from slipform.providers.embedded.decoding.cost import types_of
 from slipform.schema.document import (
     CONTENTS,
     DYNAMIC_REF,
@@ -24,6 +24,7 @@ from slipform.schema.document import (
     reference_of,
     subschemas,
 )
+from slipform.schema.keywords import ANNOTATIONS, JSON_TYPES, json_type, named_types, tuple_parts, widened
 
 _CHARS_PER_TOKEN = 3.5
 _SHARE = 0.8
@@ -39,7 +40,6 @@ _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _COMBINES = (REF, "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", DYNAMIC_REF, "not")
 _OPENS = ("patternProperties", "unevaluatedProperties", "propertyNames", "minProperties")
-_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "deprecated", "$id", "id"})
 _SHORT_FORMATS = frozenset({"date", "time", "date-time", "uuid", "ipv4", "ipv6", "duration"})
 
 
@@ -64,7 +64,7 @@ def limits_for(schema: Mapping[str, Any], max_tokens: int) -> TokenBounds:
     """The widest limits under which a full answer should fit in `max_tokens`."""
     close = not any(DYNAMIC_REF in sub or RECURSIVE_REF in sub for _, sub in subschemas(schema))
     shared = _shared_definitions(schema)
-    strings = sum("string" in types(sub) and "enum" not in sub for _, sub in subschemas(schema))
+    strings = sum("string" in named_types(sub) and "enum" not in sub for _, sub in subschemas(schema))
     for length, items in _LADDER:
         limits = TokenBounds(length, items, close=close, shared=shared)
         if _Size(schema, limits).of(schema, 0) + min(2, strings) * length * _RUNAWAY <= max_tokens * _SHARE:
@@ -102,12 +102,12 @@ def _combined(sub: Mapping[str, Any]) -> list[Json]:
 
 def narrow(sub: Json, limits: TokenBounds, *, branch: bool = False) -> Json:
     """The schema with its open ends closed; `branch` inside a combination whose parent speaks of the same value."""
-    if not isinstance(sub, Mapping) or sub.keys() <= _ANNOTATIONS:
+    if not isinstance(sub, Mapping) or sub.keys() <= ANNOTATIONS:
         return sub if sub is False or branch else anything(limits, 1)
     changed: dict[str, Any] = dict(sub)
-    kinds = types(sub)
+    kinds = named_types(sub)
     if not kinds and not branch and not any(key in sub for key in (*_COMBINES, "enum", "const")):
-        kinds = implied(sub)
+        kinds = types_of(sub)
         changed["type"] = sorted(kinds) if len(kinds) > 1 else next(iter(kinds))
     fixed = "enum" in sub or "const" in sub
     if "string" in kinds and not fixed:
@@ -169,9 +169,7 @@ def _number(schema: Mapping[str, Any], key: str) -> Any:
 
 
 def _narrow_array(changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> None:
-    least = max(changed.get("minItems", 0), len(changed.get("prefixItems", ())))
-    if isinstance(changed.get("items"), list):
-        least = max(least, len(changed["items"]))
+    least = max(changed.get("minItems", 0), len(tuple_parts(changed)[0]))
     changed["maxItems"] = max(least, min(limits.items, changed.get("maxItems", limits.items)))
     if not branch and "items" not in changed and "prefixItems" not in changed:
         changed["items"] = anything(limits, 0)
@@ -234,7 +232,7 @@ class _Size:
         if "enum" in sub or "const" in sub:
             longest = max((len(str(value)) for value in sub.get("enum", [sub.get("const")])), default=0)
             return 2 + longest / _CHARS_PER_TOKEN
-        size = max((self._kind(kind, sub, depth) for kind in types(sub) or implied(sub)), default=0.0)
+        size = max((self._kind(kind, sub, depth) for kind in types_of(sub)), default=0.0)
         if (reference := reference_of(sub)) is not None:
             return max(self._reference(reference, depth), size if "type" in sub else 0.0)
         if branches := [*sub.get("anyOf", ()), *sub.get("oneOf", ())]:
@@ -264,10 +262,7 @@ class _Size:
         return 2 + longest / _CHARS_PER_TOKEN
 
     def _array(self, sub: Mapping[str, Any], depth: int) -> float:
-        first = sub.get("prefixItems", ())
-        items = sub.get("items", True)
-        if isinstance(items, list):
-            first, items = items, sub.get("additionalItems", True)
+        first, items = tuple_parts(sub)
         most: int = min(self._limits.items, sub.get("maxItems", self._limits.items))
         count: int = max(most, sub.get("minItems", 0))
         rest = max(0, count - len(first)) * (2 + self.of(items, depth + 1))
@@ -341,7 +336,7 @@ def _reached(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, depth: int
         yield from _reached(value, lookup(bounds.narrowed, sub[REF]), bounds, at, depth + 1)
         return
     for branch in sub.get("anyOf", ()):
-        if isinstance(branch, Mapping) and _kind(value) & (types(branch) or _kind(value)):
+        if isinstance(branch, Mapping) and json_type(value) in (widened(named_types(branch)) or JSON_TYPES):
             yield from _reached(value, branch, bounds, at, depth + 1)
             break
     if _is_full(value, sub, bounds):
@@ -354,14 +349,6 @@ def _reached(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, depth: int
     elif isinstance(value, list) and isinstance(items := sub.get("items"), Mapping):
         for number, each in enumerate(value):
             yield from _reached(each, items, bounds, (*at, str(number)), depth + 1)
-
-
-def _kind(value: Any) -> frozenset[str]:
-    if isinstance(value, bool) or value is None:
-        return frozenset({"null" if value is None else "boolean"})
-    if isinstance(value, int | float):
-        return frozenset({"number", "integer"})
-    return frozenset({"string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"})
 
 
 def _is_full(value: Any, sub: Mapping[str, Any], bounds: AddedBounds) -> bool:

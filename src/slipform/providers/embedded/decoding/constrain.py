@@ -1,4 +1,4 @@
-"""Which grammar holds an answer, and whether the engine takes it.
+"""Build the strongest grammar for a schema that the engine takes.
 
 Left alone with a bare number, a small model writes digits until the token limit; inside an object it stops.
 

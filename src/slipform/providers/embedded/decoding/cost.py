@@ -1,4 +1,4 @@
-"""How many tokens an answer takes.
+"""Estimate how many tokens an answer takes.
 
 Estimates for JSON on one line. Digits are one token each in small models' vocabularies, words one per four characters.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from slipform.schema.document import Json, lookup, reference_of
+from slipform.schema.keywords import implied_types, named_types, tuple_parts
 from slipform.schema.patterns import parsed
 
 PER_CHARACTER = 0.5
@@ -47,7 +48,6 @@ class Cost:
         )
 
 
-Kinds: TypeAlias = frozenset[str]
 _NEVER = Cost(math.inf, math.inf, math.inf)
 _ANYTHING = Cost(_LITERAL, 12, 60)
 
@@ -93,7 +93,7 @@ class Costs:
         return self._known[reference]
 
     def _kinds(self, sub: Mapping[str, Any], depth: int) -> Cost:
-        kinds = types(sub) or implied(sub)
+        kinds = types_of(sub)
         one: dict[str, Callable[[Mapping[str, Any], int], Cost]] = {
             "string": lambda held, _: text_cost(held),
             "array": self._array,
@@ -140,31 +140,9 @@ class Costs:
         return total
 
 
-def types(sub: Mapping[str, Any]) -> Kinds:
-    """The types that a schema names."""
-    given = sub.get("type", ())
-    return frozenset([given] if isinstance(given, str) else given)
-
-
-def implied(sub: Mapping[str, Any]) -> Kinds:
-    """The types that a schema without `type` speaks of."""
-    if any(key in sub for key in ("properties", "required", "additionalProperties", "patternProperties")):
-        return frozenset({"object"})
-    if any(key in sub for key in ("items", "prefixItems", "minItems", "maxItems", "uniqueItems")):
-        return frozenset({"array"})
-    if any(key in sub for key in ("minLength", "maxLength", "pattern", "format")):
-        return frozenset({"string"})
-    if any(key in sub for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")):
-        return frozenset({"number"})
-    return frozenset({"string", "number", "boolean", "null"})
-
-
-def tuple_parts(sub: Mapping[str, Any]) -> tuple[list[Json], Json]:
-    """The schemas of an array's first items, and of the others."""
-    items = sub.get("items", True)
-    if isinstance(items, list):
-        return items, sub.get("additionalItems", True)
-    return list(sub.get("prefixItems", ())), items
+def types_of(sub: Mapping[str, Any]) -> frozenset[str]:
+    """The types that a schema names, or else speaks of; without any, a scalar is the shortest answer."""
+    return named_types(sub) or frozenset(implied_types(sub) or ("string", "number", "boolean", "null"))
 
 
 def text_cost(sub: Mapping[str, Any]) -> Cost:

@@ -1,4 +1,4 @@
-"""A schema whose answers close within the budget.
+"""Narrow a schema so that its answers close within a token budget.
 
 The tokens are shared out from the root down: first what is required, in the least it takes, then optional properties
 in their order while there is room, then more room for texts, lists and maps. A reference is followed with the tokens
@@ -18,14 +18,12 @@ from slipform.providers.embedded.decoding.cost import (
     PER_CHARACTER,
     Cost,
     Costs,
-    implied,
     key_cost,
     keyed,
-    tuple_parts,
-    types,
+    types_of,
     widths,
 )
-from slipform.providers.embedded.decoding.merge import ANNOTATIONS, NoNormalForm, is_named, merged
+from slipform.providers.embedded.decoding.forms import merged
 from slipform.providers.embedded.decoding.patterns import bounded
 from slipform.schema.document import (
     DEFINITIONS,
@@ -38,6 +36,7 @@ from slipform.schema.document import (
     reference_to,
     subschemas,
 )
+from slipform.schema.keywords import ANNOTATIONS, NoNormalForm, named_types, property_schema, tuple_parts
 
 _SHARE = 0.92
 """How much of the token limit a full answer may take by the estimate, which is rough."""
@@ -83,7 +82,7 @@ def fit(schema: Mapping[str, Any], max_tokens: int, *, patterns: bool = True) ->
 
 
 def _fit(schema: Mapping[str, Any], tokens: float, spare: float, patterns: bool) -> Fitted:
-    texts = sum("string" in types(sub) and "enum" not in sub for _, sub in subschemas(schema))
+    texts = sum("string" in named_types(sub) and "enum" not in sub for _, sub in subschemas(schema))
     longest = max(_SHORTEST, int(tokens * spare / (_STUCK * min(2, max(1, texts)))))
     fitting = _Fitting(schema, Costs(schema), longest, patterns, tokens)
     result = fitting.into(schema, (), tokens * (1 - spare))
@@ -186,7 +185,7 @@ class _Fitting:
     def _kinds(
         self, sub: Mapping[str, Any], at: Pointer, tokens: float, asked: frozenset[str] = frozenset()
     ) -> dict[str, Any]:
-        kinds = types(sub) or implied(sub)
+        kinds = types_of(sub)
         idle = {key for kind, keys in _SPEAKS_OF.items() if kind not in kinds for key in keys}
         changed = {key: value for key, value in _bare(sub).items() if key not in idle}
         changed["type"] = next(iter(kinds)) if len(kinds) == 1 else sorted(kinds)
@@ -263,10 +262,12 @@ class _Fitting:
             return
         beyond = changed.get("patternProperties")
         try:
-            listed = _said_of({*required, *asked}, listed, beyond or {}, more)
+            names = (*listed, *sorted({*required, *asked} - listed.keys()))
+            held = {name: property_schema(changed, name) for name in names}
         except NoNormalForm:
             changed |= self._as_it_is(changed, tokens)
             return
+        listed = {name: each for name, each in held.items() if each is not False or name in listed}
         if beyond or isinstance(more, Mapping):
             self.left_out[(*at, "patternProperties" if beyond else "additionalProperties")] = None
         changed.pop("patternProperties", None)
@@ -332,19 +333,6 @@ class _Fitting:
 def _bare(sub: Mapping[str, Any]) -> dict[str, Any]:
     """The schema without what says nothing of the value; an `$id` would change what references mean besides."""
     return {key: value for key, value in sub.items() if key not in ANNOTATIONS and key not in DEFINITIONS}
-
-
-def _said_of(needed: set[str], listed: Mapping[str, Json], beyond: Mapping[str, Json], more: Json) -> dict[str, Json]:
-    """The properties that are listed or needed, each with all that the object's schema says of it."""
-    result: dict[str, Json] = {}
-    for name in (*listed, *sorted(needed - listed.keys())):
-        said = [listed[name]] if name in listed else []
-        said += [each for pattern, each in beyond.items() if is_named(name, [pattern])]
-        if not said:
-            said = [more]
-        if said != [False] or name in listed:
-            result[name] = said[0] if len(said) == 1 else {"allOf": said}
-    return result
 
 
 def distribute_tokens(costs: list[Cost], tokens: float) -> list[float]:

@@ -1,4 +1,4 @@
-"""One value's schema → plain alternatives: schemas without `$ref`, `allOf`, choices, `not`, conditions or dependencies.
+"""Expand a schema into plain alternatives, without `$ref`, `allOf`, choices, `not`, conditions or dependencies.
 
 The compiler takes neither `not` nor conditions nor most `oneOf`. What they say can be said without them: a condition is
 a choice between "it holds, and so does `then`" and "it does not, and `else` does"; `oneOf` is a choice in which each
@@ -16,18 +16,21 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from slipform.providers.embedded.decoding.cost import implied, types
-from slipform.providers.embedded.decoding.merge import (
-    ANNOTATIONS,
-    NoNormalForm,
-    Schema,
-    Unsatisfiable,
-    both_plain,
-    kind_of,
-    said_of,
-)
+from slipform.providers.embedded.decoding.cost import types_of
 from slipform.providers.embedded.decoding.patterns import are_apart, pieces
 from slipform.schema.document import DEFINITIONS, DYNAMIC_REF, RECURSIVE_REF, REF, Json, lookup
+from slipform.schema.keywords import (
+    ANNOTATIONS,
+    NoNormalForm,
+    PlainSchema,
+    Unsatisfiable,
+    common_values,
+    intersection,
+    json_key,
+    json_type,
+    named_types,
+    property_schema,
+)
 
 _MOST_LETTERS = 120
 _NEGATED = frozenset(
@@ -44,18 +47,18 @@ _REST = f"{_ANY}*"
 _NUMBERS = frozenset({"number", "integer"})
 
 
-def no_value_of(name: str) -> Schema:
+def no_value_of(name: str) -> PlainSchema:
     """An object without this property."""
     return {"type": ["object"], "properties": {name: False}}
 
 
-def outside(form: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Schema]:
+def outside(form: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[PlainSchema]:
     """Schemas that share no value with `other`, each for one of its keywords; to be held together with `form`.
 
     >>> list(outside({"type": ["string", "null"]}, {"type": "string", "minLength": 3}))
     [{'type': ['null']}, {'type': ['string'], 'maxLength': 2}]
     """
-    if excluded := types(other):
+    if excluded := named_types(other):
         kinds = _left(_kinds(form), excluded)
         if kinds:
             yield {"type": sorted(kinds)}
@@ -71,13 +74,13 @@ def outside(form: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Schem
 def can_negate(form: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether the ways out of `other` give every value within `form` of which it is not true."""
     said = other.keys() - ANNOTATIONS
-    kinds = types(form)
+    kinds = named_types(form)
     if not said <= _NEGATED or (REF in said and len(said) > 1):
         return False
     if {"enum", "const"} & said and "enum" not in form and not (kinds and kinds <= {"string", "boolean", "null"}):
         return False
     if "type" in said and (
-        (form and not kinds) or ("number" in _kinds(form) and types(other) & _NUMBERS == {"integer"})
+        (form and not kinds) or ("number" in _kinds(form) and named_types(other) & _NUMBERS == {"integer"})
     ):
         return False
     if {"minimum", "maximum"} & said and (not kinds or "number" in kinds):
@@ -86,7 +89,7 @@ def can_negate(form: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _kinds(form: Mapping[str, Any]) -> frozenset[str]:
-    return (types(form) or implied(form)) if form else _ALL
+    return types_of(form) if form else _ALL
 
 
 def _left(kinds: frozenset[str], excluded: frozenset[str]) -> frozenset[str]:
@@ -94,21 +97,22 @@ def _left(kinds: frozenset[str], excluded: frozenset[str]) -> frozenset[str]:
     return kinds - (excluded | _NUMBERS if excluded & _NUMBERS else excluded)
 
 
-def _other_values(form: Mapping[str, Any], values: list[Json]) -> Iterator[Schema]:
+def _other_values(form: Mapping[str, Any], values: list[Json]) -> Iterator[PlainSchema]:
     if "enum" in form:
-        left = [value for value in form["enum"] if value not in values]
+        taken = {json_key(value) for value in values}
+        left = [value for value in form["enum"] if json_key(value) not in taken]
         if left:
             yield {"enum": left}
         return
-    taken = frozenset(kind_of(value) for value in values)
-    kinds = _left(_kinds(form), taken)
+    types = frozenset(json_type(value) for value in values)
+    kinds = _left(_kinds(form), types)
     if kinds:
         yield {"type": sorted(kinds)}
     if words := [value for value in values if isinstance(value, str)]:
         yield {"type": ["string"], "pattern": other_words(words)}
     if numbers := [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]:
         yield {"type": ["number"], "minimum": max(numbers) + 1}
-    if "boolean" in taken:
+    if "boolean" in types:
         yield {"enum": [value for value in (False, True) if value not in values]}
 
 
@@ -135,7 +139,7 @@ def _in_class(letters: set[str]) -> str:
     return "".join("\\" + letter if letter in "\\]^-[" else letter for letter in sorted(letters))
 
 
-def _other_texts(pattern: str) -> list[Schema]:
+def _other_texts(pattern: str) -> list[PlainSchema]:
     """Texts that do not match a pattern, where it says of which class all characters are, or one, or the first."""
     parts = list(pieces(pattern))
     if len(parts) == 4 and parts[0] == "^" and parts[2] in "+*" and parts[3] == "$" and (other := _negated(parts[1])):
@@ -169,7 +173,7 @@ def _negated(part: str) -> str | None:
     return f"[^{_in_class({part})}]" if part.isalnum() or part in "-_ @#/:,;<>=!%&~" else None
 
 
-_OPPOSITES: Final[dict[str, tuple[str, Callable[[Any], list[Schema]]]]] = {
+_OPPOSITES: Final[dict[str, tuple[str, Callable[[Any], list[PlainSchema]]]]] = {
     "minLength": ("string", lambda least: [{"maxLength": least - 1}] if least > 0 else []),
     "maxLength": ("string", lambda most: [{"minLength": most + 1}]),
     "pattern": ("string", _other_texts),
@@ -191,14 +195,18 @@ _OPAQUE = frozenset({DYNAMIC_REF, RECURSIVE_REF, "unevaluatedProperties", "uneva
 
 
 class DecodingForm:
-    """The alternatives of the values that one document speaks of; `narrower` once a valid value may have none."""
+    """The alternatives of the values that one document speaks of; `narrower` once a valid value may have none.
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    `apart` says that the branches of every `oneOf` are known to have no value in common.
+    """
+
+    def __init__(self, root: Mapping[str, Any], *, apart: bool = False) -> None:
         self.narrower = False
+        self._apart = apart
         self._root = root
         self._steps = 0
 
-    def of(self, sub: Json, depth: int = 0, within: list[Schema] | None = None) -> list[Schema]:
+    def of(self, sub: Json, depth: int = 0, within: list[PlainSchema] | None = None) -> list[PlainSchema]:
         """The alternatives of a subschema, `within` given ones; none where there is no plain spelling.
 
         >>> either = {"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"}
@@ -221,7 +229,7 @@ class DecodingForm:
             forms = self._first([form for at in range(len(sub["oneOf"])) for form in self._only(forms, sub, at, depth)])
         return self._first(self._conditions(forms, sub, depth))
 
-    def without(self, form: Schema, other: Json, depth: int = 0) -> list[Schema]:
+    def without(self, form: PlainSchema, other: Json, depth: int = 0) -> list[PlainSchema]:
         """Alternatives within a form that have no value in common with another schema; the form itself if it has none.
 
         >>> DecodingForm({}).without({"enum": ["a", "b"]}, {"const": "a"})
@@ -232,7 +240,7 @@ class DecodingForm:
         if self._gives_up(depth):
             self.narrower = True
             return []
-        found: list[Schema] = []
+        found: list[PlainSchema] = []
         before = self.narrower
         for left in self._ways_out(form, other, depth):
             if left == [form]:
@@ -246,25 +254,25 @@ class DecodingForm:
         self._steps += 1
         return depth > _DEEPEST or self._steps > _STEPS
 
-    def _first(self, forms: list[Schema]) -> list[Schema]:
+    def _first(self, forms: list[PlainSchema]) -> list[PlainSchema]:
         self.narrower = self.narrower or len(forms) > _MOST
         return forms[:_MOST]
 
-    def _all(self, forms: list[Schema], others: Iterable[Schema], depth: int) -> list[Schema]:
+    def _all(self, forms: list[PlainSchema], others: Iterable[PlainSchema], depth: int) -> list[PlainSchema]:
         """What holds to one of the forms and to one of the others."""
-        made: list[Schema] = []
+        made: list[PlainSchema] = []
         rights = list(others)
         for form in forms:
             for other in rights:
                 try:
-                    made.append(self._sorted_out(both_plain(form, other), depth))
+                    made.append(self._sorted_out(intersection(form, other), depth))
                 except Unsatisfiable:
                     continue
                 except NoNormalForm:
                     self.narrower = True
         return self._first(made)
 
-    def _sorted_out(self, form: Schema, depth: int) -> Schema:
+    def _sorted_out(self, form: PlainSchema, depth: int) -> PlainSchema:
         """The form with properties that are said to be one of several values in more than one place."""
         held = form.get("properties", {})
         several = [name for name, each in held.items() if isinstance(each, Mapping) and each.keys() == {"allOf"}]
@@ -280,18 +288,20 @@ class DecodingForm:
         target = lookup(self._root, part[REF]) if isinstance(part, Mapping) and REF in part else part
         return isinstance(target, Mapping) and ("enum" in target or "const" in target)
 
-    def _without_all(self, forms: list[Schema], others: Iterable[Json], depth: int) -> list[Schema]:
+    def _without_all(self, forms: list[PlainSchema], others: Iterable[Json], depth: int) -> list[PlainSchema]:
         for other in others:
             forms = self._first([each for form in forms for each in self.without(form, other, depth + 1)])
         return forms
 
-    def _only(self, forms: list[Schema], sub: Mapping[str, Any], number: int, depth: int) -> list[Schema]:
+    def _only(self, forms: list[PlainSchema], sub: Mapping[str, Any], number: int, depth: int) -> list[PlainSchema]:
         """The alternatives of one branch of a `oneOf` that are in none of the others."""
         branches = sub["oneOf"]
         held = self.of(branches[number], depth + 1, forms)
+        if self._apart:
+            return held
         return self._without_all(held, [each for at, each in enumerate(branches) if at != number], depth)
 
-    def _conditions(self, forms: list[Schema], sub: Mapping[str, Any], depth: int) -> list[Schema]:
+    def _conditions(self, forms: list[PlainSchema], sub: Mapping[str, Any], depth: int) -> list[PlainSchema]:
         if "if" in sub:
             met = self.of(sub.get("then", True), depth + 1, self.of(sub["if"], depth + 1, forms))
             unmet = self._without_all(forms, [sub["if"]], depth)
@@ -305,7 +315,7 @@ class DecodingForm:
             forms = self._without_all(forms, [sub["not"]], depth)
         return forms
 
-    def _ways_out(self, form: Schema, other: Mapping[str, Any], depth: int) -> Iterable[list[Schema]]:
+    def _ways_out(self, form: PlainSchema, other: Mapping[str, Any], depth: int) -> Iterable[list[PlainSchema]]:
         """For each thing that the other schema says, the alternatives within the form of which it is not true."""
         if REF in other:
             target = lookup(self._root, other[REF])
@@ -326,14 +336,14 @@ class DecodingForm:
         if isinstance(items := other.get("items"), Mapping) and "prefixItems" not in other:
             yield self._by_items(form, items, depth)
 
-    def _by_property(self, form: Schema, other: Mapping[str, Any], depth: int) -> Iterable[list[Schema]]:
+    def _by_property(self, form: PlainSchema, other: Mapping[str, Any], depth: int) -> Iterable[list[PlainSchema]]:
         """With a property that the other schema does not take so, or not at all."""
         if not {"properties", "additionalProperties", "patternProperties"} & other.keys():
             return
         asked = form.get("required", [])
         for name in dict.fromkeys([*other.get("properties", ()), *form.get("properties", ()), *asked]):
             try:
-                mine, there = said_of(form, name), said_of(other, name)
+                mine, there = property_schema(form, name), property_schema(other, name)
             except NoNormalForm:
                 self.narrower = True
                 continue
@@ -346,7 +356,7 @@ class DecodingForm:
                 narrowed = {**form, "properties": {**form.get("properties", {}), name: left}}
                 yield self._all([narrowed], [{"type": ["object"], "required": [name]}], depth)
 
-    def _by_items(self, form: Schema, items: Mapping[str, Any], depth: int) -> list[Schema]:
+    def _by_items(self, form: PlainSchema, items: Mapping[str, Any], depth: int) -> list[PlainSchema]:
         """With items of which each is one that the other schema does not take."""
         mine = form.get("items", True)
         if isinstance(mine, list) or "prefixItems" in form:
@@ -369,23 +379,36 @@ class DecodingForm:
         return mine if before == after else choice(after)
 
 
-def _is_unlisted(name: str, form: Schema) -> bool:
+def _is_unlisted(name: str, form: PlainSchema) -> bool:
     """Whether an object lists other keys but not this one, and so will not have it: decoding closes such objects."""
     listed = {*form.get("properties", ()), *form.get("required", ())}
     return bool(listed) and name not in listed
 
 
-def choice(forms: list[Schema]) -> Schema:
+def choice(forms: list[PlainSchema]) -> PlainSchema:
     """One schema of several alternatives."""
     return forms[0] if len(forms) == 1 else {"anyOf": forms}
 
 
-def _own(sub: Mapping[str, Any]) -> Schema:
+def merged(sub: Mapping[str, Any], root: Mapping[str, Any]) -> PlainSchema | None:
+    """What several schemas say of one value as a choice of plain alternatives; None where that leaves values out.
+
+    The compiler has taken the schema before, so the branches of its `oneOf` are apart.
+
+    >>> merged({"required": ["a"], "allOf": [{"properties": {"a": {"type": "null"}}}]}, {})
+    {'required': ['a'], 'properties': {'a': {'type': 'null'}}}
+    """
+    form = DecodingForm(root, apart=True)
+    found = form.of(sub)
+    return None if form.narrower or not found or "allOf" in choice(found) else choice(found)
+
+
+def _own(sub: Mapping[str, Any]) -> PlainSchema:
     """What a schema says by itself, spelled in one way."""
     own = {key: value for key, value in sub.items() if key not in _COMBINES | ANNOTATIONS | {*DEFINITIONS}}
     if "const" in own:
         given = own.pop("const")
-        own["enum"] = [value for value in own.get("enum", [given]) if value == given]
+        own["enum"] = common_values([given], own.get("enum", [given]))
     if isinstance(own.get("type"), str):
         own["type"] = [own["type"]]
     return own

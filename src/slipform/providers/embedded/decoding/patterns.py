@@ -1,4 +1,4 @@
-"""Formats and regular expressions for the engine.
+"""Spell formats and regular expressions for the engine, and ask its compiler about grammars.
 
 The engine carries an llguidance of its own, older than the one on PyPI: a schema that compiles with the newer one (a
 `format: uri`, say) may not compile there, and then the engine goes on unconstrained and says nothing. Its C functions
@@ -21,30 +21,6 @@ from slipform.providers.embedded.engine import engine_folder
 from slipform.providers.embedded.llama import rest_at_barriers
 from slipform.schema.document import Pointer, replaced, subschemas
 
-KNOWN = frozenset(
-    [
-        "date",
-        "date-time",
-        "duration",
-        "email",
-        "hostname",
-        "idn-email",
-        "idn-hostname",
-        "ipv4",
-        "ipv6",
-        "iri",
-        "iri-reference",
-        "json-pointer",
-        "regex",
-        "relative-json-pointer",
-        "time",
-        "uri",
-        "uri-reference",
-        "uri-template",
-        "uuid",
-    ]
-)
-"""What says something to validators; to leave out any other format weakens nothing."""
 _NAME = "[a-zA-Z0-9]{1,20}(-[a-zA-Z0-9]{1,10}){0,3}"
 _PATH = "([a-zA-Z0-9._~!$&'()*+,;=:@/-]|%[0-9A-F]{2})*"
 _TAIL = r"(\?[a-zA-Z0-9._~!$&'()*+,;=:@/?-]*)?(#[a-zA-Z0-9._~!$&'()*+,;=:@/?-]*)?"
@@ -226,6 +202,7 @@ _PIECE = re.compile(
 )
 _ESCAPED_IN_JSON = frozenset({"\\\\", '"', '\\"', "\\n", "\\r", "\\t", "\\f", "\\x5c", "\\x5C", "\\x22", "\\u005c"})
 _REPEATED = re.compile(r"\{(\d+),(\d*)\}")
+_LOOK_AROUND = ("(?=", "(?!", "(?<=", "(?<!")
 _UNUSED = ("\ue000", "\ue001")
 """Characters that no model writes and no pattern names."""
 
@@ -301,6 +278,25 @@ def without_inner_anchors(pattern: str) -> str | None:
             elif parts[at - 1] == "|" and parts[at + 1] in ("|", ")"):
                 kept[at] = kept[at - 1] = ""
     return "".join(kept) if kept != parts else None
+
+
+def without_look_around(pattern: str) -> str | None:
+    r"""The pattern without its look-around, which matches all that it did and more; None when there is none.
+
+    >>> without_look_around("^(?!@@)[a-z@]+$")
+    '^[a-z@]+$'
+    """
+    kept: list[str] = []
+    depth = 0
+    for part in pieces(pattern):
+        if depth:
+            depth += part.startswith("(") - (part == ")")
+        elif part in _LOOK_AROUND:
+            depth = 1
+        else:
+            kept.append(part)
+    looser = "".join(kept)
+    return None if depth or looser == pattern else looser
 
 
 def are_apart(one: str, other: str) -> bool:

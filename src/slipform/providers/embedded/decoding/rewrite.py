@@ -1,4 +1,4 @@
-"""What the compiler does not take, said in words that it does (negation included).
+"""Rewrite what the grammar compiler does not take, negation included, as choices of plain alternatives.
 
 `not`, conditions, dependencies and most `oneOf` become choices between plain alternatives (see `forms`). Where that
 leaves no valid value out, it is done for every answer; where it does, only for one that has to be `certain`.
@@ -12,20 +12,19 @@ from typing import Any, Literal
 
 from slipform.errors import SchemaError
 from slipform.providers.embedded.decoding.forms import CONDITIONS, DecodingForm, choice
-from slipform.providers.embedded.decoding.merge import ANNOTATIONS
 from slipform.providers.embedded.decoding.weaken import closed_up, problem
 from slipform.schema.document import (
     CONTENTS,
     DEFINITIONS,
-    LISTS,
-    MAPS,
     REF,
     Json,
     Pointer,
     lookup,
     reference_to,
     subschemas,
+    with_children,
 )
+from slipform.schema.keywords import ANNOTATIONS
 from slipform.schema.validator import compile_schema
 
 _MOST = 400
@@ -85,19 +84,11 @@ def _hides_siblings(schema: Mapping[str, Any]) -> bool:
     return hidden and all(target.startswith(("#/definitions/", "#/$defs/")) for target in targets)
 
 
-def _references_alone(sub: Json) -> Json:
-    if isinstance(sub, list):
-        return [_references_alone(each) for each in sub]
+def _references_alone(sub: Json, _: Pointer = ()) -> Json:
     if not isinstance(sub, Mapping):
         return sub
     kept = {REF, "$schema", *DEFINITIONS} if REF in sub else sub.keys()
-    changed = {key: value for key, value in sub.items() if key in kept}
-    for key, held in changed.items():
-        if key in MAPS and isinstance(held, Mapping):
-            changed[key] = {name: _references_alone(each) for name, each in held.items()}
-        elif key in LISTS or key in CONTENTS:
-            changed[key] = _references_alone(held)
-    return changed
+    return with_children({key: value for key, value in sub.items() if key in kept}, _references_alone, CONTENTS)
 
 
 @dataclass(slots=True)
@@ -141,19 +132,11 @@ class _Settling:
         return {**reference_to("$defs", name), **{key: sub[key] for key in DEFINITIONS if key in sub}}
 
     def _under(self, sub: Mapping[str, Any], at: Pointer, inside: int) -> dict[str, Any]:
-        def part(each: Json, *steps: str) -> Json:
+        def part(each: Json, steps: Pointer) -> Json:
             still = 0 if steps[0] in DEFINITIONS else inside
             return self.into(each, at if still else (*at, *steps), still)
 
-        changed = dict(sub)
-        for key, held in sub.items():
-            if key in MAPS and isinstance(held, Mapping):
-                changed[key] = {name: part(each, key, name) for name, each in held.items()}
-            elif key in LISTS and isinstance(held, list):
-                changed[key] = [part(each, key, str(number)) for number, each in enumerate(held)]
-            elif key in CONTENTS:
-                changed[key] = part(held, key)
-        return changed
+        return with_children(sub, part, CONTENTS)
 
     def _needs(self, sub: Json, depth: int = 0, *, shared: bool = False) -> bool:
         """Whether a value's schema says something that the compiler does not take, by itself or `shared` with others.

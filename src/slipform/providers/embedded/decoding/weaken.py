@@ -1,4 +1,4 @@
-"""What has to be left out, keyword by keyword.
+"""Drop keywords until a schema compiles, or prune the places that need them.
 
 A model that has answered wrongly there once is not asked for it again: a property that need not be there is left out,
 a list that may be empty stays empty, a branch that is not the only one is not taken. Everything valid under the result
@@ -15,22 +15,36 @@ from functools import partial
 from typing import Any
 
 from slipform.errors import SchemaError
-from slipform.providers.embedded.decoding.merge import NoNormalForm, said_of
 from slipform.providers.embedded.decoding.patterns import (
-    KNOWN,
     PLAINEST,
     SPELLINGS,
     format_pattern,
     grammar_problem,
     without_inner_anchors,
+    without_look_around,
 )
 from slipform.schema import Schema
-from slipform.schema.document import CONTENTS, LISTS, MAPS, REF, Json, Pointer, found_at, lookup, replaced, subschemas
+from slipform.schema.document import (
+    CONTENTS,
+    DEFINITIONS,
+    LISTS,
+    MAPS,
+    REF,
+    Json,
+    Pointer,
+    found_at,
+    lookup,
+    replaced,
+    subschemas,
+    with_children,
+)
+from slipform.schema.examples import FORMATS
+from slipform.schema.keywords import ANNOTATIONS, NoNormalForm, property_schema
 
 _ROUNDS = 60
 
 
-def prune(given: Mapping[str, Any], weak: Mapping[str, Any], places: Iterable[Pointer]) -> tuple[Json, set[Pointer]]:
+def prune(given: Mapping[str, Any], weak: Mapping[str, Any], places: Iterable[Pointer]) -> tuple[Json, list[Pointer]]:
     """The schema `weak` without as many of the places as it can do without, and which those are.
 
     A place is the pointer of a keyword that is not held in `weak`; `given` still has it. Known values that are valid
@@ -40,13 +54,13 @@ def prune(given: Mapping[str, Any], weak: Mapping[str, Any], places: Iterable[Po
     >>> prune(schema, {"properties": {"a": {}, "b": {"type": "null"}}}, [("properties", "a", "pattern")])[0]
     {'properties': {'b': {'type': 'null'}}, 'additionalProperties': False}
     """
-    done: set[Pointer] = set()
+    done: list[Pointer] = []
     current: Json = weak
     for place in places:
         shorter = _without(current, given, place)
         if shorter is not None:
             current = shorter
-            done.add(place)
+            done.append(place)
     return current, done
 
 
@@ -127,14 +141,7 @@ def _closed(sub: Json, root: Json) -> Json:
         return sub
     if REF in sub and lookup(root, sub[REF]) is False:
         return False
-    changed: dict[str, Any] = dict(sub)
-    for key, held in sub.items():
-        if key in MAPS and isinstance(held, Mapping):
-            changed[key] = {name: _closed(each, root) for name, each in held.items()}
-        elif key in LISTS and isinstance(held, list):
-            changed[key] = [_closed(each, root) for each in held]
-        elif key in CONTENTS:
-            changed[key] = _closed(held, root)
+    changed = with_children(sub, lambda each, _: _closed(each, root), CONTENTS)
     for close in (_close_choices, _close_object, _close_array):
         if not close(changed):
             return False
@@ -180,35 +187,11 @@ def _shorten(changed: dict[str, Any], most: int) -> None:
 
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
 _UNKNOWN_FORMAT = re.compile(r"Unknown format: (\S*)")
-_LOOK_AROUND = re.compile(r"\(\?(?:=|!|<=|<!)")
 _GIVE_UP = 200
 _WORTH_RESTORING = 40
-_SPARED = frozenset(
-    [
-        "$schema",
-        "$id",
-        "id",
-        "$anchor",
-        "$comment",
-        "title",
-        "description",
-        "default",
-        "examples",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-        "type",
-        "properties",
-        "required",
-        "items",
-        REF,
-        "$defs",
-        "definitions",
-        "enum",
-        "const",
-        "x-guidance",
-    ]
-)
+_SPARED = ANNOTATIONS | {
+    "$anchor", "writeOnly", "type", "properties", "required", "items", REF, *DEFINITIONS, "enum", "const", "x-guidance",
+}  # fmt: skip
 """Keywords that are never what offends, or without which no shape is left; taken out last or never."""
 
 
@@ -333,7 +316,7 @@ def _formats(schema: Mapping[str, Any], name: str, spellings: Mapping[str, str])
             if sub["format"] in spellings:
                 plain = partial(format_pattern, spellings[sub["format"]])
                 yield _Edit(pointer, plain, "format spelled as a pattern", harmless=True)
-            yield _Edit((*pointer, "format"), None, "dropped", harmless=sub["format"] not in KNOWN)
+            yield _Edit((*pointer, "format"), None, "dropped", harmless=sub["format"] not in FORMATS)
 
 
 def _drop(schema: Mapping[str, Any], keywords: frozenset[str]) -> Iterator[_Edit]:
@@ -368,7 +351,7 @@ def _with_counted_keys(sub: Mapping[str, Any]) -> Mapping[str, Any]:
     if not least <= len(required) <= most:
         return sub
     rest = {key: value for key, value in sub.items() if key not in ("minProperties", "maxProperties")}
-    rest["properties"] = {name: said_of(sub, name) for name in listed if name in kept}
+    rest["properties"] = {name: property_schema(sub, name) for name in listed if name in kept}
     if "maxProperties" in sub:
         rest["additionalProperties"] = False
         rest.pop("patternProperties", None)
@@ -442,37 +425,3 @@ def _anything(schema: Mapping[str, Any]) -> Iterator[_Edit]:
         for keyword in ("enum", "const", "required", REF, "type"):
             if keyword in sub and pointer:
                 yield _Edit((*pointer, keyword), None, "dropped")
-
-
-def without_look_around(pattern: str) -> str | None:
-    r"""The pattern without its look-around, which matches all that it did and more; None when there is none.
-
-    >>> without_look_around("^(?!@@)[a-z@]+$")
-    '^[a-z@]+$'
-    """
-    if not _LOOK_AROUND.search(pattern):
-        return None
-    while found := _LOOK_AROUND.search(pattern):
-        end = _closing(pattern, found.end())
-        if end is None:
-            return None
-        pattern = pattern[: found.start()] + pattern[end + 1 :]
-    return pattern
-
-
-def _closing(pattern: str, at: int) -> int | None:
-    depth, in_class = 1, False
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "\\":
-            at += 1
-        elif in_class:
-            in_class = char != "]"
-        elif char == "[":
-            in_class = True
-        elif char in "()":
-            depth += 1 if char == "(" else -1
-            if depth == 0:
-                return at
-        at += 1
-    return None

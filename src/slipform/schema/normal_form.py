@@ -1,4 +1,9 @@
-"""Conjunctions: all that several subschemas say together about one value, as one shape."""
+"""The conjunction that holds at one place of a schema: all that references and `allOf` bring together, as one record.
+
+Unions are not multiplied out: `Conjunction.groups` lists them, and whoever asks decides which of them to spread. Every
+constraint keeps the pointer of the place that says it, for reports. What the conjunction says of an object's keys and
+of an array's places is in `normal_views`.
+"""
 
 from __future__ import annotations
 
@@ -8,42 +13,120 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipform.errors import SchemaError, UnsupportedSchemaError
-from slipform.schema.document import REF, REFERENCES
-from slipform.schema.lowering.source import SchemaSource, SourceNode
+from slipform.schema.document import (
+    REF,
+    REFERENCES,
+    draft_of,
+    join_pointer,
+    lookup,
+    reference_steps,
+    with_plain_references,
+)
+from slipform.schema.keywords import (
+    CHOICES,
+    JSON_TYPES,
+    KEYWORDS_OF,
+    TIGHTER,
+    common_values,
+    implied_types,
+    json_key,
+    json_type,
+    widened,
+)
 
-ALL_TYPES = frozenset({"null", "boolean", "integer", "fraction", "string", "array", "object"})
-"""The JSON types; a number is an integer or a fraction."""
+_METASCHEMAS = ("http://json-schema.org/", "https://json-schema.org/")
+_BESIDE = frozenset({*REFERENCES, "allOf", "title", "description", "default"})
 
-OBJECT_WORDS = frozenset(
-    {
-        "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties",
-        "maxProperties", "dependencies", "dependentRequired", "dependentSchemas", "unevaluatedProperties",
-    }
-)  # fmt: skip
-ARRAY_WORDS = frozenset(
-    {
-        "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains",
-        "maxContains", "unevaluatedItems",
-    }
-)  # fmt: skip
-STRING_WORDS = frozenset({"minLength", "maxLength", "pattern", "format"})
-NUMBER_WORDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-GROUPS = ("anyOf", "oneOf")
-LOCAL_WORDS = (
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceNode:
+    """One subschema at one place. `skip` names keywords of it that are dealt with elsewhere."""
+
+    schema: Mapping[str, Any] | bool
+    pointer: str
+    skip: frozenset[str] = frozenset()
+
+    def get(self, keyword: str) -> Any:
+        """The keyword's value, or None when it is absent or dealt with elsewhere."""
+        if isinstance(self.schema, bool) or keyword in self.skip:
+            return None
+        return self.schema.get(keyword)
+
+
+@dataclass(slots=True)
+class SchemaSource:
+    """A schema document, read once; parts are interned, so that one place is one object."""
+
+    document: Mapping[str, Any]
+    draft: int
+    _parts: dict[tuple[str, frozenset[str]], SourceNode] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: bytes) -> SchemaSource:
+        """Take a schema's JSON text."""
+        document = with_plain_references(json.loads(text))
+        return cls(document, draft_of(document))
+
+    @property
+    def root(self) -> SourceNode:
+        """The whole document."""
+        return self.part(self.document, "")
+
+    def knows(self, keyword: str) -> bool:
+        """Whether the document's draft has the keyword; one it does not have refuses nothing."""
+        return self.draft >= _SINCE.get(keyword, 0)
+
+    def part(self, schema: Any, pointer: str, skip: frozenset[str] = frozenset()) -> SourceNode:
+        """The part at a place; what is neither an object nor a boolean there is an error."""
+        found = self._parts.get((pointer, skip))
+        if found is None:
+            if not isinstance(schema, Mapping | bool):
+                raise SchemaError(
+                    f"A schema must be an object or a boolean, not {type(schema).__name__}", where=f"#{pointer}"
+                )
+            found = self._parts[pointer, skip] = SourceNode(schema, pointer, skip)
+        return found
+
+    def child(self, part: SourceNode, *steps: str) -> SourceNode:
+        """The part under one or more keys of another."""
+        value: Any = part.schema
+        for step in steps:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        return self.part(value, part.pointer + join_pointer(steps))
+
+    def alone(self, part: SourceNode, *keywords: str) -> SourceNode:
+        """The same place without what it refers to or merges, without its notes, and without the keywords named."""
+        skip = part.skip | _BESIDE | frozenset(keywords)
+        return self.part(part.schema, part.pointer, skip)
+
+    def resolve(self, part: SourceNode, ref: Any, keyword: str) -> SourceNode | None:
+        """What a reference points at; None for one of the meta-schemas, which every schema validator knows."""
+        if not isinstance(ref, str):
+            raise SchemaError(f"{keyword} must be a string", where=f"#{part.pointer}{join_pointer([keyword])}")
+        steps = reference_steps(ref)
+        if steps is not None and isinstance(found := lookup(self.document, ref), Mapping | bool):
+            return self.part(found, join_pointer(steps))
+        if ref.startswith(_METASCHEMAS) and "/draft" in ref:
+            return None
+        raise SchemaError(
+            f"{keyword} {ref!r} points at nothing in this document",
+            where=f"#{part.pointer}",
+            hint="Put what it names under $defs: references outside the document are never fetched.",
+        )
+
+
+LOCAL_KEYWORDS = (
     "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "contains", "uniqueItems",
     "minProperties", "maxProperties",
 )  # fmt: skip
 """Keywords that no vendor's dialect has a place for."""
 
 _LINKS = frozenset({*REFERENCES, "allOf"})
-_WORDS = OBJECT_WORDS | ARRAY_WORDS | STRING_WORDS | NUMBER_WORDS | {"type", "enum", "const", "not", "if", *GROUPS}
-CONSTRAINING = _WORDS | {"allOf", *REFERENCES[1:]}
+_KEYWORDS = frozenset().union(*KEYWORDS_OF.values()) | {"type", "enum", "const", "not", "if", *CHOICES}
+CONSTRAINING = _KEYWORDS | {"allOf", *REFERENCES[1:]}
 """Keywords beside which a $ref is not alone."""
-_TIGHTEST = {
-    "minimum": max, "exclusiveMinimum": max, "minLength": max, "minItems": max,
-    "maximum": min, "exclusiveMaximum": min, "maxLength": min, "maxItems": min,
-}  # fmt: skip
-_BOUNDING = frozenset({*_TIGHTEST, *LOCAL_WORDS, "pattern", "format", "multipleOf"})
+_BOUNDS = tuple(keyword for keyword in TIGHTER if keyword not in LOCAL_KEYWORDS)
+_BOUNDING = frozenset({*_BOUNDS, *LOCAL_KEYWORDS, "pattern", "format", "multipleOf"})
 _SINCE = {
     "const": 6,
     "contains": 6,
@@ -70,7 +153,7 @@ class Conjunction:
     """What all parts together say."""
 
     parts: tuple[SourceNode, ...]
-    types: frozenset[str] = ALL_TYPES
+    types: frozenset[str] = JSON_TYPES
     inferred: bool = False
     """No part names a type; the types were read off the other keywords."""
     enum: list[Any] | None = None
@@ -88,11 +171,6 @@ class Conjunction:
         return not self.types or self.enum == []
 
 
-def knows(source: SchemaSource, keyword: str) -> bool:
-    """Whether the document's draft has the keyword; one it does not have refuses nothing."""
-    return source.draft >= _SINCE.get(keyword, 0)
-
-
 def flatten(
     source: SchemaSource, starts: Iterable[SourceNode]
 ) -> tuple[tuple[SourceNode, ...], list[SourceNode], bool]:
@@ -102,7 +180,7 @@ def flatten(
     """
     begin = list(starts)
     if len(begin) == 1 and not isinstance(begin[0].schema, bool) and _LINKS.isdisjoint(begin[0].schema):
-        return (tuple(begin) if words(begin[0]) else ()), begin, False
+        return (tuple(begin) if keywords_in(begin[0]) else ()), begin, False
     seen: dict[SourceNode, None] = {}
     found: list[SourceNode] = []
     never = False
@@ -124,7 +202,7 @@ def flatten(
             continue
         only_ref = source.draft <= 7 and part.get(REF) is not None
         below = _conjuncts(source, part, only_ref)
-        if not only_ref and words(part):
+        if not only_ref and keywords_in(part):
             if below and _first(part.schema, "properties", "allOf", *REFERENCES) != "properties":
                 stack.append((part, True))
             else:
@@ -133,9 +211,9 @@ def flatten(
     return tuple(found), list(seen), never
 
 
-def words(part: SourceNode) -> frozenset[str]:
+def keywords_in(part: SourceNode) -> frozenset[str]:
     """The keywords with which a part constrains, apart from what it refers to."""
-    return frozenset() if isinstance(part.schema, bool) else _WORDS.intersection(part.schema) - part.skip
+    return frozenset() if isinstance(part.schema, bool) else _KEYWORDS.intersection(part.schema) - part.skip
 
 
 def _conjuncts(source: SchemaSource, part: SourceNode, only_ref: bool) -> list[SourceNode]:
@@ -155,7 +233,7 @@ def _first(schema: Mapping[str, Any], *keywords: str) -> str | None:
     return next((key for key in schema if key in keywords), None)
 
 
-def shape_of(source: SchemaSource, starts: Iterable[SourceNode]) -> Conjunction:
+def conjunction_of(source: SchemaSource, starts: Iterable[SourceNode]) -> Conjunction:
     """All that the parts say together."""
     parts, met, never = flatten(source, starts)
     shape = Conjunction(parts)
@@ -169,11 +247,11 @@ def shape_of(source: SchemaSource, starts: Iterable[SourceNode]) -> Conjunction:
         typed = _type(shape, part) or typed
         _enum(source, shape, part)
         _bounds(source, shape, part)
-        shape.groups += [(part, word) for word in GROUPS if isinstance(part.get(word), list) and part.get(word)]
+        shape.groups += [(part, word) for word in CHOICES if isinstance(part.get(word), list) and part.get(word)]
     if shape.enum is not None:
-        fits = [value for value in shape.enum if type_of(value) in shape.types]
+        fits = [value for value in shape.enum if json_type(value) in shape.types]
         shape.enum = fits
-        shape.types = frozenset(type_of(value) for value in fits)
+        shape.types = frozenset(json_type(value) for value in fits)
     elif not typed and not shape.groups:
         infer(shape)
     return shape
@@ -195,38 +273,33 @@ def _type(shape: Conjunction, part: SourceNode) -> bool:
     names = [said] if isinstance(said, str) else said
     if not isinstance(names, list) or not names:
         return False
-    allowed: set[str] = set()
     for name in names:
-        if name == "number":
-            allowed |= {"integer", "fraction"}
-        elif name in ALL_TYPES and name != "fraction":
-            allowed.add(name)
-        else:
+        if name not in JSON_TYPES:
             raise SchemaError(f"Unknown type {name!r}", where=f"#{part.pointer}/type")
-    shape.types &= allowed
+    shape.types &= widened(frozenset(names))
     return True
 
 
 def _enum(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
     for keyword in ("enum", "const"):
-        if isinstance(part.schema, bool) or keyword not in part.schema or not knows(source, keyword):
+        if isinstance(part.schema, bool) or keyword not in part.schema or not source.knows(keyword):
             continue
         said = part.schema[keyword]
         values = [said] if keyword == "const" else said
         if not isinstance(values, list):
             continue
-        unique = {key_of(value): value for value in values}
         if shape.enum is None:
+            unique = {json_key(value): value for value in values}
             shape.enum, shape.enum_pointer = list(unique.values()), f"{part.pointer}/{keyword}"
         else:
-            shape.enum = [value for value in shape.enum if key_of(value) in unique]
+            shape.enum = common_values(shape.enum, values)
 
 
 def _bounds(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
-    said = words(part) & _BOUNDING
+    said = keywords_in(part) & _BOUNDING
     if not said:
         return
-    for keyword, tightest in _TIGHTEST.items():
+    for keyword in _BOUNDS:
         if keyword not in said:
             continue
         value = part.get(keyword)
@@ -235,7 +308,7 @@ def _bounds(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         known = shape.bounds.get(keyword)
-        if known is None or (tightest(known.value, value) == value and known.value != value):
+        if known is None or (TIGHTER[keyword](known.value, value) == value and known.value != value):
             shape.bounds[keyword] = Bound(keyword, value, f"{part.pointer}/{keyword}")
     for keyword in ("pattern", "format", "multipleOf"):
         value = part.get(keyword)
@@ -245,56 +318,15 @@ def _bounds(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
         known = shape.bounds.setdefault(keyword, bound)
         if known.value != value:
             shape.local.append(bound)
-    for keyword in LOCAL_WORDS:
+    for keyword in LOCAL_KEYWORDS:
         value = part.get(keyword) if keyword in said else None
-        if value is not None and (keyword, value) != ("uniqueItems", False) and knows(source, keyword):
+        if value is not None and (keyword, value) != ("uniqueItems", False) and source.knows(keyword):
             shape.local.append(Bound(keyword, value, f"{part.pointer}/{keyword}"))
 
 
 def infer(shape: Conjunction) -> None:
     """Read the types off the other keywords, for a shape of which no part names one."""
-    found = frozenset().union(*(words(part) for part in shape.parts))
-    types: set[str] = set()
-    for said, names in (
-        (OBJECT_WORDS, {"object"}),
-        (ARRAY_WORDS, {"array"}),
-        (STRING_WORDS, {"string"}),
-        (NUMBER_WORDS, {"integer", "fraction"}),
-    ):
-        if not said.isdisjoint(found):
-            types |= names
-    if types and shape.types == ALL_TYPES:
-        shape.types = frozenset(types)
+    types = implied_types(keyword for part in shape.parts for keyword in keywords_in(part))
+    if types and shape.types == JSON_TYPES:
+        shape.types = widened(frozenset(types))
         shape.inferred = True
-
-
-def type_of(value: Any) -> str:
-    """The JSON type of a value; a whole number is an integer however it is written."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "integer" if value == int(value) else "fraction"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
-
-
-def key_of(value: Any) -> str:
-    """A text that is the same for equal JSON values: 1 and 1.0 are equal, 1 and true are not."""
-    if isinstance(value, str):
-        return '"' + value
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, list | dict):
-        return json.dumps(_whole(value), sort_keys=True)
-    return json.dumps(value)
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_whole(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
-    return int(value) if isinstance(value, float) and value.is_integer() else value

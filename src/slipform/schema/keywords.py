@@ -1,0 +1,285 @@
+"""What single keywords of a JSON Schema say, and what two schemas say together, keyword by keyword.
+
+A schema is brought into a normal form three times, each for a need of its own: lowering reports what became of every
+keyword (`normal_form`), decoding must never allow what is invalid (`providers/embedded/decoding/forms`), a stream must
+never refuse what is valid (`text/resolve_plan`). What they have in common is here: types, enumerated values, bounds,
+the places where a schema speaks of a property, and the intersection of two schemas that have no choices.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from slipform.schema.document import Json, found_at
+from slipform.schema.patterns import search
+
+PlainSchema: TypeAlias = dict[str, Any]
+"""A schema without references and choices."""
+
+JSON_TYPES: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
+"""In a set of types that was `widened`, "number" stands for the numbers with a fraction."""
+
+CHOICES: Final = ("anyOf", "oneOf")
+ANNOTATIONS: Final = frozenset(
+    {"title", "description", "default", "examples", "$comment", "deprecated", "$id", "id", "$schema", "readOnly"}
+)
+KEYWORDS_OF: Final[Mapping[str, frozenset[str]]] = {
+    "object": frozenset({
+        "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties",
+        "maxProperties", "dependencies", "dependentRequired", "dependentSchemas", "unevaluatedProperties",
+    }),
+    "array": frozenset({
+        "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains",
+        "maxContains", "unevaluatedItems",
+    }),
+    "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}),
+    "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
+}  # fmt: skip
+"""The keywords that constrain values of one type only."""
+
+TIGHTER: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "minimum": max, "exclusiveMinimum": max, "minLength": max, "minItems": max, "minProperties": max,
+    "maximum": min, "exclusiveMaximum": min, "maxLength": min, "maxItems": min, "maxProperties": min,
+}  # fmt: skip
+"""For each bound, which of two values holds when both must."""
+
+
+class NoNormalForm(Exception):  # noqa: N818 — nothing went wrong
+    """Two schemas that one cannot say."""
+
+
+class Unsatisfiable(NoNormalForm):
+    """Two schemas that no value fits."""
+
+
+def json_type(value: Json) -> str:
+    """The JSON Schema type of a value; a whole number is an integer however it is written.
+
+    >>> json_type(True), json_type(2.0), json_type(2.5), json_type(None)
+    ('boolean', 'integer', 'number', 'null')
+    """
+    if isinstance(value, str):
+        return "string"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "integer" if value == int(value) else "number"
+    return "array" if isinstance(value, list) else "object"
+
+
+def json_key(value: Json) -> str:
+    """A text that is the same for equal JSON values: 1 and 1.0 are equal, 1 and true are not."""
+    if isinstance(value, str):
+        return '"' + value
+    return json.dumps(_whole(value), sort_keys=True)
+
+
+def _whole(value: Json) -> Json:
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def common_values(one: list[Any], other: list[Any]) -> list[Any]:
+    """The values that two enumerations share, in the order of the first.
+
+    >>> common_values([1, True, "a"], ["a", 1.0])
+    [1, 'a']
+    """
+    listed = {json_key(value) for value in other}
+    return [value for value in one if json_key(value) in listed]
+
+
+def named_types(schema: Mapping[str, Any]) -> frozenset[str]:
+    """The types that a schema names; none where it names none."""
+    given = schema.get("type", ())
+    return frozenset([given] if isinstance(given, str) else given)
+
+
+def implied_types(keywords: Iterable[str]) -> list[str]:
+    """The types that a schema without `type` speaks of, by its keywords.
+
+    >>> implied_types({"minLength": 3, "properties": {}})
+    ['object', 'string']
+    """
+    found = frozenset(keywords)
+    return [name for name, own in KEYWORDS_OF.items() if not own.isdisjoint(found)]
+
+
+def widened(types: frozenset[str]) -> frozenset[str]:
+    """The types of the values that fit: where numbers do, integers do."""
+    return types | {"integer"} if "number" in types else types
+
+
+def common_types(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+    """The types that two lists of types share, as a schema names them.
+
+    >>> sorted(common_types(frozenset({"number", "null"}), frozenset({"integer", "string"})))
+    ['integer']
+    """
+    common = widened(one) & widened(other)
+    return common - {"integer"} if "number" in common else common
+
+
+def tuple_parts(schema: Mapping[str, Any]) -> tuple[list[Json], Json]:
+    """The schemas of an array's first items, and of the others."""
+    items = schema.get("items", True)
+    if isinstance(items, list):  # how drafts before 2020-12 spell prefixItems
+        return items, schema.get("additionalItems", True)
+    first = schema.get("prefixItems")
+    return (first if isinstance(first, list) else []), items
+
+
+def property_places(schema: Mapping[str, Any], name: str) -> tuple[list[tuple[str, ...]], bool]:
+    """Where a schema speaks of a property, and whether that is certain: some patterns are beyond us.
+
+    >>> property_places({"patternProperties": {"^a": {}}, "additionalProperties": False}, "b")
+    ([('additionalProperties',)], True)
+    """
+    found: list[tuple[str, ...]] = []
+    certain = True
+    if name in _keyed(schema, "properties"):
+        found.append(("properties", name))
+    for pattern in _keyed(schema, "patternProperties"):
+        match = search(pattern, name)
+        certain = certain and match is not None
+        if match:
+            found.append(("patternProperties", pattern))
+    if not found and certain and "additionalProperties" in schema:
+        found.append(("additionalProperties",))
+    return found, certain
+
+
+def _keyed(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Json]:
+    keyed = schema.get(keyword)
+    return keyed if isinstance(keyed, Mapping) else {}
+
+
+def property_schema(schema: Mapping[str, Any], name: str) -> Json:
+    """All that a schema without choices says of a property; `NoNormalForm` where that cannot be told.
+
+    >>> property_schema({"properties": {"a": {"type": "null"}}, "additionalProperties": False}, "b")
+    False
+    """
+    places, certain = property_places(schema, name)
+    if not certain:
+        raise NoNormalForm
+    return _together([found_at(schema, steps) for steps in places]) if places else True
+
+
+def _together(schemas: list[Json]) -> Json:
+    """One schema that says all of these."""
+    if len(schemas) == 1:
+        return schemas[0]
+    if False in schemas:
+        return False
+    apart = [each for number, each in enumerate(schemas) if each not in (True, {}) and each not in schemas[:number]]
+    return apart[0] if len(apart) == 1 else {"allOf": apart} if apart else {}
+
+
+def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:
+    """What two schemas without choices say together.
+
+    It never widens. `Unsatisfiable` where no value fits both, `NoNormalForm` where one schema cannot say it.
+
+    >>> intersection({"type": "number", "minimum": 1}, {"type": ["integer", "null"], "minimum": 3})
+    {'type': ['integer'], 'minimum': 3}
+    """
+    result = dict(one)
+    for key, value in other.items():
+        if key not in result or result[key] == value or key in ANNOTATIONS:
+            result.setdefault(key, value)
+        elif key in TIGHTER:
+            result[key] = TIGHTER[key](result[key], value)
+        elif key in _TOGETHER:
+            result[key] = _TOGETHER[key](result[key], value)
+        elif key == "pattern":
+            result["allOf"] = [*result.get("allOf", ()), {"pattern": value}]
+        elif key not in ("type", *_OF_OBJECTS):
+            raise NoNormalForm
+    if "type" in one and "type" in other:
+        result["type"] = _some(sorted(common_types(named_types(one), named_types(other))))
+    if "enum" in result and "type" in result:
+        types = widened(named_types(result))
+        result["enum"] = _some([value for value in result["enum"] if json_type(value) in types])
+    if any(key in each for each in (one, other) for key in _OF_OBJECTS):
+        _common_properties(result, one, other)
+    if any(property_schema(result, name) is False for name in result.get("required", ())) or _is_void(result):
+        raise Unsatisfiable
+    return result
+
+
+def _some(values: list[Any]) -> list[Any]:
+    if not values:
+        raise Unsatisfiable
+    return values
+
+
+def _is_void(schema: PlainSchema) -> bool:
+    """Whether the bounds of a value's only type leave nothing between them."""
+    types = named_types(schema)
+    required = len(set(schema.get("required", ())))
+    for name, low, high in _LENGTHS:
+        least = max(schema.get(low, 0), required if name == "object" else 0)
+        if types == {name} and least > schema.get(high, least):
+            return True
+    return False
+
+
+def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema) -> None:
+    """The keys of an object as both have it; what patterns name is kept where but one of the two has patterns."""
+    sides = (one, other)
+
+    def held_by_both(names: Iterable[str]) -> dict[str, Json]:
+        return {name: _together([property_schema(each, name) for each in sides]) for name in names}
+
+    held = held_by_both([*one.get("properties", ()), *other.get("properties", ())])
+    shut_out = [name for name, each in held.items() if each is False]
+    patterned = [each for each in sides if "patternProperties" in each]
+    beyond = [each.get("additionalProperties", True) for each in sides if each not in patterned]
+    if len(patterned) == 2 or (patterned and any(isinstance(more, Mapping) and more for more in beyond)):
+        raise NoNormalForm
+    if patterned and False in beyond:
+        del result["patternProperties"]
+    if shut_out:
+        held |= held_by_both(result.get("required", ()))
+        if any(_matches(name, each["patternProperties"]) for each in patterned for name in shut_out):
+            result.pop("patternProperties", None)
+        result["additionalProperties"] = False
+    elif any("additionalProperties" in each for each in sides):
+        result["additionalProperties"] = _together([each.get("additionalProperties", True) for each in sides])
+    if held:
+        result["properties"] = {name: each for name, each in held.items() if each is not False}
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    matches = [search(pattern, name) for pattern in patterns]
+    if None in matches:
+        raise NoNormalForm
+    return True in matches
+
+
+def _common_items(one: Json, other: Json) -> Json:
+    if isinstance(one, list) or isinstance(other, list):
+        raise NoNormalForm
+    return _together([one, other])
+
+
+_OF_OBJECTS: Final = ("properties", "patternProperties", "additionalProperties")
+_LENGTHS: Final = (
+    ("string", "minLength", "maxLength"),
+    ("array", "minItems", "maxItems"),
+    ("object", "minProperties", "maxProperties"),
+)
+_TOGETHER: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "required": lambda one, other: list(dict.fromkeys([*one, *other])),
+    "enum": lambda one, other: _some(common_values(one, other)),
+    "items": _common_items,
+    "allOf": lambda one, other: [*one, *other],
+}
