@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 
 import orjson
 
-from slipform.codecs import Capabilities, EncodedRequest, StreamDecoder
+from slipform.codecs import Capabilities, EncodedRequest
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse
 from slipform.providers.http import HttpProvider
@@ -89,7 +89,7 @@ class PlainCodec:
         """The text."""
         return ModelResponse(text=orjson.loads(body)["choices"][0]["message"]["content"])
 
-    def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:  # noqa: ARG002
+    def decode_stream(self, encoded: EncodedRequest) -> _Events:  # noqa: ARG002
         """A reader of events."""
         return _Events()
 

@@ -16,7 +16,7 @@ from slipform.codecs.codec import Stamp
 from slipform.codecs.framing import SseDecoder
 from slipform.codecs.openai_chat.decode import ChatEvents
 from slipform.codecs.schema_channel import SchemaChannel
-from slipform.codecs.stream_decoder import EventDecoder
+from slipform.codecs.stream_decoder import StreamDecoder
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest
 
@@ -30,8 +30,8 @@ def event(delta: Any, spelling: dict[str, Any] | None = None, **more: Any) -> by
     return json.dumps(data, **(spelling or {})).encode()
 
 
-def reader() -> EventDecoder:
-    return EventDecoder(SseDecoder(), ChatEvents(), SchemaChannel())
+def reader() -> StreamDecoder:
+    return StreamDecoder(SseDecoder(), ChatEvents(), SchemaChannel())
 
 
 def read(*events: bytes) -> list[CompletionChunk]:
@@ -104,7 +104,7 @@ def test_an_event_by_the_name_of_an_error_is_one_whatever_it_holds() -> None:
         one.feed(b"data: " + plain + b"\n\n")
 
 
-def read_as_text(pieces: list[bytes], one: EventDecoder) -> list[CompletionChunk]:
+def read_as_text(pieces: list[bytes], one: StreamDecoder) -> list[CompletionChunk]:
     """What is given where all that can be is read as text alone, as a chunk by who spoke last."""
     found: list[CompletionChunk] = []
     for data in pieces:

@@ -8,8 +8,9 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from slipform.codecs.codec import Api, BoundCodec, Codec, EncodedRequest, ServedRequest, StreamDecoder, StreamEncoder
+from slipform.codecs.codec import Api, BoundCodec, Codec, EncodedRequest, ServedRequest, StreamEncoder
 from slipform.codecs.request_fields import Capabilities
+from slipform.codecs.stream_decoder import StreamDecoder
 from slipform.errors import ConfigError
 
 __all__ = [

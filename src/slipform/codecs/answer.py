@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -96,6 +96,11 @@ def count(value: Any) -> int | None:
     if type(value) is int or value is None:
         return value
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+Finishes: TypeAlias = Mapping[str, FinishReason]
+"""A vendor's words for why an answer ended, and ours."""
+FINISH_MISSING = ModelWarning("finish_missing", "The server did not say why the answer ended.")
 
 
 def word(value: Any) -> str | None:
@@ -194,8 +199,11 @@ def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
     return answer.replace(text=text, parts=parts)
 
 
-def rest_of(data: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """The fields of `data` that the IR has no name for and that say something."""
-    if known.issuperset(data):
-        return {}
-    return {key: value for key, value in data.items() if key not in known and value is not None}
+def rest_of(data: Mapping[str, Any], known: frozenset[str], usage: Any = None) -> dict[str, Any]:
+    """The fields of `data` that the IR has no name for and that say something, and the usage as it came."""
+    rest: dict[str, Any] = {}
+    if not known.issuperset(data):
+        rest = {key: value for key, value in data.items() if key not in known and value is not None}
+    if usage:
+        rest["usage"] = usage
+    return rest

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import arguments_object, arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.answer import Finishes, arguments_object, arguments_text, build_answer, count, rest_of, usage_of
 from slipform.codecs.codec import Codec
 from slipform.codecs.framing import EventStreamDecoder
 from slipform.codecs.model_name import url_path
@@ -16,7 +16,6 @@ from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import (
     CompletionChunk,
-    FinishReason,
     Media,
     Message,
     ModelRequest,
@@ -164,7 +163,7 @@ def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
     return {kind: {**block, "name": media.name or "document"} if kind == "document" else block}
 
 
-FINISH: dict[str, FinishReason] = {
+FINISH: Finishes = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
@@ -182,9 +181,7 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     """A whole answer."""
     message = (data.get("output") or {}).get("message") or {}
     word, usage = data.get("stopReason"), data.get("usage") or None
-    extra = rest_of(data, _KNOWN)
-    if usage:
-        extra["usage"] = usage
+    extra = rest_of(data, _KNOWN, usage)
     return build_answer(
         plan,
         [_part(block) for block in message.get("content") or () if isinstance(block, Mapping)],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -18,22 +18,10 @@ from slipform.codecs.answer import MALFORMED, malformed, read_json
 from slipform.codecs.framing import MAX_EVENT_BYTES, Framing, SniffingDecoder
 from slipform.codecs.request_fields import Capabilities, Encoding, dumps
 from slipform.codecs.schema_channel import SchemaChannel, StrictRule, choose_channel
-from slipform.codecs.stream_decoder import EventDecoder, EventInterpreter
+from slipform.codecs.stream_decoder import EventInterpreter, StreamDecoder
 from slipform.codecs.vendor_errors import error_status, fault_error, read_error_body
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning, Reasoning, Usage
-
-_NO_HEADERS: Final[Mapping[str, str]] = {}
-
-
-def no_headers(_capabilities: Capabilities) -> Mapping[str, str]:
-    """For vendors that want no headers of their own."""
-    return _NO_HEADERS
-
-
-def no_kind(_headers: Mapping[str, str]) -> str:
-    """For vendors whose errors say all they say in the body."""
-    return ""
 
 
 class EncodedRequest(msgspec.Struct, frozen=True):
@@ -45,25 +33,6 @@ class EncodedRequest(msgspec.Struct, frozen=True):
     warnings: tuple[ModelWarning, ...] = ()
     context: SchemaChannel | None = None
     """What the same codec needs to read the answer; None where it was not the codec that wrote the request."""
-
-
-class StreamDecoder(Protocol):
-    """Reads one streamed answer from bytes split anywhere.
-
-    The first chunk carries the warnings of the encoded request, and `lift` where the text is in the vendor's shape.
-    """
-
-    def feed(self, data: bytes) -> Sequence[CompletionChunk]:
-        """The chunks completed by these bytes; an error inside the stream is raised as an `UpstreamError`."""
-        ...
-
-    def texts(self, data: bytes) -> list[str] | None:
-        """The texts of the chunks that `feed` would give, if they are only that, by who spoke last; None: feed it."""
-        ...
-
-    def finish(self) -> Sequence[CompletionChunk]:
-        """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +49,8 @@ class Codec:
     events: Callable[[SchemaChannel], EventInterpreter]
     """What reads the events of one streamed answer."""
     framing: Callable[[int], Framing] = SniffingDecoder
-    headers: Callable[[Capabilities], Mapping[str, str]] = no_headers
-    error_kind: Callable[[Mapping[str, str]], str] = no_kind
+    headers: Callable[[Capabilities], Mapping[str, str]] = lambda _capabilities: {}
+    error_kind: Callable[[Mapping[str, str]], str] = lambda _headers: ""
     """The kind of an error where a header names it."""
     read: Callable[[bytes], dict[str, Any]] = read_json
     """The JSON object of a whole answer."""
@@ -130,7 +99,7 @@ class BoundCodec:
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""
         plan = _plan(encoded)
-        return EventDecoder(self._codec.framing(self._max_event_bytes), self._codec.events(plan), plan)
+        return StreamDecoder(self._codec.framing(self._max_event_bytes), self._codec.events(plan), plan)
 
     def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
         """The error that a non-2xx answer stands for."""

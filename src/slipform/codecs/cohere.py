@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import build_answer, count, function_calls, rest_of, usage_of
+from slipform.codecs.answer import Finishes, build_answer, count, function_calls, rest_of, usage_of
 from slipform.codecs.codec import Codec
 from slipform.codecs.request_fields import SAMPLING, Encoding, data_url, encode_function
 from slipform.codecs.schema_channel import SchemaChannel
@@ -13,7 +13,6 @@ from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import (
     CompletionChunk,
-    FinishReason,
     Media,
     Message,
     ModelRequest,
@@ -34,7 +33,7 @@ from slipform.schema import OutputStrategy
 NAME = "cohere"
 
 _SAMPLING = {**{name: name for name in SAMPLING}, "top_p": "p", "top_k": "k", "stop": "stop_sequences"}
-_FINISH: dict[str, FinishReason] = {
+_FINISH: Finishes = {
     "COMPLETE": "stop",
     "STOP_SEQUENCE": "stop",
     "TOOL_CALL": "tool_calls",

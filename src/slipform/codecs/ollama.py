@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from slipform.codecs.answer import arguments_object, build_answer, count, function_calls, rest_of, usage_of
+from slipform.codecs.answer import Finishes, arguments_object, build_answer, count, function_calls, rest_of, usage_of
 from slipform.codecs.codec import Codec
 from slipform.codecs.framing import NdjsonDecoder
 from slipform.codecs.request_fields import SAMPLING, Encoding, encode_function
@@ -17,7 +17,6 @@ from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import (
     CompletionChunk,
-    FinishReason,
     Media,
     Message,
     ModelRequest,
@@ -36,7 +35,7 @@ from slipform.schema import OutputStrategy
 NAME = "ollama"
 
 _SAMPLING = {name: name for name in SAMPLING}
-_FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "load": "error", "unload": "error"}
+_FINISH: Finishes = {"stop": "stop", "length": "length", "load": "error", "unload": "error"}
 _KNOWN = frozenset({"model", "message", "done", "done_reason", "prompt_eval_count", "eval_count", "error"})
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
@@ -96,7 +96,7 @@ class Fields:
     __slots__ = ("data", "where")
 
     def __init__(self, value: Any, where: str = "") -> None:
-        self.data: Final = mapping(value, where)
+        self.data: Final[dict[str, Any]] = value if type(value) is dict else mapping(value, where)
         self.where: Final = where
 
     def place(self, key: str) -> str:
@@ -109,11 +109,13 @@ class Fields:
 
     def text(self, key: str) -> str:
         """A string."""
-        return text(self.data.get(key), self.place(key))
+        value = self.data.get(key)
+        return value if isinstance(value, str) else text(value, self.place(key))
 
     def optional_text(self, key: str) -> str | None:
         """A string, or nothing."""
-        return None if self.data.get(key) is None else self.text(key)
+        value = self.data.get(key)
+        return value if value is None or isinstance(value, str) else text(value, self.place(key))
 
     def number(self, key: str) -> float | None:
         """A number, or nothing."""
@@ -124,22 +126,27 @@ class Fields:
 
     def whole(self, key: str) -> int | None:
         """A whole number, or nothing."""
-        return whole(self.data.get(key), self.place(key))
+        value = self.data.get(key)
+        return None if value is None else whole(value, self.place(key))
 
     def flag(self, key: str) -> bool | None:
         """True, false, or nothing."""
-        return flag(self.data.get(key), self.place(key))
+        value = self.data.get(key)
+        return None if value is None else flag(value, self.place(key))
 
     def items(self, key: str) -> list[Any]:
         """An array; nothing counts as an empty one."""
         value = self.data.get(key)
-        if value is not None and not isinstance(value, list):
+        if value is None:
+            return []
+        if not isinstance(value, list):
             raise wrong(self.place(key), "an array", value)
-        return value or []
+        return value
 
     def mapping(self, key: str) -> dict[str, Any]:
         """An object that is taken as it is; nothing counts as an empty one."""
-        return mapping(self.data.get(key), self.place(key))
+        value = self.data.get(key)
+        return {} if value is None else mapping(value, self.place(key))
 
     def object(self, key: str) -> Fields:
         """An object that is read further; nothing counts as an empty one."""
@@ -147,8 +154,11 @@ class Fields:
 
     def objects(self, key: str) -> Iterator[Fields]:
         """The objects of an array, one after the other, so that the first mistake is the one that is told."""
-        for at, item in enumerate(self.items(key)):
-            yield Fields(item, f"{self.place(key)}[{at}]")
+        items = self.items(key)
+        if items:
+            place = self.place(key)
+            for at, item in enumerate(items):
+                yield Fields(item, f"{place}[{at}]")
 
     def base64(self, key: str) -> bytes:
         """Bytes written as base64."""
@@ -158,14 +168,15 @@ class Fields:
         """The sampling fields, renamed back by the table that `Encoding.sampling` renames them with."""
         if self.data.keys().isdisjoint(names.values()):
             return USUAL
-        readers: dict[str, Callable[[str], Any]] = {"top_k": self.whole, "seed": self.whole, "stop": self._stops}
-        known = [name for name in SAMPLING if name in names]
-        return Sampling(**{name: readers.get(name, self.number)(names[name]) for name in known})
+        return Sampling(**{name: self._sampled(name, key) for name, key in names.items() if key in self.data})
 
-    def _stops(self, key: str) -> tuple[str, ...]:
-        """Stop sequences: one string or an array of them."""
-        if isinstance(self.data.get(key), str):
-            return (self.text(key),)
+    def _sampled(self, name: str, key: str) -> Any:
+        if name in ("top_k", "seed"):
+            return self.whole(key)
+        if name != "stop":
+            return self.number(key)
+        if isinstance(self.data[key], str):
+            return (self.data[key],)
         return tuple(text(item, f"{self.place(key)}[{at}]") for at, item in enumerate(self.items(key)))
 
     def response_format(self, name: Any, schema: Any, *, strict: Any, description: Any = None) -> ResponseFormat:
@@ -182,8 +193,10 @@ class Fields:
         except ConfigError as error:
             raise RequestError(error.message, where=self.where) from error
 
-    def rest(self, *known: str, nulls: bool = False) -> dict[str, Any]:
-        """The fields that were not read by name, those that hold nothing only on demand."""
+    def rest(self, known: Collection[str], *, nulls: bool = False) -> dict[str, Any]:
+        """The fields that are not known by name, those that hold nothing only on demand."""
+        if isinstance(known, frozenset) and known.issuperset(self.data):
+            return {}
         return {key: value for key, value in self.data.items() if key not in known and (nulls or value is not None)}
 
 

@@ -104,8 +104,11 @@ def mould_of(data: bytes, chunk: Any, key: bytes) -> TextTemplate | None:
     return TextTemplate(before + field + blank, after[len(spelled) :], chunk.model, chunk.id)
 
 
-class EventDecoder:
-    """A `StreamDecoder`: a framing below, a vendor's machine above."""
+class StreamDecoder:
+    """Reads one streamed answer from bytes split anywhere: a framing below, a vendor's interpreter above.
+
+    The first chunk carries the warnings of the encoded request, and `lift` where the text is in the vendor's shape.
+    """
 
     __slots__ = (
         "_alike",

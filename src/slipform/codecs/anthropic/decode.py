@@ -7,25 +7,14 @@ from typing import Any
 
 import orjson
 
-from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.answer import Finishes, arguments_text, build_answer, count, rest_of, usage_of
 from slipform.codecs.anthropic.encode import NAME
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
-from slipform.ir import (
-    CompletionChunk,
-    FinishReason,
-    ModelResponse,
-    Opaque,
-    Part,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolDelta,
-    Usage,
-)
+from slipform.ir import CompletionChunk, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
 
-FINISH: dict[str, FinishReason] = {
+FINISH: Finishes = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "compaction": "stop",
@@ -42,9 +31,7 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     """A whole answer."""
     word = data.get("stop_reason")
     usage = data.get("usage") or None
-    extra = rest_of(data, _KNOWN)
-    if usage:
-        extra["usage"] = usage
+    extra = rest_of(data, _KNOWN, usage)
     return build_answer(
         plan,
         [read_block(block) for block in data.get("content") or () if isinstance(block, Mapping)],

@@ -35,8 +35,8 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     effort = output.optional_text("effort")
     tools = tuple([_tool(tool) for tool in data.objects("tools")])
     choice, parallel = _choice(data.object("tool_choice"))
-    extra = data.rest(*_KNOWN, nulls=True)
-    if unread := output.rest("format", "effort", nulls=True):
+    extra = data.rest(_KNOWN, nulls=True)
+    if unread := output.rest(("format", "effort"), nulls=True):
         extra["output_config"] = unread
     turns = data.items("messages")
     system = _content(data, "system")
@@ -89,7 +89,7 @@ def _tool(tool: Fields) -> Tool:
     name = tool.text("name")
     if tool.get("type") not in (None, "custom"):
         return Tool(name, {}, extra={NAME: dict(tool.data)}, vendor=NAME)
-    extra = tool.rest("type", "name", "description", "input_schema", "strict", nulls=True)
+    extra = tool.rest(("type", "name", "description", "input_schema", "strict"), nulls=True)
     return Tool(
         name, tool.mapping("input_schema"), tool.optional_text("description"), tool.flag("strict"), tagged(NAME, extra)
     )
@@ -131,14 +131,14 @@ def _content(data: Fields, key: str) -> list[Part]:
 def _part(block: Fields) -> Part:
     kind = block.get("type")
     if kind == "text":
-        return Text(block.text("text"), tagged(NAME, block.rest("type", "text")))
+        return Text(block.text("text"), tagged(NAME, block.rest(("type", "text"))))
     if kind == "tool_result":
         said = _content(block, "content")
         return ToolResult(
             block.text("tool_use_id"),
             tuple(part for part in said if isinstance(part, (Text, Media))),
             is_error=block.flag("is_error") is True,
-            extra=tagged(NAME, block.rest("type", "tool_use_id", "content", "is_error", nulls=True)),
+            extra=tagged(NAME, block.rest(("type", "tool_use_id", "content", "is_error"), nulls=True)),
         )
     return _media(block) if kind in ("image", "document") else read_block(block.data)
 
@@ -147,7 +147,7 @@ def _media(block: Fields) -> Part:
     kind: Literal["image", "file"] = "image" if block.get("type") == "image" else "file"
     source = block.object("source")
     mime, name = source.optional_text("media_type"), block.optional_text("title")
-    media = partial(Media, kind, name=name, extra=tagged(NAME, block.rest("type", "source", "title")))
+    media = partial(Media, kind, name=name, extra=tagged(NAME, block.rest(("type", "source", "title"))))
     form = source.get("type")
     if form == "base64":
         return media(mime_type=mime, data=source.base64("data"))

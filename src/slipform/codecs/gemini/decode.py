@@ -11,25 +11,21 @@ from typing import Any
 
 import orjson
 
-from slipform.codecs.answer import arguments_text, build_answer, count, read_json, rest_of, usage_of
+from slipform.codecs.answer import (
+    FINISH_MISSING,
+    Finishes,
+    arguments_text,
+    build_answer,
+    count,
+    read_json,
+    rest_of,
+    usage_of,
+)
 from slipform.codecs.gemini.encode import NAME
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
-from slipform.ir import (
-    CompletionChunk,
-    FinishReason,
-    Media,
-    ModelResponse,
-    ModelWarning,
-    Opaque,
-    Part,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolDelta,
-    Usage,
-)
+from slipform.ir import CompletionChunk, Media, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"](.*?)['\"]\]")
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
@@ -98,7 +94,7 @@ def _set(place: Any, step: str | int, value: Any) -> None:
         place[step] = value
 
 
-FINISH: dict[str, FinishReason] = {
+FINISH: Finishes = {
     "STOP": "stop",
     "1": "stop",
     "MAX_TOKENS": "length",
@@ -174,7 +170,7 @@ def _candidate(
         model=data.get("modelVersion"),
         id_=data.get("responseId"),
         extra=extra,
-        warnings=() if word else (ModelWarning("finish_missing", "The server did not say why the answer ended."),),
+        warnings=() if word else (FINISH_MISSING,),
         others=others,
     )
 
@@ -198,10 +194,7 @@ def _blocked(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
 
 def extras(data: Mapping[str, Any]) -> dict[str, Any]:
     """The fields the IR has no name for, and the usage as it came."""
-    extra = rest_of(data, _KNOWN)
-    if data.get("usageMetadata"):
-        extra["usage"] = data["usageMetadata"]
-    return extra
+    return rest_of(data, _KNOWN, data.get("usageMetadata"))
 
 
 def finish_word(value: Any) -> str | None:

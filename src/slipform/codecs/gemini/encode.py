@@ -22,8 +22,8 @@ SAMPLING_NAMES = {
     "top_p": "topP",
     "top_k": "topK",
     "seed": "seed",
-    "presence_penalty": "presencePenalty",
     "frequency_penalty": "frequencyPenalty",
+    "presence_penalty": "presencePenalty",
     "stop": "stopSequences",
 }
 _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}

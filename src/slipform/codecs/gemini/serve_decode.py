@@ -119,8 +119,8 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     groups = enumerate(data.items("tools"))
     tools = tuple([tool for at, group in groups for tool in _tools(_fields(group, f"tools[{at}]"))])
     choice, tools = _choice(_part_of(_part_of(data, "toolConfig"), "functionCallingConfig"), tools)
-    extra = data.rest(*_KNOWN, nulls=True)
-    if unread := config.rest(*_CONFIG, nulls=True):
+    extra = data.rest(_KNOWN, nulls=True)
+    if unread := config.rest(_CONFIG, nulls=True):
         extra["generationConfig"] = unread
     shape = _format(config)
     request = ModelRequest(
@@ -180,7 +180,7 @@ def _tools(group: Fields) -> list[Tool]:
     where = group.place("functionDeclarations")
     declared = enumerate(group.items("functionDeclarations"))
     tools = [_tool(_fields(item, f"{where}[{at}]")) for at, item in declared]
-    hosted = group.rest("functionDeclarations")
+    hosted = group.rest(("functionDeclarations",))
     if hosted:
         tools.append(Tool(next(iter(hosted)), {}, extra={NAME: hosted}, vendor=NAME))
     return tools
@@ -190,7 +190,7 @@ def _tool(tool: Fields) -> Tool:
     parameters = tool.get("parametersJsonSchema")
     if parameters is None:
         parameters = to_json_schema(tool.mapping("parameters"))
-    extra = tool.rest("name", "description", "parameters", "parametersJsonSchema")
+    extra = tool.rest(("name", "description", "parameters", "parametersJsonSchema"))
     return Tool(
         tool.text("name"),
         mapping(parameters, tool.place("parametersJsonSchema")),

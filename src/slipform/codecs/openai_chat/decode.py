@@ -7,26 +7,14 @@ from typing import Any
 
 import orjson
 
-from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.answer import FINISH_MISSING, Finishes, arguments_text, build_answer, count, rest_of, usage_of
 from slipform.codecs.openai_chat.encode import NAME
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
-from slipform.ir import (
-    CompletionChunk,
-    FinishReason,
-    ModelResponse,
-    ModelWarning,
-    Opaque,
-    Part,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolDelta,
-    Usage,
-)
+from slipform.ir import CompletionChunk, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
 
-FINISH: dict[str, FinishReason] = {
+FINISH: Finishes = {
     "stop": "stop",
     "eos": "stop",
     "": "stop",
@@ -37,7 +25,6 @@ FINISH: dict[str, FinishReason] = {
     "content_filter": "content_filter",
     "error": "error",
 }
-MISSING = ModelWarning("finish_missing", "The server did not say why the answer ended.")
 _CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
 _ANSWER = frozenset({"id", "object", "created", "model", "choices", "usage", "error", "obfuscation"})
 _CHOICE = frozenset({"index", "message", "finish_reason", "delta", "error"})
@@ -79,7 +66,7 @@ def _choice(
         model=data.get("model"),
         id_=data.get("id"),
         extra=extra,
-        warnings=() if ended else (MISSING,),
+        warnings=() if ended else (FINISH_MISSING,),
         others=others,
     )
 
@@ -236,7 +223,7 @@ class ChatEvents:
             self.ended = self._word or bool(self._open)
         chunks = [CompletionChunk(parts=(part,)) for part in self._reasoning()]
         if not self._word:
-            chunks.append(CompletionChunk(finish="stop", warnings=(MISSING,)))
+            chunks.append(CompletionChunk(finish="stop", warnings=(FINISH_MISSING,)))
         return chunks
 
     def _news(self, data: Mapping[str, Any]) -> dict[str, Any]:

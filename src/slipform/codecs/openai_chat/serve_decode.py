@@ -45,15 +45,8 @@ _ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-_MESSAGE = (
-    "role",
-    "content",
-    "name",
-    "tool_calls",
-    "tool_call_id",
-    "reasoning_content",
-    "reasoning",
-    "reasoning_details",
+_MESSAGE = frozenset(
+    {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "reasoning_details"}
 )
 
 
@@ -80,10 +73,10 @@ def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
         whole(limit if limit is not None else data.get("max_tokens"), "max_tokens"),
         {"effort": effort} if effort is not None else None,
         data.mapping("metadata"),
-        {} if _KNOWN.issuperset(data.data) else data.rest(*_KNOWN, nulls=True),
+        data.rest(_KNOWN, nulls=True),
         NAME,
     )
-    usage = data.object("stream_options").get("include_usage") is True
+    usage = data.mapping("stream_options").get("include_usage") is True
     return ServedRequest(request, data.flag("stream") is True, {"include_usage": usage})
 
 
@@ -163,7 +156,7 @@ def read_message(turn: Fields) -> Message:
     if role is None:
         hint = "Use system, developer, user, assistant or tool."
         raise RequestError(f"Unknown role {word!r}", where=turn.place("role"), hint=hint)
-    extra = turn.rest(*_MESSAGE)
+    extra = turn.rest(_MESSAGE)
     if word == "developer":
         extra["role"] = word
     name = turn.optional_text("name")
@@ -193,7 +186,7 @@ def _call(call: Fields) -> Part:
         call.text("id"),
         function.text("name"),
         arguments_text(function.get("arguments")),
-        tagged(NAME, call.rest("id", "type", "function", "index", nulls=True)),
+        tagged(NAME, call.rest(("id", "type", "function", "index"), nulls=True)),
     )
 
 
@@ -213,7 +206,7 @@ def _part(item: Fields) -> Part | None:
     if kind == "thinking":
         return None
     if kind in ("text", "refusal"):
-        return Text(item.text(kind), tagged(NAME, item.rest("type", "text", "refusal", nulls=True)))
+        return Text(item.text(kind), tagged(NAME, item.rest(("type", "text", "refusal"), nulls=True)))
     if kind == "image_url":
         image = item.object("image_url")
         media = media_from_url(image.text("url"), "image")

@@ -5,25 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.answer import Finishes, arguments_text, build_answer, count, rest_of, usage_of
 from slipform.codecs.openai_responses.encode import NAME
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
-from slipform.ir import (
-    CompletionChunk,
-    FinishReason,
-    ModelResponse,
-    Opaque,
-    Part,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolDelta,
-    Usage,
-)
+from slipform.ir import CompletionChunk, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
 
-FINISH: dict[str, FinishReason] = {
+FINISH: Finishes = {
     "completed": "stop",
     "max_output_tokens": "length",
     "max_messages": "length",
@@ -55,9 +44,7 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     ]
     word, reason = finish_words(data)
     usage = data.get("usage") or None
-    extra = rest_of(data, _ECHOED)
-    if usage:
-        extra["usage"] = usage
+    extra = rest_of(data, _ECHOED, usage)
     return build_answer(
         plan,
         parts,

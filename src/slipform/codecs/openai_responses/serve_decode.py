@@ -29,12 +29,12 @@ def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
     data = Fields(read_body(body))
     tools = tuple([_tool(tool) for tool in data.objects("tools")])
     choice, tools = read_choice(data.get("tool_choice"), tools)
-    extra = data.rest(*_KNOWN, nulls=True)
+    extra = data.rest(_KNOWN, nulls=True)
     shaping = data.object("text")
     wanted = shaping.object("format")
     thinking = data.object("reasoning")
     reasoning = {key: thinking.get(key) for key in ("effort", "summary") if thinking.get(key) is not None}
-    unread = (("text", shaping.rest("format", nulls=True)), ("reasoning", thinking.rest(*reasoning, nulls=True)))
+    unread = (("text", shaping.rest(("format",), nulls=True)), ("reasoning", thinking.rest(reasoning, nulls=True)))
     extra |= {key: value for key, value in unread if value}
     request = ModelRequest(
         model=data.text("model"),
