@@ -98,7 +98,7 @@ def count(value: Any) -> int | None:
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-Finishes: TypeAlias = Mapping[str, FinishReason]
+Finishes: TypeAlias = dict[str, FinishReason]
 """A vendor's words for why an answer ended, and ours."""
 FINISH_MISSING = ModelWarning("finish_missing", "The server did not say why the answer ended.")
 
