@@ -117,7 +117,7 @@ def test_every_link_in_the_docs_leads_somewhere(page: Path) -> None:
     assert [link for link, target in targets if "#" in link and link.partition("#")[2] not in anchors(target)] == []
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md"])
+@pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
 def test_every_file_that_the_map_names_is_there(name: str) -> None:
     folders = [ROOT / folder for folder in ("src", "tests", "docs", "bench")]
     files = [*ROOT.glob("*.*"), *(path for folder in folders for path in folder.rglob("*.*"))]
