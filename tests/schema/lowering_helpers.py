@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slipform.schema.lowering.lowered import Lowered, lower
+from tests.schema.lowering_encode import encode
 from tests.schema.lowering_linter import lint, strays
 
 
@@ -14,7 +15,7 @@ def both_ways(schema: dict[str, Any], dialect: str, *values: Any) -> Lowered:
     if dialect in ("openai", "anthropic", "gemini"):
         assert lint(lowered.schema, dialect) + strays(lowered.schema, dialect) == []
     for value in values:
-        assert lowered.lift(lowered.encode(value)) == value
+        assert lowered.lift(encode(lowered, value)) == value
     return lowered
 
 

@@ -31,6 +31,7 @@ from slipform.schema.lowering.lowered import lower
 from slipform.text.loads import load
 from slipform.text.parser import Parser
 from slipform.text.resolve import ResolveCache, resolve
+from tests.schema.lowering_encode import encode
 
 JsonSchema = dict[str, Any]
 
@@ -167,7 +168,7 @@ def lowering(document: JsonSchema, where: str) -> Any:
         lowered = lower(document, dialect)
         vendor = Schema[Any]("lowered", dict(lowered.schema)) if dialect in ("openai", "anthropic") else None
         for value in values(document, where)[:1]:
-            sent = lowered.encode(value)
+            sent = encode(lowered, value)
             assert lowered.lift(sent) == value
             if vendor is not None:
                 assert vendor.validate(sent) == []

@@ -129,6 +129,18 @@ class Table:
     objects: list[tuple[tuple[Test, ...], Plan]]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LiftPlan:
+    """The plan of a lowered schema's root, and what of it changes values."""
+
+    root: Plan
+    active: frozenset[int]
+    """The ids of the plans under which something is encoded."""
+    schema: Mapping[str, Any]
+    """The lowered root as it was before definitions were chosen and the vendor's spelling applied."""
+    defs: Mapping[str, Any]
+
+
 SAME = Same()
 TEXT = TextPlan()
 ANY = frozenset({"null", "boolean", "number", "string", "array", "object"})

@@ -20,9 +20,8 @@ from slipform.schema.lowering.dialects import Dialect, dialect_names
 from slipform.schema.lowering.dialects import dialect as dialect_named
 from slipform.schema.lowering.discriminate import settle
 from slipform.schema.lowering.emit import Action, Emitter, EnforcedBy, LoweringLoss, LoweringReport, Policy
-from slipform.schema.lowering.encode import Encoder, Misfit, too_deep
 from slipform.schema.lowering.lift import Lifter, lift_deep, same
-from slipform.schema.lowering.lift_plan import PENDING, SAME, Out, Plan, Wrapped, active
+from slipform.schema.lowering.lift_plan import PENDING, SAME, LiftPlan, Out, Wrapped, active
 from slipform.schema.lowering.lift_stream import LiftStream, Streamer
 from slipform.schema.normal_form import SchemaSource
 
@@ -307,10 +306,10 @@ class Lowered:
     lift: Callable[[Any], Any]
     """Turns a value of the vendor's shape into one of the caller's; never raises on an instance of `schema`."""
     report: tuple[LoweringLoss, ...] = ()
-    encode: Callable[[Any], Any] = field(default=same)
-    """Turns a value of the caller's shape into one of the vendor's; a SchemaError when that has no words for it."""
     lift_stream: Callable[[], LiftStream] = field(default=_identity_stream)
     """Starts the lifting of one growing value; see `LiftStream`."""
+    plan: LiftPlan | None = None
+    """What `lift` does, as data; None where it does nothing."""
 
     @property
     def identity(self) -> bool:
@@ -366,7 +365,7 @@ def _lower(text: bytes, name: str, keep_open: bool) -> Lowered:
     hoist(root, emitter.defs, rules)
     check(root, emitter.defs, rules)
     lowered = document(root, emitter.defs, root_name, rules)
-    return _bound(lowered, root, emitter.defs, plan, live, tuple(emitter.report.losses.values()), rules.name)
+    return _bound(lowered, LiftPlan(plan, live, root, emitter.defs), tuple(emitter.report.losses.values()))
 
 
 def _walk(source: SchemaSource, rules: Dialect, keep_open: bool) -> tuple[Emitter, Out, str | None]:
@@ -384,50 +383,20 @@ def _walk(source: SchemaSource, rules: Dialect, keep_open: bool) -> tuple[Emitte
     )
 
 
-def _bound(
-    lowered: Mapping[str, Any],
-    root: Mapping[str, Any],
-    defs: Mapping[str, Any],
-    plan: Plan,
-    live: frozenset[int],
-    report: tuple[LoweringLoss, ...],
-    name: str,
-) -> Lowered:
+def _bound(schema: Mapping[str, Any], plan: LiftPlan, report: tuple[LoweringLoss, ...]) -> Lowered:
     """Tie the plan to functions."""
-    fast = Lifter(live).of(plan)
-    encoder = Encoder(defs, live)
+    fast = Lifter(plan.active).of(plan.root)
 
     def lift(value: Any) -> Any:
         try:
             return fast(value) if fast is not None else value
         except RecursionError:
-            return lift_deep(plan, value, live)
-
-    def encode(value: Any) -> Any:
-        if too_deep(value):
-            raise _no_words(name, "", "it is nested too deeply")
-        try:
-            found = encoder.encode(plan, value)
-        except Misfit as misfit:
-            raise _no_words(name, str(misfit)) from misfit
-        except RecursionError as error:
-            raise _no_words(name, "", "it is nested too deeply") from error
-        if not encoder.fits(root, found):
-            raise _no_words(name, "")
-        return found
+            return lift_deep(plan.root, value, plan.active)
 
     def lift_stream() -> LiftStream:
-        return LiftStream(Streamer(live).of(plan), lift)
+        return LiftStream(Streamer(plan.active).of(plan.root), lift)
 
-    return Lowered(lowered, same if fast is None else lift, report, encode, lift_stream)
-
-
-def _no_words(name: str, key: str, why: str = "") -> SchemaError:
-    about = f" (at {key!r})" if key else f": {why}" if why else ""
-    return SchemaError(
-        f"The lowered schema has no words for this value in {name}{about}",
-        hint="The report lists what was closed: extra keys of open objects, for one.",
-    )
+    return Lowered(schema, same if fast is None else lift, report, lift_stream, plan)
 
 
 def _passed(source: SchemaSource, rules: Dialect) -> Lowered:
@@ -436,4 +405,4 @@ def _passed(source: SchemaSource, rules: Dialect) -> Lowered:
     schema = wrap(source.document, ROOT_KEY)
     plan = Wrapped(ROOT_KEY, SAME)
     losses = (LoweringLoss("", "type", None, "encoded", rules.engine),)
-    return _bound(schema, {}, {}, plan, active(plan), losses, rules.name)
+    return _bound(schema, LiftPlan(plan, active(plan), {}, {}), losses)

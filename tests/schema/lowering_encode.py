@@ -1,4 +1,4 @@
-"""Write a caller's value in the vendor's shape, for examples in prompts."""
+"""Write a caller's value in the vendor's shape: the way there, of which the product only needs the way back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slipform.errors import SchemaError
 from slipform.schema.lowering.lift_plan import (
     ChoicePlan,
     FieldPlan,
@@ -21,6 +22,7 @@ from slipform.schema.lowering.lift_plan import (
     Union,
     Wrapped,
 )
+from slipform.schema.lowering.lowered import Lowered
 from slipform.schema.validator import Compiled
 
 
@@ -28,22 +30,19 @@ class Misfit(Exception):  # noqa: N818 — control flow: the next alternative is
     """The value has no spelling under this plan."""
 
 
-_MAX_DEPTH = 100
-
-
-def too_deep(value: Any) -> bool:
-    """Whether a value is nested deeper than encoding, and the validator after it, go."""
-    level = [value]
-    for _ in range(_MAX_DEPTH):
-        level = [
-            child
-            for each in level
-            if isinstance(each, dict | list)
-            for child in (each.values() if isinstance(each, dict) else each)
-        ]
-        if not level:
-            return False
-    return True
+def encode(lowered: Lowered, value: Any) -> Any:
+    """The value as the vendor would write it; a `SchemaError` when the lowered schema has no words for it."""
+    plan = lowered.plan
+    if plan is None:
+        return value
+    encoder = Encoder(plan.defs, plan.active)
+    try:
+        found = encoder.encode(plan.root, value)
+    except Misfit as misfit:
+        raise SchemaError(f"The lowered schema has no words for this value: {misfit}") from misfit
+    if not encoder.fits(plan.schema, found):
+        raise SchemaError("The lowered schema has no words for this value")
+    return found
 
 
 @dataclass(slots=True)
@@ -86,7 +85,7 @@ class Encoder:
             case Union():
                 return self._union(plan, value)
             case Ref():
-                assert plan.target is not None  # noqa: S101 — every reference is closed before encoding
+                assert plan.target is not None
                 return self.encode(plan.target, value)
             case _:
                 return value
