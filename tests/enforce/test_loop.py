@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from slipform.enforce import Budget, Outcome, Plan, Report, Wording, enforce
+from slipform.enforce.prompts import first_request
 from slipform.errors import JsonEnforcementError, RefusalError, SchemaViolationError, SlipformError
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Tool, Usage
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
@@ -51,8 +52,30 @@ def test_the_prompted_strategy_puts_the_schema_before_the_conversation() -> None
     first = asked[0].messages[0]
     assert first.role == "system"
     assert first.text.startswith('Return ONLY valid JSON matching this schema: {"type":"object",')
-    assert first.text.endswith("}. No prose.")
+    sentence, example = first.text.split("\n")
+    assert sentence.endswith("}. No prose.")
+    assert example.endswith('made-up values: {"name":"text","age":1}')
     assert asked[0].messages[1:] == REQUEST.messages
+
+
+def test_what_is_said_of_the_schema_joins_the_system_message_there_is() -> None:
+    own = REQUEST.replace(messages=(Message.system("Be brief."), *REQUEST.messages))
+    worded = first_request(own, OutputStrategy.PROMPTED, Wording()).request
+    assert [message.role for message in worded.messages] == ["system", "user"]
+    assert worded.messages[0].text.endswith("\n\nBe brief.")
+
+
+def test_a_schema_that_the_server_does_not_show_stands_in_the_prompt_too() -> None:
+    worded = first_request(REQUEST, OutputStrategy.NATIVE, Wording(schema_in_prompt=True)).request
+    assert worded.messages[0].text.startswith("Return ONLY valid JSON matching this schema: ")
+    assert worded.response_format == REQUEST.response_format
+
+
+@pytest.mark.parametrize("answer", ['{"name":"Ada"}', "Hm."])
+def test_a_server_that_ignores_the_schema_is_told_it_in_words_the_second_time(answer: str) -> None:
+    asked, _ = run(plan(), ModelResponse(text=answer), ModelResponse(text=GOOD))
+    assert "schema" not in asked[0].messages[-1].text
+    assert 'The answer must be JSON matching this schema: {"type":"object",' in asked[1].messages[-1].text
 
 
 def test_keys_are_listed_to_models_that_need_it() -> None:
@@ -77,7 +100,7 @@ def test_a_bad_answer_is_asked_again_with_its_faults_and_usage_is_summed() -> No
 @pytest.mark.covers("S1-41", "C14")
 def test_an_answer_without_json_is_asked_again_in_the_repair_words() -> None:
     asked, outcome = run(plan(), ModelResponse(text="Hm."), ModelResponse(text=GOOD))
-    assert asked[1].messages[-1].text == "Return ONLY valid compact JSON. No markdown, no prose."
+    assert asked[1].messages[-1].text.endswith("\nReturn ONLY valid compact JSON. No markdown, no prose.")
     assert isinstance(outcome, Outcome)
 
 

@@ -43,7 +43,7 @@ def test_a_shape_is_honoured_without_a_warning_and_told_in_the_prompt() -> None:
     system = model.requests[0].messages[0]
     assert system.role == "system"
     assert system.text.startswith("Return ONLY valid JSON matching this schema: {")
-    assert system.text.endswith("No prose.")
+    assert system.text.endswith('No prose.\nAn example of the form, with made-up values: {"age":1}')
 
 
 @pytest.mark.covers("S0-81", "S2-32")

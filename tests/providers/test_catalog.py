@@ -148,7 +148,7 @@ def test_a_new_row_starts_from_the_template_or_the_row_it_names() -> None:
     )
     assert catalog.vendor("plain").codec == "openai-chat"
     assert catalog.vendor("plain").api_key_env == ()
-    assert catalog.vendor("gpu").capabilities("m").quirks >= {"top_k"}
+    assert catalog.vendor("gpu").capabilities("m").quirks >= {"schema_in_prompt"}
     assert catalog.vendor("gpu").api_key_env == ("VLLM_API_KEY",)
 
 

@@ -15,6 +15,8 @@ Quirks a codec knows (`Capabilities.quirks`):
 - `replay_reasoning`: tool-calling turns must be sent back with their `reasoning_content` (DeepSeek).
 - `top_k`: Chat Completions servers that take `top_k` all the same.
 - `mid_system`: system messages may stand between other turns (some Claude models).
+- `schema_in_prompt`: the server holds the model to a schema without showing it; the prompt shows it, too.
+- `list_keys`: a small model, whose prompt names the keys although the channel carries the schema.
 - `body_version`: `anthropic_version` goes in the body and the model in the path (Claude on Vertex and Bedrock).
 """
 

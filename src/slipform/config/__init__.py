@@ -134,6 +134,10 @@ class Enforcement(_Block):
     """Whether the arguments of tool calls are held to the tools' schemas."""
     on_failure: Literal["raise", "raw"] = "raise"
     """What becomes of an answer that cannot be made to fit: an error, or its text with a warning."""
+    response_format_max_schema_chars: Annotated[int, Field(ge=100)] = 2000
+    """Characters of a schema in the prompt; a longer one is shortened there, but answers are held to all of it."""
+    schema_descriptions: bool = False
+    """Whether a schema in the prompt keeps its descriptions."""
     stream_mode: Literal["auto", "live", "buffer", "reject"] = "auto"
     """How streamed answers with a schema leave: as they are written, or whole once they are valid."""
     patches: Patches = Patches()

@@ -172,7 +172,9 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
         return _Turn(shorter_request(base), strategy)
     if parts := _parts(verdict, plan):
         return _Turn(parts_request(base, verdict.candidate, parts, verdict.violations), strategy, parts)
-    return _Turn(reask_request(base, verdict.candidate, verdict.violations), strategy)
+    # A server may have ignored the schema that its native mode was given: the model is told in words.
+    unseen = plan.schema if strategy is OutputStrategy.NATIVE and request.response_format is not None else None
+    return _Turn(reask_request(base, verdict.candidate, verdict.violations, unseen, plan.wording), strategy)
 
 
 def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan) -> _Turn:

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from slipform.bounded import BoundedCache
 from slipform.enforce.coercion import ABSENT, PatchEdit, Steps, at, is_portable
 from slipform.enforce.patching import apply
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Text, ToolResult
-from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Violation
-from slipform.schema.document import DEFINITIONS, followed, locate, with_plain_references
-from slipform.schema.summary import summarize
+from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema, Violation
+from slipform.schema.document import DEFINITIONS, followed, locate, to_text, with_plain_references
+from slipform.schema.examples import example
+from slipform.schema.summary import SchemaSummary, summarize
 from slipform.schema.violations import json_path
 
 SMALL = 2_000
@@ -226,6 +228,11 @@ def _concerns(violation: Violation, name: str) -> bool:
 
 FIRST_WITH_SCHEMA = "Return ONLY valid JSON matching this schema: {schema}. No prose."
 FIRST_WITHOUT_SCHEMA = "Return JSON only."
+EXAMPLE = "An example of the form, with made-up values: {example}"
+_LONGEST_EXAMPLE: Final = 500
+_LARGEST_EXEMPLIFIED: Final = 20_000
+"""Bytes of a schema for which an example is made."""
+SCHEMA = "The answer must be JSON matching this schema: {schema}."
 REPAIR = "Return ONLY valid compact JSON. No markdown, no prose."
 REASK = "Return corrected JSON only. No prose. No code fences."
 KEYS = "Reply in JSON with the keys: {keys}."
@@ -244,6 +251,8 @@ class Wording:
     max_schema_chars: int = 2000
     descriptions: bool = False
     """Whether a schema in the prompt keeps its descriptions."""
+    schema_in_prompt: bool = False
+    """Whether the prompt shows the schema although the channel carries it: some servers do not show it to the model."""
 
 
 class Worded:
@@ -261,14 +270,28 @@ def first_request(request: ModelRequest, strategy: OutputStrategy, wording: Word
     schema = request.response_format.json_schema.schema if request.response_format else None
     if strategy is OutputStrategy.PROMPTED and (schema is not None or request.json_mode):
         return _prompted(request, schema, wording)
+    if wording.schema_in_prompt and schema is not None and strategy is OutputStrategy.NATIVE:
+        return _prompted(request, schema, dataclasses.replace(wording, list_keys=False))
     if wording.list_keys and schema is not None and (keys := _keys(schema)):
         return Worded(_append_to_last_user(request, KEYS.format(keys=", ".join(keys))))
     return Worded(request)
 
 
-def reask_request(base: ModelRequest, answer: str, violations: Sequence[Violation]) -> ModelRequest:
-    """The request again, with the answer it got and what was wrong with it."""
+def reask_request(
+    base: ModelRequest,
+    answer: str,
+    violations: Sequence[Violation],
+    unseen: Schema[Any] | None = None,
+    wording: Wording | None = None,
+) -> ModelRequest:
+    """The request again, with the answer it got and what was wrong with it.
+
+    `unseen` is the schema where the model may not have been shown it yet. It goes after the conversation, whose
+    beginning the vendor may have cached.
+    """
     said = f"That JSON is not valid:\n{faults(violations)}\n{REASK}" if violations else REPAIR
+    if unseen is not None and wording is not None and not wording.schema_in_prompt and not wording.list_keys:
+        said = f"{SCHEMA.format(schema=_summary(unseen.document, wording).text)}\n{said}"
     previous = (Message.assistant(answer),) if answer.strip() else ()
     return base.replace(messages=(*base.messages, *previous, Message.user(said)))
 
@@ -318,12 +341,43 @@ def _call_result(violations: Sequence[Violation]) -> str:
 def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: Wording) -> Worded:
     said, warnings = FIRST_WITHOUT_SCHEMA, tuple[ModelWarning, ...]()
     if schema is not None:
-        summary = summarize(schema, max_chars=wording.max_schema_chars, descriptions=wording.descriptions)
+        summary = _summary(schema, wording)
         said = FIRST_WITH_SCHEMA.format(schema=summary.text)
         warnings = (_CUT,) if summary.cut else ()
     if wording.list_keys and schema is not None:
         return Worded(_for_a_small_model(request, schema, said), warnings)
-    return Worded(request.replace(messages=(Message.system(said), *request.messages)), warnings)
+    if schema is not None and (example := _short_example(schema)) is not None:
+        said = f"{said}\n{EXAMPLE.format(example=example)}"
+    return Worded(request.replace(messages=_with_system(said, request.messages)), warnings)
+
+
+def _summary(schema: Mapping[str, Any], wording: Wording) -> SchemaSummary:
+    return summarize(schema, max_chars=wording.max_schema_chars, descriptions=wording.descriptions)
+
+
+def _short_example(schema: Mapping[str, Any]) -> str | None:
+    """A valid instance as JSON, if one is found that is short."""
+    key = to_text(schema)
+    if len(key) > _LARGEST_EXEMPLIFIED:
+        return None
+    text = _EXAMPLES.get(key)
+    if text is None:
+        made = example(schema)
+        text = made.text if made is not None and len(made.text) <= _LONGEST_EXAMPLE else ""
+        _EXAMPLES.put(key, text, len(key) + len(text))
+    return text or None
+
+
+_EXAMPLES = BoundedCache[bytes, str]("examples in prompts", entries=256, max_bytes=4_000_000)
+"""By the schema's text."""
+
+
+def _with_system(said: str, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages with this said first, in the system message there is: many chat templates take only one."""
+    if messages and messages[0].role == "system":
+        first = messages[0].replace(parts=(Text(f"{said}\n\n"), *messages[0].parts))
+        return (first, *messages[1:])
+    return (Message.system(said), *messages)
 
 
 def _for_a_small_model(request: ModelRequest, schema: Mapping[str, Any], said: str) -> ModelRequest:

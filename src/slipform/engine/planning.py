@@ -229,7 +229,10 @@ def _channel(
     chosen = capabilities.auto_strategy if wanted is OutputStrategy.AUTO else wanted
     has = {OutputStrategy.NATIVE: capabilities.native, OutputStrategy.TOOL: capabilities.forced_tool}
     stronger = tuple(each for each in _STRENGTH[_STRENGTH.index(chosen) + 1 :] if has[each])
-    wording = Wording("list_keys" in capabilities.quirks, options.max_schema_chars, options.descriptions)
+    quirks = capabilities.quirks
+    wording = Wording(
+        "list_keys" in quirks, options.max_schema_chars, options.descriptions, "schema_in_prompt" in quirks
+    )
     return chosen, stronger, wording
 
 

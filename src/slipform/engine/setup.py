@@ -128,6 +128,8 @@ def options_of(settings: Settings) -> Options:
         reask_scope=given.reask_scope,
         formatter=given.formatter,
         tools=given.tools,
+        max_schema_chars=given.response_format_max_schema_chars,
+        descriptions=given.schema_descriptions,
         on_failure=given.on_failure,
         prices={name: Price(price.input, price.output) for name, price in settings.prices.items()},
     )
