@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from slipform.errors import SchemaError
 from slipform.schema import Schema, summarize
+from slipform.schema.document import followed, with_plain_references
 from slipform.schema.validator import violations
 from tests.schema.data import needs_real_world, real_world
 from tests.schema.strategies import schemas
@@ -173,3 +174,37 @@ def test_hostile_schemas_are_refused_not_walked() -> None:
         deep = {"items": deep}
     with pytest.raises(SchemaError):
         summarize(deep)
+
+
+@pytest.mark.covers("C12", "S0-41")
+def test_a_wide_object_keeps_its_keys_and_types() -> None:
+    nullable = {"anyOf": [{"type": "string", "maxLength": 40, "pattern": "^[a-z ]*$"}, {"type": "null"}]}
+    names = [f"field_{number}" for number in range(60)]
+    schema = {"type": "object", "properties": dict.fromkeys(names, nullable), "required": names[:5]}
+    shortened = read(schema, max_chars=2_000)
+    assert list(shortened["properties"]) == names
+    assert shortened["required"] == names[:5]
+
+
+@pytest.mark.covers("C12")
+def test_each_branch_is_cut_by_itself() -> None:
+    deep = {
+        "type": "object",
+        "properties": {f"deep_{n}": {"type": "string"} for n in range(100)},
+        "required": ["deep_1"],
+    }
+    small = {"type": "object", "properties": {"street": {"type": "string"}, "city": {"type": "string"}}}
+    schema = {"type": "object", "properties": {"address": small, "history": {"type": "array", "items": deep}}}
+    shortened = read(schema, max_chars=500)
+    assert shortened["properties"]["address"] == small
+    assert shortened["properties"]["history"]["items"]["required"] == ["deep_1"]
+
+
+@pytest.mark.covers("C12")
+@needs_real_world
+def test_no_real_schema_loses_a_required_key_of_its_root() -> None:
+    for number, entry in enumerate(real_world()):
+        document = with_plain_references(entry["schema"])
+        root, told = followed(document, document), read(entry["schema"])
+        names = {*followed(told, told).get("properties", {}), *followed(told, told).get("required", ())}
+        assert set(root.get("required", ())) <= names, number

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import orjson
@@ -19,7 +20,7 @@ from slipform.schema.document import (
     REFERENCES,
     SINGLES,
     Pointer,
-    children,
+    followed,
     lookup,
     reference_of,
     reference_steps,
@@ -34,6 +35,11 @@ MAX_CHARS = 2_000
 _ANNOTATIONS = frozenset({
     "title", "examples", "example", "default", "$comment", "$schema", "deprecated", "readOnly", "writeOnly",
     "discriminator",
+})  # fmt: skip
+_BOUNDS = frozenset({
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern",
+    "minItems", "maxItems", "uniqueItems", "minContains", "maxContains", "minProperties", "maxProperties", "format",
+    "contentEncoding", "contentMediaType",
 })  # fmt: skip
 _SHORTENED = {"$comment": "shortened"}
 
@@ -59,7 +65,8 @@ class SchemaSummary:
 def summarize(schema: Mapping[str, Any], max_chars: int = MAX_CHARS, *, descriptions: bool = False) -> SchemaSummary:
     """A schema as compact JSON, without annotations, and no longer than `max_chars`.
 
-    Too long a schema loses its descriptions first and then its deepest parts, never part of a word.
+    Too long a schema loses its descriptions first, then bounds, then what its deepest branches say; keys and types stay
+    longest, and required keys longer than others.
 
     >>> summarize({"type": "object", "title": "User", "properties": {"title": {"type": "string", "default": ""}}}).text
     '{"type":"object","properties":{"title":{"type":"string"}}}'
@@ -76,19 +83,90 @@ def summarize(schema: Mapping[str, Any], max_chars: int = MAX_CHARS, *, descript
 
 
 def _reduced(schema: Any, max_chars: int) -> str:
-    """The deepest form that fits, found by halving."""
-    best, low, high = "", 0, _depth(schema)
-    while low <= high:
-        middle = (low + high) // 2
-        text = _dump(_tidy(_cut(schema, middle)))
-        if len(text) <= max_chars:
-            best, low = text, middle + 1
+    """What fits of a schema: keys and types stay longest, and each branch is cut by itself, the deepest first."""
+    if not isinstance(schema, dict):
+        return _dump(schema)
+    if len(schema) - sum(key in schema for key in DEFINITIONS) == 1:  # a root that is only a reference says no key
+        schema = {**{key: schema[key] for key in DEFINITIONS if key in schema}, **followed(schema, schema)}
+    cut = _Cut(_tidy(_without_bounds(schema)), max_chars)
+    for keeps_required in (True, False):
+        if not cut.fits:
+            cut.branches(keeps_required=keeps_required)
+    if not cut.fits:
+        cut.root()
+    texts = (_dump(_tidy(cut.schema)), _dump(cut.schema), _dump(_SHORTENED), "{}")
+    return next((text for text in texts if len(text) <= max_chars), "")
+
+
+class _Cut:
+    """A schema of one's own on the way to a length; what a branch says of its parts leaves, never half of it."""
+
+    def __init__(self, schema: Any, max_chars: int) -> None:
+        self.schema: dict[str, Any] = json.loads(_dump(schema))
+        self.over = len(_dump(self.schema)) - max_chars
+        """Characters that are still too many; as JSON is compact, what is taken out anywhere is taken off here."""
+
+    @property
+    def fits(self) -> bool:
+        return self.over <= 0
+
+    def branches(self, *, keeps_required: bool) -> None:
+        """Leave out what branches say of their parts, level by level from below, the longest of a level first."""
+        kept = ("type", REF, "required") if keeps_required else ("type", REF)
+        nodes = [(len(steps), node) for steps, node in subschemas(self.schema) if steps and isinstance(node, dict)]
+        for _, level in groupby(sorted(nodes, key=lambda found: -found[0]), key=lambda found: found[0]):
+            for node in sorted((node for _, node in level), key=lambda node: -len(_dump(node))):
+                if self.fits:
+                    return
+                if _has_parts(node) or ("required" in node and not keeps_required):
+                    self._put(node, {key: node[key] for key in kept if key in node} | _SHORTENED)
+
+    def root(self) -> None:
+        """Leave out the kinds of the keys, then keys that need not be there, then whatever does not fit."""
+        root, properties = self.schema, self.schema.get("properties")
+        named = {"properties": properties} if isinstance(properties, dict) else {}
+        self._put(root, {key: root[key] for key in ("type", "required") if key in root} | named | _SHORTENED)
+        if not isinstance(properties, dict):
+            return
+        for name, shape in properties.items():  # there are no definitions any more
+            if reference_of(shape) is not None:
+                self._put_key(properties, name, {})
+        required = root.get("required")
+        first = set(required) if isinstance(required, list) else set()
+        for name in sorted(properties, key=lambda name: name in first):  # those that may be left out first
+            if self.fits:
+                return
+            self._put_key(properties, name, {})
+        self._put(root, {key: value for key, value in root.items() if key != "required"})
+        for name in sorted(properties, key=lambda name: name in first):
+            if self.fits:
+                return
+            self._put_key(properties, name, None)
+
+    def _put(self, node: dict[str, Any], new: dict[str, Any]) -> None:
+        self.over -= len(_dump(node)) - len(_dump(new))
+        node.clear()
+        node.update(new)
+
+    def _put_key(self, properties: dict[str, Any], name: str, new: Any) -> None:
+        """`new` in place of what a key must be; None takes the key away."""
+        before = len(_dump(properties[name])) + (len(_dump(name)) + 2 if new is None else 0)
+        self.over -= before - (0 if new is None else len(_dump(new)))
+        if new is None:
+            del properties[name]
         else:
-            high = middle - 1
-    if best:
-        return best
-    root = _dump({key: schema[key] for key in ("type",) if key in schema} | _SHORTENED)
-    return next((text for text in (root, "{}") if len(text) <= max_chars), "")
+            properties[name] = new
+
+
+def _without_bounds(schema: Any) -> Any:
+    """A schema that says keys, types and listed values only: bounds are told when an answer breaks them."""
+
+    def plain(node: Any, _: Pointer = ()) -> Any:
+        if not isinstance(node, Mapping):
+            return node
+        return with_children({key: value for key, value in node.items() if key not in _BOUNDS}, plain)
+
+    return plain(schema)
 
 
 def _stripped(node: Any, *, descriptions: bool) -> Any:
@@ -105,21 +183,6 @@ def _stripped(node: Any, *, descriptions: bool) -> Any:
 
 def _is_annotation(keyword: str) -> bool:
     return keyword in _ANNOTATIONS or keyword.startswith("x-")
-
-
-def _cut(node: Any, limit: int) -> Any:
-    """A schema whose subschemas below `limit` levels only say their type."""
-
-    def cut(sub: Any, depth: int) -> Any:
-        if not isinstance(sub, Mapping):
-            return sub
-        if depth < limit:
-            return with_children(sub, lambda each, _: cut(each, depth + 1))
-        if not _has_parts(sub):
-            return dict(sub)
-        return {key: sub[key] for key in ("type", REF) if key in sub} | _SHORTENED
-
-    return cut(node, 0)
 
 
 def _has_parts(node: Mapping[str, Any]) -> bool:
@@ -199,17 +262,6 @@ def _without_unused(schema: dict[str, Any]) -> dict[str, Any]:
             if kept:
                 out[keyword] = kept
     return out
-
-
-def _depth(schema: Any) -> int:
-    deepest = 0
-    todo: list[tuple[Any, int]] = [(schema, 0)]
-    while todo:
-        node, depth = todo.pop()
-        deepest = max(deepest, depth)
-        if isinstance(node, Mapping):
-            todo += [(sub, depth + 1) for _, sub in children((), node)]
-    return deepest
 
 
 def _dump(value: Any) -> str:
