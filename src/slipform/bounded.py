@@ -1,7 +1,7 @@
-"""`BoundedCache`: the one cache of this package, bounded by the bytes that it keeps alive as well as by its entries.
+"""Cache values within a bound on bytes as well as on entries: `BoundedCache`, the only cache of this package.
 
-Callers choose schemas, names and patterns, and each may be megabytes long: a cache that only counts its entries is a
-way to fill the memory. Whoever puts a value in says about how many bytes it keeps alive; an account that is too high
+Callers choose schemas, names and patterns, and each may be megabytes long: a cache that only counts its entries could
+be made to fill the memory. Each value comes with an estimate of the bytes it keeps alive; an estimate that is too high
 costs a cache miss, one that is too low costs the process.
 """
 
@@ -39,12 +39,12 @@ class BoundedCache(Generic[K, V]):
         self._held = 0
         self._lock = threading.Lock()
         self.get: Callable[[K], V | None] = self._values.get
-        """The value, or None. A look-up in a dict and no more, since most calls make several; see `use`."""
+        """Return the value, or None: the dict's own method, since most calls look up several; see `use`."""
         _CACHES.add(self)
 
     @property
     def held_bytes(self) -> int:
-        """What all values keep alive, by what was said of each."""
+        """Bytes that all values keep alive, by the estimates."""
         return self._held
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class BoundedCache(Generic[K, V]):
         return key in self._values
 
     def use(self, key: K) -> V | None:
-        """`get`, after which the value counts as the newest."""
+        """Return the value, or None, and mark it as the newest."""
         with self._lock:
             if key not in self._values:
                 return None
@@ -62,7 +62,7 @@ class BoundedCache(Generic[K, V]):
             return self._values[key]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keep a value that keeps about `size` bytes alive, its key included; one over the whole limit is not kept."""
+        """Add a value that keeps about `size` bytes alive, key included; one over the whole limit is not cached."""
         with self._lock:
             self._drop(key)
             if size > self.max_bytes:
@@ -74,7 +74,7 @@ class BoundedCache(Generic[K, V]):
                 self._drop(next(iter(self._sizes)))
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all values."""
         with self._lock:
             self._values.clear()
             self._sizes.clear()
@@ -87,5 +87,5 @@ class BoundedCache(Generic[K, V]):
 
 
 def live_caches() -> list[BoundedCache[Any, Any]]:
-    """Every cache there is in this process."""
+    """Return every cache of this process."""
     return sorted(_CACHES, key=lambda cache: cache.name)

@@ -1,7 +1,7 @@
-"""Tell whether the modules in use are compiled, and if not, why.
+"""Report whether the modules in use are compiled, and if not, why.
 
-setup.py writes why into `build.json` beside this file, for a wheel and for an editable install alike. The record is
-only believed as far as the modules agree: a compiled one may have been deleted since, or the sources never built.
+setup.py writes the reason into `build.json` beside this file, for a wheel and for an editable install alike. The
+modules themselves decide where they contradict it: a compiled one may have been deleted, or the sources never built.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 RECORD: Final = Path(__file__).with_name("build.json")
 _COMPILED_MODULE: Final = "slipform.text.strict"
-"""Stands for all of them, because setup.py compiles all or none."""
+"""Represents all compiled modules, because setup.py compiles all or none."""
 _NO_RECORD: Final = "these sources were never built; `pip install` compiles them"
 _REMOVED: Final = "the compiled modules were deleted after the build; `pip install` makes them again"
 
@@ -36,7 +36,7 @@ class Build:
 
 
 def build_in_use() -> Build:
-    """The build that this process runs. The module itself is asked first: it knows better than any record.
+    """Return the build that this process runs.
 
     >>> build_in_use().compiled == (not build_in_use().reason)
     True
@@ -49,7 +49,7 @@ def build_in_use() -> Build:
 
 
 def build_of(origin: str | None, record: Path) -> Build:
-    """What is known of a build from where its module comes from, and from its record.
+    """Return the build of a module loaded from `origin`, with the reason from its record.
 
     >>> build_of("strict.py", Path("no such record")).reason
     'these sources were never built; `pip install` compiles them'

@@ -92,18 +92,18 @@ async def test_names_that_callers_make_up_do_not_become_labels() -> None:
 def test_models_that_answer_become_labels_up_to_a_limit() -> None:
     metrics = Metrics(lambda: ())
     for number in range(300):
-        metrics.ended(CallRecord("r", api="a", provider="p", model=f"p/{number}", status=200))
-    page = metrics.plain()
+        metrics.call_ended(CallRecord("r", api="a", provider="p", model=f"p/{number}", status=200))
+    page = metrics.render()[0].decode()
     assert page.count("slipform_requests_total{") == 201
     assert 'model="p/7"' in page
 
 
 def test_the_cache_is_counted_where_there_is_one() -> None:
     metrics = Metrics(lambda: ())
-    metrics.ended(CallRecord("r", enforced=True, cached=True), caching=True)
-    metrics.ended(CallRecord("r", enforced=True), caching=True)
-    metrics.ended(CallRecord("r", enforced=True), caching=False)
-    found = values(metrics.plain())
+    metrics.call_ended(CallRecord("r", enforced=True, cached=True), caching=True)
+    metrics.call_ended(CallRecord("r", enforced=True), caching=True)
+    metrics.call_ended(CallRecord("r", enforced=True), caching=False)
+    found = values(metrics.render()[0].decode())
     assert (value(found, "slipform_cache_hits_total"), value(found, "slipform_cache_misses_total")) == (1, 1)
 
 
@@ -130,7 +130,7 @@ async def test_a_scrape_of_one_worker_has_the_metrics_of_all(tmp_path: Path) -> 
     for _ in range(2):
         await post(other, "/v1/chat/completions", ASK)
 
-    alone = other.metrics.plain()
+    alone = other.metrics.render()[0].decode()
     assert "worker=" not in alone
 
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -150,10 +150,10 @@ async def test_a_scrape_of_one_worker_has_the_metrics_of_all(tmp_path: Path) -> 
 def test_names_that_vendors_take_do_not_crowd_out_those_that_are_configured() -> None:
     metrics = Metrics(lambda: ("mine/a", "mine/b"))
     for number in range(300):
-        metrics.ended(CallRecord("r", api="a", provider="p", model=f"p/{number}", status=200))
+        metrics.call_ended(CallRecord("r", api="a", provider="p", model=f"p/{number}", status=200))
     for name in ("mine/a", "mine/b"):
-        metrics.ended(CallRecord("r", api="a", provider="mine", model=name, status=502, outcome="upstream_error"))
-    page = metrics.plain()
+        metrics.call_ended(CallRecord("r", api="a", provider="mine", model=name, status=502, outcome="upstream_error"))
+    page = metrics.render()[0].decode()
     names = {line.split('model="')[1].split('"')[0] for line in page.splitlines() if 'model="' in line}
     assert {"mine/a", "mine/b", "other"} <= names
     assert len(names - {"other"}) == 200
@@ -161,8 +161,8 @@ def test_names_that_vendors_take_do_not_crowd_out_those_that_are_configured() ->
 
 def test_a_name_that_only_errors_answered_to_is_counted_with_the_others() -> None:
     metrics = Metrics(lambda: ())
-    metrics.ended(CallRecord("r", api="a", provider="p", model="p/gone", status=404))
-    assert 'model="other"' in metrics.plain()
+    metrics.call_ended(CallRecord("r", api="a", provider="p", model="p/gone", status=404))
+    assert 'model="other"' in metrics.render()[0].decode()
 
 
 def test_the_page_stays_small_whatever_callers_and_vendors_make_up() -> None:
@@ -172,8 +172,8 @@ def test_the_page_stays_small_whatever_callers_and_vendors_make_up() -> None:
         record = CallRecord("r", api=f"a{number % 4}", provider="p" * 5_000, model=name, status=200)
         record.strategy, record.upstream_status = ("native", "tool", "prompted")[number % 3], 100 + number % 900
         record.outcome = "ok" if number % 2 else f"code_{number % 40}"
-        metrics.ended(record)
-    page = metrics.plain()
+        metrics.call_ended(record)
+    page = metrics.render()[0].decode()
     assert len(page) < 4_000_000
     assert page.count("slipform_upstream_errors_total{") < 80
 
@@ -184,5 +184,5 @@ def test_the_text_of_large_answers_is_not_held_until_calls_are_counted() -> None
     report = Report((attempt,))
     record = CallRecord("r", api="a", model="m", status=200, report=report)
     held = sys.getrefcount(record), sys.getrefcount(report), sys.getrefcount(attempt)
-    metrics.ended(record)
+    metrics.call_ended(record)
     assert (sys.getrefcount(record), sys.getrefcount(report), sys.getrefcount(attempt)) == held

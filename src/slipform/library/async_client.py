@@ -1,4 +1,4 @@
-"""AsyncClient."""
+"""Ask models from an event loop: `AsyncClient`, the asynchronous twin of `Client`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """The same, for event loops."""
+    """`Client` for event loops; it owns its router, and `close` closes that."""
 
     def __init__(
         self,
@@ -47,10 +47,7 @@ class AsyncClient:
         options: Options | None = None,
         router: Router | None = None,
     ) -> None:
-        """Of several models, the next is asked when one cannot answer.
-
-        `config` is a settings file or `Settings`; without it the one that is found, see `load_settings`.
-        """
+        """Try several models in their order; `config` is a settings file or `Settings`, see `load_settings`."""
         self.model = model
         self.router, self.options = set_up(config, options, router)
 
@@ -61,9 +58,9 @@ class AsyncClient:
     @overload
     async def ask(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
     async def ask(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Any:
-        """An answer of this shape: a Python type gives an object of that type, a JSON Schema gives plain values.
+        """Return an answer of this shape: an object of a Python type, or plain values for a JSON Schema.
 
-        `Overrides` lists what a call may have of its own.
+        Raises `EnforcementError` when no attempt was valid. `Overrides` lists the keyword arguments.
         """
         return (await self.ask_full(shape, prompt, **given)).value
 
@@ -74,7 +71,7 @@ class AsyncClient:
     @overload
     async def ask_full(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> Result[T]: ...
     async def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]:
-        """`ask`, with the report of how the answer was made to fit."""
+        """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
         models = models_of(self.model, given)
@@ -88,35 +85,35 @@ class AsyncClient:
     @overload
     def stream(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[T]: ...
     def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[Any]:
-        """The answer while it is written: partial values first, then the whole; see `AsyncStream`."""
+        """Stream the answer: partial values first, then the whole; see `AsyncStream`."""
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
         call = FallbackCall(self.router, models_of(self.model, given), request, options, schema)
         return AsyncStream(Session(schema, shape_kind(shape), call))
 
     async def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
-        """An answer in plain words."""
+        """Return an answer as plain text, without a schema."""
         request, models = text_request(prompt, self.model, given), models_of(self.model, given)
-        listed = FallbackList(self.router, models, CallCount(self.options.budget.calls))
-        said = await run_first_async(listed, lambda route: route.complete_async(listed.aimed(request, route)))
-        return said.text
+        fallback = FallbackList(self.router, models, CallCount(self.options.budget.calls))
+        response = await run_first_async(fallback, lambda route: route.complete_async(fallback.aimed(request, route)))
+        return response.text
 
     async def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
         """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""
         return await respond_async(self.router, request.model, request, options or self.options)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """What the model answers to a vendor-neutral request, as it is."""
+        """Return the model's response to a vendor-neutral request, not enforced."""
         return await ModelRoute(self.router, request.model).complete_async(request)
 
     def complete_stream(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
-        """What the model answers to a vendor-neutral request, piece by piece, as it is."""
+        """Stream the model's response to a vendor-neutral request, not enforced."""
         return ModelRoute(self.router, request.model).stream_async(request)
 
     async def respond_stream(
         self, request: ModelRequest, options: Options | None = None, *, mode: Mode = "auto"
     ) -> AsyncGenerator[CompletionChunk | Outcome, None]:
-        """Chunks of the answer as they become certain, the outcome, the last chunks; see `engine.drive.run_stream`."""
+        """Stream the chunks of the answer as they become certain, the outcome, then the last chunks."""
         batches = respond_batches(self.router, request.model, request, options or self.options, mode)
         async with aclosing(batches) as pieces:
             async for piece in pieces:
@@ -127,7 +124,7 @@ class AsyncClient:
                         yield chunk
 
     async def close(self) -> None:
-        """Let go of connections and models."""
+        """Close connections and models."""
         self.router.close()
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Client."""
+"""Ask models for answers of a shape: `Client`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ __all__ = ["AsyncClient", "Client", "Prompt", "RawSchema", "Result"]
 
 
 class Client:
-    """Asks models for answers of a shape, and gives back valid ones or an error that says why not.
+    """Asks models for answers of a shape and returns valid ones, or raises an error that says why not.
+
+    It owns its router: `close` closes that, also when it was passed in.
 
     >>> with Client("local") as client:
     ...     client.options.budget.attempts
@@ -53,10 +55,7 @@ class Client:
         options: Options | None = None,
         router: Router | None = None,
     ) -> None:
-        """Of several models, the next is asked when one cannot answer.
-
-        `config` is a settings file or `Settings`; without it the one that is found, see `load_settings`.
-        """
+        """Try several models in their order; `config` is a settings file or `Settings`, see `load_settings`."""
         self.model = model
         self.router, self.options = set_up(config, options, router)
 
@@ -67,11 +66,11 @@ class Client:
     @overload
     def ask(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
     def ask(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Any:
-        """An answer of this shape: a Python type gives an object of that type, a JSON Schema gives plain values.
+        """Return an answer of this shape: an object of a Python type, or plain values for a JSON Schema.
 
-        `Overrides` lists what a call may have of its own.
+        Raises `EnforcementError` when no attempt was valid. `Overrides` lists the keyword arguments.
         """
-        return (self.ask_full(shape, prompt, **given)).value
+        return self.ask_full(shape, prompt, **given).value
 
     @overload
     def ask_full(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Result[T]: ...
@@ -80,7 +79,7 @@ class Client:
     @overload
     def ask_full(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> Result[T]: ...
     def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]:
-        """`ask`, with the report of how the answer was made to fit."""
+        """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
         models = models_of(self.model, given)
@@ -93,32 +92,32 @@ class Client:
     @overload
     def stream(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
     def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Stream[Any]:
-        """The answer while it is written: partial values first, then the whole; see `Stream`."""
+        """Stream the answer: partial values first, then the whole; see `Stream`."""
         schema: Schema[Any] = Schema.of(shape)
         request, options = request_for(schema, prompt, self.model, self.options, given)
         call = FallbackCall(self.router, models_of(self.model, given), request, options, schema)
         return Stream(Session(schema, shape_kind(shape), call))
 
     def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
-        """An answer in plain words."""
+        """Return an answer as plain text, without a schema."""
         request, models = text_request(prompt, self.model, given), models_of(self.model, given)
-        listed = FallbackList(self.router, models, CallCount(self.options.budget.calls))
-        return run_first(listed, lambda route: route.complete(listed.aimed(request, route))).text
+        fallback = FallbackList(self.router, models, CallCount(self.options.budget.calls))
+        return run_first(fallback, lambda route: route.complete(fallback.aimed(request, route))).text
 
     def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
         """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""
         return respond(self.router, request.model, request, options or self.options)
 
     def complete(self, request: ModelRequest) -> ModelResponse:
-        """What the model answers to a vendor-neutral request, as it is."""
+        """Return the model's response to a vendor-neutral request, not enforced."""
         return ModelRoute(self.router, request.model).complete(request)
 
     def complete_stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
-        """What the model answers to a vendor-neutral request, piece by piece, as it is."""
+        """Stream the model's response to a vendor-neutral request, not enforced."""
         return ModelRoute(self.router, request.model).stream(request)
 
     def close(self) -> None:
-        """Let go of connections and models."""
+        """Close connections and models."""
         self.router.close()
 
     def __enter__(self) -> Self:

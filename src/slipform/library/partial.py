@@ -1,4 +1,4 @@
-"""Partial, UNSET, so_far, still_open."""
+"""Show the value that a growing JSON document has so far, read like an object of the wanted type."""
 
 # ruff: noqa: SLF001 — the functions here are the methods that `Partial` must not have, lest they hide fields
 
@@ -32,32 +32,32 @@ class Unset(Enum):
 
 
 UNSET: Final = Unset.UNSET
-"""Stands where nothing has come yet. It is false, and never mistaken for a None the model wrote."""
+"""The value of a field that has not arrived yet. It is false, and distinct from a None the model wrote."""
 
 
 class Memory:
-    """The finished parts of one growing container: each is made once and stays the same object."""
+    """The finished parts of one growing container, shared by its partials: each is built once and stays the same."""
 
-    __slots__ = ("done", "inner", "whole")
+    __slots__ = ("finished", "inner", "parts")
 
-    def __init__(self, whole: Any = None) -> None:
-        self.whole = whole
-        """The container itself once it is finished, for those who look at an older partial after a newer one."""
-        self.done: dict[Step, tuple[Any, Any]] = {}
-        """The JSON and the object of each finished part that somebody has looked at."""
+    def __init__(self, finished: Any = None) -> None:
+        self.finished = finished
+        """The container itself once it is finished, for a reader of an older partial after a newer one."""
+        self.parts: dict[Step, tuple[Any, Any]] = {}
+        """The JSON and the object of each finished part that was read."""
         self.inner: dict[Step, Memory] = {}
-        """The memories of parts that somebody has looked at while they grew."""
+        """The memories of containers that were read while they grew."""
 
 
 class Partial(Generic[T_co]):
-    """What has come of a `T`: read it like a `T`; what has not come is `UNSET`.
+    """The beginning of a `T`: read it like a `T`; what has not arrived is `UNSET`.
 
-    A finished part is the real thing: an object of its exact type, made and checked once, and the same object in every
-    later partial. A part still growing is a `Partial` too, a string so far is a string. A finished part that does not
-    fit its type is left as it came: `UNSET`, or a `Partial` with what does fit.
+    A finished part is an object of its exact type, built and validated once, and the same object in every later
+    partial. A container still growing is a `Partial` too, a growing string is a string. A finished part that does not
+    fit its type is `UNSET`, or a `Partial` with the fields that do fit.
 
     Fields are attributes; keys and positions work as in dicts and lists. It has no methods of its own, so that no field
-    is hidden: see `so_far` and `still_open`. A partial never changes; the stream gives new ones.
+    is hidden: see `so_far` and `still_open`. A partial never changes; the stream yields new ones.
 
     >>> from slipform.library.partial_types import kind_of
     >>> partial = Partial({"a": [1, 2]}, kind_of(dict[str, list[int]]), Memory(), ("a",))
@@ -113,7 +113,7 @@ class Partial(Generic[T_co]):
 
 
 def so_far(partial: Partial[Any]) -> Any:
-    """The plain JSON behind a partial: dicts, lists and scalars. Treat it as read-only.
+    """Return the plain JSON behind a partial: dicts, lists and scalars. Treat it as read-only.
 
     >>> so_far(Partial([1], Kind(), Memory(), ()))
     [1]
@@ -122,7 +122,7 @@ def so_far(partial: Partial[Any]) -> Any:
 
 
 def still_open(partial: Partial[Any]) -> Path | None:
-    """Where a partial grows now, from its own root: `()` is itself, None is nowhere, it is finished.
+    """Return the path at which a partial grows, from its own root: `()` is itself, None says that it is finished.
 
     >>> still_open(Partial({"name": "Ad"}, Kind(grows=True), Memory(), ("name",)))
     ('name',)
@@ -131,20 +131,20 @@ def still_open(partial: Partial[Any]) -> Path | None:
 
 
 def finished_items(partial: Partial[Any], start: int) -> Iterator[Any]:
-    """The finished and valid items of a partial array from `start` on, up to the first that is not."""
+    """Yield the finished, valid items of a partial array from `start` on, up to the first that is not."""
     raw, open_path = partial._raw, partial._open
     if not isinstance(raw, list):
         return
     growing = open_path[0] if open_path else len(raw)
     for position in range(start, len(raw)):
-        found = _part(partial, position)
-        if position == growing or found is UNSET or isinstance(found, Partial):
+        item = _part(partial, position)
+        if position == growing or item is UNSET or isinstance(item, Partial):
             return
-        yield found
+        yield item
 
 
 def _part(partial: Partial[Any], key: Step) -> Any:
-    """The part under a key: what it is when finished, what there is of it when not."""
+    """Return the part under a key: its object when finished, its partial value when not, UNSET when absent."""
     raw, memory, open_path = partial._raw, partial._memory, partial._open
     if isinstance(raw, dict) and key not in raw:
         return UNSET
@@ -152,25 +152,25 @@ def _part(partial: Partial[Any], key: Step) -> Any:
     kind = partial._kind.child(key)
     if open_path and open_path[0] == key:
         return _growing(partial, value, kind, key, open_path[1:])
-    known = memory.done.get(key)
-    if known is not None and known[0] is value:
-        return known[1]
+    finished = memory.parts.get(key)
+    if finished is not None and finished[0] is value:
+        return finished[1]
     inner = memory.inner.get(key)
-    made = made_of(value, kind, inner)
-    if made is _MISFIT:
+    built = build_part(value, kind, inner)
+    if built is INVALID:
         return _growing(partial, value, kind, key, None)
-    made = _kept(_whole_part(partial, key) if known is None else known[1], made)
+    built = _reuse_equal(_finished_part(partial, key) if finished is None else finished[1], built)
     if not kind.unsure:
-        memory.done[key] = (value, made)
+        memory.parts[key] = (value, built)
         if isinstance(value, dict | list):
-            memory.inner.setdefault(key, Memory()).whole = made
-    return made
+            memory.inner.setdefault(key, Memory()).finished = built
+    return built
 
 
-def _whole_part(partial: Partial[Any], key: Step) -> Any:
-    """The part in the finished container, when that has been given out already."""
-    whole = partial._memory.whole
-    return None if whole is None else _look(whole, key, _attributes(partial._kind))
+def _finished_part(partial: Partial[Any], key: Step) -> Any:
+    """Return the part of the finished container, when that one was returned to the caller already."""
+    finished_container = partial._memory.finished
+    return None if finished_container is None else _get_part(finished_container, key, _attributes(partial._kind))
 
 
 def _growing(partial: Partial[Any], value: Any, kind: Kind, key: Step, open_path: Path | None) -> Any:
@@ -178,86 +178,86 @@ def _growing(partial: Partial[Any], value: Any, kind: Kind, key: Step, open_path
         memories = partial._memory.inner
         inner = memories.get(key)
         if inner is None:
-            inner = memories[key] = Memory(_whole_part(partial, key))
+            inner = memories[key] = Memory(_finished_part(partial, key))
         return Partial(value, kind, inner, open_path)
     return value if kind.grows and open_path is not None and isinstance(value, str) else UNSET
 
 
-_MISFIT: Final = object()
-"""A finished value that its type does not take."""
+INVALID: Final = object()
+"""Returned for a finished value that does not fit its type."""
 
 
-def made_of(value: Any, kind: Kind, memory: Memory | None) -> Any:
-    """The object that finished JSON stands for, with the parts that have been given out already; or _MISFIT."""
+def build_part(value: Any, kind: Kind, memory: Memory | None) -> Any:
+    """Return the object for finished JSON, holding the parts that callers already have; or INVALID."""
     shape = kind.shape
     if kind.unsure:
-        return _MISFIT if isinstance(value, dict | list) else value
+        return INVALID if isinstance(value, dict | list) else value
     if shape is None or (type(value) is shape and shape in _PLAIN):
         return value
     if kind.loose and isinstance(value, list) and kind.form == "array":
-        items = [_child_of(each, kind.child(step), memory, step) for step, each in enumerate(value)]
-        return _MISFIT if any(each is _MISFIT for each in items) else items
+        items = [_build_child(each, kind.child(step), memory, step) for step, each in enumerate(value)]
+        return INVALID if any(each is INVALID for each in items) else items
     if kind.loose and isinstance(value, dict) and kind.form == "object":
-        pairs = {key: _child_of(each, kind.child(key), memory, key) for key, each in value.items()}
-        return _MISFIT if any(each is _MISFIT for each in pairs.values()) else pairs
-    made = _checked(value, kind)
-    if memory is not None and made is not _MISFIT:
-        _put_back(made, kind.narrowed(value, None), memory)
-    return made
+        pairs = {key: _build_child(each, kind.child(key), memory, key) for key, each in value.items()}
+        return INVALID if any(each is INVALID for each in pairs.values()) else pairs
+    built = _validated(value, kind)
+    if memory is not None and built is not INVALID:
+        _restore_parts(built, kind.narrowed(value, None), memory)
+    return built
 
 
 _PLAIN: Final = (str, int, bool, float)
 
 
-def _child_of(value: Any, kind: Kind, memory: Memory | None, step: Step) -> Any:
-    known = memory.done.get(step) if memory is not None else None
-    if known is not None and known[0] is value:
-        return known[1]
-    made = made_of(value, kind, memory.inner.get(step) if memory is not None else None)
-    return made if known is None else _kept(known[1], made)
+def _build_child(value: Any, kind: Kind, memory: Memory | None, step: Step) -> Any:
+    finished = memory.parts.get(step) if memory is not None else None
+    if finished is not None and finished[0] is value:
+        return finished[1]
+    built = build_part(value, kind, memory.inner.get(step) if memory is not None else None)
+    return built if finished is None else _reuse_equal(finished[1], built)
 
 
-def _checked(value: Any, kind: Kind) -> Any:
-    """An object of this type, patched as the whole answer would be; or _MISFIT."""
+def _validated(value: Any, kind: Kind) -> Any:
+    """Return an object of this type, patched as the whole answer would be; or INVALID."""
     try:
         schema = kind.schema
         if not schema.validate(value):
             return schema.to_python(value)
         patched = patch(value, schema)
-        return _MISFIT if patched.violations else schema.to_python(patched.value)
+        return INVALID if patched.violations else schema.to_python(patched.value)
     except (SchemaError, SchemaViolationError):
-        return _MISFIT
+        return INVALID
 
 
-def _put_back(made: Any, kind: Kind, memory: Memory) -> None:
-    """Let a new object have the parts that were given out before, where they are equal to its own."""
+def _restore_parts(built: Any, kind: Kind, memory: Memory) -> None:
+    """Put the parts that callers already have into a new object, where they equal its own."""
     attributes = _attributes(kind)
-    for step, (_, old) in memory.done.items():
-        new = _look(made, step, attributes)
-        if new is not old and _kept(old, new) is old:
-            _set(made, step, attributes, old)
+    for step, (_, old) in memory.parts.items():
+        new = _get_part(built, step, attributes)
+        if new is not old and _reuse_equal(old, new) is old:
+            _set_part(built, step, attributes, old)
     for step, inner in memory.inner.items():
-        _put_back(_look(made, step, attributes), kind.child(step), inner)
+        _restore_parts(_get_part(built, step, attributes), kind.child(step), inner)
 
 
 def _attributes(kind: Kind) -> dict[str, str]:
     return {key: name for name, key in kind.keys.items()}
 
 
-def _kept(old: Any, new: Any) -> Any:
+def _reuse_equal(old: Any, new: Any) -> Any:
     return old if type(old) is type(new) and old == new else new
 
 
-def _look(made: Any, step: Step, attributes: dict[str, str]) -> Any:
-    if isinstance(made, list | dict | tuple):
-        found = isinstance(step, int) and step < len(made) if not isinstance(made, dict) else step in made
-        return made[step] if found else None  # type: ignore[index]  # an int for lists, checked above
-    return getattr(made, attributes.get(str(step), ""), None) if attributes else None
+def _get_part(built: Any, step: Step, attributes: dict[str, str]) -> Any:
+    if isinstance(built, list | dict | tuple):
+        exists = isinstance(step, int) and step < len(built) if not isinstance(built, dict) else step in built
+        return built[step] if exists else None  # type: ignore[index]  # an int for lists, checked above
+    return getattr(built, attributes.get(str(step), ""), None) if attributes else None
 
 
-def _set(made: Any, step: Step, attributes: dict[str, str], old: Any) -> None:
-    if isinstance(made, list | dict):
-        made[step] = old  # type: ignore[index]  # `_look` found it there
-    elif not isinstance(made, tuple):
-        # Past the class's own setter: the value is equal, so frozen objects and validators have nothing to say.
-        object.__setattr__(made, attributes[str(step)], old)
+def _set_part(built: Any, step: Step, attributes: dict[str, str], old: Any) -> None:
+    if isinstance(built, list | dict):
+        built[step] = old  # type: ignore[index]  # `_get_part` found it there
+    elif not isinstance(built, tuple):
+        # Bypasses the class's own setter: the value is equal, so frozen objects and validators need not see it.
+        object.__setattr__(built, attributes[str(step)], old)

@@ -1,4 +1,4 @@
-"""What the parts of a Python type are."""
+"""Describe a Python type part by part, so that a growing value can be typed before it is whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -25,10 +25,10 @@ _WRAPPERS: Final = (Annotated, typing_extensions.Required, typing_extensions.Not
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One type as the parts of a value need it.
+    """The type of one part of a value.
 
-    `shape` is the type a finished part gets; None means plain JSON. `grows` says that a string may be shown while it
-    grows, because it stays a string. `loose` containers are no more than their children.
+    `shape` is the type of the finished part; None means plain JSON. `grows` says that a string may be shown while it
+    grows, because it stays a string. `loose` containers have no rules beyond those of their children.
     """
 
     shape: Any = None
@@ -42,28 +42,28 @@ class Kind:
     """For objects: the keys that can only have certain values, which tell the members of a union apart."""
     options: tuple[Kind, ...] = ()
     """For unions: the members."""
-    made: list[Schema[Any]] = field(default_factory=list, compare=False, repr=False)
+    schemas: list[Schema[Any]] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def schema(self) -> Schema[Any]:
-        """The schema of the type, made when it is first wanted."""
-        if not self.made:
-            self.made.append(Schema.of(self.shape))
-        return self.made[0]
+        """The schema of the type, built on first use."""
+        if not self.schemas:
+            self.schemas.append(Schema.of(self.shape))
+        return self.schemas[0]
 
     @property
     def unsure(self) -> bool:
-        """Whether the type is not known yet: nothing under it is given a type."""
+        """Whether the type is not known yet: nothing below it gets a type."""
         return self is UNSURE
 
     def narrowed(self, value: Any, open_key: Step | None) -> Kind:
-        """The member of a union that a value must be, by what has come of it; UNSURE while there are several."""
+        """Return the only member of a union that the value so far can be; UNSURE while there are several."""
         if not self.options:
             return self
         form = "object" if isinstance(value, dict) else "array" if isinstance(value, list) else "scalar"
         fitting = [kind for kind in self.options if kind.form in (form, "any")]
         if form == "object" and len(fitting) > 1:
-            fitting = [kind for kind in fitting if _possible(kind, value, open_key)]
+            fitting = [kind for kind in fitting if _constants_match(kind, value, open_key)]
         return fitting[0].narrowed(value, open_key) if len(fitting) == 1 else UNSURE
 
 
@@ -72,7 +72,7 @@ UNSURE: Final[Kind] = Kind(grows=False, child=lambda _: UNSURE)
 
 
 def kind_of(shape: Any) -> Kind:
-    """What is known of a type; what is not is typed only as a whole.
+    """Return the parts of a type; a type with unknown parts is typed only as a whole.
 
     >>> kind_of(list[int]).child(0).shape
     <class 'int'>
@@ -100,12 +100,12 @@ def _kind(shape: Any) -> Kind:
         return _array(shape, origin, arguments, plain)
     if origin in (dict, Mapping) and len(arguments) == 2:
         loose = plain and origin is dict and arguments[0] is str
-        return Kind(shape, "object", loose=loose, child=_alike(arguments[1]))
+        return Kind(shape, "object", loose=loose, child=_uniform_child(arguments[1]))
     return _record(shape, bare)
 
 
 def _bare(shape: Any) -> Any:
-    """The type without what is said about it, and under its own name."""
+    """Return the type without annotations and aliases."""
     while True:
         if get_origin(shape) in _WRAPPERS:
             shape = get_args(shape)[0]
@@ -118,13 +118,13 @@ def _bare(shape: Any) -> Any:
 
 
 def _union(shape: Any, members: list[Kind]) -> Kind:
-    grows = any(kind.grows for kind in members) and all(kind.grows or not _takes_text(kind) for kind in members)
+    grows = any(kind.grows for kind in members) and all(kind.grows or not _accepts_strings(kind) for kind in members)
     rest = tuple(kind for kind in members if kind.shape is not NoneType)
     return Kind(shape, grows=grows, options=rest)
 
 
-def _takes_text(kind: Kind) -> bool:
-    """Whether a string may turn into one of these: a date, an enum, a literal."""
+def _accepts_strings(kind: Kind) -> bool:
+    """Whether a string may become a value of this type: a date, an enum, a literal."""
     return kind.form in ("scalar", "any") and kind.shape not in (NoneType, int, bool, float)
 
 
@@ -135,23 +135,17 @@ def _array(shape: Any, origin: Any, arguments: tuple[Any, ...], plain: bool) -> 
             return kind_of(arguments[step]) if isinstance(step, int) and step < len(arguments) else ANY
 
         return Kind(shape, "array", child=place)
-    return Kind(shape, "array", loose=plain and origin is list, child=_alike(arguments[0]))
+    return Kind(shape, "array", loose=plain and origin is list, child=_uniform_child(arguments[0]))
 
 
-def _alike(shape: Any) -> Callable[[Step], Kind]:
-    """Children that are all of one type, looked up once; not at once, for types may hold themselves."""
-    known: list[Kind] = []
-
-    def child(_: Step) -> Kind:
-        if not known:
-            known.append(kind_of(shape))
-        return known[0]
-
-    return child
+def _uniform_child(shape: Any) -> Callable[[Step], Kind]:
+    """Return the type of children that are all alike, resolved late because a type may contain itself."""
+    kind = cache(lambda: kind_of(shape))
+    return lambda _: kind()
 
 
 def _record(shape: Any, bare: Any) -> Kind:
-    """A model, a dataclass or a TypedDict; any other type is typed only as a whole."""
+    """Return the parts of a model, a dataclass or a TypedDict; any other type is typed only as a whole."""
     if getattr(bare, "__pydantic_root_model__", False):
         inner = kind_of(bare.__pydantic_fields__["root"].annotation)
         return dataclasses.replace(inner, shape=shape, grows=False, loose=False)
@@ -162,14 +156,10 @@ def _record(shape: Any, bare: Any) -> Kind:
     if fields is None:
         return Kind(shape, "scalar")
 
-    known: dict[Step, Kind] = {}
+    kind = cache(lambda key: kind_of(fields[key][1]))
 
     def child(step: Step) -> Kind:
-        if not isinstance(step, str) or step not in fields:
-            return ANY
-        if step not in known:
-            known[step] = kind_of(fields[step][1])
-        return known[step]
+        return kind(step) if step in fields else ANY
 
     def constants() -> dict[str, tuple[Any, ...]]:
         literal = {key: _bare(annotation) for key, (_, annotation) in fields.items()}
@@ -180,12 +170,12 @@ def _record(shape: Any, bare: Any) -> Kind:
 
 
 def _fields(shape: Any) -> dict[str, tuple[str, Any]] | None:
-    """JSON key → attribute and type of each field."""
+    """Return the attribute and type of each field by its JSON key; None for a type without fields."""
     if not isinstance(shape, type):
         return None
-    known = shape.__dict__.get("__pydantic_fields__")
-    if known is not None:
-        return {_key(name, each): (name, _annotated(each)) for name, each in known.items()}
+    model_fields = shape.__dict__.get("__pydantic_fields__")
+    if model_fields is not None:
+        return {_key(name, each): (name, _annotated(each)) for name, each in model_fields.items()}
     if dataclasses.is_dataclass(shape):
         hints = get_type_hints(shape, vars(sys.modules[shape.__module__]), include_extras=True)
         return {each.name: (each.name, hints[each.name]) for each in dataclasses.fields(shape) if each.init}
@@ -195,7 +185,7 @@ def _fields(shape: Any) -> dict[str, tuple[str, Any]] | None:
 
 
 def _key(name: str, info: Any) -> str:
-    """The JSON key of a pydantic field, as its schema has it."""
+    """Return the JSON key of a pydantic field, as in its schema."""
     alias = info.validation_alias or info.alias or name
     choices = getattr(alias, "choices", None)
     alias = choices[0] if choices else alias
@@ -208,5 +198,5 @@ def _annotated(info: Any) -> Any:
     return Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
 
 
-def _possible(kind: Kind, value: Mapping[str, Any], open_key: Step | None) -> bool:
+def _constants_match(kind: Kind, value: Mapping[str, Any], open_key: Step | None) -> bool:
     return all(value[key] in allowed for key, allowed in kind.constants().items() if key in value and key != open_key)

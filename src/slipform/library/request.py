@@ -1,4 +1,4 @@
-"""What callers give, as a request and options."""
+"""Build a `ModelRequest` and `Options` from the arguments of a library call."""
 
 from __future__ import annotations
 
@@ -25,79 +25,79 @@ Config: TypeAlias = "Settings | Path | str"
 
 
 class TextOverrides(TypedDict, total=False):
-    """What a call for plain words may have of its own; what it leaves out, or gives as None, is the client's."""
+    """Keyword arguments of a call for plain text; what is left out, or None, comes from the client."""
 
     model: str | Sequence[str] | None
-    """`provider/model`, or an alias; of several, the next is asked when one cannot answer."""
+    """`provider/model`, or an alias; several are tried in their order."""
     system: str | None
-    """What the model is told before the prompt."""
+    """System message before the prompt."""
     max_tokens: int | None
     temperature: float | None
     seed: int | None
     timeout: float | None
-    """Seconds for the answer in all, with every attempt at it."""
+    """Seconds for the whole call, all attempts included."""
 
 
 class Overrides(TextOverrides, total=False):
-    """What a call for an answer of some shape may have of its own."""
+    """Keyword arguments of a call for an answer of some shape."""
 
     max_attempts: int | None
-    """Calls in all, when answers do not fit."""
+    """Model calls in all, retries included."""
     strategy: OutputStrategy | Literal["auto", "native", "tool", "prompted"] | None
     validators: Sequence[Validator] | None
-    """Further checks of a valid value: each gives a complaint, or None."""
+    """Further checks of a valid value: each returns a complaint, or None."""
     options: Options | None
-    """All options at once, in place of the client's; those above still come before them."""
+    """All options at once, in place of the client's; the arguments above override them."""
 
 
-_TEXT = frozenset(TextOverrides.__annotations__)
-_ALL = frozenset(Overrides.__annotations__) | _TEXT
+_TEXT_NAMES = frozenset(TextOverrides.__annotations__)
+_NAMES = frozenset(Overrides.__annotations__) | _TEXT_NAMES
 
 
 def request_for(
-    schema: Schema[Any], prompt: Prompt, model: Models, options: Options, given: Overrides
+    schema: Schema[Any], prompt: Prompt, model: Models, options: Options, overrides: Overrides
 ) -> tuple[ModelRequest, Options]:
-    """A request for an answer of this shape, and the options of its enforcement.
+    """Return a request for an answer of this shape, and the options of its enforcement.
 
     >>> request, options = request_for(Schema.of(int), "How many?", "local", Options(), {"max_attempts": 2})
     >>> request.model, options.budget.attempts
     ('local', 2)
     """
-    if not given:
-        return ModelRequest(first_of(model), messages_of(prompt), _format(schema)), options
-    _refuse_unknown(given, _ALL)
-    wanted = _format(schema)
-    if (strategy := given.get("strategy")) is not None:
+    if not overrides:
+        return ModelRequest(first_of(model), messages_of(prompt), _response_format(schema)), options
+    _refuse_unknown(overrides, _NAMES)
+    wanted = _response_format(schema)
+    if (strategy := overrides.get("strategy")) is not None:
         wanted = wanted.with_strategy(OutputStrategy(strategy))
-    request = _said(prompt, model, given).replace(response_format=wanted)
-    return request, _chosen(given.get("options") or options, given)
+    request = _base_request(prompt, model, overrides).replace(response_format=wanted)
+    return request, _merge_options(overrides.get("options") or options, overrides)
 
 
-def text_request(prompt: Prompt, model: Models, given: TextOverrides) -> ModelRequest:
-    """A request for plain words."""
-    if not given:
+def text_request(prompt: Prompt, model: Models, overrides: TextOverrides) -> ModelRequest:
+    """Return a request for plain text."""
+    if not overrides:
         return ModelRequest(first_of(model), messages_of(prompt))
-    _refuse_unknown(given, _TEXT)
-    return _said(prompt, model, given).replace(timeout=given.get("timeout"))
+    _refuse_unknown(overrides, _TEXT_NAMES)
+    return _base_request(prompt, model, overrides).replace(timeout=overrides.get("timeout"))
 
 
-def _said(prompt: Prompt, model: Models, given: TextOverrides) -> ModelRequest:
+def _base_request(prompt: Prompt, model: Models, overrides: TextOverrides) -> ModelRequest:
     messages = messages_of(prompt)
-    if system := given.get("system"):
+    if system := overrides.get("system"):
         messages = (Message.system(system), *messages)
-    sampling = Sampling(temperature=given.get("temperature"), seed=given.get("seed"))
+    sampling = Sampling(temperature=overrides.get("temperature"), seed=overrides.get("seed"))
     return ModelRequest(
-        first_of(models_of(model, given)), messages, sampling=sampling, max_tokens=given.get("max_tokens")
+        first_of(models_of(model, overrides)), messages, sampling=sampling, max_tokens=overrides.get("max_tokens")
     )
 
 
-def models_of(model: Models, given: TextOverrides) -> str | Sequence[str]:
-    """The models of a call: its own, else the client's; an empty name stands for the default."""
-    return given.get("model") or model or ""
+def models_of(model: Models, overrides: TextOverrides) -> str | Sequence[str]:
+    """Return the models of a call: its own, else the client's; an empty name stands for the default."""
+    return overrides.get("model") or model or ""
 
 
 def first_of(models: Models) -> str:
-    """The model that is asked first.
+    """Return the model that is tried first.
 
     >>> first_of(["openai/gpt-6-luna", "local"])
     'openai/gpt-6-luna'
@@ -105,8 +105,8 @@ def first_of(models: Models) -> str:
     return models if isinstance(models, str) else models[0] if models else ""
 
 
-def _chosen(options: Options, given: Overrides) -> Options:
-    attempts, seconds = given.get("max_attempts"), given.get("timeout")
+def _merge_options(options: Options, overrides: Overrides) -> Options:
+    attempts, seconds = overrides.get("max_attempts"), overrides.get("timeout")
     budget = options.budget
     if attempts is not None:
         if attempts < 1:
@@ -114,18 +114,18 @@ def _chosen(options: Options, given: Overrides) -> Options:
         budget = dataclasses.replace(budget, attempts=attempts)
     if seconds is not None:
         budget = dataclasses.replace(budget, seconds=seconds)
-    validators = (*options.validators, *(given.get("validators") or ()))
+    validators = (*options.validators, *(overrides.get("validators") or ()))
     return dataclasses.replace(options, budget=budget, validators=validators)
 
 
-def _refuse_unknown(given: Mapping[str, Any], known: frozenset[str]) -> None:
-    for name in given:
+def _refuse_unknown(overrides: Mapping[str, Any], known: frozenset[str]) -> None:
+    for name in overrides:
         if name not in known:
             raise TypeError(f"There is no argument {name!r}; there are {', '.join(sorted(known))}")
 
 
 def messages_of(prompt: Prompt) -> tuple[Message, ...]:
-    """A prompt as messages: a text is what the user says.
+    """Return a prompt as messages: a string is one user message.
 
     >>> messages_of("Hello")[0].role
     'user'
@@ -134,12 +134,12 @@ def messages_of(prompt: Prompt) -> tuple[Message, ...]:
 
 
 def shape_kind(shape: Any) -> Kind:
-    """What the parts of a shape are; a JSON Schema, and a `Schema` made before, have plain JSON for parts."""
+    """Return the parts of a shape; those of a JSON Schema or a ready `Schema` are plain JSON."""
     return ANY if isinstance(shape, Schema | Mapping | JsonSchemaSpec | str) else kind_of(shape)
 
 
 def set_up(config: Config | None, options: Options | None, router: Router | None) -> tuple[Router, Options]:
-    """A client's providers and options: those given in code, else the settings'."""
+    """Return a client's providers and options: those passed in, else those of the settings."""
     if router is not None and config is None:
         return router, options or Options()
     settings = _settings(config)
@@ -152,12 +152,12 @@ def _settings(config: Config | None) -> Settings:
     return config if isinstance(config, Settings) else load_settings(None if config is None else Path(config))
 
 
-def _format(schema: Schema[Any]) -> ResponseFormat:
-    made = _FORMATS.get(schema)
-    if made is None:
-        made = ResponseFormat.strict(schema.spec)
-        _FORMATS.put(schema, made, schema.size)
-    return made
+def _response_format(schema: Schema[Any]) -> ResponseFormat:
+    response_format = _FORMATS.get(schema)
+    if response_format is None:
+        response_format = ResponseFormat.strict(schema.spec)
+        _FORMATS.put(schema, response_format, schema.size)
+    return response_format
 
 
 _FORMATS = BoundedCache[Schema[Any], ResponseFormat]("response formats of types", entries=512, max_bytes=32_000_000)

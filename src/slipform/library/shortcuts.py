@@ -1,4 +1,4 @@
-"""Ask, stream, ask_text without a client."""
+"""Ask and stream without a client of your own: module-level calls that share one `Client`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def ask(shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Any: ..
 @overload
 def ask(shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
 def ask(shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Any:
-    """Ask for an answer of this shape, with the embedded model unless another is named.
+    """Return an answer of this shape, from the embedded model unless another is named.
 
-    `slipform.ask(Person, "Ada is 36")` gives a `Person`; `Overrides` lists what else may be said.
+    `slipform.ask(Person, "Ada is 36")` returns a `Person`; `Overrides` lists the keyword arguments.
     """
     return _client().ask(shape, prompt, **given)
 
@@ -47,7 +47,7 @@ def stream(shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Stre
 @overload
 def stream(shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
 def stream(shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Stream[Any]:
-    """The answer while it is written; see `Stream`."""
+    """Stream an answer of this shape; see `Stream`."""
     return _client().stream(shape, prompt, **given)
 
 
@@ -58,17 +58,17 @@ def stream_async(shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -
 @overload
 def stream_async(shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[T]: ...
 def stream_async(shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[Any]:
-    """The answer while it is written, for event loops; see `AsyncStream`."""
+    """`stream` for event loops; see `AsyncStream`."""
     return _async_client().stream(shape, prompt, **given)
 
 
 def ask_text(prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
-    """An answer in plain words (`slipform.text` is the package of text tools)."""
+    """Return an answer as plain text (`slipform.text` is the package of text tools)."""
     return _client().text(prompt, **given)
 
 
 async def ask_text_async(prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
-    """An answer in plain words, for event loops."""
+    """`ask_text` for event loops."""
     return await _async_client().text(prompt, **given)
 
 

@@ -1,4 +1,4 @@
-"""Stream and AsyncStream."""
+"""Iterate over an answer while it arrives: `Stream`, and `AsyncStream` for event loops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["AsyncStream", "Delta", "Result", "Stream"]
 
 
 class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
-    """An answer while it is written.
+    """An answer while it arrives.
 
     ::
 
@@ -26,10 +26,10 @@ class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
                 show(partial)
             invoice = stream.result.value
 
-    Iterate over it for partial values, over `deltas()` for what is new in them, over `items()` for the finished items
-    of a list: one of these, once. `result` is the whole, valid answer; asking for it reads the stream to its end. When
-    an answer turns out wrong and the budget allows another, the stream goes on with it from the start: `attempt` counts
-    up and `deltas()` has a `restart`. When there is no valid answer in the end, the errors of `ask` are raised.
+    Iterate over it for partial values, over `deltas()` for the changes, over `items()` for the finished items of a
+    list: one of these, once. `result` is the whole, valid answer; it reads the stream to its end. When an answer is
+    invalid and the budget allows a retry, the stream starts over: `attempt` counts up and `deltas()` yields a
+    `restart`. When no answer is valid, the errors of `ask` are raised.
     """
 
     def __init__(self, session: Session[T]) -> None:
@@ -49,15 +49,14 @@ class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
                 yield partial
 
     def deltas(self) -> Iterator[Delta]:
-        """What each piece of the stream changes in the answer's JSON, and where."""
+        """Yield what each chunk changes in the answer's JSON, and where."""
         for _ in self._pump:
             yield from self._session.deltas()
 
     def items(self: Stream[list[X]]) -> Iterator[X]:
-        """The items of a list, each once it is finished and valid.
+        """Yield the items of a list, each once it is finished and valid.
 
-        If the answer is asked for again, items that were given out are not given again; if one of them has changed,
-        that is an `EnforcementError`.
+        After a retry, items that were yielded before are not repeated; raises `EnforcementError` if one has changed.
         """
         for _ in self._pump:
             yield from self._session.items()
@@ -65,13 +64,13 @@ class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
 
     @property
     def result(self) -> Result[T]:
-        """The whole answer: its value, its JSON, the report and what it cost."""
+        """The whole answer: its value, its JSON, the report and the tokens spent."""
         for _ in self._pump:
             pass
         return self._session.outcome()
 
     def close(self) -> None:
-        """Stop reading, and stop the model where that is possible."""
+        """Stop reading, and stop the model where possible."""
         self._pump.close()
 
     def __exit__(
@@ -81,7 +80,7 @@ class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
 
 
 class AsyncStream(AbstractAsyncContextManager["AsyncStream[T]"], Generic[T]):
-    """The same for event loops; `result` is a method there, because it has to be awaited."""
+    """`Stream` for event loops; `result` is a method here, because it must be awaited."""
 
     def __init__(self, session: Session[T]) -> None:
         self._session = session
@@ -100,13 +99,13 @@ class AsyncStream(AbstractAsyncContextManager["AsyncStream[T]"], Generic[T]):
                 yield partial
 
     async def deltas(self) -> AsyncIterator[Delta]:
-        """What each piece of the stream changes in the answer's JSON, and where."""
+        """Yield what each chunk changes in the answer's JSON, and where."""
         async for _ in self._pump:
             for delta in self._session.deltas():
                 yield delta
 
     async def items(self: AsyncStream[list[X]]) -> AsyncIterator[X]:
-        """The items of a list, each once it is finished and valid; see `Stream.items`."""
+        """Yield the items of a list, each once it is finished and valid; see `Stream.items`."""
         async for _ in self._pump:
             for item in self._session.items():
                 yield item
@@ -114,13 +113,13 @@ class AsyncStream(AbstractAsyncContextManager["AsyncStream[T]"], Generic[T]):
             yield item
 
     async def result(self) -> Result[T]:
-        """The whole answer: its value, its JSON, the report and what it cost."""
+        """Return the whole answer: its value, its JSON, the report and the tokens spent."""
         async for _ in self._pump:
             pass
         return self._session.outcome()
 
     async def close(self) -> None:
-        """Stop reading, and stop the model where that is possible."""
+        """Stop reading, and stop the model where possible."""
         await self._pump.aclose()
 
     async def __aenter__(self) -> Self:
@@ -133,7 +132,7 @@ class AsyncStream(AbstractAsyncContextManager["AsyncStream[T]"], Generic[T]):
 
 
 def _pump(session: Session[Any]) -> Generator[None, None, None]:
-    """Send what the session asks for and give it what comes; each step is a moment to look at it."""
+    """Send the session's requests and feed it the chunks; yields whenever the session may have changed."""
     while not session.over:
         chunks = session.call.stream()
         try:

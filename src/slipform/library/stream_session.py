@@ -1,4 +1,4 @@
-"""Partial values of one enforced call."""
+"""Follow one enforced call through its attempts and report the partial values, deltas and items of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T]):
-    """An answer and the way to it."""
+    """An answer and the report of how it was obtained."""
 
     value: T
     text: str
@@ -39,20 +39,19 @@ class Result(Generic[T]):
 
 
 def result_of(schema: Schema[T], outcome: Outcome) -> Result[T]:
-    """The outcome as an object of the wanted type."""
+    """Return the outcome as an object of the wanted type."""
     typed = outcome.typed
     return Result(schema.to_python(outcome.value) if typed is NOT_TYPED else typed, outcome.text, outcome.report)
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a piece of the stream did to the answer's JSON.
+    """One change of the answer's JSON.
 
-    * `"set"`: `value` now stands at `path`; only a string may still grow;
+    * `"set"`: `path` now has `value`; only a string may still grow;
     * `"open"`: an object or array was opened at `path`; `value` is an empty one, and its children follow;
     * `"text"`: the string at `path` grew by `value`;
-    * `"restart"`: the answer was not valid and has been asked for again; forget it all. `value` is the number of the
-      new attempt.
+    * `"restart"`: the answer was invalid and is retried; discard everything. `value` is the number of the new attempt.
 
     >>> Delta(("name",), "text", "da").value
     'da'
@@ -63,15 +62,15 @@ class Delta:
     value: Any
 
 
-class _Tap:
-    """Stands in the reducer as its parser, so that what the reducer takes for the answer can be watched."""
+class _ObservedParser:
+    """The parser that the reducer uses, wrapped so that the session sees what the reducer feeds it."""
 
     __slots__ = ("fed", "parser")
 
     def __init__(self, parser: Parser) -> None:
         self.parser = parser
         self.fed = False
-        """Whether something has been read since the last look."""
+        """Whether text has been fed since `deltas` was last called."""
 
     @property
     def value(self) -> Any:
@@ -97,47 +96,47 @@ class _Tap:
 
 
 _UNRESOLVED: Final = object()
-_WATCHED: Final[dict[str, Any]] = {}
-"""The reducer parses only where it has a schema; which one is of no interest to it here."""
+_NO_SCHEMA: Final[dict[str, Any]] = {}
+"""The reducer parses only when it has a schema; any schema will do here."""
 
 
 class Session(Generic[T]):
-    """The attempts at one answer, and what can be shown of the one that is being read."""
+    """The attempts of one call, owned by its `Stream`, and the value of the attempt being read."""
 
     def __init__(self, schema: Schema[T], kind: Kind, call: FallbackCall) -> None:
         self._schema = schema
         self._kind = kind
         self.call = call
         self._wanted = call.asked.response_format
-        self.given: list[Any] = []
-        """The items that have been given out, over all attempts."""
+        self.yielded_items: list[Any] = []
+        """The items that were yielded to the caller, over all attempts."""
         self.result: Result[T] | None = None
         self._error: BaseException | None = None
         self._begin()
 
     def _begin(self) -> None:
-        asked = self.call.asked
+        request = self.call.asked
         strategy = self._strategy()
-        self._tap = _Tap(Parser(lenient=strategy is OutputStrategy.PROMPTED))
-        self._reducer = Reducer(ParserChoice(lambda: self._tap, lambda *_: _UNRESOLVED))
+        self._observed = _ObservedParser(Parser(lenient=strategy is OutputStrategy.PROMPTED))
+        self._reducer = Reducer(ParserChoice(lambda: self._observed, lambda *_: _UNRESOLVED))
         self._emulated = strategy is OutputStrategy.TOOL
-        self._reducer.start(Snapshot(_WATCHED, emulated=True) if self._emulated else Snapshot())
+        self._reducer.start(Snapshot(_NO_SCHEMA, emulated=True) if self._emulated else Snapshot())
         self._memory = Memory()
-        self._passed = 0
-        """How many items of this attempt have been looked at."""
-        self._shown: Any = PENDING
-        self._open: Path | None = None
+        self._checked_items = 0
+        """How many items of this attempt were compared with those yielded before."""
+        self._last_value: Any = PENDING
+        self._last_open_path: Path | None = None
         self._lift: Lift | None = None
         self._lifting: Callable[..., Any] | None = None
-        self._before: Any = PENDING
-        # An attempt that asks for the wrong parts only has another shape, of which nothing can be shown.
+        self._last_lifted: Any = PENDING
+        # A retry for the invalid parts only has another shape, so none of it can be shown.
         self._visible = (
-            asked.response_format is None
+            request.response_format is None
             or self._wanted is None
-            or asked.response_format.json_schema is self._wanted.json_schema
+            or request.response_format.json_schema is self._wanted.json_schema
         )
         self._restarted = self.attempt > 1
-        self._watch = self.call.plan.watch(asked)
+        self._watch = self.call.plan.watch(request)
 
     @property
     def attempt(self) -> int:
@@ -146,29 +145,29 @@ class Session(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Whether the answer is there."""
+        """Whether the call has its result."""
         return self.result is not None
 
     @property
     def stopped(self) -> bool:
-        """Whether the rest of this answer is not waited for: its JSON has closed, or cannot become valid."""
+        """Whether this attempt can be cut short: its JSON has closed, or cannot become valid."""
         return self._watch is not None and self._watch.over
 
     def _strategy(self) -> OutputStrategy:
-        """How the answer to what is asked now will come."""
-        asked, formatter = self.call.asked, self.call.plan.formatter
-        if asked.response_format is None:
+        """Return how the current request obtains its JSON."""
+        request, formatter = self.call.asked, self.call.plan.formatter
+        if request.response_format is None:
             return self.call.plan.strategy
-        if formatter is not None and self.attempt > 1 and asked.model == formatter.model:
+        if formatter is not None and self.attempt > 1 and request.model == formatter.model:
             return formatter.strategy
-        chosen = asked.response_format.strategy
+        chosen = request.response_format.strategy
         return self.call.plan.strategy if chosen is OutputStrategy.AUTO else chosen
 
     def push(self, chunk: CompletionChunk) -> None:
-        """Take a piece of the answer."""
+        """Feed one chunk of the answer."""
         if chunk.lift is not None:
             self._lift = chunk.lift
-            self._lifting = chunk.lift.growing() if chunk.lift.growing is not None else _when_whole(chunk.lift)
+            self._lifting = chunk.lift.growing() if chunk.lift.growing is not None else _lift_when_complete(chunk.lift)
             chunk = chunk._replace(lift=None)
         self._reducer.push(chunk)
         if self._watch is not None:
@@ -178,16 +177,16 @@ class Session(Generic[T]):
                 self._watch.feed(chunk.text)
         if not self._emulated:
             if chunk.text and chunk.choice == 0:
-                self._tap.feed(chunk.text)
+                self._observed.feed(chunk.text)
         elif chunk.tool_calls:
-            _ = self._reducer.message  # which of the calls holds the answer is for the reducer to tell
+            _ = self._reducer.message  # makes the reducer find the tool call that holds the answer, and parse it
 
     def end(self) -> Iterator[None]:
-        """The answer has ended: look once more at what it is, then judge it. It is `over` then, or asked for again."""
+        """Judge the finished answer: then the session is `over`, or has a new request. Yields before and after."""
         stopped = None if self._watch is None else self._watch.error
         response = self._reducer.finish(check=False).replace(lift=self._lift, stopped=stopped)
         if not self._emulated:
-            self._tap.finish()
+            self._observed.finish()
         yield
         try:
             self.call.answer(response)
@@ -201,7 +200,7 @@ class Session(Generic[T]):
         yield
 
     def fail(self, error: BaseException) -> None:
-        """There is no answer: another model is asked, or the error raised with the report of what went before."""
+        """Continue with the next model after a failed call, or raise the error with the report so far."""
         try:
             self.call.fail(error)
         except SlipformError as failed:
@@ -210,7 +209,7 @@ class Session(Generic[T]):
         self._begin()
 
     def outcome(self) -> Result[T]:
-        """The result of an answer that is over, or the error that it ended with."""
+        """Return the result; raises the error that the call ended with."""
         if self._error is not None:
             raise self._error
         if self.result is None:
@@ -218,15 +217,15 @@ class Session(Generic[T]):
         return self.result
 
     def partial(self) -> Partial[T] | None:
-        """The value so far, if there is more of it, or more of it is finished, than at the last look."""
-        value, open_path = self._look()
-        if value is PENDING or (value is self._shown and open_path == self._open):
+        """Return the value so far, or None when it has not changed since the last call."""
+        value, open_path = self._current()
+        if value is PENDING or (value is self._last_value and open_path == self._last_open_path):
             return None
-        self._shown, self._open = value, open_path
+        self._last_value, self._last_open_path = value, open_path
         return Partial(value, self._kind, self._memory, open_path)
 
-    def _look(self) -> tuple[Any, Path | None]:
-        parser = self._tap.parser
+    def _current(self) -> tuple[Any, Path | None]:
+        parser = self._observed.parser
         value = parser.value
         if value is PENDING or not self._visible:
             return PENDING, None
@@ -238,47 +237,47 @@ class Session(Generic[T]):
         return value, None if parser.complete else _last_path(value)
 
     def deltas(self) -> Iterator[Delta]:
-        """What the last piece changed."""
+        """Yield what the last chunk changed."""
         if self._restarted:
             self._restarted = False
             yield Delta((), "restart", self.attempt)
-        if not self._tap.fed or not self._visible:
+        if not self._observed.fed or not self._visible:
             return
-        self._tap.fed = False
+        self._observed.fed = False
         if self._lifting is None:
-            for delta in self._tap.parser.deltas():
+            for delta in self._observed.parser.deltas():
                 yield Delta(delta.path, delta.kind, delta.value)
             return
-        value, _ = self._look()
+        value, _ = self._current()
         if value is not PENDING:
-            yield from _between(self._before, value, ())
-            self._before = value
+            yield from _deltas_between(self._last_lifted, value, ())
+            self._last_lifted = value
 
     def items(self) -> Iterator[Any]:
-        """The items of an array that are new, finished and valid."""
+        """Yield the items of an array that are new, finished and valid."""
         if self._kind.form not in ("array", "any"):
             raise TypeError(f"items() is for lists, and this is a stream of {self._schema.name}")
-        value, open_path = self._look()
+        value, open_path = self._current()
         if value is PENDING:
             return
         partial: Partial[Any] = Partial(value, self._kind, self._memory, open_path)
-        for item in finished_items(partial, self._passed):
-            self._passed += 1
-            if self._is_new(self._passed - 1, item):
+        for item in finished_items(partial, self._checked_items):
+            self._checked_items += 1
+            if self._is_new(self._checked_items - 1, item):
                 yield item
 
     def last_items(self) -> Iterator[Any]:
-        """The items of the final answer that were not given out before."""
+        """Yield the items of the final answer that were not yielded before."""
         value = self.outcome().value
         for position, item in enumerate(value if isinstance(value, list | tuple) else []):
             if self._is_new(position, item):
                 yield item
 
     def _is_new(self, position: int, item: Any) -> bool:
-        if position == len(self.given):
-            self.given.append(item)
+        if position == len(self.yielded_items):
+            self.yielded_items.append(item)
             return True
-        if self.given[position] != item:
+        if self.yielded_items[position] != item:
             raise EnforcementError(
                 f"Item {position} was given out, and the answer that was asked for again has another one there",
                 where=f"$[{position}]",
@@ -287,17 +286,13 @@ class Session(Generic[T]):
         return False
 
 
-def _when_whole(lift: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Lifting where only whole values can be lifted."""
-
-    def lifting(value: Any, *, done: bool) -> Any:
-        return lift(value) if done else PENDING
-
-    return lifting
+def _lift_when_complete(lift: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a lift for values that can only be lifted whole."""
+    return lambda value, *, done: lift(value) if done else PENDING
 
 
 def _last_path(value: Any) -> Path:
-    """Where a lifted value grows: anything but its last branch is finished, and so are numbers and literals."""
+    """Return where a lifted value grows: anything but its last branch is finished, and so are numbers and literals."""
     steps: list[str | int] = []
     while isinstance(value, dict | list) and value:
         last: Any = next(reversed(value)) if isinstance(value, dict) else len(value) - 1
@@ -307,8 +302,8 @@ def _last_path(value: Any) -> Path:
     return tuple(steps)
 
 
-def _between(old: Any, new: Any, path: Path) -> Iterator[Delta]:
-    """The changes from one lifted value to the next; what did not change is the same object."""
+def _deltas_between(old: Any, new: Any, path: Path) -> Iterator[Delta]:
+    """Yield the changes from one lifted value to the next; what did not change is the same object."""
     if old is new:
         return
     if isinstance(new, str) and isinstance(old, str) and new.startswith(old):
@@ -320,6 +315,6 @@ def _between(old: Any, new: Any, path: Path) -> Iterator[Delta]:
             old = type(new)()
         before: Any = old if isinstance(old, dict) else dict(enumerate(old))
         for step, value in new.items() if isinstance(new, dict) else enumerate(new):
-            yield from _between(before.get(step, PENDING), value, (*path, step))
+            yield from _deltas_between(before.get(step, PENDING), value, (*path, step))
     elif old != new or type(old) is not type(new):
         yield Delta(path, "set", new)

@@ -1,4 +1,4 @@
-"""The SDKs' APIs that `wrap` knows."""
+"""Describe the SDKs' APIs that `wrap` enforces: where each has its schema, its messages, its text and its usage."""
 
 from __future__ import annotations
 
@@ -21,138 +21,139 @@ _TOOLS: Final = ("tools", "tool_choice")
 
 @dataclass(frozen=True, slots=True)
 class WrappedApi:
-    """One call: `shapes` are the fields that may name a schema, `turns` the one that holds the conversation."""
+    """One API of an SDK: the fields with schema and messages, and how its objects are written."""
 
     serving: Api
     codec: BoundCodec
     dialect: str
-    shapes: tuple[str, ...]
-    turns: str
-    spelled: Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, Any]]
-    """The fields that ask for a schema, of the others, its name and itself."""
-    write: Callable[[Any, str], None]
-    """Put an answer's text into a response of the SDK."""
-    call: Callable[[Any, Any], None]
-    """Put the tool calls, and the text beside them, of another response into a response of the SDK."""
-    spend: Callable[[Any, Usage], None]
-    """Put tokens into a usage object of the SDK."""
-    event: Callable[[Mapping[str, Any]], Any]
-    """An event of the SDK's stream, of its data."""
+    schema_fields: tuple[str, ...]
+    messages_field: str
+    format_fields: Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, Any]]
+    """Return the fields that ask for a schema, from the call's body, the schema's name and the schema."""
+    set_text: Callable[[Any, str], None]
+    """Set the text of an SDK response."""
+    set_calls: Callable[[Any, Any], None]
+    """Set the tool calls, and the text beside them, of an SDK response to those of another."""
+    set_usage: Callable[[Any, Usage], None]
+    """Set the tokens of an SDK usage object."""
+    build_event: Callable[[Mapping[str, Any]], Any]
+    """Return the SDK's stream event for its data."""
 
-    def wanted(self, body: Mapping[str, Any]) -> ModelRequest | None:
-        """The shapes a call asks for, as a request without turns; None when the SDK itself must read it."""
-        named = {name: body[name] for name in (*self.shapes, *_TOOLS) if _is_given(body.get(name))}
+    def requested(self, body: Mapping[str, Any]) -> ModelRequest | None:
+        """Return the schema and tools of a call, as a request without messages; None when it has none that we know."""
+        named = {name: body[name] for name in (*self.schema_fields, *_TOOLS) if _is_readable(body.get(name))}
         without = {name: value for name, value in named.items() if name not in _TOOLS}
         return self._decoded(body, named) or self._decoded(body, without)
 
     def _decoded(self, body: Mapping[str, Any], named: Mapping[str, Any]) -> ModelRequest | None:
         if not named:
             return None
-        asked = {"model": str(body.get("model") or "unknown"), self.turns: [], **named}
+        request_body = {"model": str(body.get("model") or "unknown"), self.messages_field: [], **named}
         try:
-            return self.serving.decode_request(asked).request
+            return self.serving.decode_request(request_body).request
         except RequestError:  # something of the vendor's that slipform does not know: the vendor will judge it
             return None
 
     def read(self, response: Any) -> ModelResponse:
-        """A response of the SDK in no vendor's spelling."""
+        """Return an SDK response as a `ModelResponse`."""
         return self.codec.decode_response(response.model_dump_json().encode(), _ENCODED)
 
-    def continued(self, body: Mapping[str, Any], said: Sequence[Message]) -> dict[str, Any]:
-        """The call with more turns at the end of its conversation."""
-        if not said:
+    def with_messages(self, body: Mapping[str, Any], messages: Sequence[Message]) -> dict[str, Any]:
+        """Return the call's body with messages added to its conversation."""
+        if not messages:
             return dict(body)
-        turns = body.get(self.turns)
-        before = [{"role": "user", "content": turns}] if isinstance(turns, str) else list(turns or ())
-        encoded = self.codec.encode_request(ModelRequest("unknown", tuple(said)), stream=False)
-        return {**body, self.turns: [*before, *orjson.loads(encoded.body)[self.turns]]}
+        before = body.get(self.messages_field)
+        if isinstance(before, str):
+            before = [{"role": "user", "content": before}]
+        encoded = orjson.loads(self.codec.encode_request(ModelRequest("unknown", tuple(messages)), stream=False).body)
+        return {**body, self.messages_field: [*(before or ()), *encoded[self.messages_field]]}
 
-    def mended(self, response: Any, outcome: Outcome) -> Any:
-        """A copy of the SDK's response that holds the valid answer, and the tokens of all that were asked for."""
+    def with_answer(self, response: Any, outcome: Outcome) -> Any:
+        """Return a copy of the SDK response that holds the valid answer and the tokens of all attempts."""
         copy = response.model_copy(deep=True)
         if outcome.response.tool_calls:
             body = self.serving.encode_response(outcome.answer, ServedRequest(ModelRequest("unknown", ())))
-            self.call(copy, type(response).construct(**orjson.loads(body)))
+            self.set_calls(copy, type(response).construct(**orjson.loads(body)))
         else:
-            self.write(copy, outcome.text)
+            self.set_text(copy, outcome.text)
         if copy.usage is not None and len(outcome.report.attempts) > 1:
-            self.spend(copy.usage, outcome.report.usage)
+            self.set_usage(copy.usage, outcome.report.usage)
         return copy
 
 
-def _is_given(value: Any) -> bool:
-    """Whether a field has a value that can be read: the SDKs have signs of their own for those left out."""
+def _is_readable(value: Any) -> bool:
+    """Whether a field has a JSON value: the SDKs have sentinels of their own for omitted ones."""
     return isinstance(value, Mapping | list | tuple | str)
 
 
-def _write_chat(response: Any, text: str) -> None:
+def _set_chat_text(response: Any, text: str) -> None:
     response.choices[0].message.content = text
 
 
-def _write_responses(response: Any, text: str) -> None:
+def _set_responses_text(response: Any, text: str) -> None:
     for item in response.output:
         if item.type == "message":
-            _one_text(item.content, "output_text", text)
+            _set_text(item.content, "output_text", text)
 
 
-def _write_messages(response: Any, text: str) -> None:
-    _one_text(response.content, "text", text)
+def _set_messages_text(response: Any, text: str) -> None:
+    _set_text(response.content, "text", text)
 
 
-def _call_chat(response: Any, other: Any) -> None:
-    choice, made = response.choices[0], other.choices[0]
-    choice.finish_reason = made.finish_reason
-    choice.message.content, choice.message.tool_calls = made.message.content, made.message.tool_calls
+def _set_chat_calls(response: Any, other: Any) -> None:
+    choice, other_choice = response.choices[0], other.choices[0]
+    choice.finish_reason = other_choice.finish_reason
+    choice.message.content, choice.message.tool_calls = other_choice.message.content, other_choice.message.tool_calls
 
 
-def _call_responses(response: Any, other: Any) -> None:
+def _set_responses_calls(response: Any, other: Any) -> None:
     response.output = _replaced(response.output, other.output, {"message", "function_call"})
 
 
-def _call_messages(response: Any, other: Any) -> None:
+def _set_messages_calls(response: Any, other: Any) -> None:
     response.content = _replaced(response.content, other.content, {"text", "tool_use"})
     response.stop_reason = other.stop_reason
 
 
 def _replaced(items: list[Any], others: list[Any], kinds: set[str]) -> list[Any]:
-    """The items with those of some kinds taken from elsewhere."""
+    """Return the items, those of the `kinds` replaced with `others`."""
     return [*(item for item in items if item.type not in kinds), *others]
 
 
-def _one_text(blocks: list[Any], kind: str, text: str) -> None:
-    """Let the first block of text hold it all, and take the others out."""
+def _set_text(blocks: list[Any], kind: str, text: str) -> None:
+    """Put the whole text into the first text block and remove the others."""
     texts = [block for block in blocks if block.type == kind]
     texts[0].text = text
     blocks[:] = [block for block in blocks if block.type != kind or block is texts[0]]
 
 
-def _spend_chat(usage: Any, spent: Usage) -> None:
-    usage.prompt_tokens, usage.completion_tokens = spent.input or 0, spent.output or 0
-    usage.total_tokens = spent.total or usage.prompt_tokens + usage.completion_tokens
+def _set_chat_usage(usage: Any, tokens: Usage) -> None:
+    usage.prompt_tokens, usage.completion_tokens = tokens.input or 0, tokens.output or 0
+    usage.total_tokens = tokens.total or usage.prompt_tokens + usage.completion_tokens
 
 
-def _spend_named(usage: Any, spent: Usage) -> None:
-    usage.input_tokens, usage.output_tokens = spent.input or 0, spent.output or 0
+def _set_usage(usage: Any, tokens: Usage) -> None:
+    usage.input_tokens, usage.output_tokens = tokens.input or 0, tokens.output or 0
     if hasattr(usage, "total_tokens"):
-        usage.total_tokens = spent.total or usage.input_tokens + usage.output_tokens
+        usage.total_tokens = tokens.total or usage.input_tokens + usage.output_tokens
 
 
 def _chat_format(_body: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    wanted = {"name": name, "strict": True, "schema": schema}
-    return {"response_format": {"type": "json_schema", "json_schema": wanted}}
+    output_format = {"name": name, "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": output_format}}
 
 
 def _responses_format(body: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    wanted = {"type": "json_schema", "name": name, "strict": True, "schema": schema}
-    return {"text": {**_mapping(body.get("text")), "format": wanted}}
+    output_format = {"type": "json_schema", "name": name, "strict": True, "schema": schema}
+    return {"text": {**_as_mapping(body.get("text")), "format": output_format}}
 
 
 def _messages_format(body: Mapping[str, Any], _name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    wanted = {"type": "json_schema", "schema": schema}
-    return {"output_config": {**_mapping(body.get("output_config")), "format": wanted}}
+    output_format = {"type": "json_schema", "schema": schema}
+    return {"output_config": {**_as_mapping(body.get("output_config")), "format": output_format}}
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
@@ -161,18 +162,18 @@ def _chat_chunk(data: Mapping[str, Any]) -> Any:
 
 
 def _response_event(data: Mapping[str, Any]) -> Any:
-    return _members("openai.types.responses", "ResponseStreamEvent")[data["type"]].construct(**data)
+    return _event_classes("openai.types.responses", "ResponseStreamEvent")[data["type"]].construct(**data)
 
 
 def _message_event(data: Mapping[str, Any]) -> Any:
-    return _members("anthropic.types", "RawMessageStreamEvent")[data["type"]].construct(**data)
+    return _event_classes("anthropic.types", "RawMessageStreamEvent")[data["type"]].construct(**data)
 
 
 @functools.cache
-def _members(module: str, union: str) -> Mapping[str, Any]:
-    """The kinds of an SDK's event, by their `type`. Built as the SDK builds them, which is not strict about fields."""
+def _event_classes(module: str, union: str) -> Mapping[str, Any]:
+    """Return the classes of an SDK's events by their `type`; like the SDK, callers build them without validation."""
     kinds = get_args(getattr(import_module(module), union))
-    kinds = get_args(kinds[0]) or kinds  # a union with a remark on it
+    kinds = get_args(kinds[0]) or kinds  # an annotated union
     return {name: kind for kind in kinds for name in get_args(kind.model_fields["type"].annotation)}
 
 
@@ -181,37 +182,37 @@ APIS: Final[Mapping[str, WrappedApi]] = {
         serving=find_api("openai-chat"),
         codec=make_codec("openai-chat", Capabilities()),
         dialect="openai",
-        shapes=("response_format",),
-        turns="messages",
-        spelled=_chat_format,
-        write=_write_chat,
-        call=_call_chat,
-        spend=_spend_chat,
-        event=_chat_chunk,
+        schema_fields=("response_format",),
+        messages_field="messages",
+        format_fields=_chat_format,
+        set_text=_set_chat_text,
+        set_calls=_set_chat_calls,
+        set_usage=_set_chat_usage,
+        build_event=_chat_chunk,
     ),
     "/responses": WrappedApi(
         serving=find_api("openai-responses"),
         codec=make_codec("openai-responses", Capabilities()),
         dialect="openai",
-        shapes=("text",),
-        turns="input",
-        spelled=_responses_format,
-        write=_write_responses,
-        call=_call_responses,
-        spend=_spend_named,
-        event=_response_event,
+        schema_fields=("text",),
+        messages_field="input",
+        format_fields=_responses_format,
+        set_text=_set_responses_text,
+        set_calls=_set_responses_calls,
+        set_usage=_set_usage,
+        build_event=_response_event,
     ),
     "/v1/messages": WrappedApi(
         serving=find_api("anthropic"),
         codec=make_codec("anthropic", Capabilities()),
         dialect="anthropic",
-        shapes=("output_config", "output_format"),
-        turns="messages",
-        spelled=_messages_format,
-        write=_write_messages,
-        call=_call_messages,
-        spend=_spend_named,
-        event=_message_event,
+        schema_fields=("output_config", "output_format"),
+        messages_field="messages",
+        format_fields=_messages_format,
+        set_text=_set_messages_text,
+        set_calls=_set_messages_calls,
+        set_usage=_set_usage,
+        build_event=_message_event,
     ),
 }
 """By the path they are posted to."""

@@ -1,4 +1,4 @@
-"""`wrap`: an SDK client whose answers are enforced."""
+"""Wrap an OpenAI or Anthropic SDK client so that its answers are enforced: `wrap`."""
 
 from __future__ import annotations
 
@@ -25,52 +25,11 @@ from slipform.schema import OutputStrategy, ResponseFormat, Schema
 from slipform.schema.lowering.lift_plan import PENDING
 from slipform.schema.lowering.lowered import lower
 
-_SHAPES: Final = ("response_format", "text_format", "output_format")
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """A Python type as one call sends it: what is posted, and the way back."""
-
-    schema: Schema[Any]
-    body: dict[str, Any]
-    lift: Lift | None
-
-
-def typed_call(api: WrappedApi, body: Mapping[str, Any], parser: Callable[[Any], Any]) -> Typed | None:
-    """The call with its type as slipform writes it for the vendor; None when no type is known.
-
-    The SDK's own schema of the type is in the body already, but it leaves out what the vendor does not know and asks
-    for what is optional: answers are held to the type itself.
-    """
-    shape = _type_of(parser)
-    if shape is None:
-        return None
-    schema: Schema[Any] = Schema.of(shape)
-    lowered = lower(schema.document, api.dialect, open_objects="closed")
-    lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING)
-    return Typed(schema, {**body, **api.spelled(body, schema.name, lowered.schema)}, lift)
-
-
-def _type_of(parser: Callable[[Any], Any]) -> type[Any] | None:
-    """The type that the SDK's parser of answers makes; the SDKs tell it to nobody else."""
-    if not inspect.isfunction(parser):
-        return None
-    known = inspect.getclosurevars(parser).nonlocals
-    return next((known[name] for name in _SHAPES if isinstance(known.get(name), type)), None)
-
-
-def events(api: WrappedApi, served: ServedRequest, answer: ModelResponse) -> Iterator[Any]:
-    """The events that the SDK would have read from the vendor."""
-    encoder = api.serving.encode_stream(served)
-    told = b"".join((*map(encoder.feed, as_chunks(answer)), encoder.finish()))
-    for line in told.split(b"\n"):
-        if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
-            yield api.event(orjson.loads(data))
+_CLOSURE_NAMES: Final = ("response_format", "text_format", "output_format")
 
 
 class _Response:
-    """Stands for the HTTP response of a stream, which is over and may have been several."""
+    """Stands for the HTTP response of a stream, which has ended and may have been several."""
 
     status_code = 200
     headers: Mapping[str, str] = MappingProxyType({})
@@ -85,15 +44,15 @@ class _Response:
 class Replay:
     """Stands for the SDKs' `Stream`: iterate over it, or open it with `with`."""
 
-    def __init__(self, told: Iterator[Any]) -> None:
-        self._told = told
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events = events
         self.response = _Response()
 
     def __iter__(self) -> Iterator[Any]:
-        return self._told
+        return self._events
 
     def __next__(self) -> Any:
-        return next(self._told)
+        return next(self._events)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -108,15 +67,15 @@ class Replay:
 class AsyncReplay:
     """Stands for the SDKs' `AsyncStream`."""
 
-    def __init__(self, told: Iterator[Any]) -> None:
-        self._told = told
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events = events
         self.response = _Response()
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     async def __anext__(self) -> Any:
-        for event in self._told:
+        for event in self._events:
             return event
         raise StopAsyncIteration
 
@@ -133,25 +92,25 @@ class AsyncReplay:
 C = TypeVar("C")
 _SDKS: Final = ("openai", "anthropic")
 _DEFAULT: Final = Options(budget=Budget(attempts=3))
-_RAW: Final = "x-stainless-raw-response"
-"""The header by which the SDKs tell themselves that the HTTP response is wanted, and not what it says."""
+_RAW_RESPONSE: Final = "x-stainless-raw-response"
+"""The header by which the SDKs mark a call that wants the raw HTTP response."""
 
 
 def wrap(client: C, *, options: Options | None = None) -> C:
-    """The client, with the answers to calls that name a JSON Schema or tools made to fit them.
+    """Return a copy of the client that enforces the answers to calls with a JSON Schema or tools.
 
     ::
 
         client = slipform.wrap(OpenAI())
         client.chat.completions.create(model=…, messages=…, response_format={"type": "json_schema", …})
 
-    Takes `openai.OpenAI`, `anthropic.Anthropic` and their async twins, and leaves the one it is given alone. Calls stay
-    what they are: `create`, `parse` and `stream` of `chat.completions`, `responses` and `messages`, with a schema, a
-    type, tools or JSON mode, give the SDK's own response, its text and its tool calls repaired, patched or, within the
-    budget (3 calls in all), asked for again; then its usage is that of all calls and `slipform_report` tells what was
-    done. A streamed answer is judged first and then told as a stream. An answer that cannot be made to fit raises an
-    `EnforcementError`; more than one choice (`n`) with a schema is refused. Raw responses are passed on with a warning,
-    calls that name no shape without one.
+    Takes `openai.OpenAI`, `anthropic.Anthropic` and their async twins, and does not change the client passed in. Calls
+    stay the same: `create`, `parse` and `stream` of `chat.completions`, `responses` and `messages`, with a schema, a
+    type, tools or JSON mode, return the SDK's own response with its text and tool calls repaired, patched or, within
+    the budget (3 calls in all), retried; then its usage is that of all calls and `slipform_report` has the report. A
+    streamed answer is validated first and then replayed as a stream. Raises `EnforcementError` when no answer is
+    valid, `RequestError` for more than one choice (`n`) with a schema. Raw responses pass through with a warning,
+    calls without a schema without one.
     """
     kind = type(client)
     if not any(each.__module__.partition(".")[0] in _SDKS for each in kind.__mro__):
@@ -163,102 +122,116 @@ def wrap(client: C, *, options: Options | None = None) -> C:
     chosen = options or _DEFAULT
     awaits = any(each.__name__.startswith("Async") for each in kind.__mro__)
     # All that the SDKs' calls and helpers send goes through the client's `post`.
-    wrapped.post = (_enforced_async if awaits else _enforced)(wrapped.post, chosen)
+    wrapped.post = (_enforce_post_async if awaits else _enforce_post)(wrapped.post, chosen)
     copy = wrapped.copy
     wrapped.copy = wrapped.with_options = lambda **changes: wrap(copy(**changes), options=chosen)
     return cast("C", wrapped)
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
-    """What one call wants: what is posted, and what its answer is held to."""
+class _WrappedCall:
+    """One enforced call of a wrapped client: what is posted, and what its answer is validated against."""
 
     api: WrappedApi
     body: Mapping[str, Any]
-    given: Mapping[str, Any]
-    """What else the SDK gave to `post`."""
+    post_arguments: Mapping[str, Any]
+    """The other arguments of the SDK's `post`."""
     request: ModelRequest
     schema: Schema[Any] | None = None
     lift: Lift | None = None
     parser: Callable[[Any], Any] | None = None
-    """What the SDK does with a whole answer."""
+    """The SDK's parser of a whole response."""
     streamed: bool = False
 
-    def again(self, asked: ModelRequest) -> dict[str, Any]:
-        """What is posted next: the caller's own call, with what the loop has to say at the end of it."""
-        return {**self.given, "body": self.api.continued(self.body, asked.messages)}
-
-    def count(self, asked: ModelRequest) -> None:
-        """One more call goes out."""
-        if asked.calls is not None:
-            asked.calls.add(asked.model)
+    def next_post(self, request: ModelRequest) -> dict[str, Any]:
+        """Count one more call and return its `post` arguments: the caller's, with the loop's messages at the end."""
+        if request.calls is not None:
+            request.calls.add(request.model)
+        return {**self.post_arguments, "body": self.api.with_messages(self.body, request.messages)}
 
     def read(self, response: Any) -> ModelResponse:
-        """An answer in the caller's shape."""
+        """Return an SDK response in the caller's shape."""
         read = self.api.read(response)
         return read if self.lift is None else lifted(read, self.lift)
 
-    def told(self, outcome: Outcome) -> Iterator[Any]:
-        """The answer as a stream's events."""
+    def events(self, outcome: Outcome) -> Iterator[Any]:
+        """Yield the events that the SDK would have read from the vendor."""
         served = ServedRequest(self.request, stream=True, options={"include_usage": True})
-        return events(self.api, served, outcome.answer)
+        encoder = self.api.serving.encode_stream(served)
+        body = b"".join((*map(encoder.feed, as_chunks(outcome.answer)), encoder.finish()))
+        for line in body.split(b"\n"):
+            if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
+                yield self.api.build_event(orjson.loads(data))
 
-    def given_back(self, response: Any, outcome: Outcome) -> Any:
-        """The SDK's response: as it is when it was valid at once, else a copy that holds the valid answer."""
-        mended = response if _is_untouched(self, response, outcome) else self.api.mended(response, outcome)
-        parsed = mended if self.parser is None else self.parser(mended)
-        if mended is not response:
+    def sdk_response(self, response: Any, outcome: Outcome) -> Any:
+        """Return the SDK's response unchanged when it was valid at once, else a copy that holds the valid answer."""
+        valid = response if self._was_valid(response, outcome) else self.api.with_answer(response, outcome)
+        parsed = valid if self.parser is None else self.parser(valid)
+        if valid is not response:
             parsed.slipform_report = outcome.report
         return parsed
 
+    def _was_valid(self, response: Any, outcome: Outcome) -> bool:
+        if len(outcome.report.attempts) > 1:
+            return False
+        answer = self.api.read(response)
+        if outcome.response.tool_calls or answer.tool_calls:
+            return [(call.id, call.arguments) for call in answer.tool_calls] == [
+                (call.id, call.arguments) for call in outcome.response.tool_calls
+            ]
+        if self.schema is None and self.request.response_format is None and not self.request.json_mode:
+            return True
+        try:
+            return orjson.dumps(orjson.loads(answer.text)) == orjson.dumps(outcome.value)
+        except orjson.JSONDecodeError:
+            return False
 
-def _enforced(post: Callable[..., Any], options: Options) -> Callable[..., Any]:
-    def enforced(path: str, **given: Any) -> Any:
-        task = _wanted(path, given, options)
-        if task is None:
-            return post(path, **given)
+
+def _enforce_post(post: Callable[..., Any], options: Options) -> Callable[..., Any]:
+    def enforced(path: str, **post_arguments: Any) -> Any:
+        call = _enforced_call(path, post_arguments, options)
+        if call is None:
+            return post(path, **post_arguments)
         answers: list[Any] = []
 
-        def complete(asked: ModelRequest) -> ModelResponse:
-            task.count(asked)
-            answers.append(post(path, **task.again(asked)))
-            return task.read(answers[-1])
+        def complete(request: ModelRequest) -> ModelResponse:
+            answers.append(post(path, **call.next_post(request)))
+            return call.read(answers[-1])
 
-        outcome = run(task.request, _plan(task, options), Model(complete))
-        return Replay(task.told(outcome)) if task.streamed else task.given_back(answers[-1], outcome)
+        outcome = run(call.request, _plan(call, options), Model(complete))
+        return Replay(call.events(outcome)) if call.streamed else call.sdk_response(answers[-1], outcome)
 
     return enforced
 
 
-def _enforced_async(post: Callable[..., Awaitable[Any]], options: Options) -> Callable[..., Awaitable[Any]]:
-    async def enforced(path: str, **given: Any) -> Any:
-        task = _wanted(path, given, options)
-        if task is None:
-            return await post(path, **given)
+def _enforce_post_async(post: Callable[..., Awaitable[Any]], options: Options) -> Callable[..., Awaitable[Any]]:
+    async def enforced(path: str, **post_arguments: Any) -> Any:
+        call = _enforced_call(path, post_arguments, options)
+        if call is None:
+            return await post(path, **post_arguments)
         answers: list[Any] = []
 
-        async def complete(asked: ModelRequest) -> ModelResponse:
-            task.count(asked)
-            answers.append(await post(path, **task.again(asked)))
-            return task.read(answers[-1])
+        async def complete(request: ModelRequest) -> ModelResponse:
+            answers.append(await post(path, **call.next_post(request)))
+            return call.read(answers[-1])
 
-        outcome = await run_async(task.request, _plan(task, options), AsyncModel(complete))
-        return AsyncReplay(task.told(outcome)) if task.streamed else task.given_back(answers[-1], outcome)
+        outcome = await run_async(call.request, _plan(call, options), AsyncModel(complete))
+        return AsyncReplay(call.events(outcome)) if call.streamed else call.sdk_response(answers[-1], outcome)
 
     return enforced
 
 
-def _wanted(path: str, given: Mapping[str, Any], options: Options) -> _Task | None:
-    """What a call asks for; None when it names no shape, which is then none of slipform's business."""
+def _enforced_call(path: str, post_arguments: Mapping[str, Any], options: Options) -> _WrappedCall | None:
+    """Return how a call is enforced; None when it names no schema or tools, or wants the raw response."""
     api = APIS.get(path.partition("?")[0])
-    body = given.get("body")
+    body = post_arguments.get("body")
     if api is None or not isinstance(body, Mapping):
         return None
-    sent = given.get("options") or {}
-    request = api.wanted({**body, **(sent.get("extra_json") or {})})
+    sdk_options = post_arguments.get("options") or {}
+    request = api.requested({**body, **(sdk_options.get("extra_json") or {})})
     if request is None or not is_enforced(request, tools=options.tools == "enforce"):
         return None
-    if any(name.lower() == _RAW for name in sent.get("headers") or ()):
+    if any(name.lower() == _RAW_RESPONSE for name in sdk_options.get("headers") or ()):
         warnings.warn("slipform.wrap does not enforce raw responses; use the plain call, or the proxy.", stacklevel=5)
         return None
     if isinstance(body.get("n"), int) and body["n"] > 1:
@@ -267,23 +240,43 @@ def _wanted(path: str, given: Mapping[str, Any], options: Options) -> _Task | No
             where="n",
             hint="Call once for each answer.",
         )
-    parser = sent.get("post_parser")
-    plain = {name: value for name, value in sent.items() if name != "post_parser"}
-    rest = {name: value for name, value in given.items() if name not in {"body", "options", "stream", "stream_cls"}}
+    parser = sdk_options.get("post_parser")
+    plain = {name: value for name, value in sdk_options.items() if name != "post_parser"}
+    replaced = {"body", "options", "stream", "stream_cls"}
+    rest = {name: value for name, value in post_arguments.items() if name not in replaced}
     body = {name: value for name, value in body.items() if name not in {"stream", "stream_options"}}
-    task = _Task(api, body, {**rest, "options": plain}, request, parser=parser, streamed=given.get("stream") is True)
-    typed = None if parser is None else typed_call(api, body, parser)
-    if typed is None:
-        return task
-    shaped = request.replace(response_format=ResponseFormat.strict(typed.schema.spec))
-    return replace(task, body=typed.body, request=shaped, schema=typed.schema, lift=typed.lift)
+    streamed = post_arguments.get("stream") is True
+    call = _WrappedCall(api, body, {**rest, "options": plain}, request, parser=parser, streamed=streamed)
+    shape = _type_of(parser)
+    return call if shape is None else _with_type(call, Schema.of(shape))
 
 
-def _plan(task: _Task, options: Options) -> Plan:
-    """How the answer is enforced: the SDK sends the schema itself, and another model cannot be called through it."""
-    request = task.request
+def _type_of(parser: Any) -> type[Any] | None:
+    """Return the type that the SDK's parser builds, which stands nowhere but in its closure."""
+    if not inspect.isfunction(parser):
+        return None
+    variables = inspect.getclosurevars(parser).nonlocals
+    return next((variables[name] for name in _CLOSURE_NAMES if isinstance(variables.get(name), type)), None)
+
+
+def _with_type(call: _WrappedCall, schema: Schema[Any]) -> _WrappedCall:
+    """Return the call with the schema of its type as slipform lowers it for the vendor.
+
+    The SDK's own schema of the type is in the body already, but it drops keywords that the vendor does not know and
+    makes optional fields required: answers are validated against the type itself.
+    """
+    lowered = lower(schema.document, call.api.dialect, open_objects="closed")
+    lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING)
+    body = {**call.body, **call.api.format_fields(call.body, schema.name, lowered.schema)}
+    request = call.request.replace(response_format=ResponseFormat.strict(schema.spec))
+    return replace(call, body=body, request=request, schema=schema, lift=lift)
+
+
+def _plan(call: _WrappedCall, options: Options) -> Plan:
+    """Return the enforcement plan: the SDK sends the schema itself, and another model cannot be called through it."""
+    request = call.request
     return Plan(
-        schema=task.schema or wanted_schema(request),
+        schema=call.schema or wanted_schema(request),
         strategy=OutputStrategy.NATIVE,
         budget=options.budget,
         tools=enforced_tools(request, options),
@@ -297,19 +290,3 @@ def _plan(task: _Task, options: Options) -> Plan:
         backoff_seconds=options.backoff_seconds,
         keep_text=options.keep_text,
     )
-
-
-def _is_untouched(task: _Task, response: Any, outcome: Outcome) -> bool:
-    if len(outcome.report.attempts) > 1:
-        return False
-    said = task.api.read(response)
-    if outcome.response.tool_calls or said.tool_calls:
-        return [(call.id, call.arguments) for call in said.tool_calls] == [
-            (call.id, call.arguments) for call in outcome.response.tool_calls
-        ]
-    if task.schema is None and task.request.response_format is None and not task.request.json_mode:
-        return True
-    try:
-        return orjson.dumps(orjson.loads(said.text)) == orjson.dumps(outcome.value)
-    except orjson.JSONDecodeError:
-        return False

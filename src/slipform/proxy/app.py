@@ -176,7 +176,7 @@ class App:
         record = CallRecord(request_id(headers), api=api.name)
         deployment = self._deployments.enter()
         record.generation = deployment.generation
-        self.metrics.began()
+        self.metrics.call_started()
         exchange = exchange_of(scope, send)
         out = RecordingSend(send, record, exchange=exchange, keep=deployment.settings.server.debug_traces)
         out.extra = marks
@@ -233,7 +233,7 @@ class App:
         if not out.whole and record.outcome == "ok":
             record.outcome, record.status = "client_gone", _GONE
         record.answer = None  # kept where it is to be kept; counting and logging need only the figures
-        self.metrics.ended(record, caching=deployment.settings.cache.enabled)
+        self.metrics.call_ended(record, caching=deployment.settings.cache.enabled)
         log_request(record)
 
     async def _page(self, method: str, path: str, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:

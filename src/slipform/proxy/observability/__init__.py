@@ -1,1 +1,1 @@
-"""What is known of calls."""
+"""Record each call of the proxy, and report it as log line, response headers and metrics."""

@@ -1,4 +1,4 @@
-"""What is known of one call."""
+"""Record what is known of one call, for its log line, its response headers and the metrics."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelResponse, Usage
 
 Header = tuple[bytes, bytes]
-Names = tuple[str, str, str, str, str, str, bool, str, bool, float | None, int]
-Ending = tuple[int, str, int | None, int]
+SharedFields = tuple[str, str, str, str, str, str, bool, str, bool, float | None, int]
+EndingFields = tuple[int, str, int | None, int]
 
-_SANE_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
-_NOTHING = Usage()
-_LONGEST = 200
-"""A name is no longer than this in headers and log lines."""
+_PLAIN_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
+_NO_USAGE = Usage()
+_MAX_NAME = 200
+"""Names are cut to this length in headers and log lines."""
 
 
 def request_id(headers: Mapping[bytes, bytes]) -> str:
-    """The caller's `x-request-id` when it is short and plain, else a new one.
+    """Return the caller's `x-request-id` when it is short and plain, else a new one.
 
     >>> request_id({b"x-request-id": b"order-17"})
     'order-17'
     >>> len(request_id({b"x-request-id": b"two words"}))
     32
     """
-    given = headers.get(b"x-request-id")
-    return given.decode() if given is not None and _SANE_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
+    caller_id = headers.get(b"x-request-id")
+    if caller_id is not None and _PLAIN_ID.fullmatch(caller_id):
+        return caller_id.decode()
+    return f"{random.getrandbits(128):032x}"
 
 
 @dataclass(slots=True)
 class CallRecord:
-    """One inbound call. Only what is known is set.
+    """One inbound call, owned by the application until it is logged. Fields are set when they become known.
 
     >>> CallRecord("r1", api="openai_chat", model="local").headers()
     [(b'x-request-id', b'r1'), (b'x-slipform-request-id', b'r1'), (b'x-slipform-model', b'local')]
@@ -56,32 +58,32 @@ class CallRecord:
     stream: bool = False
     enforced: bool = False
     schema: str = ""
-    """The name of the response format, when one was asked for."""
+    """The name of the response format, if the call has one."""
     timeout: float | None = None
     """The seconds the whole request may take."""
     report: Report | None = None
     answer: ModelResponse | None = None
-    """What was enforced, once it is known."""
+    """The enforced answer."""
     usage: Usage | Callable[[], Usage | None] | None = None
-    """Tokens of a call that was passed through, or what looks for them; those of an enforced one are in its report."""
+    """Tokens of a forwarded call, or a function that finds them; those of an enforced call are in its report."""
     cached: bool = False
     fallbacks: int = 0
-    """How many models could not answer before the one that did."""
+    """How many models failed before the one that answered."""
     status: int = 0
     outcome: str = "ok"
     """"ok", or the code of the error."""
     upstream_status: int | None = None
-    """What the vendor answered with, when it failed."""
+    """The vendor's HTTP status, when it failed."""
     upstream_seconds: float | None = None
-    """How long the vendor took in all, where that is known."""
+    """Seconds spent waiting for the vendor, where known."""
     generation: int = 1
-    """Which reading of the configuration served it."""
+    """The generation of the configuration that served it."""
     started: float = field(default_factory=time.monotonic)
     first_byte: float | None = None
     ended: float | None = None
 
     def fail(self, error: SlipformError) -> None:
-        """Note why the call failed, and how far it had come."""
+        """Record why the call failed, with the report of its attempts."""
         self.outcome = error.code
         if isinstance(error.report, Report):
             self.report = error.report
@@ -95,75 +97,75 @@ class CallRecord:
             return self.report.usage
         if callable(self.usage):
             self.usage = self.usage()
-        return self.usage or _NOTHING
+        return self.usage or _NO_USAGE
 
     @property
     def seconds(self) -> float:
-        """How long the call took, or has taken so far."""
+        """Seconds that the call took, or has taken so far."""
         return (time.monotonic() if self.ended is None else self.ended) - self.started
 
     @property
     def overhead(self) -> float | None:
-        """The seconds that slipform itself added; None where the vendor's share is not known, as in streams."""
-        waited = self.upstream_seconds
-        if waited is None and self.report is not None:
-            waited = sum([attempt.seconds or 0.0 for attempt in self.report.attempts])
-        return None if waited is None or self.stream else max(0.0, self.seconds - waited)
+        """Seconds that slipform itself added; None where the vendor's share is not known, as in streams."""
+        upstream = self.upstream_seconds
+        if upstream is None and self.report is not None:
+            upstream = sum([attempt.seconds or 0.0 for attempt in self.report.attempts])
+        return None if upstream is None or self.stream else max(0.0, self.seconds - upstream)
 
     def headers(self) -> list[Header]:
-        """What slipform did, as response headers."""
-        identity, report = self.request_id.encode(), self.report
-        judged = None
+        """Return what slipform did, as response headers."""
+        request_id, report = self.request_id.encode(), self.report
+        verdict = None
         if report is not None:
-            judged = len(report.attempts), report.repaired, report.patched, len(report.warnings)
+            verdict = len(report.attempts), report.repaired, report.patched, len(report.warnings)
         model = self.upstream_model or self.model
-        done = _done(self.provider, model[:_LONGEST], self.strategy, judged, self.cached, self.fallbacks)
-        said: list[Header] = [(b"x-request-id", identity), (b"x-slipform-request-id", identity), *done]
+        shared = _shared_headers(self.provider, model[:_MAX_NAME], self.strategy, verdict, self.cached, self.fallbacks)
+        headers: list[Header] = [(b"x-request-id", request_id), (b"x-slipform-request-id", request_id), *shared]
         overhead = self.overhead
         if overhead is not None:
-            said.append((b"x-slipform-overhead-ms", b"%.2f" % (overhead * 1000)))
-        return said
+            headers.append((b"x-slipform-overhead-ms", b"%.2f" % (overhead * 1000)))
+        return headers
 
     def fields(self) -> dict[str, Any]:
-        """The call in figures and names, for its log line: no prompt, no answer, no key."""
-        return {"id": self.request_id, **named(self.names()), **self.figures(), **concluded(self.ending())}
+        """Return the fields of its log line: no prompt, no answer, no key."""
+        return {"id": self.request_id, **name_fields(self.names()), **self.figures(), **ending_fields(self.ending())}
 
-    def names(self) -> Names:
-        """What it was, as other calls are. Others have chosen these words."""
+    def names(self) -> SharedFields:
+        """Return the fields that many calls share and whose values callers and operators chose."""
         attempts = 0 if self.report is None else len(self.report.attempts)
-        return (self.api, self.caller[:_LONGEST], self.model[:_LONGEST], self.provider[:_LONGEST],
-                self.upstream_model[:_LONGEST], self.strategy, self.enforced,
+        return (self.api, self.caller[:_MAX_NAME], self.model[:_MAX_NAME], self.provider[:_MAX_NAME],
+                self.upstream_model[:_MAX_NAME], self.strategy, self.enforced,
                 self.schema[:64], self.stream, self.timeout, attempts)  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
-        """What is its own, but for its id."""
+        """Return the fields that differ from call to call, except the id."""
         usage = self.tokens
-        said: dict[str, Any] = {}
+        figures: dict[str, Any] = {}
         if usage.input is not None:
-            said["input_tokens"] = usage.input
+            figures["input_tokens"] = usage.input
         if usage.output is not None:
-            said["output_tokens"] = usage.output
+            figures["output_tokens"] = usage.output
         if self.cached:
-            said["cached"] = True
+            figures["cached"] = True
         if self.fallbacks:
-            said["fallbacks"] = self.fallbacks
-        said["latency_ms"] = round(self.seconds * 1000, 2)
+            figures["fallbacks"] = self.fallbacks
+        figures["latency_ms"] = round(self.seconds * 1000, 2)
         if self.first_byte is not None:
-            said["first_byte_ms"] = round((self.first_byte - self.started) * 1000, 2)
+            figures["first_byte_ms"] = round((self.first_byte - self.started) * 1000, 2)
         if (overhead := self.overhead) is not None:
-            said["overhead_ms"] = round(overhead * 1000, 2)
-        return said
+            figures["overhead_ms"] = round(overhead * 1000, 2)
+        return figures
 
-    def ending(self) -> Ending:
-        """What became of it, as of other calls. All words are ours."""
+    def ending(self) -> EndingFields:
+        """Return the fields of its end, whose values are all slipform's own."""
         return self.status, self.outcome, self.upstream_status, self.generation
 
 
 @lru_cache(maxsize=512)
-def named(names: Names) -> Mapping[str, Any]:
-    """The names with what they are names of; those that are empty are left out."""
+def name_fields(names: SharedFields) -> Mapping[str, Any]:
+    """Return the shared fields by name, without empty ones."""
     api, caller, model, provider, upstream_model, strategy, enforced, schema, stream, timeout, attempts = names
-    known = {
+    fields = {
         "api": api,
         "caller": caller or None,
         "model": model,
@@ -178,42 +180,42 @@ def named(names: Names) -> Mapping[str, Any]:
         "attempts": attempts,
         "repair_attempted": "yes" if attempts > 1 else "no",
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 @lru_cache(maxsize=512)
-def concluded(ending: Ending) -> Mapping[str, Any]:
-    """The same for what became of a call."""
+def ending_fields(ending: EndingFields) -> Mapping[str, Any]:
+    """Return the fields of a call's end by name, without empty ones."""
     status, outcome, upstream_status, generation = ending
-    known = {"status": status, "outcome": outcome, "upstream_status": upstream_status or None, "config": generation}
-    return {name: value for name, value in known.items() if value is not None}
+    fields = {"status": status, "outcome": outcome, "upstream_status": upstream_status or None, "config": generation}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 @lru_cache(maxsize=512)
-def _done(
-    provider: str, model: str, strategy: str, judged: tuple[int, bool, bool, int] | None, cached: bool, fallbacks: int
+def _shared_headers(
+    provider: str, model: str, strategy: str, verdict: tuple[int, bool, bool, int] | None, cached: bool, fallbacks: int
 ) -> tuple[Header, ...]:
-    """What was done, as headers: the same for most calls."""
+    """Return the headers that are the same for many calls."""
     names = ((b"provider", provider), (b"model", model), (b"strategy", strategy))
-    said = [(name, _printable(value)) for name, value in names if value]
-    if judged is not None:
-        attempts, repaired, patched, warnings = judged
-        said += [(b"attempts", b"%d" % attempts), (b"repaired", _word(repaired)), (b"patched", _word(patched))]
-        said.append((b"warnings", b"%d" % warnings))
+    headers = [(name, _printable(value)) for name, value in names if value]
+    if verdict is not None:
+        attempts, repaired, patched, warnings = verdict
+        headers += [(b"attempts", b"%d" % attempts), (b"repaired", _boolean(repaired)), (b"patched", _boolean(patched))]
+        headers.append((b"warnings", b"%d" % warnings))
     if cached:
-        said.append((b"cache", b"hit"))
+        headers.append((b"cache", b"hit"))
     if fallbacks:
-        said.append((b"fallbacks", b"%d" % fallbacks))
-    return tuple([(b"x-slipform-" + name, value) for name, value in said])
+        headers.append((b"fallbacks", b"%d" % fallbacks))
+    return tuple([(b"x-slipform-" + name, value) for name, value in headers])
 
 
-def _word(true: bool) -> bytes:
-    return b"true" if true else b"false"
+def _boolean(value: bool) -> bytes:
+    return b"true" if value else b"false"
 
 
 def _printable(value: str) -> bytes:
-    """A header's value: what a caller wrote must not be able to end the line."""
-    value = value[:_LONGEST]
+    """Return a header value that cannot end its line, whatever a caller wrote."""
+    value = value[:_MAX_NAME]
     if value.isascii() and value.isprintable():
         return value.encode()
-    return "".join(sign if " " <= sign <= "~" else "?" for sign in value).encode()
+    return "".join(character if " " <= character <= "~" else "?" for character in value).encode()

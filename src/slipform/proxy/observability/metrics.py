@@ -1,4 +1,4 @@
-"""Prometheus metrics of all workers."""
+"""Count calls for Prometheus and render the metrics of all workers on one page."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from slipform.proxy.observability.call_record import CallRecord
 
 _MAX_MODELS = 200
-"""Names of models that become labels."""
+"""Names of models that may become labels."""
 _MAX_SERIES = 4000
-"""Series of `slipform_requests`; what comes later counts under the model `other`."""
-_LONGEST = 200
-"""Characters of a label that others have chosen."""
+"""Series of `slipform_requests`; later ones count under the model `other`."""
+_MAX_LABEL = 200
+"""Characters of a label whose value callers or operators chose."""
 _OTHER = "other"
 _STATUSES = frozenset(map(int, HTTPStatus))
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -33,7 +33,7 @@ _OVERHEAD = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
 
 
 class _Series(NamedTuple):
-    """What calls with the same labels are counted in; looking labels up takes longer than counting."""
+    """The metrics of calls with the same labels, kept because looking labels up takes longer than counting."""
 
     requests: Counter
     seconds: Histogram
@@ -42,10 +42,12 @@ class _Series(NamedTuple):
 
 
 class Metrics:
-    """Counts calls. A label's values are bounded: a model's name is its label once it is known or has answered.
+    """The metrics of one worker, owned by its application.
+
+    Label values are bounded: a model's name becomes a label once it is configured or has answered.
 
     >>> metrics = Metrics(lambda: ["local"])
-    >>> metrics.began()
+    >>> metrics.call_started()
     >>> b"slipform_inflight 1.0" in metrics.render()[0]
     True
     """
@@ -53,11 +55,11 @@ class Metrics:
     def __init__(self, known_models: Callable[[], Iterable[str]]) -> None:
         self.registry = registry = CollectorRegistry(auto_describe=False)
         self._known_models = known_models
-        self._names: set[str] = set()
-        """Models that have become labels."""
+        self._model_labels: set[str] = set()
+        """Models that are labels."""
         self._series: dict[tuple[str, ...], _Series] = {}
         self._counters: dict[tuple[str, ...], Counter] = {}
-        """The same for everything else that is counted."""
+        """The counters of `_labelled` by metric and labels."""
         self._requests = Counter(
             "slipform_requests",
             "Calls by what became of them.",
@@ -87,7 +89,7 @@ class Metrics:
         )
         self.inflight = 0
         Gauge("slipform_inflight", "Calls under way.", registry=registry).set_function(lambda: self.inflight)
-        self._counted = {
+        self._labelled = {
             "attempts": Counter(
                 "slipform_attempts", "Model calls of enforced answers by their verdict.", ("reason",), registry=registry
             ),
@@ -112,15 +114,15 @@ class Metrics:
         )
         build = Gauge("slipform_build_info", "The version.", ("version", "python"), registry=registry)
         build.labels(__version__, platform.python_version()).set(1)
-        Gauge("slipform_tasks", "Tasks of the event loop.", registry=registry).set_function(_tasks)
+        Gauge("slipform_tasks", "Tasks of the event loop.", registry=registry).set_function(_task_count)
         ProcessCollector(registry=registry)
 
-    def began(self) -> None:
-        """A call came in."""
+    def call_started(self) -> None:
+        """Count a call that came in."""
         self.inflight += 1
 
-    def ended(self, record: CallRecord, *, caching: bool = False) -> None:
-        """A call is over. `caching` says whether the cache was looked into."""
+    def call_ended(self, record: CallRecord, *, caching: bool = False) -> None:
+        """Count a finished call. `caching` says whether the cache was consulted."""
         self.inflight -= 1
         series = self._series_of(record)
         series.requests.inc()
@@ -130,23 +132,23 @@ class Metrics:
         if (added := record.overhead) is not None:
             series.overhead.observe(added)
         if record.upstream_status is not None:
-            self._count("upstream", record.provider[:_LONGEST] or "none", _status(record.upstream_status))
+            self._count("upstream", record.provider[:_MAX_LABEL] or "none", _status_label(record.upstream_status))
         if record.cached:
             self._hits.inc()
         elif caching and record.enforced and record.outcome == "ok":
             self._misses.inc()
         if record.report is not None:
-            self._judged(record)
+            self._count_attempts(record)
         else:
             usage = record.tokens
-            self._spent(usage.input, usage.output, "answer")
+            self._count_tokens(usage.input, usage.output, "answer")
 
-    def _judged(self, record: CallRecord) -> None:
+    def _count_attempts(self, record: CallRecord) -> None:
         report = record.report
         attempts = () if report is None else report.attempts
         for number, attempt in enumerate(attempts):
             self._count("attempts", attempt.outcome)
-            self._spent(attempt.usage.input, attempt.usage.output, "reask" if number else "answer")
+            self._count_tokens(attempt.usage.input, attempt.usage.output, "reask" if number else "answer")
             for repair in attempt.repairs:
                 self._count("repairs", repair.kind)
             for patch in attempt.patches:
@@ -160,54 +162,54 @@ class Metrics:
         else:
             self._count("valid", "first_try")
 
-    def _spent(self, taken: int | None, written: int | None, purpose: str) -> None:
-        if taken:
-            self._count("tokens", "input", purpose, by=taken)
-        if written:
-            self._count("tokens", "output", purpose, by=written)
+    def _count_tokens(self, input_tokens: int | None, output_tokens: int | None, purpose: str) -> None:
+        if input_tokens:
+            self._count("tokens", "input", purpose, by=input_tokens)
+        if output_tokens:
+            self._count("tokens", "output", purpose, by=output_tokens)
 
     def _count(self, *key: str, by: float = 1) -> None:
-        """Count under a metric's short name and labels."""
+        """Count under the key of `_labelled` and its labels."""
         counter = self._counters.get(key)
         if counter is None:
             metric, *labels = key
-            counter = self._counters[key] = self._counted[metric].labels(*labels)
+            counter = self._counters[key] = self._labelled[metric].labels(*labels)
         counter.inc(by)
 
     def _series_of(self, record: CallRecord) -> _Series:
-        how = record.strategy or ("enforced" if record.enforced else "pass")
-        provider = record.provider[:_LONGEST] or "none"
-        labels = (record.api, provider, self._model(record), how, record.outcome)
-        found = self._series.get(labels)
-        if found is None and len(self._series) >= _MAX_SERIES:
-            labels = (record.api, provider, _OTHER, how, record.outcome)
-            found = self._series.get(labels)
-        if found is None:
+        strategy = record.strategy or ("enforced" if record.enforced else "pass")
+        provider = record.provider[:_MAX_LABEL] or "none"
+        labels = (record.api, provider, self._model(record), strategy, record.outcome)
+        series = self._series.get(labels)
+        if series is None and len(self._series) >= _MAX_SERIES:
+            labels = (record.api, provider, _OTHER, strategy, record.outcome)
+            series = self._series.get(labels)
+        if series is None:
             timed = (self._seconds, self._first, self._overhead)
-            found = _Series(self._requests.labels(*labels), *(each.labels(record.api) for each in timed))
-            self._series[labels] = found
-        return found
+            series = _Series(self._requests.labels(*labels), *(each.labels(record.api) for each in timed))
+            self._series[labels] = series
+        return series
 
     def _model(self, record: CallRecord) -> str:
         name = record.model
         if not name:
             return "none"
-        if name not in self._names:
-            if not self._admits(name, record):
+        if name not in self._model_labels:
+            if not self._may_be_label(name, record):
                 return _OTHER
-            self._names.add(name)
-        return name[:_LONGEST]
+            self._model_labels.add(name)
+        return name[:_MAX_LABEL]
 
-    def _admits(self, name: str, record: CallRecord) -> bool:
-        """Whether a name becomes a label: there is room for it, and nobody has made it up."""
+    def _may_be_label(self, name: str, record: CallRecord) -> bool:
+        """Whether a name may become a label: there is room, and it is configured or has answered."""
         known = set(self._known_models())
         if name in known:
-            return len(self._names) < _MAX_MODELS
-        answered = record.outcome == "ok" and 200 <= record.status < 300
-        return answered and len(self._names | known) < _MAX_MODELS  # those that are configured keep their places
+            return len(self._model_labels) < _MAX_MODELS
+        succeeded = record.outcome == "ok" and 200 <= record.status < 300
+        return succeeded and len(self._model_labels | known) < _MAX_MODELS  # room is reserved for the configured ones
 
     def render(self, accept: str = "", others: Iterable[tuple[str, str]] = (), worker: str = "") -> tuple[bytes, str]:
-        """The page and its content type; with the pages of `others` (workers by name) every sample tells its worker."""
+        """Return the page and its content type; with pages of `others` (workers by name), samples name their worker."""
         encode, content_type = choose_encoder(accept)
         merged = _Merged()
         merged.add(self.registry.collect(), worker)
@@ -215,38 +217,34 @@ class Metrics:
             merged.add(text_string_to_metric_families(page), name)
         return encode(merged), content_type
 
-    def plain(self) -> str:
-        """Our own metrics, in the text format."""
-        return self.render()[0].decode()
-
 
 class _Merged:
-    """Families of several workers under one name each."""
+    """The metric families of several workers, one per name."""
 
     def __init__(self) -> None:
         self._families: dict[str, Metric] = {}
 
     def add(self, families: Iterable[Metric], worker: str) -> None:
         for family in families:
-            kept = self._families.get(family.name)
-            if kept is None:
-                kept = self._families[family.name] = Metric(family.name, family.documentation, family.type)
+            merged = self._families.get(family.name)
+            if merged is None:
+                merged = self._families[family.name] = Metric(family.name, family.documentation, family.type)
             for sample in family.samples:
                 labels = {**sample.labels, "worker": worker} if worker else sample.labels
-                kept.add_sample(sample.name, labels, sample.value, sample.timestamp, sample.exemplar)
+                merged.add_sample(sample.name, labels, sample.value, sample.timestamp, sample.exemplar)
 
     def collect(self) -> Iterable[Metric]:
         return self._families.values()
 
 
-def _status(status: int) -> str:
-    """A vendor's status as a label: vendors may make up their own, and those are counted by their class."""
+def _status_label(status: int) -> str:
+    """Return a vendor's status as a label: one that HTTP does not define counts by its class."""
     if not status:
         return "none"
     return str(status) if status in _STATUSES else f"{str(status)[0]}xx"
 
 
-def _tasks() -> float:
+def _task_count() -> float:
     try:
         return len(asyncio.all_tasks())
     except RuntimeError:  # no event loop here
@@ -254,19 +252,19 @@ def _tasks() -> float:
 
 
 _TIMEOUT = 2.0
-_ASK = b"GET /metrics?worker=self HTTP/1.0\r\nhost: worker\r\naccept: text/plain\r\n\r\n"
+_REQUEST = b"GET /metrics?worker=self HTTP/1.0\r\nhost: worker\r\naccept: text/plain\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerAddress:
-    """Which worker this is, of how many, and the folder with their sockets."""
+    """One worker's number among `count`, and the folder with the sockets of all."""
 
     index: int
     count: int
     folder: Path
 
     def socket_path(self, index: int | None = None) -> Path:
-        """Where a worker listens for the others.
+        """Return the socket on which a worker serves the others.
 
         >>> WorkerAddress(0, 2, Path("run")).socket_path(1).name
         'worker-1.sock'
@@ -274,18 +272,18 @@ class WorkerAddress:
         return self.folder / f"worker-{self.index if index is None else index}.sock"
 
     async def others(self) -> list[tuple[str, str]]:
-        """The metrics of the other workers by their number; one that does not answer in time is left out."""
+        """Return the metrics pages of the other workers by number, without those that do not answer in time."""
         indices = [index for index in range(self.count) if index != self.index]
-        found = await asyncio.gather(*(_page(self.socket_path(index)) for index in indices))
-        return [(str(index), page) for index, page in zip(indices, found, strict=True) if page is not None]
+        pages = await asyncio.gather(*(_fetch_page(self.socket_path(index)) for index in indices))
+        return [(str(index), page) for index, page in zip(indices, pages, strict=True) if page is not None]
 
 
-async def _page(path: Path) -> str | None:
+async def _fetch_page(path: Path) -> str | None:
     try:
         async with asyncio.timeout(_TIMEOUT):
             reader, writer = await asyncio.open_unix_connection(str(path))
             try:
-                writer.write(_ASK)
+                writer.write(_REQUEST)
                 head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
             finally:
                 writer.close()
