@@ -225,7 +225,7 @@ def parts(rows: int, concurrency: int, passes: int) -> None:
         )
 
         def runner_alone() -> tuple[float, float]:
-            with mock.patch("slipform.runner.datasets.asker_of", return_value=Unasked(job.template)):
+            with mock.patch("slipform.runner.datasets.row_caller", return_value=Unasked(job.template)):
                 return timed(path, concurrency, model="stub/m", router=router)
 
         found = best_of(

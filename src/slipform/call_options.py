@@ -1,4 +1,4 @@
-"""The one switch of the config file that makes providers answer in JSON, and what a run may override."""
+"""Combine the config file's `output` and `retries` with the overrides of one run into the options of its calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slipform.schema.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What one run asks for; what it leaves out, the config decides."""
+    """The overrides of one run; None leaves a setting to the config."""
 
     require_json: bool | None = None
     response_schema_id: str | None = None
@@ -22,18 +22,18 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """How one call is made."""
+    """How one call of `run` is made."""
 
     require_json: bool
     use_schema: bool
     response_mime_type: str
     streaming: bool
-    timeout_seconds: float
+    timeout_seconds: float | None
     schema: Schema[Any] | None
 
 
 def build_call_options(settings: Settings, options: RunOptions, registry: Registry) -> CallOptions:
-    """Config and run options, put together; the config stays the source of truth.
+    """Return the config's options with the run's overrides.
 
     >>> build_call_options(Settings(), RunOptions(require_json=True), Registry.load()).require_json
     True
@@ -52,6 +52,6 @@ def build_call_options(settings: Settings, options: RunOptions, registry: Regist
 
 
 def retrying(settings: Settings) -> Options:
-    """The enforcement that `retries` asks for: `attempts: n` means n + 1 calls in all."""
+    """Return the enforcement options of the `retries` setting: `attempts: n` means n + 1 calls in all."""
     retries = settings.retries
     return Options(budget=Budget(attempts=retries.attempts + 1), backoff_seconds=retries.backoff_seconds)

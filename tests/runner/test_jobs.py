@@ -28,7 +28,7 @@ def test_an_estimate_calls_nothing_and_writes_nothing(tmp_path: Path) -> None:
         router=fake_router(model),
     )
     guess = plan(job)
-    assert (guess.rows, guess.left) == (100, 100)
+    assert (guess.rows, guess.pending) == (100, 100)
     assert 100 * 100 < guess.input_tokens < 100 * 200
     assert 100 * 2 < guess.output_tokens < 100 * 20
     assert guess.cost == pytest.approx((guess.input_tokens + 10 * guess.output_tokens) / 1e6)

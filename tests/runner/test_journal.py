@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slipform.errors import ConfigError
-from slipform.runner.journal import Journal, JournalEntry, gaps, settled
+from slipform.runner.journal import Journal, JournalEntry, final_entries, missing_rows
 from slipform.runner.scheduler import RowWindow
 
 JOB = {"version": 1, "input": "in.jsonl", "model": "fake/any", "prompt": "p"}
@@ -30,7 +30,7 @@ def begun(path: Path, rows: list[int]) -> Path:
 def rows_in(path: Path) -> list[int]:
     journal = Journal.open(path, JOB)
     try:
-        return [each.row for each in settled(path, journal.segments)]
+        return [each.row for each in final_entries(path, journal.segments)]
     finally:
         journal.close()
 
@@ -79,8 +79,8 @@ def test_a_flipped_bit_costs_its_row_and_no_other(tmp_path: Path) -> None:
     size = path.stat().st_size
     journal = Journal.open(path, JOB)
     assert (journal.damaged, journal.cut) == (1, 0)
-    assert [each.row for each in settled(path, journal.segments)] == [1, 3, 4, 5]
-    assert list(gaps(settled(path, journal.segments))) == [2]
+    assert [each.row for each in final_entries(path, journal.segments)] == [1, 3, 4, 5]
+    assert list(missing_rows(final_entries(path, journal.segments))) == [2]
     journal.finish(entry(2, said="again"))
     journal.close()
     assert path.stat().st_size > size
@@ -109,7 +109,7 @@ def test_a_pass_whose_first_line_is_lost_still_has_the_last_word(tmp_path: Path)
     journal.close()
     damaged(path, b'"pass"')
     journal = Journal.open(path, JOB)
-    assert [(each.row, each.ok) for each in settled(path, journal.segments)] == [(1, True), (2, True), (3, True)]
+    assert [(each.row, each.ok) for each in final_entries(path, journal.segments)] == [(1, True), (2, True), (3, True)]
     journal.close()
 
 
@@ -118,7 +118,7 @@ def test_a_journal_of_an_older_version_is_read_and_the_content_of_rows_is_kept_f
     assert b'"of"' not in path.read_bytes()
     journal = Journal.open(path, JOB)
     journal.finish(JournalEntry(3, "k3", True, b'{"row":3,"key":"k3","value":"\\":\\""}', "0123456789abcdef"))
-    assert [each.content for each in settled(path, journal.segments)] == ["", "", "0123456789abcdef"]
+    assert [each.content for each in final_entries(path, journal.segments)] == ["", "", "0123456789abcdef"]
     journal.close()
     assert rows_in(damaged(path, b"0123456789abcdef")) == [1, 2]
 
@@ -133,7 +133,7 @@ def test_a_later_pass_has_the_last_word(tmp_path: Path) -> None:
         journal.finish(entry(row, ok=row == 3, said="again"))
     journal.close()
     journal = Journal.open(path, JOB)
-    assert [(each.row, each.ok) for each in settled(path, journal.segments)] == [
+    assert [(each.row, each.ok) for each in final_entries(path, journal.segments)] == [
         (1, False),
         (2, True),
         (3, True),
@@ -142,7 +142,7 @@ def test_a_later_pass_has_the_last_word(tmp_path: Path) -> None:
     ]
     journal.begin_pass(window=2)
     journal.finish(entry(1, said="third"))
-    final = list(settled(path, journal.segments))
+    final = list(final_entries(path, journal.segments))
     assert [each.ok for each in final] == [True, True, True, True, False]
     assert b"third" in final[0].line
     journal.close()
@@ -165,7 +165,7 @@ def test_rows_out_of_order_by_less_than_the_window_come_back_in_order(tmp_path: 
     journal.begin_pass(20)
     for row in written:
         journal.finish(entry(row))
-    assert [each.row for each in settled(journal.path, journal.segments)] == rows
+    assert [each.row for each in final_entries(journal.path, journal.segments)] == rows
     journal.close()
 
 
@@ -197,5 +197,5 @@ def test_half_a_character_in_a_value_survives(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j", JOB)
     line = b'{"row":1,"key":"k","value":"\\ud800 123456789012345678901234567890"}'
     journal.finish(JournalEntry(1, "k", True, line))
-    assert [each.line for each in settled(journal.path, journal.segments)] == [line]
+    assert [each.line for each in final_entries(journal.path, journal.segments)] == [line]
     journal.close()

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from slipform.errors import ConfigError
-from slipform.runner.journal import SeenKeys, row_key
+from slipform.runner.journal import KeySet, row_key
 
 
 def test_the_key_is_place_and_content_unless_a_column_is_named() -> None:
@@ -24,7 +24,7 @@ def test_a_row_without_its_key_is_an_error(row: dict[str, object]) -> None:
 
 
 def test_seen_keys_are_found_however_many_there_are() -> None:
-    seen = SeenKeys()
+    seen = KeySet()
     keys = [str(random.Random(number).getrandbits(64)) for number in range(5000)]
     assert all(seen.add(key) for key in keys)
     assert not any(seen.add(key) for key in keys)

@@ -18,7 +18,7 @@ class Clock:
 
 def test_a_burst_of_refusals_halves_once() -> None:
     clock = Clock()
-    pace = AdaptiveConcurrency(32, clock=clock, draw=lambda: 1.0)
+    pace = AdaptiveConcurrency(32, clock=clock, random_fraction=lambda: 1.0)
     began = clock()
     clock.time += 1
     for _ in range(10):
@@ -30,18 +30,18 @@ def test_a_burst_of_refusals_halves_once() -> None:
 
 def test_it_never_falls_below_one_and_rises_by_one_a_round() -> None:
     clock = Clock()
-    pace = AdaptiveConcurrency(4, clock=clock, draw=lambda: 1.0)
+    pace = AdaptiveConcurrency(4, clock=clock, random_fraction=lambda: 1.0)
     for _ in range(5):
         clock.time += 1
         pace.refused(clock(), 0.0)
     assert pace.limit == 1
-    pace.went_well()
+    pace.succeeded()
     assert pace.limit == 2
     for _ in range(2):
-        pace.went_well()
+        pace.succeeded()
     assert 2.8 < pace.limit < 3
     for _ in range(100):
-        pace.went_well()
+        pace.succeeded()
     assert pace.limit == 4
 
 
@@ -49,7 +49,7 @@ async def test_the_door_stays_shut_as_long_as_the_vendor_asks() -> None:
     pace = AdaptiveConcurrency(2)
     pace.refused(pace.now(), 0.05)
     began = pace.now()
-    await pace.enter()
+    await pace.acquire()
     assert pace.now() - began >= 0.049
 
 
@@ -59,12 +59,12 @@ async def test_no_more_calls_go_in_than_the_limit_says_and_each_that_waits_gets_
 
     async def call() -> None:
         nonlocal inside, most, entered
-        await pace.enter()
+        await pace.acquire()
         inside, entered = inside + 1, entered + 1
         most = max(most, inside)
         await asyncio.sleep(0)
         inside -= 1
-        pace.leave()
+        pace.release()
 
     async with asyncio.timeout(10):
         await asyncio.gather(*(call() for _ in range(50)))
@@ -73,11 +73,11 @@ async def test_no_more_calls_go_in_than_the_limit_says_and_each_that_waits_gets_
 
 async def test_a_waiter_that_is_cancelled_does_not_take_anothers_turn() -> None:
     pace = AdaptiveConcurrency(1)
-    await pace.enter()
-    first, second = (asyncio.create_task(pace.enter()) for _ in range(2))
+    await pace.acquire()
+    first, second = (asyncio.create_task(pace.acquire()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
-    pace.leave()
+    pace.release()
     async with asyncio.timeout(10):
         await second
 
@@ -85,13 +85,13 @@ async def test_a_waiter_that_is_cancelled_does_not_take_anothers_turn() -> None:
 def test_refusals_are_told_to_others_and_those_of_others_heard() -> None:
     clock = Clock()
     told: list[SlowDown] = []
-    pace = AdaptiveConcurrency(32, tell=told.append, clock=clock, draw=lambda: 1.0)
+    pace = AdaptiveConcurrency(32, on_refusal=told.append, clock=clock, random_fraction=lambda: 1.0)
     pace.refused(clock() - 2, 0.0)
     assert (pace.limit, told) == (16, [SlowDown(2.0, 0.0)])
     clock.time += 1
-    pace.heard(SlowDown(1.5, 0.0))  # of the same burst
+    pace.refused_elsewhere(SlowDown(1.5, 0.0))  # of the same burst
     assert (pace.limit, len(told)) == (16, 1)
-    pace.heard(SlowDown(0.5, 0.0))
+    pace.refused_elsewhere(SlowDown(0.5, 0.0))
     assert (pace.limit, len(told)) == (8, 1)
 
 
@@ -99,10 +99,10 @@ def test_a_board_tells_each_worker_of_the_others_refusals_once() -> None:
     clock = Clock()
     board = SlowDownBoard(clock)
     assert board.read("a", 0) == (0, None)
-    board.tell("a", SlowDown(0.5, 3.0))
+    board.post("a", SlowDown(0.5, 3.0))
     clock.time += 1
     assert board.read("a", 0) == (1, None)
     assert board.read("b", 0) == (1, SlowDown(1.5, 2.0))
     assert board.read("b", 1) == (1, None)
-    board.tell("b", SlowDown(0.0, None))
+    board.post("b", SlowDown(0.0, None))
     assert board.read("a", 1) == (2, SlowDown(0.0, None))

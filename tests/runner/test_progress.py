@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 
 def test_the_tally_counts_rows_tokens_and_money() -> None:
-    tally = Tally(left=3)
+    tally = Tally(3)
     tally.add(FinishedRow(JournalEntry(1, "1", True, b""), Usage(input=2, output=1), 0.5))
     tally.add(FinishedRow(JournalEntry(2, "2", False, b""), Usage(input=2, output=1), 0.25))
     assert (tally.done, tally.failed, tally.usage.total, tally.cost) == (2, 1, 6, 0.75)
@@ -30,10 +30,10 @@ def test_the_tally_counts_rows_tokens_and_money() -> None:
 
 def test_off_a_terminal_a_line_comes_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
-    with Display(Tally(left=4, done=1, began=time.monotonic() - 1), stream=out) as display:
+    with Display(Tally(4, done=1, started=time.monotonic() - 1), stream=out) as display:
         display.step()
         assert out.getvalue() == ""
-        monkeypatch.setattr(progress, "EVERY_LINE", 0.0)
+        monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
         display.step()
     assert out.getvalue().startswith("slipform: 1 of 4 rows")
     assert out.getvalue().endswith("to go\n")
@@ -41,29 +41,29 @@ def test_off_a_terminal_a_line_comes_now_and_then(monkeypatch: pytest.MonkeyPatc
 
 def test_on_a_terminal_there_is_a_bar_that_goes_away() -> None:
     out = Terminal()
-    with Display(Tally(left=4, done=1), stream=out) as display:
+    with Display(Tally(4, done=1), stream=out) as display:
         display.step()
         assert out.getvalue() != ""
 
 
 def test_quiet_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "EVERY_LINE", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     out = Terminal()
-    with Display(Tally(left=4, done=1), quiet=True, stream=out) as display:
+    with Display(Tally(4, done=1), quiet=True, stream=out) as display:
         display.step()
     assert out.getvalue() == ""
 
 
 async def test_house_is_kept_while_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "EVERY_FRAME", 0.001)
-    monkeypatch.setattr(progress, "EVERY_SYNC", 0.0)
+    monkeypatch.setattr(progress, "FRAME_SECONDS", 0.001)
+    monkeypatch.setattr(progress, "SYNC_SECONDS", 0.0)
     kept = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def keep() -> None:
         loop.call_soon_threadsafe(kept.set)
 
-    shown = asyncio.create_task(show(Display(Tally(left=1), quiet=True), keep))
+    shown = asyncio.create_task(show(Display(Tally(1), quiet=True), keep))
     async with asyncio.timeout(10):
         await kept.wait()
     shown.cancel()

@@ -185,7 +185,7 @@ def _prompt(text: str | None, file: Path | None) -> str | None:
 
 def _told(job: BatchJob, guess: Estimate, settings: Settings) -> str:
     lines = [
-        f"rows: {guess.rows:,}, of which {guess.left:,} are left to do",
+        f"rows: {guess.rows:,}, of which {guess.pending:,} are left to do",
         f"model: {', then '.join((job.model, *job.fallbacks))}",
         f"tokens, about: {guess.input_tokens:,} in, {guess.output_tokens:,} out",
     ]

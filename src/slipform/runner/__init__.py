@@ -1,4 +1,4 @@
-"""What is documented here: `run`, `batch`.
+"""Answer files and datasets with a model: `run` and `batch`.
 
 >>> from slipform.runner import batch, run
 """
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["RunReport", "Summary", "batch", "run", "run_report"]
 
-# The command line looks at `commands` for its help; the rest is imported when it is used.
-_HOMES = {"Summary": "datasets", "batch": "datasets", "RunReport": "files", "run": "files", "run_report": "files"}
+# Imported on first use, so that the command line starts fast.
+_MODULES = {"Summary": "datasets", "batch": "datasets", "RunReport": "files", "run": "files", "run_report": "files"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'slipform.runner' has no attribute {name!r}")
-    found: object = getattr(import_module(f"slipform.runner.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    value: object = getattr(import_module(f"slipform.runner.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,4 +1,4 @@
-"""`batch`: a dataset in, validated JSON out."""
+"""Run a dataset through a model, row by row, into a file of validated results: `batch`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from slipform.errors import ConfigError
 from slipform.ir import Usage
 from slipform.named_schemas import schema_named
 from slipform.providers.router import Router
-from slipform.runner.call import FinishedRow, asker_of, resolved_models, runner_router
-from slipform.runner.jobs import BatchJob, Estimate, PendingRows, Survey, Task, estimate, survey
-from slipform.runner.journal import Journal, JournalEntry, gaps, settled
+from slipform.runner.call import FinishedRow, resolved_models, row_caller, runner_router
+from slipform.runner.jobs import BatchJob, Estimate, PendingRows, Survey, Task, estimate, survey_input
+from slipform.runner.journal import Journal, JournalEntry, missing_rows
 from slipform.runner.outputs import Display, JsonLinesFile, OrderedWriter, Tally, results_for, show
 from slipform.runner.rows import WHOLE_ROW, Template
-from slipform.runner.scheduler import answer_rows, run_loop, until_one_ends
+from slipform.runner.scheduler import answer_rows, run_loop, run_until_first_ends
 
 Engine: TypeAlias = Literal["local", "ray"]
 
@@ -30,14 +30,14 @@ _log = logging.getLogger("slipform.runner")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a batch ended."""
+    """The totals of a batch."""
 
     rows: int
     """Rows of the input."""
     done: int
-    """Rows that this run finished, well or not."""
+    """Rows that this run finished, valid or failed."""
     failed: int
-    """Rows that have no result now."""
+    """Rows without a result."""
     usage: Usage
     """Tokens of this run."""
     cost: float | None
@@ -46,7 +46,7 @@ class Summary:
     out: Path
     failures: Path
     changed: int = 0
-    """Rows of the input that are not what they were when they were done; their key is the same."""
+    """Rows of the input whose content changed since they were done, under the same key."""
 
 
 def make_job(
@@ -66,20 +66,20 @@ def make_job(
     options: Options | None = None,
     router: Router | None = None,
 ) -> tuple[BatchJob, Router]:
-    """A job for `start` and `plan`, with the providers it will ask."""
-    chosen = load_settings() if settings is None else settings
+    """Return a job for `start` and `plan`, with its router; raises `ConfigError` for what cannot work."""
+    effective = load_settings() if settings is None else settings
     if concurrency < 1:
         raise ConfigError("A batch needs at least one call at a time", where="concurrency")
-    routes = router or runner_router(chosen)
-    name, *fallbacks = resolved_models(routes, model)
+    router_in_use = router or runner_router(effective)
+    name, *fallbacks = resolved_models(router_in_use, model)
     job = BatchJob(
         input=Path(source),
         out=Path(out),
-        schema=schema_named(schema, chosen),
+        schema=schema_named(schema, effective),
         template=WHOLE_ROW if prompt is None else Template.read(prompt),
         model=name,
-        options=options or retrying(chosen),
-        settings=chosen,
+        options=options or retrying(effective),
+        settings=effective,
         key=key,
         concurrency=concurrency,
         limit=limit,
@@ -89,7 +89,7 @@ def make_job(
         shape=schema,
         fallbacks=tuple(fallbacks),
     )
-    return job, routes
+    return job, router_in_use
 
 
 def batch(
@@ -112,19 +112,18 @@ def batch(
     router: Router | None = None,
     quiet: bool = True,
 ) -> Summary:
-    """Ask for an answer of this shape for every row of a JSONL, CSV or Parquet file.
+    """Answer every row of a JSONL, CSV or Parquet file with a value of this schema.
 
     Results go to `out` in the order of the rows, as `{"row": …, "key": …, "value": …}`; rows that fail go to
-    `failures` with the reason. Of several models, the next is asked for a row when one cannot answer; each result
-    then names the one that did, as `"model"`. Call it again after a stop, and it goes on; call it with
-    `retry_failures` to try those that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`,
-    an entry of the registry.
+    `failures` with the reason. Several models are tried in their order for each row; each result then names the one
+    that answered, as `"model"`. Call it again after a stop to resume; call it with `retry_failures` to retry the rows
+    that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`, an entry of the registry.
 
     ::
 
         batch("people.jsonl", schema=Person, out="out.jsonl", prompt="Who is {name}?").failed
     """
-    job, routes = make_job(
+    job, router_in_use = make_job(
         source,
         schema=schema,
         out=out,
@@ -143,20 +142,20 @@ def batch(
     if router is not None and engine == "ray":
         raise ConfigError("Ray's workers make their own router", hint="Give `settings` instead of `router`.")
     try:
-        return start(job, routes, retry_failures=retry_failures, engine=engine, quiet=quiet)
+        return start(job, router_in_use, retry_failures=retry_failures, engine=engine, quiet=quiet)
     finally:
         if router is None:
-            routes.close()
+            router_in_use.close()
 
 
 def plan(job: BatchJob) -> Estimate:
-    """What the job may take, without calling anything; nothing is written."""
-    known: Iterator[JournalEntry] = iter(())
+    """Return an estimate of the job's tokens and cost; calls and writes nothing."""
+    entries: Iterator[JournalEntry] = iter(())
     if job.journal_path.exists():
         journal = Journal.open(job.journal_path, job.identity)
-        known = settled(journal.path, journal.segments)
+        entries = journal.entries()
         journal.close()
-    return estimate(job, survey(job, known, count_tokens=True))
+    return estimate(job, survey_input(job, entries, count_tokens=True))
 
 
 def start(
@@ -167,35 +166,35 @@ def start(
     engine: Engine = "local",
     quiet: bool = True,
 ) -> Summary:
-    """Do what is left of a job, or try again what failed of it. Ray's workers make their own router."""
+    """Do the pending rows of a job, or retry those that failed; return its totals. Ray's workers ignore `router`."""
     results = results_for(job.out, job.format, job.schema.document)
-    _spare_files(job)
+    _refuse_foreign_files(job)
     journal = Journal.open(job.journal_path, job.identity)
-    ledger = OrderedWriter(journal, results, JsonLinesFile(job.failures_path, sparse=True))
+    writer = OrderedWriter(journal, results, JsonLinesFile(job.failures_path, sparse=True))
     try:
         if journal.cut:
             _log.warning("%s: a torn end of %d bytes was cut off; its rows are done again", journal.path, journal.cut)
         if journal.damaged:
             _log.warning("%s: %d damaged lines; their rows are done again", journal.path, journal.damaged)
-        found = survey(job, settled(journal.path, journal.segments), retry=retry_failures)
-        _mention_missing(job, found)
-        if found.changed:
+        survey = survey_input(job, journal.entries(), retry=retry_failures)
+        _warn_of_missing(job, survey)
+        if survey.changed:
             _log.warning(
-                "%s: %d rows are not what they were when they were done; %s", job.input, len(found.changed),
+                "%s: %d rows are not what they were when they were done; %s", job.input, len(survey.changed),
                 "run without --retry-failures to do them again" if retry_failures else "they are done again",
             )  # fmt: skip
-        tally = Tally(found.left, before=found.rows - found.left)
+        tally = Tally(survey.pending, done_before=survey.rows - survey.pending)
         run = _Run(job, router, engine, tally, quiet)
-        (_retry if retry_failures else _go_on)(run, journal, ledger, found)
+        (_retry if retry_failures else _resume)(run, journal, writer, survey)
     finally:
-        if journal.is_empty and not job.out.exists():  # a mistake was found before anything was done
+        if journal.is_empty and not job.out.exists():  # the job failed before its first row
             journal.discard()
         else:
             journal.close()
-    failed = found.failed + tally.failed - (tally.done if retry_failures else 0)
+    failed = survey.failed + tally.failed - (tally.done if retry_failures else 0)
     return Summary(
-        found.rows, tally.done, failed, tally.usage, tally.cost, tally.seconds, job.out, job.failures_path,
-        len(found.changed),
+        survey.rows, tally.done, failed, tally.usage, tally.cost, tally.seconds, job.out, job.failures_path,
+        len(survey.changed),
     )  # fmt: skip
 
 
@@ -209,85 +208,83 @@ class _Run:
     tally: Tally
     quiet: bool
 
-    def work(self, pending: PendingRows, finish: Callable[[JournalEntry], None], housekeep: Callable[[], None]) -> None:
-        """Answer the rows that are pending; `finish` is told of each as it is done."""
+    def work(self, pending: PendingRows, finish: Callable[[JournalEntry], None], flush: Callable[[], None]) -> None:
+        """Answer the pending rows; `finish` is called with each entry as it is done."""
 
-        def finished(answered: FinishedRow) -> None:
-            finish(answered.entry)
-            self.tally.add(answered)
+        def on_row(finished: FinishedRow) -> None:
+            finish(finished.entry)
+            self.tally.add(finished)
 
         if self.engine == "ray":
             from slipform.runner.ray import answer_on_ray
 
-            answer_on_ray(self.job, pending, finished, housekeep, Display(self.tally, quiet=self.quiet))
+            answer_on_ray(self.job, pending, on_row, flush, Display(self.tally, quiet=self.quiet))
         else:
-            run_loop(lambda: self._on_loop(pending.of(self.job.tasks()), finished, housekeep))
+            run_loop(lambda: self._on_loop(pending.of(self.job.tasks()), on_row, flush))
 
     async def _on_loop(
-        self, tasks: Iterator[Task], finished: Callable[[FinishedRow], None], housekeep: Callable[[], None]
+        self, tasks: Iterator[Task], on_row: Callable[[FinishedRow], None], flush: Callable[[], None]
     ) -> None:
-        shown = show(Display(self.tally, quiet=self.quiet), housekeep)
-        await until_one_ends(self._answer(tasks, finished), shown)
+        display = show(Display(self.tally, quiet=self.quiet), flush)
+        await run_until_first_ends(self._answer(tasks, on_row), display)
 
-    async def _answer(self, tasks: Iterator[Task], finished: Callable[[FinishedRow], None]) -> None:
+    async def _answer(self, tasks: Iterator[Task], on_row: Callable[[FinishedRow], None]) -> None:
         job = self.job
-        asker = asker_of(job, self.router)
-        await answer_rows(tasks, asker, finished, concurrency=job.concurrency, window=job.window)
+        caller = row_caller(job, self.router)
+        await answer_rows(tasks, caller, on_row, concurrency=job.concurrency, window=job.window)
 
 
-def _go_on(run: _Run, journal: Journal, ledger: OrderedWriter, found: Survey) -> None:
-    """What was never done; results grow as the rows before them are done.
+def _resume(run: _Run, journal: Journal, writer: OrderedWriter, survey: Survey) -> None:
+    """Do the rows that were never done, and those that are lost or changed.
 
-    Rows that are lost or changed come first, in a pass of their own: all that is behind them would else have to wait
-    for them in memory.
+    The latter come first, in a pass of their own: all rows after them would otherwise wait for them in memory.
     """
-    again = set(found.changed)
+    redo = set(survey.changed)
     if journal.damaged:
-        again.update(row for row in gaps(settled(journal.path, journal.segments)) if row <= found.rows)
-    if again:
+        redo.update(row for row in missing_rows(journal.entries()) if row <= survey.rows)
+    if redo:
         journal.begin_pass(run.job.window)
-        run.work(PendingRows(found.rows, chosen=array("Q", sorted(again))), journal.finish, journal.sync)
-    ledger.begin(settled(journal.path, journal.segments))
+        run.work(PendingRows(survey.rows, selected=array("Q", sorted(redo))), journal.finish, journal.sync)
+    writer.begin(journal.entries())
     complete = False
     try:
-        if found.left > len(again):
+        if survey.pending > len(redo):
             if len(journal.segments) > 1:
                 journal.begin_pass(run.job.window)
-            run.work(PendingRows(ledger.frontier, ledger.ahead), ledger.finish, ledger.housekeep)
+            run.work(PendingRows(writer.frontier, writer.ahead), writer.finish, writer.flush)
         complete = True
     finally:
-        ledger.close(complete=complete)
+        writer.close(complete=complete)
 
 
-def _retry(run: _Run, journal: Journal, ledger: OrderedWriter, found: Survey) -> None:
-    """A pass over the rows that failed; it only adds to the journal, and the files are made anew from that."""
-    segments = journal.segments
-    missing = _first_missing(settled(journal.path, segments), found.rows)
+def _retry(run: _Run, journal: Journal, writer: OrderedWriter, survey: Survey) -> None:
+    """Do the rows that failed again; the pass only adds to the journal, from which the files are then rewritten."""
+    missing = _first_missing(journal.entries(), survey.rows)
     if missing is not None:
         raise ConfigError(
             f"The job has not come to its end: row {missing} was never done",
             where=str(run.job.out),
             hint="Run the same command without --retry-failures first.",
         )
-    if found.left:
-        failed = array("Q", (entry.row for entry in settled(journal.path, segments) if not entry.ok))
+    if survey.pending:
+        failed = array("Q", (entry.row for entry in journal.entries() if not entry.ok))
         journal.begin_pass(run.job.window)
-        run.work(PendingRows(found.rows, chosen=failed), journal.finish, journal.sync)
-    ledger.begin(settled(journal.path, journal.segments))
-    ledger.close(complete=True)
+        run.work(PendingRows(survey.rows, selected=failed), journal.finish, journal.sync)
+    writer.begin(journal.entries())
+    writer.close(complete=True)
 
 
-def _first_missing(known: Iterator[JournalEntry], rows: int) -> int | None:
-    following = 1
-    for entry in known:
-        if entry.row != following:
-            return following
-        following += 1
-    return following if following <= rows else None
+def _first_missing(entries: Iterator[JournalEntry], rows: int) -> int | None:
+    expected = 1
+    for entry in entries:
+        if entry.row != expected:
+            return expected
+        expected += 1
+    return expected if expected <= rows else None
 
 
-def _spare_files(job: BatchJob) -> None:
-    """Refuse to write over a file that is not this job's."""
+def _refuse_foreign_files(job: BatchJob) -> None:
+    """Raise `ConfigError` rather than overwrite a file that is not this job's."""
     ours = (job.out, job.failures_path)
     if len({path.resolve() for path in (job.input, *ours)}) < 3:
         raise ConfigError("Input, results and failures must be three files", where=str(job.out), hint="Rename --out.")
@@ -300,6 +297,6 @@ def _spare_files(job: BatchJob) -> None:
             )
 
 
-def _mention_missing(job: BatchJob, found: Survey) -> None:
-    for column, count in found.missing.items():
-        _log.warning("%s: %d of %d rows have no %r; the prompt is empty there", job.input, count, found.rows, column)
+def _warn_of_missing(job: BatchJob, survey: Survey) -> None:
+    for column, count in survey.missing.items():
+        _log.warning("%s: %d of %d rows have no %r; the prompt is empty there", job.input, count, survey.rows, column)

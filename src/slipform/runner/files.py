@@ -1,4 +1,4 @@
-"""`run`: files in, files out."""
+"""Answer each of several files under the same instructions, into a file beside it: `run`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _log = logging.getLogger("slipform.runner")
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What became of each file."""
+    """The outcome of each file."""
 
     written: list[tuple[Path, str]]
     """The files written, in the order of the inputs, each with the `provider/model` that answered."""
     failures: Mapping[Path, SlipformError]
-    """The inputs that have no output, each with the reason."""
+    """The inputs without an output, each with the reason."""
 
 
 def run(
@@ -45,10 +45,10 @@ def run(
     settings: Settings | None = None,
     router: Router | None = None,
 ) -> list[tuple[Path, str]]:
-    """Ask for each file under the same instructions; gives `[(out_path, model_name_or_id)]`, in the files' order.
+    """Answer each file under the same instructions; return `[(out_path, model_name_or_id)]`, in the files' order.
 
     `require_json` and `response_schema_id` override the config for this run. Every file is tried; if any failed, the
-    first failure is raised at the end, with all of them in `details["failures"]` and what was written in
+    first failure is raised at the end, with all of them in `details["failures"]` and the files written in
     `details["written"]`.
 
     ::
@@ -85,51 +85,51 @@ def run_report(
     settings: Settings | None = None,
     router: Router | None = None,
 ) -> RunReport:
-    """`run`, with the failures told beside what was written, none raised."""
-    chosen = load_settings() if settings is None else settings
+    """`run`, but failures are returned with the files written, not raised."""
+    effective = load_settings() if settings is None else settings
     if concurrency < 1:
         raise ConfigError("A run needs at least one call at a time", where="concurrency")
-    call = _call_options(chosen, RunOptions(require_json, response_schema_id))
-    said = _read(instructions, "The instructions") if isinstance(instructions, Path) else instructions
+    call = _call_options(effective, RunOptions(require_json, response_schema_id))
+    instructions_text = _read(instructions, "The instructions") if isinstance(instructions, Path) else instructions
     sources = [Path(file) for file in files]
     targets = _targets(sources, None if out_dir is None else Path(out_dir), call.require_json)
-    routes = router or router_of(chosen)
+    router_in_use = router or router_of(effective)
     try:
-        first, *fallbacks = resolved_models(routes, model)
-        adapter = Adapter(routes, first, retrying(chosen), tuple(fallbacks))
-        answered, failures = run_loop(lambda: _all(adapter, said, targets, call, concurrency))
+        first, *fallbacks = resolved_models(router_in_use, model)
+        adapter = Adapter(router_in_use, first, retrying(effective), tuple(fallbacks))
+        models, failures = run_loop(lambda: _answer_files(adapter, instructions_text, targets, call, concurrency))
     finally:
         if router is None:
-            routes.close()
-    written = [(targets[path], answered[path]) for path in targets if path in answered]
+            router_in_use.close()
+    written = [(targets[path], models[path]) for path in targets if path in models]
     return RunReport(written, {path: failures[path] for path in targets if path in failures})
 
 
 def _call_options(settings: Settings, options: RunOptions) -> CallOptions:
     registry = Registry.load(settings.schemas)
-    named = options.response_schema_id
-    if named is not None and named not in registry.names:
-        schema = schema_named(named, settings)
-        registry = Registry(MappingProxyType({**registry.schemas, named: schema}))
+    schema_id = options.response_schema_id
+    if schema_id is not None and schema_id not in registry.names:
+        schema = schema_named(schema_id, settings)
+        registry = Registry(MappingProxyType({**registry.schemas, schema_id: schema}))
     call = build_call_options(settings, options, registry)
-    if named is not None and call.schema is None:
+    if schema_id is not None and call.schema is None:
         reason = "output.use_response_schema is off" if call.require_json else "require_json is off"
-        _log.warning("The schema %r is not used: %s", named, reason)
+        _log.warning("The schema %r is not used: %s", schema_id, reason)
     return call
 
 
-async def _all(
+async def _answer_files(
     adapter: Adapter, instructions: str, targets: Mapping[Path, Path], call: CallOptions, concurrency: int
 ) -> tuple[dict[Path, str], dict[Path, SlipformError]]:
-    """Which model answered for each file, and why there is no answer for the others."""
-    waiting = iter(targets.items())
-    answered: dict[Path, str] = {}
+    """Return the model that answered each file, and the errors of the others."""
+    remaining = iter(targets.items())
+    models: dict[Path, str] = {}
     failures: dict[Path, SlipformError] = {}
 
     async def work() -> None:
-        for source, target in waiting:
+        for source, target in remaining:
             try:
-                answered[source] = await _one(adapter, instructions, source, target, call)
+                models[source] = await _answer_file(adapter, instructions, source, target, call)
             except SlipformError as error:
                 error.details.setdefault("file", str(source))
                 failures[source] = error
@@ -137,20 +137,12 @@ async def _all(
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(targets))):
             group.create_task(work())
-    return answered, failures
+    return models, failures
 
 
-async def _one(adapter: Adapter, instructions: str, source: Path, target: Path, call: CallOptions) -> str:
+async def _answer_file(adapter: Adapter, instructions: str, source: Path, target: Path, call: CallOptions) -> str:
     payload = await asyncio.to_thread(_read, source, "This file")
-    outcome = await adapter.answer(
-        instructions=instructions,
-        payload=payload,
-        streaming=call.streaming,
-        timeout=call.timeout_seconds,
-        response_mime_type=call.response_mime_type,
-        schema=call.schema,
-        json_mode=call.require_json,
-    )
+    outcome = await adapter.answer(instructions, payload, call)
     await asyncio.to_thread(_write, target, outcome.text)
     return outcome.report.attempts[-1].model
 
@@ -179,20 +171,20 @@ def _read(path: Path, what: str) -> str:
 
 
 def _targets(sources: Sequence[Path], folder: Path | None, json: bool) -> dict[Path, Path]:
-    """Where the answer to each file goes: beside it, or in the folder, under its name and another ending."""
+    """Return the output of each file: beside it, or in the folder, under its name and another suffix."""
     targets: dict[Path, Path] = {}
-    taken: dict[Path, Path] = {}
+    sources_by_target: dict[Path, Path] = {}
     ending = ".json" if json else ".txt"
     for source in sources:
         if source in targets:
             raise ConfigError("The same file is given twice", where=str(source))
         target = (folder or source.parent) / f"{source.name}.out{ending}"
-        if target in taken:
+        if target in sources_by_target:
             raise ConfigError(
-                f"Two files would have the same output: {taken[target]} and {source}",
+                f"Two files would have the same output: {sources_by_target[target]} and {source}",
                 where=str(target),
                 hint="Rename one of them, or run them apart.",
             )
-        taken[target] = source
+        sources_by_target[target] = source
         targets[source] = target
     return targets

@@ -1,4 +1,4 @@
-"""What a batch is to do."""
+"""Describe a batch job, check its whole input before the first call, and estimate its cost."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from slipform.config import Settings
 from slipform.engine.setup import Options, cost_of, guess_tokens, price_of
 from slipform.errors import ConfigError
 from slipform.ir import Usage
-from slipform.runner.journal import JournalEntry, SeenKeys, content_hash, row_key
+from slipform.runner.journal import JournalEntry, KeySet, content_hash, row_key
 from slipform.runner.rows import Row, Template, rows_of
 from slipform.schema import Schema
 from slipform.schema.examples import example
 from slipform.schema.summary import summarize
 
-_WINDOW = 64
-_LEAST_WINDOW = 1024
-_MOST_COLUMNS = 10_000
-"""Rows of JSONL may each have columns of their own; so many names are enough to know."""
+_WINDOW_PER_CALL = 64
+_MIN_WINDOW = 1024
+_MAX_COLUMNS = 10_000
+"""Rows of JSONL may each have columns of their own; more names than these are not collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Task:
     key: str
     row: Row
     content: str = ""
-    """A hash of what the row holds, where the key does not tell."""
+    """A hash of the row's content, where the key is a column's value."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """One batch, with everything that makes it the same batch the next time."""
+    """One batch, with everything that identifies it when it is resumed."""
 
     input: Path
     out: Path
@@ -54,28 +54,28 @@ class BatchJob:
     failures: Path | None = None
     format: str | None = None
     shape: Any = None
-    """The schema as it was given, for processes elsewhere that have to find its Python type."""
+    """The schema as the caller passed it, from which Ray's workers find the Python type."""
     fallbacks: tuple[str, ...] = ()
-    """Who is asked for a row when `model` cannot answer; estimates are the first one's."""
+    """Models to try for a row when `model` cannot answer; estimates are those of `model`."""
 
     @property
     def window(self) -> int:
-        """How far rows may be ahead of the slowest one: what bounds memory, and what a slow row holds up."""
-        return max(_LEAST_WINDOW, _WINDOW * self.concurrency)
+        """How far rows may be ahead of the slowest one: a bound on memory, and on what a slow row holds up."""
+        return max(_MIN_WINDOW, _WINDOW_PER_CALL * self.concurrency)
 
     @property
     def journal_path(self) -> Path:
-        """Where the job's progress is kept."""
+        """The file that records the job's progress."""
         return self.out.with_name(f"{self.out.name}.journal")
 
     @property
     def failures_path(self) -> Path:
-        """Where rows go that could not be done."""
+        """The file of failed rows."""
         return self.failures or self.out.with_name(f"{self.out.name}.failures.jsonl")
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be the same when the job goes on."""
+        """What must be the same when the job is resumed."""
         return {
             "version": 1,
             "input": str(self.input),
@@ -86,11 +86,11 @@ class BatchJob:
         }
 
     def rows(self) -> Iterator[tuple[int, Row]]:
-        """The rows with their numbers, as far as the limit goes."""
+        """Return the rows with their numbers, up to the limit."""
         return enumerate(islice(rows_of(self.input), self.limit), 1)
 
     def tasks(self) -> Iterator[Task]:
-        """The rows with their numbers and keys."""
+        """Return the rows with their numbers and keys."""
         return (
             Task(number, row_key(number, row, self.key), row, "" if self.key is None else content_hash(row))
             for number, row in self.rows()
@@ -99,24 +99,24 @@ class BatchJob:
 
 @dataclass(frozen=True, slots=True)
 class PendingRows:
-    """Which rows are to be done: all but those up to a row and some beyond it, or the chosen ones, in order."""
+    """The rows to do, in order: all but those up to `frontier` and those `ahead`, or only the `selected` ones."""
 
     frontier: int = 0
     ahead: frozenset[int] = frozenset()
-    chosen: array[int] | None = None
+    selected: array[int] | None = None
 
     def of(self, tasks: Iterator[Task]) -> Iterator[Task]:
-        """The tasks to be done, of all tasks.
+        """Return the tasks to do, out of all tasks.
 
         >>> tasks = [Task(number, "", {}) for number in range(1, 6)]
         >>> [task.number for task in PendingRows(2, frozenset({4})).of(iter(tasks))]
         [3, 5]
         """
-        if self.chosen is None:
+        if self.selected is None:
             return (each for each in tasks if each.number > self.frontier and each.number not in self.ahead)
-        return self._chosen(tasks, self.chosen)
+        return self._select(tasks, self.selected)
 
-    def _chosen(self, tasks: Iterator[Task], numbers: array[int]) -> Iterator[Task]:
+    def _select(self, tasks: Iterator[Task], numbers: array[int]) -> Iterator[Task]:
         at = 0
         for task in tasks:
             if at == len(numbers):
@@ -128,51 +128,55 @@ class PendingRows:
 
 @dataclass(slots=True)
 class Survey:
-    """What the whole input looks like, and what is left to do of it."""
+    """What the whole input holds, and how much of it is still to do."""
 
     rows: int = 0
-    left: int = 0
+    pending: int = 0
     failed: int = 0
     """Rows that were tried before and failed."""
     changed: array[int] = field(default_factory=lambda: array("Q"))
-    """Rows that are done, but held something else then; their key is the same."""
+    """Rows whose content changed since they were done, under the same key."""
     missing: dict[str, int] = field(default_factory=dict)
     """In how many rows a column of the prompt has no value."""
     prompt_tokens: int = 0
-    """A guess, for the rows that are left."""
+    """An estimate, for the pending rows."""
 
 
-def survey(job: BatchJob, known: Iterator[JournalEntry], *, count_tokens: bool = False, retry: bool = False) -> Survey:
-    """Read the whole input once, before the first call: every mistake in it is found now, not after an hour.
+def survey_input(
+    job: BatchJob, entries: Iterator[JournalEntry], *, count_tokens: bool = False, retry: bool = False
+) -> Survey:
+    """Return what the whole input holds, read before the first call so that mistakes do not show up after an hour.
 
-    Raises `ConfigError` for what cannot be read, columns and keys that are missing, keys that come twice, and rows that
-    are not what they were when the job began.
+    Raises `ConfigError` for rows that cannot be read, missing columns and keys, duplicate keys, and keys that changed
+    since the job began.
     """
-    found = Survey()
+    survey = Survey()
     columns: dict[str, None] = {}
-    for row, done in _with_known(job, known):
-        found.rows += 1
-        if not columns.keys() >= row.keys() and len(columns) < _MOST_COLUMNS:
+    for row, entry in _with_entries(job, entries):
+        survey.rows += 1
+        if not columns.keys() >= row.keys() and len(columns) < _MAX_COLUMNS:
             columns.update(dict.fromkeys(row))
         for column in job.template.columns:
             value = row.get(column)
             if value is None:
-                found.missing[column] = found.missing.get(column, 0) + 1
+                survey.missing[column] = survey.missing.get(column, 0) + 1
             elif isinstance(value, bytes):
-                _check_text(value, column, found.rows, job)
-        if done is not None and done.content and done.content != content_hash(row):
-            found.changed.append(found.rows)
-            done = done if retry else None
-        if done is not None:
-            found.failed += not done.ok
-        if (retry and not done.ok) if done is not None else not retry:
-            found.left += 1
+                _check_text(value, column, survey.rows, job)
+        if entry is not None and entry.content and entry.content != content_hash(row):
+            survey.changed.append(survey.rows)
+            entry = entry if retry else None
+        if entry is not None:
+            survey.failed += not entry.ok
+        if (retry and not entry.ok) if entry is not None else not retry:
+            survey.pending += 1
             if count_tokens:
-                found.prompt_tokens += guess_tokens(job.template.fill(row))
-    if found.rows:
+                survey.prompt_tokens += guess_tokens(job.template.fill(row))
+    if survey.rows:
         job.template.check(columns)
-        found.missing = {name: count for name, count in found.missing.items() if count < found.rows or name in columns}
-    return found
+        survey.missing = {
+            name: count for name, count in survey.missing.items() if count < survey.rows or name in columns
+        }
+    return survey
 
 
 def _check_text(value: bytes, column: str, number: int, job: BatchJob) -> None:
@@ -186,33 +190,33 @@ def _check_text(value: bytes, column: str, number: int, job: BatchJob) -> None:
         ) from error
 
 
-def _with_known(job: BatchJob, known: Iterator[JournalEntry]) -> Iterator[tuple[Row, JournalEntry | None]]:
-    """Every row with what became of it before; keys are made only where there is something to hold them against."""
-    seen = SeenKeys() if job.key is not None else None
-    entry = next(known, None)
+def _with_entries(job: BatchJob, entries: Iterator[JournalEntry]) -> Iterator[tuple[Row, JournalEntry | None]]:
+    """Yield every row with its journal entry, if any; keys are built only where they are compared."""
+    keys = KeySet() if job.key is not None else None
+    next_entry = next(entries, None)
     number = 0
     for number, row in job.rows():
-        done = entry if entry is not None and entry.row == number else None
-        if done is not None or seen is not None:
+        entry = next_entry if next_entry is not None and next_entry.row == number else None
+        if entry is not None or keys is not None:
             key = row_key(number, row, job.key)
-            if seen is not None and not seen.add(key):
+            if keys is not None and not keys.add(key):
                 raise ConfigError(
                     f"The key {key!r:.80} comes twice in the column {job.key!r}, the second time in row {number}",
                     where=str(job.input),
                     hint="Keys tell rows apart: choose another column, or leave --key out.",
                 )
-            if done is not None and done.key != key:
+            if entry is not None and entry.key != key:
                 raise ConfigError(
-                    f"Row {number} is not what it was when this job began: its key was {done.key!r:.80}",
+                    f"Row {number} is not what it was when this job began: its key was {entry.key!r:.80}",
                     where=str(job.input),
                     hint="Give back the input the job began with, or another --out.",
                 )
-        yield row, done
-        if done is not None:
-            entry = next(known, None)
-    if entry is not None and job.limit is None:
+        yield row, entry
+        if entry is not None:
+            next_entry = next(entries, None)
+    if next_entry is not None and job.limit is None:
         raise ConfigError(
-            f"The input has {number} rows now, and row {entry.row} is done already",
+            f"The input has {number} rows now, and row {next_entry.row} is done already",
             where=str(job.input),
             hint="Give back the input the job began with, or another --out.",
         )
@@ -220,21 +224,21 @@ def _with_known(job: BatchJob, known: Iterator[JournalEntry]) -> Iterator[tuple[
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a job may take, guessed without calling anything: about four bytes of text for a token."""
+    """The estimated size of a job, at about four bytes of text for a token."""
 
     rows: int
-    left: int
+    pending: int
     input_tokens: int
     output_tokens: int
     cost: float | None
     """None when the settings have no price for the model."""
 
 
-def estimate(job: BatchJob, found: Survey) -> Estimate:
-    """Guess tokens and cost: the prompts as they are, the schema with each of them, an example for each answer."""
-    told = guess_tokens(summarize(job.schema.document).text)
-    shown = example(job.schema.document)
-    answer = guess_tokens(shown.text) if shown is not None else told
-    usage = Usage(input=found.prompt_tokens + found.left * told, output=found.left * answer)
+def estimate(job: BatchJob, survey: Survey) -> Estimate:
+    """Return the estimate: the prompts as they are, the schema with each of them, an example for each answer."""
+    schema_tokens = guess_tokens(summarize(job.schema.document).text)
+    instance = example(job.schema.document)
+    answer = guess_tokens(instance.text) if instance is not None else schema_tokens
+    usage = Usage(input=survey.prompt_tokens + survey.pending * schema_tokens, output=survey.pending * answer)
     cost = cost_of(price_of(job.settings.prices, job.model), usage)
-    return Estimate(found.rows, found.left, usage.input or 0, usage.output or 0, cost)
+    return Estimate(survey.rows, survey.pending, usage.input or 0, usage.output or 0, cost)

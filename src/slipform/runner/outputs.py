@@ -1,4 +1,4 @@
-"""Where finished rows go; progress."""
+"""Write finished rows to their files in order, and show the progress of a run."""
 
 from __future__ import annotations
 
@@ -22,57 +22,52 @@ from slipform.runner.parquet import ParquetResults
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-_SENT_AT_ONCE = 1 << 16
+_BUFFER_BYTES = 1 << 16
 
 
 class Results(Protocol):
-    """A file of results: written anew, put in place of an older one, and then added to."""
+    """A file of results: rewritten from the journal, put in place of the older one, then appended to."""
 
     def begin(self) -> None:
-        """Start anew; the older file stays until `publish`."""
-        ...
+        """Start a new file; the older one stays until `publish`."""
 
     def write(self, line: bytes) -> None:
         """Add a line."""
-        ...
 
     def publish(self) -> None:
-        """Put what is written so far in place."""
-        ...
+        """Put the lines so far in place of the older file."""
 
     def flush(self) -> None:
-        """Let others see what is there."""
-        ...
+        """Make the lines so far visible to other processes."""
 
     def close(self, *, complete: bool) -> None:
-        """Stop; `complete` when nothing is missing."""
-        ...
+        """Close the file; `complete` when no row is missing."""
 
 
 class JsonLinesFile:
-    """A file of JSON lines, of use as far as it goes; when `sparse`, it is not there while it would be empty."""
+    """A file of JSON lines, readable at any time; when `sparse`, an empty one does not exist."""
 
     def __init__(self, path: Path, *, sparse: bool = False) -> None:
         self.path = path
         self._sparse = sparse
         self._file: IO[bytes] | None = None
-        self._waiting = bytearray()
+        self._buffer = bytearray()
         self._lock = threading.RLock()  # rows are written on the event loop, and flushed beside it
 
     def begin(self) -> None:
-        """Start anew; the older file stays until `publish`."""
+        """Start a new file; the older one stays until `publish`."""
         with writing(self.path):
             self._file = part_of(self.path).open("wb", buffering=0)
 
     def write(self, line: bytes) -> None:
         """Add a line."""
         with self._lock:
-            self._waiting += line + b"\n"
-            if len(self._waiting) >= _SENT_AT_ONCE:
+            self._buffer += line + b"\n"
+            if len(self._buffer) >= _BUFFER_BYTES:
                 self.flush()
 
     def publish(self) -> None:
-        """Put what is written so far in place; what is written from now on is added to it."""
+        """Put the lines so far in place of the older file; later ones are appended."""
         if self._file is None:
             return
         with writing(self.path):
@@ -86,23 +81,23 @@ class JsonLinesFile:
                 part_of(self.path).replace(self.path)
 
     def flush(self) -> None:
-        """Let others see what is there. Where the disk is full, the file is brought back to its last whole line."""
+        """Write the buffered lines; if the disk is full, cut the file back to its last whole line and raise."""
         with self._lock:
-            lines, written = bytes(self._waiting), 0
-            self._waiting.clear()
+            lines, written = bytes(self._buffer), 0
+            self._buffer.clear()
             try:
                 if lines and self._file is None:
                     self._file = self.path.open("ab", buffering=0)
                 while self._file is not None and written < len(lines):
                     written += self._file.write(lines[written:])
             except OSError as error:
-                if self._file is not None and (torn := written - lines.rfind(b"\n", 0, written) - 1):
+                if self._file is not None and (partial := written - lines.rfind(b"\n", 0, written) - 1):
                     with contextlib.suppress(OSError):
-                        self._file.truncate(self._file.seek(0, os.SEEK_END) - torn)
+                        self._file.truncate(self._file.seek(0, os.SEEK_END) - partial)
                 raise unwritable(self.path, error) from error
 
-    def close(self, *, complete: bool) -> None:  # noqa: ARG002 — lines are good as far as they go
-        """Stop."""
+    def close(self, *, complete: bool) -> None:  # noqa: ARG002 — an incomplete file is readable too
+        """Flush and close the file."""
         try:
             self.flush()
         finally:
@@ -113,21 +108,21 @@ class JsonLinesFile:
 
 
 def results_for(path: Path, kind: str | None, document: dict[str, Any]) -> Results:
-    """What writes this file: `jsonl` or `parquet`, by name or by the file's ending."""
-    named = kind or {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(path.suffix.lower())
-    if named == "jsonl":
+    """Return the writer of a `jsonl` or `parquet` file, by `kind` or by the suffix; raises `ConfigError` for others."""
+    name = kind or {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(path.suffix.lower())
+    if name == "jsonl":
         return JsonLinesFile(path)
-    if named == "parquet":
+    if name == "parquet":
         return ParquetResults(path, document)
     raise ConfigError(
-        f"The results cannot be written as {named!r}" if named else "The kind of the results is not known",
+        f"The results cannot be written as {name!r}" if name else "The kind of the results is not known",
         where=str(path),
         hint="End the name in .jsonl or .parquet, or give --format jsonl or --format parquet.",
     )
 
 
 class OrderedWriter:
-    """Takes finished rows in any order: each goes to the journal at once, and to its file when its turn comes."""
+    """Takes finished rows in any order: writes each to the journal at once, and to its file in the order of rows."""
 
     def __init__(self, journal: Journal, results: Results, failures: Results) -> None:
         self._journal = journal
@@ -135,15 +130,15 @@ class OrderedWriter:
         self._failures = failures
         self._ahead: dict[int, JournalEntry] = {}
         self.frontier = 0
-        """The row up to which everything is done."""
+        """All rows up to this one are done."""
 
-    def begin(self, known: Iterable[JournalEntry]) -> None:
-        """Start from what the journal knows, in order of rows: both files are written anew."""
+    def begin(self, entries: Iterable[JournalEntry]) -> None:
+        """Rewrite both files from the journal's entries, which come in the order of rows."""
         for file in (self._results, self._failures):
             file.begin()
-        for entry in known:
+        for entry in entries:
             if entry.row == self.frontier + 1:
-                self._settle(entry)
+                self._write_entry(entry)
             else:
                 self._ahead[entry.row] = entry
         for file in (self._results, self._failures):
@@ -151,100 +146,100 @@ class OrderedWriter:
 
     @property
     def ahead(self) -> frozenset[int]:
-        """Rows that are finished and wait for an earlier one."""
+        """Finished rows that wait for an earlier one."""
         return frozenset(self._ahead)
 
     def finish(self, entry: JournalEntry) -> None:
-        """A row is finished."""
+        """Record a finished row."""
         self._journal.finish(entry)
         if entry.row != self.frontier + 1:
             self._ahead[entry.row] = entry
             return
-        self._settle(entry)
-        while (following := self._ahead.pop(self.frontier + 1, None)) is not None:
-            self._settle(following)
+        self._write_entry(entry)
+        while (next_entry := self._ahead.pop(self.frontier + 1, None)) is not None:
+            self._write_entry(next_entry)
 
-    def housekeep(self) -> None:
-        """Let others see what is there, and wait until the disk has the journal."""
+    def flush(self) -> None:
+        """Flush both files, and sync the journal to disk."""
         self._results.flush()
         self._failures.flush()
         self._journal.sync()
 
     def close(self, *, complete: bool) -> None:
-        """Close both files, also when one of them fails; `complete` when nothing is missing."""
+        """Close both files, even when one fails; `complete` when no row is missing."""
         try:
             self._results.close(complete=complete)
         finally:
             self._failures.close(complete=complete)
 
-    def _settle(self, entry: JournalEntry) -> None:
+    def _write_entry(self, entry: JournalEntry) -> None:
         self.frontier = entry.row
         (self._results if entry.ok else self._failures).write(entry.line)
 
 
-EVERY_LINE = 5.0
-EVERY_FRAME = 0.25
-EVERY_SYNC = 1.0
+LINE_SECONDS = 5.0
+FRAME_SECONDS = 0.25
+SYNC_SECONDS = 1.0
 
 
 @dataclass(slots=True)
 class Tally:
-    """What has happened so far in this run."""
+    """The progress of one run."""
 
-    left: int
-    """Rows that were to be done when the run began."""
-    before: int = 0
-    """Rows that were done before."""
+    pending: int
+    """Rows to do when the run began."""
+    done_before: int = 0
+    """Rows done by earlier runs."""
     done: int = 0
     failed: int = 0
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
-    began: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
 
-    def add(self, answered: FinishedRow) -> None:
-        """One more row is finished."""
+    def add(self, row: FinishedRow) -> None:
+        """Count a finished row."""
         self.done += 1
-        self.failed += not answered.entry.ok
-        self.usage += answered.usage
-        if answered.cost is not None:
-            self.cost = answered.cost + (self.cost or 0.0)
+        self.failed += not row.entry.ok
+        self.usage += row.usage
+        if row.cost is not None:
+            self.cost = row.cost + (self.cost or 0.0)
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken."""
-        return time.monotonic() - self.began
+        """Seconds since the run began."""
+        return time.monotonic() - self.started
 
     def describe(self) -> str:
-        """One line: rows, failures, rate, cost and the time that is left.
+        """Return one line: rows, failures, rate, cost and the remaining time.
 
-        >>> Tally(left=10, before=2, done=5, failed=1, cost=0.25, began=time.monotonic() - 5).describe()
+        >>> Tally(10, done_before=2, done=5, failed=1, cost=0.25, started=time.monotonic() - 5).describe()
         '7 of 12 rows, 1 failed, 1.0 rows/s, cost 0.25, 0:00:05 to go'
         """
         rate = self.done / max(self.seconds, 1e-9)
-        parts = [f"{self.before + self.done:,} of {self.before + self.left:,} rows"]
+        parts = [f"{self.done_before + self.done:,} of {self.done_before + self.pending:,} rows"]
         if self.failed:
             parts.append(f"{self.failed:,} failed")
         parts.append(f"{rate:,.1f} rows/s")
         if self.cost is not None:
             parts.append(f"cost {self.cost:,.4g}")
-        if self.done and self.done < self.left:
-            parts.append(f"{_clock((self.left - self.done) / rate)} to go")
+        if self.done and self.done < self.pending:
+            parts.append(f"{_format_seconds((self.pending - self.done) / rate)} to go")
         return ", ".join(parts)
 
 
-def _clock(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 class Display:
-    """Shows a tally while it is entered; nothing when `quiet`."""
+    """Shows a tally on a terminal as a bar, elsewhere as lines; nothing when `quiet`."""
 
     def __init__(self, tally: Tally, *, quiet: bool = False, stream: IO[str] | None = None) -> None:
         self._tally = tally
         self._out = stream or sys.stderr
         self._quiet = quiet
-        self._said = time.monotonic()
+        self._last_line_at = time.monotonic()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
@@ -255,7 +250,7 @@ class Display:
 
             columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
             self._bar = Progress(*columns, console=Console(file=self._out), transient=True)
-            self._task = self._bar.add_task("", total=self._tally.before + self._tally.left)
+            self._task = self._bar.add_task("", total=self._tally.done_before + self._tally.pending)
             self._bar.start()
         return self
 
@@ -264,22 +259,22 @@ class Display:
             self._bar.stop()
 
     def step(self) -> None:
-        """Show how it stands now; a line comes every few seconds only."""
+        """Show the tally now; lines are written every few seconds only."""
         tally = self._tally
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=tally.before + tally.done, description=tally.describe())
-        elif not self._quiet and time.monotonic() - self._said >= EVERY_LINE:
-            self._said = time.monotonic()
+            self._bar.update(self._task, completed=tally.done_before + tally.done, description=tally.describe())
+        elif not self._quiet and time.monotonic() - self._last_line_at >= LINE_SECONDS:
+            self._last_line_at = time.monotonic()
             print(f"slipform: {tally.describe()}", file=self._out, flush=True)
 
 
-async def show(display: Display, housekeep: Callable[[], None]) -> None:
-    """Show the tally until cancelled, and keep house about once a second."""
-    kept = time.monotonic()
+async def show(display: Display, flush: Callable[[], None]) -> None:
+    """Show the tally until cancelled, and call `flush` about once a second."""
+    last_sync = time.monotonic()
     with display:
         while True:
-            await asyncio.sleep(EVERY_FRAME)
+            await asyncio.sleep(FRAME_SECONDS)
             display.step()
-            if time.monotonic() - kept >= EVERY_SYNC:
-                await asyncio.to_thread(housekeep)
-                kept = time.monotonic()
+            if time.monotonic() - last_sync >= SYNC_SECONDS:
+                await asyncio.to_thread(flush)
+                last_sync = time.monotonic()

@@ -1,4 +1,4 @@
-"""Results as Parquet."""
+"""Write results as a Parquet file, with a column type for `value` where the schema has one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from slipform.schema.document import lookup, reference_of, with_plain_references
 
 _log = logging.getLogger("slipform.runner")
 
-_GROUP = 10_000
+_GROUP_ROWS = 10_000
 _MAX_DEPTH = 20
 
 
 class ParquetResults:
-    """A Parquet file that appears when the job is complete; until then a hidden part of it is written beside it.
+    """A Parquet file that appears when the job is complete; until then a hidden part is written beside it.
 
     A value that its column cannot hold (an integer beyond 64 bits) makes `value` JSON text for the whole file, with a
-    warning. The file needs its footer to be read at all, so what a stopped job has written is thrown away: the journal
-    knows it all.
+    warning. Without its footer the file cannot be read, so a stopped job's part is discarded: the journal has it all.
     """
 
     def __init__(self, path: Path, document: Mapping[str, Any]) -> None:
@@ -33,24 +32,24 @@ class ParquetResults:
         self._rows: list[dict[str, Any]] = []
 
     def begin(self) -> None:
-        """Start anew."""
+        """Start a new file."""
         self._rows.clear()
         self._open()
 
     def write(self, line: bytes) -> None:
         """Add a row."""
         self._rows.append(read_line(line))
-        if len(self._rows) >= _GROUP:
+        if len(self._rows) >= _GROUP_ROWS:
             self._write_group()
 
     def publish(self) -> None:
-        """Nothing to show yet."""
+        """Do nothing: the file appears in `close`."""
 
     def flush(self) -> None:
-        """Nothing to show yet."""
+        """Do nothing: the file appears in `close`."""
 
     def close(self, *, complete: bool) -> None:
-        """Put the whole file in place, or throw the part away."""
+        """Put the complete file in place, or discard the part."""
         if self._writer is None:
             return
         with writing(self.path):
@@ -74,7 +73,7 @@ class ParquetResults:
         try:
             table = self._table(self._rows)
         except (self._arrow.ArrowInvalid, self._arrow.ArrowTypeError, OverflowError) as error:
-            self._become_text(str(error))
+            self._convert_to_text(str(error))
             table = self._table(self._rows)
         with writing(self.path):
             self._writer.write_table(table)
@@ -85,25 +84,25 @@ class ParquetResults:
             rows = [{**row, "value": as_json(row["value"]).decode()} for row in rows]
         return self._arrow.Table.from_pylist(rows, schema=self._writer.schema)
 
-    def _become_text(self, reason: str) -> None:
-        """Write what is there again, with the values as text."""
+    def _convert_to_text(self, reason: str) -> None:
+        """Rewrite the part with the values as JSON text."""
         _log.warning("%s: the column `value` becomes JSON text, because a value does not fit: %s", self.path, reason)
         with writing(self.path):
             self._writer.close()
-            older = part_of(self.path).with_suffix(".typed")
-            part_of(self.path).replace(older)
+            typed_part = part_of(self.path).with_suffix(".typed")
+            part_of(self.path).replace(typed_part)
         self._type = None
         self._open()
-        with self._parquet.ParquetFile(older) as file:
+        with self._parquet.ParquetFile(typed_part) as file:
             for group in range(file.num_row_groups):
                 self._writer.write_table(self._table(file.read_row_group(group).to_pylist()))
-        older.unlink()
+        typed_part.unlink()
 
 
 def arrow_type(document: Mapping[str, Any]) -> Any:
-    """The column type for a JSON Schema, or None when values are to be kept as JSON text.
+    """Return the column type for a JSON Schema, or None when values must be JSON text.
 
-    Only what loses nothing gets a type: closed objects, arrays of one kind, scalars, and any of these or null.
+    Types that lose nothing: closed objects, arrays of one kind, scalars, and any of these or null.
 
     >>> str(arrow_type({"type": "array", "items": {"type": ["integer", "null"]}}))
     'list<item: int64>'
@@ -143,13 +142,13 @@ def _type_of(schema: Any, root: Mapping[str, Any], depth: int) -> Any:
 
 
 def _kind(schema: Mapping[str, Any]) -> str | None:
-    said = schema.get("type")
-    if isinstance(said, list):
-        kinds = [each for each in said if each != "null"]
+    declared = schema.get("type")
+    if isinstance(declared, list):
+        kinds = [each for each in declared if each != "null"]
         return kinds[0] if len(kinds) == 1 else None
-    if said is None and "enum" in schema and all(isinstance(each, str) for each in schema["enum"]):
+    if declared is None and "enum" in schema and all(isinstance(each, str) for each in schema["enum"]):
         return "string"
-    return said
+    return declared
 
 
 def _struct(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:

@@ -1,4 +1,4 @@
-"""Rows and prompt templates."""
+"""Read the rows of JSONL, CSV and Parquet files, and fill prompt templates from them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,11 @@ _BATCH = 1024
 
 
 def rows_of(path: Path) -> Iterator[Row]:
-    """The rows of a file, by its ending; what cannot be read is a `ConfigError` with its line or row.
-
-    Blank lines of JSONL and CSV are no rows.
-    """
+    """Yield the rows of a file, by its suffix, without blank lines; raises `ConfigError` with the line or row."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        known = ", ".join(READERS)
-        raise ConfigError("This kind of file is not known", where=str(path), hint=f"The endings are: {known}.")
+        suffixes = ", ".join(READERS)
+        raise ConfigError("This kind of file is not known", where=str(path), hint=f"The endings are: {suffixes}.")
     try:
         yield from reader(path)
     except OSError as error:
@@ -39,7 +36,7 @@ def rows_of(path: Path) -> Iterator[Row]:
         raise ConfigError("The input is not UTF-8 text", where=str(path), hint="Convert it to UTF-8.") from error
 
 
-def _jsonl(path: Path) -> Iterator[Row]:
+def _read_jsonl(path: Path) -> Iterator[Row]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if number == 1:
@@ -51,7 +48,7 @@ def _jsonl(path: Path) -> Iterator[Row]:
             except UnicodeDecodeError:
                 raise
             except ValueError as error:
-                raise ConfigError(f"This line is not JSON: {_said(error)}", where=f"{path}:{number}") from error
+                raise ConfigError(f"This line is not JSON: {_reason(error)}", where=f"{path}:{number}") from error
             if not isinstance(row, dict):
                 raise ConfigError(
                     "This line is JSON but no object",
@@ -61,12 +58,12 @@ def _jsonl(path: Path) -> Iterator[Row]:
             yield row
 
 
-def _said(error: ValueError) -> str:
-    """What a parser found, without the line: it was given one."""
+def _reason(error: ValueError) -> str:
+    """Return the parser's message without its line number, which is always 1 here."""
     return f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
-def _csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
+def _read_csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # the default refuses a cell of 128 KiB, which is a long article
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, delimiter=delimiter, strict=True)
@@ -75,8 +72,8 @@ def _csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
             if header is None:
                 return
             if len(set(header)) < len(header):
-                twice = next(name for name in header if header.count(name) > 1)
-                raise ConfigError(f"Two columns are named {twice!r}", where=f"{path}:1", hint="Rename one of them.")
+                duplicate = next(name for name in header if header.count(name) > 1)
+                raise ConfigError(f"Two columns are named {duplicate!r}", where=f"{path}:1", hint="Rename one of them.")
             if len(header) == 1 and ";" in header[0]:
                 raise ConfigError(
                     "The cells of this file seem to stand between semicolons",
@@ -98,33 +95,33 @@ def _csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
             raise ConfigError(f"This is no CSV: {error}", where=f"{path}:{lines.line_num}") from error
 
 
-def _tsv(path: Path) -> Iterator[Row]:
-    return _csv(path, "\t")
+def _read_tsv(path: Path) -> Iterator[Row]:
+    return _read_csv(path, "\t")
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _read_parquet(path: Path) -> Iterator[Row]:
     arrow, parquet = load_arrow()
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(_BATCH):
                 yield from batch.to_pylist()
     except arrow.ArrowInvalid as error:
-        said = str(error).partition(".")[0]
-        raise ConfigError(f"This is no Parquet file: {said}", where=str(path)) from error
+        reason = str(error).partition(".")[0]
+        raise ConfigError(f"This is no Parquet file: {reason}", where=str(path)) from error
 
 
 READERS: Mapping[str, Reader] = {
-    ".jsonl": _jsonl,
-    ".ndjson": _jsonl,
-    ".csv": _csv,
-    ".tsv": _tsv,
-    ".parquet": _parquet,
+    ".jsonl": _read_jsonl,
+    ".ndjson": _read_jsonl,
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".parquet": _read_parquet,
 }
-"""How each kind of file is read, by its ending."""
+"""The reader of each kind of file, by suffix."""
 
 
 def load_arrow() -> tuple[Any, Any]:
-    """The Parquet library, which is an extra."""
+    """Return `pyarrow` and `pyarrow.parquet`, which are an extra; raises `ConfigError` without them."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -133,15 +130,15 @@ def load_arrow() -> tuple[Any, Any]:
     return pa, pq
 
 
-_MARK = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_SHOWN = 30
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_MAX_LISTED = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A prompt with blanks: pieces of text, and the column that stands after each piece.
+    """A prompt with placeholders: pieces of text, and the column after each piece.
 
-    Nothing but names of columns is looked up: no attributes, no indexes, no formats.
+    Placeholders are names of columns only: no attributes, no indexes, no formats.
 
     >>> Template.read("Sort {title} as {{news}}").fill({"title": "Rain"})
     'Sort Rain as {news}'
@@ -152,35 +149,35 @@ class Template:
 
     @classmethod
     def read(cls, text: str) -> Template:
-        """Read a template; a brace that belongs to nothing is a `ConfigError` with its place."""
-        pieces, columns, at = [""], list[str](), 0
-        for found in _MARK.finditer(text):
-            pieces[-1] += text[at : found.start()]
-            at = found.end()
-            if found[1] is not None:
-                if not found[1]:
-                    raise _misplaced(text, found.start(), "names no column")
-                columns.append(found[1])
+        """Parse a template; raises `ConfigError` with the position of a stray brace."""
+        pieces, columns, end = [""], list[str](), 0
+        for match in _BRACES.finditer(text):
+            pieces[-1] += text[end : match.start()]
+            end = match.end()
+            if match[1] is not None:
+                if not match[1]:
+                    raise _brace_error(text, match.start(), "names no column")
+                columns.append(match[1])
                 pieces.append("")
-            elif len(found[0]) == 2:
-                pieces[-1] += found[0][0]
+            elif len(match[0]) == 2:
+                pieces[-1] += match[0][0]
             else:
-                raise _misplaced(text, found.start(), "stands alone")
-        pieces[-1] += text[at:]
+                raise _brace_error(text, match.start(), "stands alone")
+        pieces[-1] += text[end:]
         return cls(tuple(pieces), tuple(columns))
 
-    def check(self, known: Collection[str]) -> None:
-        """Raise a `ConfigError` for the first column that the dataset does not have."""
-        names = set(known)
+    def check(self, columns: Collection[str]) -> None:
+        """Raise `ConfigError` for the first column that the dataset does not have."""
+        names = set(columns)
         for column in self.columns:
             if column not in names:
                 raise ConfigError(
                     f"The prompt names a column {column!r} that the input does not have",
-                    hint=f"The columns are: {listed(known)}. Write a brace that is meant as one twice.",
+                    hint=f"The columns are: {column_list(columns)}. Write a brace that is meant as one twice.",
                 )
 
     def fill(self, row: Mapping[str, Any]) -> str:
-        """The prompt for a row; a value that is missing leaves its place empty."""
+        """Return the prompt for a row; a missing value is empty."""
         if not self.pieces:
             return as_text(row)
         parts = [self.pieces[0]]
@@ -189,22 +186,22 @@ class Template:
         return "".join(parts)
 
 
-def listed(columns: Iterable[str]) -> str:
-    """The names of columns for a person, not too many of them.
+def column_list(columns: Iterable[str]) -> str:
+    """Return the names of columns for a message, cut to 30.
 
-    >>> listed(["id", "name"])
+    >>> column_list(["id", "name"])
     'id, name'
     """
     names = list(columns)
-    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "") or "none"
+    return ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "") or "none"
 
 
 WHOLE_ROW = Template((), ())
-"""The template of those who give none: the row itself, as JSON."""
+"""The default template: the row itself, as JSON."""
 
 
 def as_text(value: Any) -> str:
-    """A cell as the model reads it: text as it is, nothing for a missing value, JSON for the rest."""
+    """Return a cell as text for the prompt: strings as they are, empty for a missing value, JSON for the rest."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -224,16 +221,16 @@ def _decoded(value: bytes) -> str:
 
 
 def as_json(value: Any) -> bytes:
-    """Compact JSON of what a cell or a row may hold, dates and the like as text."""
+    """Return a cell or a row as compact JSON, dates and the like as strings."""
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:  # integers beyond 64 bits, lone surrogates
         return json.dumps(value, default=str, separators=(",", ":")).encode()
 
 
-def _misplaced(text: str, at: int, what: str) -> ConfigError:
-    line = text.count("\n", 0, at) + 1
-    column = at - text.rfind("\n", 0, at)
+def _brace_error(text: str, position: int, what: str) -> ConfigError:
+    line = text.count("\n", 0, position) + 1
+    column = position - text.rfind("\n", 0, position)
     return ConfigError(
         f"A brace in the prompt {what}",
         where=f"line {line}, character {column}",
