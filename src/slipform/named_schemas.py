@@ -1,4 +1,4 @@
-"""Schemas as people name them: a type, a JSON Schema, a file, `module:Class`, or a registered name."""
+"""Find the schema that a person names: a type, a JSON Schema, a file, `module:Class`, or a registered name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _REFERENCE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 
 
-def schema_named(given: Any, settings: Settings) -> Schema[Any]:
-    """The schema that is meant; a `ConfigError` or `SchemaError` says what is wrong with it.
+def schema_named(name: Any, settings: Settings) -> Schema[Any]:
+    """Return the named schema; raises `ConfigError` or `SchemaError` with what is wrong.
 
     >>> from slipform.config import Settings
     >>> schema_named("generic_list", Settings()).name
@@ -30,47 +30,54 @@ def schema_named(given: Any, settings: Settings) -> Schema[Any]:
     from slipform.schema import Registry, Schema
     from slipform.schema.registry import read_file
 
-    if not isinstance(given, str | Path):
-        return Schema.of(given)
-    given = str(given)
-    if given.lstrip().startswith("{"):
-        return Schema.of(given)
-    if _REFERENCE.match(given):
-        return _from_class(given)
-    path = Path(given)
+    if not isinstance(name, str | Path):
+        return Schema.of(name)
+    name = str(name)
+    if name.lstrip().startswith("{"):
+        return Schema.of(name)
+    if _REFERENCE.match(name):
+        return _from_class(name)
+    path = Path(name)
     if path.is_file():
         return read_file(path)
     if path.suffix.lower() in _SUFFIXES or len(path.parts) > 1 or path.is_dir():
-        raise _no_file(path)
+        raise _missing_file(path)
     try:
-        return Registry.load(settings.schemas).get(given)
+        return Registry.load(settings.schemas).get(name)
     except RequestError as error:
         raise ConfigError(
-            f"There is no schema {given!r}: neither a file nor a registered name",
+            f"There is no schema {name!r}: neither a file nor a registered name",
             hint=f"{error.hint} Or give a file, or module:Class.",
         ) from None
 
 
-def _from_class(given: str) -> Schema[Any]:
+def schema_for_command(name: str, config: Path | None) -> Schema[Any]:
+    """Return the schema that an argument names, with the registered ones of this settings file."""
+    from slipform.config import load_settings
+
+    return schema_named(name, load_settings(config))
+
+
+def _from_class(name: str) -> Schema[Any]:
     from slipform.schema import Registry
 
     if "" not in sys.path:
-        sys.path.insert(0, "")  # as `python -m` does: modules of the folder one works in
+        sys.path.insert(0, "")  # modules of the working directory, as with `python -m`
     try:
-        return Registry.load(references={"given": given}).get("given")
+        return Registry.load(references={"given": name}).get("given")
     except SlipformError:
         raise
     except Exception as error:  # the user's own module may raise anything
         raise ConfigError(
-            f"The module cannot be imported: {type(error).__name__}: {error}", where=given, hint="Correct the module."
+            f"The module cannot be imported: {type(error).__name__}: {error}", where=name, hint="Correct the module."
         ) from error
 
 
-def _no_file(path: Path) -> ConfigError:
+def _missing_file(path: Path) -> ConfigError:
     if path.is_dir():
         return ConfigError("The schema is a folder, not a file", where=str(path), hint="Name a file in it.")
     folder = path.parent
     names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
-    near = [str(folder / name) for name in difflib.get_close_matches(path.name, names, n=3)]
-    hint = f"Did you mean {', '.join(near)}?" if near else "Give a file, module:Class, or a registered name."
+    similar = [str(folder / name) for name in difflib.get_close_matches(path.name, names, n=3)]
+    hint = f"Did you mean {', '.join(similar)}?" if similar else "Give a file, module:Class, or a registered name."
     return ConfigError("The schema cannot be read: there is no such file", where=str(path), hint=hint)

@@ -10,7 +10,7 @@ import pytest
 
 from slipform import config
 from slipform.build_info import build_in_use
-from slipform.cli.settings import commented
+from slipform.cli.settings import settings_template
 from slipform.config import Settings, read_settings
 from slipform.testing import FakeVendor
 from tests.cli.conftest import Cli
@@ -38,10 +38,10 @@ def test_everything_the_settings_say_of_themselves_is_in_the_file() -> None:
     source, _, _ = Path(config.__file__).read_text().partition("def load_settings")
     said = re.findall(r'^    """(.+)"""$', source, re.MULTILINE)
     assert len(said) > 20
-    missing = [text for text in said if text not in words(commented()) and not text.startswith("Names are")]
+    missing = [text for text in said if text not in words(settings_template()) and not text.startswith("Names are")]
     assert missing == []
     for name in Settings.model_fields:
-        assert f"\n{name}:" in commented()
+        assert f"\n{name}:" in settings_template()
 
 
 def test_a_file_that_is_there_is_not_written_over_unless_asked(cli: Cli, folder: Path) -> None:

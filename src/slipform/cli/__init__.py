@@ -1,7 +1,6 @@
-"""The command line.
+"""Run the command line.
 
-Nothing but typer is imported until a command runs, so that `--help` and completion answer at once; of the commands,
-only the one that was asked for.
+Only typer and the requested command are imported, so that `--help` and completion answer at once.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _COMMANDS = {
 }
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from slipform.build_info import build_in_use
 
         typer.echo(f"slipform {__version__} ({build_in_use()})")
@@ -51,39 +50,41 @@ def _options(
     del version
 
 
-def app(asked: str | None = None) -> typer.Typer:
-    """The program with the command of this name, or with all of them when there is no such command.
+def app(requested: str | None = None) -> typer.Typer:
+    """Return the program with the requested command only, or with all of them when there is no such command.
 
     >>> [command.name for command in app("serve").registered_commands]
     ['serve']
     """
-    made = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
-    made.callback()(_options)
-    for name in [asked] if asked in _COMMANDS else _COMMANDS:
+    program = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+    program.callback()(_options)
+    for name in [requested] if requested in _COMMANDS else _COMMANDS:
         module, _, attribute = _COMMANDS[name].partition(":")
         command = getattr(import_module(module), attribute)
         if isinstance(command, typer.Typer):
-            made.add_typer(command, name=name)
+            program.add_typer(command, name=name)
         else:
-            made.command(name)(command)
-    return made
+            program.command(name)(command)
+    return program
 
 
 def main() -> None:
-    """Run the command line; what goes wrong is said in one paragraph, without a traceback."""
-    from slipform.cli.terminal import Exit, complain, exit_for, leave_quietly, say
+    """Run the command line; an error is printed in one paragraph, without a traceback."""
+    from slipform.cli.terminal import Exit, exit_for, print_failure, print_message, silence_closed_pipe
     from slipform.errors import SlipformError
 
     try:
         app(sys.argv[1] if len(sys.argv) > 1 else None)()
     except SlipformError as error:
-        complain(error)
+        print_failure(error)
         raise SystemExit(exit_for(error)) from None
     except BrokenPipeError:
-        leave_quietly()
+        silence_closed_pipe()
         raise SystemExit(Exit.CLOSED_PIPE) from None
     except OSError as error:
-        say(f"slipform: {error.strerror or error}{f', at {error.filename}' if error.filename else ''}.", fg="red")
+        print_message(
+            f"slipform: {error.strerror or error}{f', at {error.filename}' if error.filename else ''}.", fg="red"
+        )
         raise SystemExit(Exit.OTHER) from None
     except KeyboardInterrupt:
         raise SystemExit(Exit.STOPPED) from None

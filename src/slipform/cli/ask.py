@@ -1,17 +1,16 @@
-"""`slipform ask`."""
+"""Ask a model from the command line: `slipform ask`."""
 
 from __future__ import annotations
 
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from slipform.cli.models import model_names
-from slipform.cli.terminal import STDIN, json_text, read_text, say, write
+from slipform.cli.terminal import STDIN, ConfigOption, IndentOption, json_text, print_data, print_message, read_text
 from slipform.named_schemas import HELP, schema_named
 
 if TYPE_CHECKING:
@@ -66,8 +65,8 @@ def ask(
     ] = None,
     timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds in all.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="How long the answer may be.")] = None,
-    indent: Annotated[int | None, typer.Option(min=0, max=16, help="Spaces; 0 is compact.")] = None,
-    config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
+    indent: IndentOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """Ask a model; with a schema the answer is JSON that is valid against it, or an error says why not."""
     import asyncio
@@ -81,9 +80,9 @@ def ask(
     settings = load_settings(config)
     shape = None if schema is None else schema_named(schema, settings)
     options = build_call_options(settings, RunOptions(require_json), Registry.load(settings.schemas))
-    words = Message.user(_prompt(prompt))
+    user_message = Message.user(_prompt(prompt))
     question = _Question(
-        messages=(words,) if system is None else (Message.system(system), words),
+        messages=(user_message,) if system is None else (Message.system(system), user_message),
         schema=shape,
         require_json=options.require_json,
         max_tokens=max_tokens,
@@ -91,49 +90,49 @@ def ask(
         timeout=timeout,
     )
     try:
-        text, told = asyncio.run(
+        text, outcome_report = asyncio.run(
             _answer(question, model or settings.default_model, settings, _enforcement(settings, attempts))
         )
     except SlipformError as error:
         if error.report is not None:
-            _tell(error.report, report, report_json)
+            _print_report(error.report, report, report_json)
         raise
     if shape is not None or question.require_json:
         from slipform.text.strict import parse
 
-        write(json_text(parse(text), indent))
+        print_data(json_text(parse(text), indent))
     elif text:
-        write(text, end="" if text.endswith("\n") else "\n")
-    _tell(told, report, report_json)
+        print_data(text, end="" if text.endswith("\n") else "\n")
+    _print_report(outcome_report, report, report_json)
 
 
-def _prompt(given: str | None) -> str:
-    if given is None and sys.stdin.isatty():
+def _prompt(argument: str | None) -> str:
+    if argument is None and sys.stdin.isatty():
         raise typer.BadParameter("There is nothing to ask. Give the question, or - for standard input.")
-    text = read_text(STDIN) if given is None or given == STDIN else given
+    text = read_text(STDIN) if argument is None or argument == STDIN else argument
     if not text.strip():
         raise typer.BadParameter("The question is empty.")
     return text
 
 
 def _enforcement(settings: Settings, attempts: int | None) -> Options:
-    """What the config's `retries` and patches ask for; on the command line a failure is always an error."""
+    """Return the config's options with its `retries`; on the command line a failure is always an error."""
     import dataclasses
 
     from slipform.call_options import retrying
     from slipform.enforce import Budget
     from slipform.engine.setup import options_of
 
-    asked = retrying(settings)
-    budget = asked.budget if attempts is None else Budget(attempts)
-    options = dataclasses.replace(options_of(settings), budget=budget, backoff_seconds=asked.backoff_seconds)
+    retry_options = retrying(settings)
+    budget = retry_options.budget if attempts is None else Budget(attempts)
+    options = dataclasses.replace(options_of(settings), budget=budget, backoff_seconds=retry_options.backoff_seconds)
     return dataclasses.replace(options, on_failure="raise")
 
 
 async def _answer(
     question: _Question, model: str | Sequence[str], settings: Settings, options: Options
 ) -> tuple[str, Report | None]:
-    """The answer's text and the way to it."""
+    """Return the answer's text and its report; raises `UpstreamTimeout` after the question's time limit."""
     import asyncio
 
     from slipform.errors import UnknownModelError, UpstreamTimeout
@@ -144,18 +143,19 @@ async def _answer(
         try:
             async with asyncio.timeout(question.timeout):
                 if question.schema is not None:
-                    return await _shaped(client, question, question.schema)
-                return await _worded(client, question)
+                    return await _ask_schema(client, question, question.schema)
+                return await _ask_text(client, question)
         except UnknownModelError as error:
-            raise _keyless(error, error.details.get("model") or first_of(model), client.router.providers) from None
+            name = error.details.get("model") or first_of(model)
+            raise _explain_missing_key(error, name, client.router.providers) from None
         except TimeoutError:
             raise UpstreamTimeout(
                 f"There was no answer within {question.timeout:g} seconds", hint="Allow more with --timeout."
             ) from None
 
 
-def _keyless(error: UnknownModelError, model: str, providers: Container[str]) -> UnknownModelError:
-    """The same error; a vendor that only lacks its key is not called unknown."""
+def _explain_missing_key(error: UnknownModelError, model: str, providers: Container[str]) -> UnknownModelError:
+    """Return the error, reworded for a known vendor that only lacks its key."""
     from slipform.errors import UnknownModelError
     from slipform.providers.catalog import load_catalog
 
@@ -172,7 +172,7 @@ def _keyless(error: UnknownModelError, model: str, providers: Container[str]) ->
     )
 
 
-async def _shaped(client: AsyncClient, question: _Question, schema: Any) -> tuple[str, Report]:
+async def _ask_schema(client: AsyncClient, question: _Question, schema: Any) -> tuple[str, Report]:
     if question.stream and sys.stdout.isatty():
         async with client.stream(schema, question.messages, max_tokens=question.max_tokens) as stream:
             result = await watch(stream)
@@ -181,8 +181,8 @@ async def _shaped(client: AsyncClient, question: _Question, schema: Any) -> tupl
     return result.text, result.report
 
 
-async def _worded(client: AsyncClient, question: _Question) -> tuple[str, Report | None]:
-    """Plain text as the model gave it, or JSON of any kind where that is required."""
+async def _ask_text(client: AsyncClient, question: _Question) -> tuple[str, Report | None]:
+    """Return the model's plain text, or JSON of any kind where that is required."""
     from slipform.enforce.prompts import Wording, first_request
     from slipform.engine.fallback import FallbackList, respond_async, stream_first
     from slipform.ir import ModelRequest
@@ -195,61 +195,62 @@ async def _worded(client: AsyncClient, question: _Question) -> tuple[str, Report
     request = ModelRequest(first_of(models), tuple(question.messages), max_tokens=question.max_tokens)
     if question.require_json:
         # Vendors refuse their JSON mode unless the prompt says "JSON".
-        worded = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
-        outcome = await respond_async(client.router, models, worded, client.options)
+        json_request = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
+        outcome = await respond_async(client.router, models, json_request, client.options)
         return outcome.text, outcome.report
     if not question.stream:
         return await client.text(question.messages, max_tokens=question.max_tokens), None
     last = "\n"
-    listed = FallbackList(client.router, models, CallCount(client.options.budget.calls))
-    async for batch in stream_first(listed, lambda route: route.batches_async(listed.aimed(request, route), PassOn())):
+    fallback = FallbackList(client.router, models, CallCount(client.options.budget.calls))
+    sink = PassOn()
+    async for batch in stream_first(fallback, lambda route: route.batches_async(fallback.aimed(request, route), sink)):
         if text := "".join([chunk.text for chunk in batch if chunk.choice == 0]):
-            write(text, end="")
+            print_data(text, end="")
             last = text[-1]
     if last != "\n":
-        write("")
+        print_data("")
     return "", None
 
 
-def _tell(report: object, wanted: bool, as_json: bool) -> None:
+def _print_report(report: object, as_text: bool, as_json: bool) -> None:
     from slipform.enforce import Report
 
     if not isinstance(report, Report):
-        if wanted or as_json:
-            say("There is no report: plain text is given as the model wrote it.")
+        if as_text or as_json:
+            print_message("There is no report: plain text is given as the model wrote it.")
         return
     if as_json:
-        say(json_text(report.to_dict(), 0))
-    elif wanted:
+        print_message(json_text(report.to_dict(), 0))
+    elif as_text:
         from slipform.cli.terminal import report_lines
 
         for line in report_lines(report):
-            say(line)
+            print_message(line)
 
 
-_PER_SECOND: Final = 15
+_FRAMES_PER_SECOND: Final = 15
 
 
 async def watch(stream: AsyncStream[Any], console: Console | None = None) -> Result[Any]:
-    """Show what there is of the answer while it comes; the view is gone when it is over, and the answer given back."""
+    """Show the answer on the terminal while it arrives, clear it at the end, and return the result."""
     from rich.console import Console
     from rich.live import Live
 
     from slipform.library.partial import so_far
 
     screen = console or Console()
-    drawn = 0.0
+    last_frame = 0.0
     with Live(console=screen, auto_refresh=False, transient=True) as live:
         async for partial in stream:
             now = time.monotonic()
-            if now - drawn >= 1 / _PER_SECOND:  # a frame costs as much as the value is long, however fast it comes
-                drawn = now
+            if now - last_frame >= 1 / _FRAMES_PER_SECOND:  # the cost of a frame grows with the value
+                last_frame = now
                 live.update(frame(so_far(partial), stream.attempt, screen.height), refresh=True)
         return await stream.result()
 
 
 def frame(value: Any, attempt: int, height: int) -> Text:
-    """The end of what there is, as much as fits, in colours; and which attempt it is, after the first.
+    """Return the end of the value, as much as fits, in colours, and the number of the attempt after the first.
 
     >>> frame({"a": 1}, 2, 24).plain.splitlines()[-1]
     'attempt 2 …'
@@ -257,8 +258,7 @@ def frame(value: Any, attempt: int, height: int) -> Text:
     from rich.json import JSON
     from rich.text import Text
 
-    whole = JSON.from_data(value, indent=2).text
-    lines = whole.split("\n")
-    room = max(height - 2, 1)
-    shown = Text("\n").join(lines[-room:])
-    return shown if attempt < 2 else Text("\n").join([shown, Text(f"attempt {attempt} …", style="dim")])
+    lines = JSON.from_data(value, indent=2).text.split("\n")
+    rows = max(height - 2, 1)
+    visible = Text("\n").join(lines[-rows:])
+    return visible if attempt < 2 else Text("\n").join([visible, Text(f"attempt {attempt} …", style="dim")])

@@ -1,34 +1,37 @@
-"""What is documented here: `slipform run`, `slipform batch`."""
+"""Answer files and datasets from the command line: `slipform run`, `slipform batch`."""
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-if TYPE_CHECKING:  # what a command needs is imported when it runs: help and completion answer at once
+from slipform.cli.terminal import ConfigOption, Exit
+
+if TYPE_CHECKING:  # a command imports what it needs when it runs: help and completion answer at once
     from slipform.config import Settings
     from slipform.runner.datasets import Summary
     from slipform.runner.jobs import BatchJob, Estimate
 
-SOME_FAILED = 5
-"""The exit code when the command came to its end, and some files or rows have no result."""
-INTERRUPTED = 130
 _FILE_NAME = re.compile(r"\S+\.(md|txt|prompt|json|ya?ml)")
+_Models: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="provider/model; the config's default if not given. Again: who is asked when that one cannot."),
+]
 
 
 class Format(StrEnum):
-    """How results are written."""
+    """The format of the results."""
 
     JSONL = "jsonl"
     PARQUET = "parquet"
 
 
 class BatchEngine(StrEnum):
-    """Where rows are asked for."""
+    """Where the calls run."""
 
     LOCAL = "local"
     RAY = "ray"
@@ -45,29 +48,24 @@ def run(
         typer.Option("--json/--no-json", help="Whether answers must be JSON; else the config decides."),
     ] = None,
     out_dir: Annotated[Path | None, typer.Option(help="Where answers go; beside each file by default.")] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="provider/model; the config's default if not given. Again: who is asked when that one cannot."
-        ),
-    ] = None,
+    model: _Models = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Calls at the same time, at most.")] = 4,
-    config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Ask for each file under the same instructions; each answer becomes a file, whose path and model are printed."""
     from slipform.config import load_settings
     from slipform.runner.files import run_report
 
     settings = load_settings(config)
-    said = _instructions(instructions)
-    if schema is not None and json is not False:  # who names a schema wants it used
+    instructions_or_path = _instructions(instructions)
+    if schema is not None and json is not False:  # a schema on the command line is used whatever the config says
         settings = settings.model_copy(
             update={"output": settings.output.model_copy(update={"use_response_schema": True})}
         )
         json = True
     try:
         report = run_report(
-            said,
+            instructions_or_path,
             files,
             out_dir=out_dir,
             require_json=json,
@@ -78,13 +76,13 @@ def run(
         )
     except KeyboardInterrupt:
         typer.secho("slipform: stopped; the answers that were whole are written.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    for path, answered in report.written:
-        typer.echo(f"{path}\t{answered}")
+        raise typer.Exit(Exit.STOPPED) from None
+    for path, answered_by in report.written:
+        typer.echo(f"{path}\t{answered_by}")
     for source, error in report.failures.items():
         typer.secho(f"slipform: {source}: {error}", err=True, fg="red")
     if report.failures:
-        raise typer.Exit(SOME_FAILED)
+        raise typer.Exit(Exit.INVALID)
 
 
 def batch(
@@ -95,12 +93,7 @@ def batch(
         str | None, typer.Option(help="What to ask for a row; {column} is its value. The whole row as JSON by default.")
     ] = None,
     prompt_file: Annotated[Path | None, typer.Option(help="A file with the prompt.")] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="provider/model; the config's default if not given. Again: who is asked when that one cannot."
-        ),
-    ] = None,
+    model: _Models = None,
     key: Annotated[
         str | None, typer.Option(help="A column that tells rows apart; their number and content by default.")
     ] = None,
@@ -114,7 +107,7 @@ def batch(
     engine: Annotated[BatchEngine, typer.Option(help="This machine, or a Ray cluster.")] = BatchEngine.LOCAL,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many rows, from the first.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer, at most.")] = None,
-    config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Ask for every row of a dataset; stopped at any moment, the same command goes on where it was."""
     from slipform.config import load_settings
@@ -137,34 +130,34 @@ def batch(
     )
     try:
         if dry_run:
-            typer.echo(_told(job, plan(job), settings))
+            typer.echo(_estimate_text(job, plan(job), settings))
             return
         summary = start(job, router, retry_failures=retry_failures, engine=engine.value, quiet=False)
     except KeyboardInterrupt:
         typer.secho("slipform: stopped; what is done is kept, and the same command goes on from there.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(Exit.STOPPED) from None
     finally:
         router.close()
-    typer.secho(f"slipform: {_ended(summary)}", err=True)
+    typer.secho(f"slipform: {_summary_text(summary)}", err=True)
     if summary.failed:
-        raise typer.Exit(SOME_FAILED)
+        raise typer.Exit(Exit.INVALID)
 
 
-def _instructions(words: str) -> str | Path:
+def _instructions(text: str) -> str | Path:
     from slipform.errors import ConfigError
 
-    if _is_file(words):
-        return Path(words)
-    if _FILE_NAME.fullmatch(words):
+    if _is_file(text):
+        return Path(text)
+    if _FILE_NAME.fullmatch(text):
         raise ConfigError(
-            "There is no such file with instructions", where=words, hint="If these are the words, write more than one."
+            "There is no such file with instructions", where=text, hint="If these are the words, write more than one."
         )
-    return words
+    return text
 
 
-def _is_file(words: str) -> bool:
+def _is_file(text: str) -> bool:
     try:
-        return Path(words).is_file()
+        return Path(text).is_file()
     except (OSError, ValueError):  # too long for a name, or a NUL in it
         return False
 
@@ -183,21 +176,21 @@ def _prompt(text: str | None, file: Path | None) -> str | None:
         raise ConfigError(f"The prompt cannot be read: {reason}", where=str(file)) from error
 
 
-def _told(job: BatchJob, guess: Estimate, settings: Settings) -> str:
+def _estimate_text(job: BatchJob, estimate: Estimate, settings: Settings) -> str:
     lines = [
-        f"rows: {guess.rows:,}, of which {guess.pending:,} are left to do",
+        f"rows: {estimate.rows:,}, of which {estimate.pending:,} are left to do",
         f"model: {', then '.join((job.model, *job.fallbacks))}",
-        f"tokens, about: {guess.input_tokens:,} in, {guess.output_tokens:,} out",
+        f"tokens, about: {estimate.input_tokens:,} in, {estimate.output_tokens:,} out",
     ]
-    if guess.cost is not None:
-        lines.append(f"cost, about: {guess.cost:,.4g}")
+    if estimate.cost is not None:
+        lines.append(f"cost, about: {estimate.cost:,.4g}")
     else:
-        known = f" ({', '.join(settings.prices)} have one)" if settings.prices else ""
-        lines.append(f"cost: no price is known for {job.model}{known}; add it to `prices` in slipform.yaml")
+        priced = f" ({', '.join(settings.prices)} have one)" if settings.prices else ""
+        lines.append(f"cost: no price is known for {job.model}{priced}; add it to `prices` in slipform.yaml")
     return "\n".join(lines)
 
 
-def _ended(summary: Summary) -> str:
+def _summary_text(summary: Summary) -> str:
     if not summary.rows:
         return f"the input has no rows, and {summary.out} has none"
     usage = summary.usage

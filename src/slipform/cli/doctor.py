@@ -1,4 +1,4 @@
-"""`slipform doctor`."""
+"""Check the installation: `slipform doctor`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from slipform.cli.terminal import Exit, coloured, paint, write
+from slipform.cli.terminal import ConfigOption, Exit, has_colour, print_data, style_text
 from slipform.errors import SlipformError
 
 if TYPE_CHECKING:
@@ -29,20 +29,20 @@ def doctor(
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="Tell what `auto` means for this model; may be repeated.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Check the config, the keys (never shown), the providers, the embedded model; exit code 1 if one is amiss."""
     faults = 0
     for title, findings in _sections(offline, model or [], config):
-        write(paint(title, bold=True) if coloured() else title)
+        print_data(style_text(title, bold=True) if has_colour() else title)
         for finding in findings:
             faults += finding.mark == "fault"
             mark, colour = _MARKS[finding.mark]
-            write(f"  {paint(mark, fg=colour) if coloured() else mark} {finding.text}")
+            print_data(f"  {style_text(mark, fg=colour) if has_colour() else mark} {finding.text}")
     if faults:
-        write(f"{faults} thing{'' if faults == 1 else 's'} to mend.")
+        print_data(f"{faults} thing{'' if faults == 1 else 's'} to mend.")
         raise typer.Exit(Exit.OTHER)
-    write("All is well.")
+    print_data("All is well.")
 
 
 def _sections(offline: bool, models: Sequence[str], config: Path | None) -> Iterator[tuple[str, Iterable[Finding]]]:
@@ -50,7 +50,6 @@ def _sections(offline: bool, models: Sequence[str], config: Path | None) -> Iter
     from slipform.build_info import build_in_use
     from slipform.config import Settings, load_settings
     from slipform.engine.setup import router_of
-    from slipform.errors import SlipformError
 
     build = build_in_use()
     yield (
@@ -64,7 +63,7 @@ def _sections(offline: bool, models: Sequence[str], config: Path | None) -> Iter
     try:
         settings = load_settings(config)
         router = router_of(settings)
-        yield "config", [Finding("ok", _origin(config))]
+        yield "config", [Finding("ok", _config_source(config))]
     except SlipformError as error:
         yield "config", [Finding("fault", str(error))]
     yield "keys", keys(settings)
@@ -76,24 +75,24 @@ def _sections(offline: bool, models: Sequence[str], config: Path | None) -> Iter
         yield "schemas", schemas(settings)
 
 
-def _origin(config: Path | None) -> str:
+def _config_source(config: Path | None) -> str:
     from slipform.config import FILE_NAME
 
-    named = str(config) if config else os.environ.get("SLIPFORM_CONFIG")
-    if named:
-        return f"{named} is valid"
+    source = str(config) if config else os.environ.get("SLIPFORM_CONFIG")
+    if source:
+        return f"{source} is valid"
     if Path(FILE_NAME).is_file():
         return f"{FILE_NAME} is valid"
     return f"no {FILE_NAME} here: all settings have their defaults; `slipform init` writes one"
 
 
-_SECONDS: Final = 4.0
+_PROBE_SECONDS: Final = 4.0
 _ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found: fine, worth knowing, or to be mended.
+    """The result of one check: fine, worth knowing, or to be fixed.
 
     >>> Finding("ok", "all is well").mark
     'ok'
@@ -104,46 +103,46 @@ class Finding:
 
 
 def keys(settings: Settings) -> Iterator[Finding]:
-    """Which keys are set, by the names of their variables; and which configured providers lack theirs."""
+    """Yield the keys that are set, by the names of their variables, and configured providers without a key."""
     from slipform.providers.catalog import load_catalog
 
-    found: dict[str, list[str]] = {}
+    set_keys: dict[str, list[str]] = {}
     for name, vendor in load_catalog().vendors.items():
         for variable in vendor.api_key_env:
             if os.environ.get(variable, "").strip():
-                found.setdefault(variable, []).append(name)
-    for variable, names in found.items():
+                set_keys.setdefault(variable, []).append(name)
+    for variable, names in set_keys.items():
         yield Finding("ok", f"{variable} is set, for {', '.join(names)}")
-    if not found:
+    if not set_keys:
         yield Finding("note", "no vendor's key is set; `slipform models --all` names the variables")
-    for name, given in settings.providers.items():
-        if lacking := _lacking(name, given):
-            yield Finding("fault", f"the provider {name} has no key: set {lacking}")
+    for name, provider_settings in settings.providers.items():
+        if missing := _missing_key(name, provider_settings):
+            yield Finding("fault", f"the provider {name} has no key: set {missing}")
 
 
-def _lacking(name: str, given: ProviderSettings) -> str | None:
-    """The variables one of which a configured provider needs, when none of them is set."""
+def _missing_key(name: str, provider_settings: ProviderSettings) -> str | None:
+    """Return the variables that would give a configured provider its key, when none of them is set."""
     from slipform.providers.auth import from_environment, secrets_in
     from slipform.providers.catalog import load_catalog
 
     vendors = load_catalog().vendors
-    row = vendors.get(given.kind or name, vendors["openai-compatible"])
-    wanted = (given.api_key_env,) if given.api_key_env else row.api_key_env
-    needed = bool(given.api_key_env) or (row.key == "required" and row.auth != "none")
-    if not needed or from_environment(wanted) or secrets_in(given.headers):
+    vendor = vendors.get(provider_settings.kind or name, vendors["openai-compatible"])
+    variables = (provider_settings.api_key_env,) if provider_settings.api_key_env else vendor.api_key_env
+    key_required = bool(provider_settings.api_key_env) or (vendor.key == "required" and vendor.auth != "none")
+    if not key_required or from_environment(variables) or secrets_in(provider_settings.headers):
         return None
-    if row.auth == "sigv4" and from_environment(["AWS_ACCESS_KEY_ID"]):
+    if vendor.auth == "sigv4" and from_environment(["AWS_ACCESS_KEY_ID"]):
         return None
-    return " or ".join(wanted) or f"providers.{name}.api_key_env"
+    return " or ".join(variables) or f"providers.{name}.api_key_env"
 
 
 def embedded(settings: Settings) -> Iterator[Finding]:
-    """Whether the embedded model is here and loads."""
+    """Yield whether the embedded model is installed and loads."""
     from slipform.providers.embedded import LocalProvider
     from slipform.providers.embedded.engine import engine_folder
     from slipform.providers.embedded.weights import DEFAULT, find, known
 
-    needed: Literal["fault", "note"] = "fault" if settings.first_model.partition("/")[0] == "local" else "note"
+    severity: Literal["fault", "note"] = "fault" if settings.first_model.partition("/")[0] == "local" else "note"
     weights = known(DEFAULT)
     try:
         engine_folder()
@@ -158,28 +157,28 @@ def embedded(settings: Settings) -> Iterator[Finding]:
         finally:
             provider.close()
     except SlipformError as error:
-        yield Finding(needed, str(error))
+        yield Finding(severity, str(error))
         return
     yield Finding("ok", f"{DEFAULT} is here and loads ({path})")
 
 
 def reachable(settings: Settings, providers: Mapping[str, Provider]) -> Iterator[Finding]:
-    """Whether each provider's address answers, whatever it answers; no key is sent.
+    """Yield whether each provider's address answers, with whatever status; no key is sent.
 
-    Offline is worth knowing; it is a fault only for providers that the config names.
+    An unreachable provider is a fault only when the config names it.
     """
     from slipform.providers.http import HttpProvider
 
-    asked = {name: provider for name, provider in providers.items() if isinstance(provider, HttpProvider)}
-    if not asked:
+    http_providers = {name: provider for name, provider in providers.items() if isinstance(provider, HttpProvider)}
+    if not http_providers:
         yield Finding("note", "no provider is in use but the embedded model: nothing to reach")
         return
     with ThreadPoolExecutor(max_workers=8) as pool:
-        answers = dict(zip(asked, pool.map(_probe, asked.values()), strict=True))
-    for name, (answered, said) in answers.items():
+        probes = dict(zip(http_providers, pool.map(_probe, http_providers.values()), strict=True))
+    for name, (reachable_now, text) in probes.items():
         configured = name in settings.providers
-        yield Finding("ok" if answered else "fault" if configured else "note", f"{name}: {said}")
-    if not any(answered for answered, _ in answers.values()):
+        yield Finding("ok" if reachable_now else "fault" if configured else "note", f"{name}: {text}")
+    if not any(reachable_now for reachable_now, _ in probes.values()):
         yield Finding("note", "no provider can be reached: is this machine offline?")
 
 
@@ -191,7 +190,7 @@ def _probe(provider: Provider) -> tuple[bool, str]:
     assert isinstance(provider, HttpProvider)  # noqa: S101 — the only kind that is asked
     try:
         url = provider.base_url
-        limits = Timeouts(connect=_SECONDS, first_byte=_SECONDS, between_chunks=_SECONDS, total=_SECONDS)
+        limits = Timeouts(_PROBE_SECONDS, _PROBE_SECONDS, _PROBE_SECONDS, _PROBE_SECONDS)
         answer = provider.transport.open(HttpRequest(url, {"user-agent": "slipform"}, b"", limits, method="GET"))
         answer.close()
     except TransportFault as fault:
@@ -202,8 +201,8 @@ def _probe(provider: Provider) -> tuple[bool, str]:
 
 
 def picks(router: Router, models: Sequence[str]) -> Iterator[Finding]:
-    """What `auto` means for these models, or for each that is known by name and any other of each provider."""
-    for name in models or [*router.names(), *_any_names(router)]:
+    """Yield what `auto` means for these models, or for each known model and any other of each provider."""
+    for name in models or [*router.names(), *_placeholder_names(router)]:
         try:
             provider, model = router.resolve(name)
         except SlipformError as error:
@@ -212,12 +211,12 @@ def picks(router: Router, models: Sequence[str]) -> Iterator[Finding]:
         yield Finding("ok", f"{name}: {provider.capabilities(model).auto_strategy.value}")
 
 
-def _any_names(router: Router) -> Iterator[str]:
+def _placeholder_names(router: Router) -> Iterator[str]:
     return (f"{name}/MODEL" for name, provider in router.providers.items() if not provider.models())
 
 
 def schemas(settings: Settings) -> Iterator[Finding]:
-    """Whether the registered schemas can be used."""
+    """Yield whether the registered schemas can be loaded."""
     from slipform.schema import Registry
 
     try:

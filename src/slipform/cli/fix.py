@@ -1,10 +1,9 @@
-"""`slipform fix`, and the diff of a repair."""
+"""Find and repair the JSON of a text: `slipform fix`, with a diff of each repair."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -12,17 +11,19 @@ import typer
 from slipform.cli.terminal import (
     STDIN,
     Exit,
-    coloured,
-    decoded,
+    IndentOption,
+    RegistryOption,
+    decode_input,
+    has_colour,
     json_text,
-    name_of,
-    paint,
+    print_data,
+    print_message,
     read_lines,
     read_text,
-    say,
-    write,
+    source_name,
+    style_text,
 )
-from slipform.named_schemas import HELP, schema_named
+from slipform.named_schemas import HELP, schema_for_command
 
 if TYPE_CHECKING:
     from slipform.enforce.loading import LoadReport
@@ -32,31 +33,31 @@ if TYPE_CHECKING:
     from slipform.text.repair.tokens import RepairEdit
 
 _CONTEXT: Final = 24
-"""How many characters of the text are shown on each side of an edit."""
+"""Characters of the text shown on each side of an edit."""
 
 
-def explained(text: str, report: Loaded | LoadReport) -> Iterator[str]:
-    """The lines of the explanation: where the JSON stood, each edit in its place, patches, warnings."""
-    from slipform.cli.terminal import patch_line, usage_line
+def explain_lines(text: str, report: Loaded | LoadReport) -> Iterator[str]:
+    """Yield the lines of the explanation: where the JSON is, each edit in its place, patches, warnings."""
+    from slipform.cli.terminal import counted_words, patch_line
 
     if text[: report.start].strip() or text[report.end :].strip():
         before, after = report.start, len(text) - report.end
-        where = _place(text, report.start)
+        where = _position_text(text, report.start)
         yield f"The JSON stands at {where}; {before} characters before and {after} after it are left out."
     for group in _groups(report.edits):
-        yield f"{_place(text, group[0].position)}: {usage_line(_name(edit) for edit in group)}"
+        yield f"{_position_text(text, group[0].position)}: {counted_words(_name(edit) for edit in group)}"
         yield from (f"    {line}" for line in _diff(text, group).split("\n"))
     patched = getattr(report, "patched", None)
     for edit in patched.edits if patched else ():
         yield f"patched: {patch_line(edit)}"
     for warning in report.warnings:
-        yield f"Note, at {_place(text, warning.position)}: {warning.message}"
+        yield f"Note, at {_position_text(text, warning.position)}: {warning.message}"
     if not (report.edits or patched or report.warnings):
         yield "Nothing had to be changed."
 
 
 def _groups(edits: Sequence[RepairEdit]) -> Iterator[list[RepairEdit]]:
-    """Edits so near to each other that they are shown together."""
+    """Yield groups of edits near enough to each other to be shown together."""
     group: list[RepairEdit] = []
     for edit in edits:
         if group and edit.position - (group[-1].position + len(group[-1].before)) > _CONTEXT:
@@ -68,25 +69,25 @@ def _groups(edits: Sequence[RepairEdit]) -> Iterator[list[RepairEdit]]:
 
 
 def _diff(text: str, group: Sequence[RepairEdit]) -> str:
-    """A stretch of the text with what was taken out and what was put in."""
-    out, put = _marks()
+    """Return the text around a group of edits, with what was removed and added."""
+    removed, added = _markers()
     start, end = group[0].position, group[-1].position + len(group[-1].before)
     first, last = max(start - _CONTEXT, 0), min(end + _CONTEXT, len(text))
     pieces = ["…" if first else "", text[first:start]]
-    done = start
+    end_of_last = start
     for edit in group:
-        pieces += [text[done : edit.position], out(edit.before), put(edit.after)]
-        done = edit.position + len(edit.before)
+        pieces += [text[end_of_last : edit.position], removed(edit.before), added(edit.after)]
+        end_of_last = edit.position + len(edit.before)
     return "".join([*pieces, text[end:last], "…" if last < len(text) else ""])
 
 
-def _marks() -> tuple[Callable[[str], str], Callable[[str], str]]:
-    if coloured(err=True):
+def _markers() -> tuple[Callable[[str], str], Callable[[str], str]]:
+    if has_colour(err=True):
         return (
-            lambda gone: gone and paint(gone, fg="red", strike=True),
-            lambda new: new and paint(new, fg="green", bold=True),
+            lambda text: text and style_text(text, fg="red", strike=True),
+            lambda text: text and style_text(text, fg="green", bold=True),
         )
-    return lambda gone: gone and f"[-{gone}-]", lambda new: new and f"{{+{new}+}}"
+    return lambda text: text and f"[-{text}-]", lambda text: text and f"{{+{text}+}}"
 
 
 def _name(edit: RepairEdit) -> str:
@@ -94,13 +95,13 @@ def _name(edit: RepairEdit) -> str:
     return name if edit.certain else f"{name} (a guess)"
 
 
-def _place(text: str, position: int) -> str:
+def _position_text(text: str, position: int) -> str:
     line = text.count("\n", 0, position) + 1
     return f"line {line}, column {position - (text.rfind(chr(10), 0, position) + 1) + 1}"
 
 
 @dataclass(frozen=True, slots=True)
-class _How:
+class _FixOptions:
     schema: Schema[Any] | None
     explain: bool
     indent: int | None
@@ -115,75 +116,70 @@ def fix(
     nan_null: Annotated[
         bool, typer.Option("--nan-null", help="Make NaN and Infinity null instead of refusing.")
     ] = False,
-    indent: Annotated[int | None, typer.Option(min=0, max=16, help="Spaces; 0 is compact.")] = None,
-    config: Annotated[Path | None, typer.Option(help="The settings, for registered schemas.")] = None,
+    indent: IndentOption = None,
+    config: RegistryOption = None,
 ) -> None:
     """Find the JSON in a text, repair it, and print it; with a schema also make it fit, or say why it does not."""
-    shape = None if schema is None else _schema(schema, config)
-    how = _How(shape, explain, 0 if jsonl else indent, "null" if nan_null else "refuse")
+    shape = None if schema is None else schema_for_command(schema, config)
+    options = _FixOptions(shape, explain, 0 if jsonl else indent, "null" if nan_null else "refuse")
     if jsonl:
-        _fix_lines(file, how)
+        _fix_lines(file, options)
     else:
-        write(_fixed(read_text(file), how))
+        print_data(_fix_text(read_text(file), options))
 
 
-def _schema(given: str, config: Path | None) -> Schema[Any]:
-    from slipform.config import load_settings
-
-    return schema_named(given, load_settings(config))
-
-
-def _fixed(text: str, how: _How) -> str:
+def _fix_text(text: str, options: _FixOptions) -> str:
     from slipform.errors import EnforcementError
 
     try:
-        found = _found(text, how)
+        loaded = _load(text, options)
     except EnforcementError as error:
-        raise _reworded(error) from None
-    if how.explain:
-        for line in explained(text, found):
-            say(line)
-    return json_text(found.value, how.indent)
+        raise _reword(error) from None
+    if options.explain:
+        for line in explain_lines(text, loaded):
+            print_message(line)
+    return json_text(loaded.value, options.indent)
 
 
-def _found(text: str, how: _How) -> Loaded | LoadReport:
-    """The same verdict either way; the enforcement's imports are for those who give a schema."""
-    if how.schema is None:
+def _load(text: str, options: _FixOptions) -> Loaded | LoadReport:
+    """Return the repaired JSON; the enforcement is only imported when there is a schema."""
+    if options.schema is None:
         from slipform.text.loads import load
 
-        return load(text, nan=how.nan)
+        return load(text, nan=options.nan)
     from slipform.enforce import loads_report
 
-    return loads_report(text, how.schema, nan=how.nan)
+    return loads_report(text, options.schema, nan=options.nan)
 
 
-def _reworded(error: EnforcementError) -> EnforcementError:
-    """The same error for a text that nobody was asked for."""
+def _reword(error: EnforcementError) -> EnforcementError:
+    """Return the error without its mention of a model's answer."""
+    hint = None
     if "reason" in error.details:
-        said, hint = f"There is no JSON that can be read: {error.details['reason']}", None
+        message = f"There is no JSON that can be read: {error.details['reason']}"
     elif error.details:
-        said, hint = error.message.replace("The answer is JSON but not valid", "The JSON does not fit the schema"), None
+        message = error.message.replace("The answer is JSON but not valid", "The JSON does not fit the schema")
     else:
-        said, hint = "There is no text", "Give a file, or text on standard input."
-    return type(error)(said, where=error.where, hint=hint, details=error.details)
+        message, hint = "There is no text", "Give a file, or text on standard input."
+    return type(error)(message, where=error.where, hint=hint, details=error.details)
 
 
-def _fix_lines(source: str, how: _How) -> None:
-    """Bad lines are told and left out, and the rest goes on."""
+def _fix_lines(source: str, options: _FixOptions) -> None:
+    """Fix each line; invalid ones are reported and left out."""
     from slipform.errors import SlipformError
 
-    bad = count = 0
+    invalid = count = 0
     for number, line in read_lines(source):
         count += 1
-        if how.explain:
-            say(f"Line {number}:", bold=True)
+        if options.explain:
+            print_message(f"Line {number}:", bold=True)
         try:
-            fixed = _fixed(decoded(line, f"{name_of(source)}:{number}").rstrip("\r\n"), how)
+            fixed = _fix_text(decode_input(line, f"{source_name(source)}:{number}").rstrip("\r\n"), options)
         except SlipformError as error:
-            bad += 1
-            say(f"slipform: line {number}: {error}", fg="red")
+            invalid += 1
+            print_message(f"slipform: line {number}: {error}", fg="red")
             continue
-        write(fixed)
-    if bad:
-        say(f"slipform: {bad} of {count} lines could not be fixed and are left out.", fg="red")
+        print_data(fixed)
+    if invalid:
+        print_message(f"slipform: {invalid} of {count} lines could not be fixed and are left out.", fg="red")
         raise typer.Exit(Exit.INVALID)

