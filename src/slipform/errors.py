@@ -1,4 +1,4 @@
-"""One tree of errors. Each says what happened, where, and what to do next.
+"""Define the errors of slipform: one tree; each says what happened, where, and what to do next.
 
 ::
 
@@ -18,13 +18,13 @@
     │   ├── UpstreamTimeout
     │   ├── UpstreamRequestError         the vendor refused the request as malformed or unsupported
     │   └── LocalModelError              the embedded engine or its weights are missing or broken
-    └── EnforcementError                 the model answered, and the answer cannot be made to fit
+    └── EnforcementError                 the model answered, and no answer was valid
         ├── JsonEnforcementError         not JSON
         │   └── EmptyAnswerError         nothing at all
         ├── SchemaViolationError         JSON, but not valid
         ├── TruncatedError               cut off by a token limit or a broken stream
         ├── RefusalError                 the model or a filter declined
-        └── InvalidResponseFormat        the prompt-only path failed and was told to fail hard
+        └── InvalidResponseFormat        the prompt-only path failed with `response_format_fail_hard`
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SlipformError(Exception):
         self.hint = hint
         self.details: dict[str, Any] = dict(details or {})
         self.report = report
-        """The `Report` of the enforcement that failed, when there was one."""
+        """The `Report` of the failed enforcement, if there was one."""
 
     def __str__(self) -> str:
         text = self.message if self.where is None else f"{self.message.rstrip('.')}, at {self.where}"
@@ -76,7 +76,7 @@ class SlipformError(Exception):
         return _rebuild, (type(self), self.message, self.where, self.hint, self.details, dict(vars(self)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything a program needs to act on the error, ready for JSON."""
+        """Return the error as a JSON object for programs."""
         fields: dict[str, Any] = {"code": self.code, "message": str(self)}
         if self.where is not None:
             fields["where"] = self.where
@@ -102,7 +102,7 @@ def _rebuild(
 
 
 class ConfigError(SlipformError):
-    """A setting or an argument given to slipform is wrong."""
+    """A setting or an argument of slipform is wrong."""
 
     code = "config_error"
     http_status = 500
@@ -116,7 +116,7 @@ class RequestError(SlipformError):
 
 
 class UnknownModelError(RequestError):
-    """No provider or model goes by that name."""
+    """There is no provider or model of that name."""
 
     code = "model_not_found"
     http_status = 404
@@ -189,7 +189,7 @@ class RequiredMissingProperties(StrictSchemaError):  # noqa: N818 — the name i
 
 
 class UnsupportedSchemaError(SchemaError):
-    """The schema is valid but cannot be expressed on the channel it was sent to."""
+    """The schema is valid but cannot be expressed on the channel that would carry it."""
 
     code = "unsupported_schema"
     http_status = 422
@@ -214,20 +214,20 @@ class UpstreamError(SlipformError):
     ) -> None:
         super().__init__(message, where=where, hint=hint, details=details, report=report)
         self.status = status
-        """The HTTP status the vendor answered with, when it did."""
+        """The vendor's HTTP status; None if it did not answer."""
         self.retry_after = retry_after
-        """Seconds the vendor asks to wait, when it says so."""
+        """Seconds to wait that the vendor named."""
 
 
 class AuthenticationError(UpstreamError):
-    """The vendor did not accept the key, or none was given."""
+    """The vendor did not accept the key, or there is none."""
 
     code = "authentication_error"
     http_status = 401
 
 
 class RateLimitError(UpstreamError):
-    """The vendor asks to slow down."""
+    """The vendor's rate limit is reached."""
 
     code = "rate_limited"
     http_status = 429
@@ -255,7 +255,7 @@ class LocalModelError(UpstreamError):
 
 
 class EnforcementError(SlipformError):
-    """The model answered, and the answer cannot be made to fit the schema."""
+    """The model answered, and no answer was valid or could be made so."""
 
     code = "structured_output_failed"
     http_status = 422
@@ -268,7 +268,7 @@ class JsonEnforcementError(EnforcementError):
 
 
 class EmptyAnswerError(JsonEnforcementError):
-    """The model gave back nothing at all."""
+    """The model returned nothing at all."""
 
     code = "empty_answer"
 
@@ -292,6 +292,6 @@ class RefusalError(EnforcementError):
 
 
 class InvalidResponseFormat(EnforcementError):  # noqa: N818 — the name is the design document's
-    """The prompt-only path found no valid JSON and was told to fail hard."""
+    """The prompt-only path found no valid JSON, with `response_format_fail_hard`."""
 
     code = "invalid_response_format"

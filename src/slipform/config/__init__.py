@@ -1,4 +1,7 @@
-"""What `slipform.yaml` says: the typed settings; `load_settings`, `read_settings`."""
+"""Define the typed settings of `slipform.yaml`, and load them: `load_settings`, `read_settings`.
+
+`slipform init` writes the docstrings of this module into the settings file.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel, to_snake
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
-from slipform.config.load import _dotted, _explained, _lines, _repeated, filled, put, read_value, settings_in
+from slipform.config.load import read_model
 from slipform.errors import ConfigError
 
 FILE_NAME = "slipform.yaml"
@@ -21,20 +23,20 @@ Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class _Block(BaseModel):
-    """Names are snake_case; camelCase is taken too. An unknown name is a mistake."""
+    """Names are snake_case; camelCase is accepted too. An unknown name is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, strict=True)
 
 
 class Output(_Block):
-    """What the answers must be."""
+    """What answers must be."""
 
     require_json: bool = False
     """The master switch: every answer is JSON or an error. Recommended for structured work."""
     use_response_schema: bool = False
-    """Also hold answers to a schema, where one is named."""
+    """Also validate answers against a schema, where one is named."""
     response_mime_type: str = "application/json"
-    """A hint some providers take."""
+    """A hint that some providers accept."""
 
 
 class Runtime(_Block):
@@ -47,73 +49,73 @@ class Runtime(_Block):
 
 
 class RetrySettings(_Block):
-    """What is done about answers that do not fit."""
+    """How often invalid answers are retried."""
 
     attempts: Count = 1
-    """Repair calls after the first; `n` means `n + 1` calls in all."""
+    """Retries after the first call; `n` means `n + 1` calls in all."""
     backoff_seconds: Annotated[float, Field(ge=0)] = 2
-    """The pause before such a call."""
+    """The pause before a retry."""
 
 
 class ProviderSettings(_Block):
-    """One provider: a name of the catalogue, or any endpoint of a known kind."""
+    """One provider: a name of the catalogue, or any endpoint with a known API."""
 
     kind: str | None = None
-    """The catalogue's row it follows; the provider's own name by default."""
+    """The catalogue's entry to follow; the provider's own name by default."""
     base_url: str | None = None
-    """Where it is called; the catalogue's address by default."""
+    """Its address; the catalogue's by default."""
     api_key_env: str | None = None
-    """The environment variable that holds its key, never the key itself."""
+    """The environment variable with its key, never the key itself."""
     headers: dict[str, str] = {}
     """Sent with every call."""
     models: list[str] = []
-    """The models it serves; any name goes when empty."""
+    """The models it serves; empty allows any name."""
     settings: dict[str, str] = {}
-    """What the base URL needs to know: resource, region, project."""
+    """Values for the placeholders of the base URL: resource, region, project."""
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
-    """Calls to it at the same time; the next one waits."""
+    """Concurrent calls to it; further ones wait."""
     timeout_seconds: Positive | None = None
-    """For one call; `runtime.timeout_seconds` when not given."""
+    """For one call; `runtime.timeout_seconds` by default."""
     max_answer_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
     """Larger answers, decompressed, are refused."""
     ca_file: str | None = None
-    """A PEM file of the authorities to trust, instead of the system's."""
+    """A PEM file of the authorities to trust in place of the system's."""
     client_certificate: str | None = None
-    """A PEM file with a certificate to show to the provider."""
+    """A PEM file with a client certificate."""
     client_key: str | None = None
-    """The certificate's key, if it is in a file of its own."""
+    """The certificate's key, if it is in another file."""
     proxy: str | None = None
-    """An `http://` or `https://` proxy, or `none`; what the environment says when not given."""
+    """An `http://` or `https://` proxy, or `none`; the environment's by default."""
 
 
 class PriceSettings(_Block):
-    """What a model costs, for a million tokens, in the currency you think in."""
+    """The price of a million tokens of a model, in any currency."""
 
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]
 
 
 class Patches(_Block):
-    """Which mechanical edits may make a value valid; see the guide."""
+    """Mechanical edits that may make a value valid; see the guide."""
 
     coerce: bool = True
     """`"42"` becomes 42, and the like."""
     drop_extra: bool = True
-    """Keys that the schema forbids go."""
+    """Remove keys that the schema forbids."""
     rename_keys: bool = True
-    """`first_name` for `firstName`, when exactly one fits."""
+    """`firstName` becomes `first_name`, when exactly one key matches."""
     units: bool = False
     """`"12 kg"` becomes 12."""
     wrap_scalars: bool = False
-    """`1` becomes `[1]` where an array is wanted."""
+    """`1` becomes `[1]` where the schema has an array."""
     fill_constants: bool = True
-    """Fill in a missing key that can have one value only."""
+    """Add a missing key that can have one value only."""
     fill_defaults: bool = False
-    """A missing key gets its schema's `default`."""
+    """Add a missing key with its schema's `default`."""
 
 
 class Enforcement(_Block):
-    """How answers are made to fit on the proxy."""
+    """How the proxy enforces schemas."""
 
     max_attempts: Annotated[int, Field(ge=1)] = 3
     """Model calls for one answer, in all."""
@@ -124,91 +126,91 @@ class Enforcement(_Block):
     max_cost: Positive | None = None
     """Needs `prices` for the models in use."""
     max_calls: Annotated[int, Field(ge=1)] = 24
-    """Calls that one request may cost in all: over the models of a fallback list, their attempts and the retries of
-    transport together, on top of the budgets of each."""
+    """Upstream calls for one request in all: over the models of a fallback list, their attempts and the transport
+    retries together, on top of the budgets of each."""
     formatter: str | None = None
-    """A model that re-shapes, on the last attempt, what the first one said."""
+    """A model that reformats, on the last attempt, the answer of the first one."""
     reask_scope: Literal["auto", "full", "parts"] = "auto"
-    """Whether a wrong answer is asked for again whole, or only its wrong parts."""
+    """Whether a retry asks for the whole answer, or only for its invalid parts."""
     tools: Literal["enforce", "pass"] = "enforce"
-    """Whether the arguments of tool calls are held to the tools' schemas."""
+    """Whether the arguments of tool calls are validated against the tools' schemas."""
     on_failure: Literal["raise", "raw"] = "raise"
-    """What becomes of an answer that cannot be made to fit: an error, or its text with a warning."""
+    """What an invalid answer becomes after the last attempt: an error, or its text with a warning."""
     response_format_max_schema_chars: Annotated[int, Field(ge=100)] = 2000
-    """Characters of a schema in the prompt; a longer one is shortened there, but answers are held to all of it."""
+    """Characters of a schema in the prompt; a longer one is shortened there, but validated in full."""
     schema_descriptions: bool = False
     """Whether a schema in the prompt keeps its descriptions."""
     stream_mode: Literal["auto", "live", "buffer", "reject"] = "auto"
-    """How streamed answers with a schema leave: as they are written, or whole once they are valid."""
+    """How answers with a schema are streamed: as they are written, or whole once they are valid."""
     patches: Patches = Patches()
 
 
 class ServerSettings(_Block):
-    """Where the proxy listens and what it takes."""
+    """Where the proxy listens, and its limits."""
 
     host: str = "127.0.0.1"
     """The address to listen on; `0.0.0.0` lets other machines call."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """0 takes a free one."""
+    """0 picks a free one."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Serving processes."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
     """Larger requests are refused."""
     max_schema_bytes: Annotated[int, Field(ge=1024, le=5_000_000)] = 500_000
-    """Of the schemas of one request together: its response format and its tools."""
+    """For the schemas of one request together: its response format and its tools."""
     max_schema_nodes: Annotated[int, Field(ge=100)] = 20_000
-    """Values (objects, lists, words, numbers) in those schemas; a pattern counts as 20."""
+    """Values (objects, lists, strings, numbers) in those schemas; a pattern counts as 20."""
     body_seconds: Positive = 30
     """How long a client may take to send its request."""
     request_seconds: Positive = 600
     """How long one request may take in all."""
     write_seconds: Positive = 30
-    """How long a client may read nothing of what is sent to it before it is cut off."""
+    """How long a client may read nothing before it is disconnected."""
     drain_seconds: Positive = 30
-    """How long requests under way may go on after a stop was asked for."""
+    """How long running requests may continue after a stop signal."""
     notice_seconds: Annotated[float, Field(ge=0)] = 0
-    """How long new requests are still taken after that, with /readyz saying 503: time for a balancer to notice."""
+    """How long new requests are still accepted after it, while /readyz answers 503: time for a balancer to notice."""
     max_concurrent: Annotated[int, Field(ge=1)] = 1000
-    """Requests at the same time; the next one is told to come back (503)."""
+    """Concurrent requests; further ones are answered with 503 and `retry-after`."""
     max_concurrent_per_key: Annotated[int, Field(ge=1)] | None = None
-    """Requests at the same time of one key, or of one address without keys; else nine tenths of `max_concurrent`."""
+    """Concurrent requests of one key, or of one address without keys; nine tenths of `max_concurrent` by default."""
     max_connections: Annotated[int, Field(ge=1)] = 10_000
-    """Open connections; beyond, idle ones are closed for new ones. At most half the files a process may open."""
+    """Open connections; beyond it, idle ones are closed for new ones. At most half the files a process may open."""
     max_connections_per_address: Annotated[int, Field(ge=1)] | None = None
-    """Open connections of one address; requests at the same time of one client behind a trusted balancer."""
+    """Open connections of one address; concurrent requests of one client behind a trusted balancer."""
     cors_origins: list[str] = []
     """Web pages of these origins may call; none by default."""
     keys_file: str | None = None
-    """Callers' API keys, hashed; `slipform keys add` writes it. Anybody may call when there is none."""
+    """Callers' API keys, hashed; `slipform keys add` writes it. Without it anybody may call."""
     allow_anonymous: bool = False
     """Whether to serve an address that other machines can reach without a file of keys."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
     """For each key that has no limit of its own, or for each caller's address without keys."""
     wrong_keys_per_minute: Annotated[int, Field(ge=1)] | None = 30
-    """From one address; more wrong keys than that are answered with 429. Right ones are let in all the same."""
+    """From one address; further wrong keys are answered with 429. Valid keys are still accepted."""
     open_pages: list[Literal["metrics", "docs", "openapi", "version", "readyz"]] = []
-    """Operators' pages that need no operator's key where there are keys."""
+    """Operators' pages that need no operator's key."""
     allowed_hosts: list[str] = []
-    """Names, beside this machine's own, under which pages are shown on loopback without keys."""
+    """Host names, beside this machine's own, under which pages are served on loopback without keys."""
     log: Literal["text", "json", "off"] = "text"
     debug_traces: bool = False
-    """Also log what was asked and answered. It may be private: off by default."""
+    """Also log requests and responses in full. They may be private: off by default."""
 
 
 class Cache(_Block):
-    """Whether valid answers are kept for the same question."""
+    """Whether valid answers are cached for identical requests."""
 
     enabled: bool = False
     max_entries: Annotated[int, Field(ge=1)] = 1000
     max_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
-    """In each process; what Redis keeps, Redis limits."""
+    """In each process; Redis has its own limits."""
     ttl_seconds: Positive = 3600
     shared: bool = False
-    """Whether callers with different keys share answers; a hit then tells that somebody asked the same before."""
+    """Whether callers with different keys share answers; a hit then reveals that somebody sent the same request."""
 
 
 class Redis(_Block):
-    """Where several workers or machines share revoked keys, rate limits, the cache and what was learnt of vendors."""
+    """Where several workers or machines share revoked keys, rate limits, the cache and the downgrades of vendors."""
 
     url: str
     prefix: str = "slipform:"
@@ -222,14 +224,13 @@ class Settings(_Block):
     """
 
     default_model: str | Annotated[list[str], Field(min_length=1)] = "local"
-    """Who answers when no model is named; `local` is the embedded model. Of a list, the next one is asked when one
-    cannot answer."""
+    """The model of requests that name none; `local` is the embedded model. A list is tried in its order."""
     model_aliases: dict[str, str | list[str]] = {}
-    """Another name for a model; with a list, the next one is asked when one cannot answer."""
+    """Another name for a model, or for a list that is tried in its order."""
     schemas: str | None = None
     """A folder of named schemas."""
     prices: dict[str, PriceSettings] = {}
-    """By `provider/model`; `*` stands for any run of characters."""
+    """By `provider/model`; `*` matches any characters."""
     providers: dict[str, ProviderSettings] = {}
     """By name, as in `name/model`. Vendors whose key is in the environment need no entry."""
     output: Output = Output()
@@ -247,16 +248,16 @@ class Settings(_Block):
 
 
 def load_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings of a file; of `$SLIPFORM_CONFIG` or `slipform.yaml` here when there is one; else the defaults.
+    """Return the settings of a file, by default `$SLIPFORM_CONFIG` or `slipform.yaml` here, else the defaults.
 
-    Variables of the environment (`SLIPFORM_SERVER__PORT=9000`) come before the file.
+    Environment variables (`SLIPFORM_SERVER__PORT=9000`) override the file. Raises `ConfigError` for every mistake.
     """
     return load_config(path, environment).settings
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigReading:
-    """Settings, and what their file itself said: without it nobody can tell a setting that was lost from one never set.
+    """Settings and facts about their file, by which a reload notices a setting that was lost.
 
     >>> ConfigReading(Settings()).path is None
     True
@@ -264,62 +265,34 @@ class ConfigReading:
 
     settings: Settings
     path: Path | None = None
-    """The file; None where there was none and all settings had their defaults."""
+    """The file; None without one."""
     names: frozenset[str] = frozenset()
-    """The settings that the file itself sets, as in `server` and `server.keys_file`."""
+    """The settings in the file, as in `server` and `server.keys_file`."""
     ends_in_newline: bool = False
-    """Whether its last line is whole; that of a file that was cut off seldom is."""
+    """Whether its last line is whole; a truncated file's seldom is."""
 
 
 def load_config(path: Path | None = None, environment: Mapping[str, str] | None = None) -> ConfigReading:
-    """The settings as `load_settings` finds them, with what the file itself said."""
-    found = os.environ if environment is None else environment
-    chosen = path or Path(found.get("SLIPFORM_CONFIG") or FILE_NAME)
-    if path is None and not found.get("SLIPFORM_CONFIG") and not chosen.is_file():
-        return ConfigReading(read_settings("", environment=found))
+    """Return the settings as `load_settings` does, with the facts about their file."""
+    variables = os.environ if environment is None else environment
+    file = path or Path(variables.get("SLIPFORM_CONFIG") or FILE_NAME)
+    if path is None and not variables.get("SLIPFORM_CONFIG") and not file.is_file():
+        return ConfigReading(read_settings("", environment=variables))
     try:
-        text = chosen.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"The config cannot be read: {reason}", where=str(chosen)) from error
-    settings, names = _read(text, str(chosen), found)
-    return ConfigReading(settings, chosen, names, text.endswith("\n"))
+        raise ConfigError(f"The config cannot be read: {reason}", where=str(file)) from error
+    settings, names = read_model(Settings, text, str(file), variables)
+    return ConfigReading(settings, file, names, text.endswith("\n"))
 
 
 def read_settings(text: str, name: str = FILE_NAME, environment: Mapping[str, str] | None = None) -> Settings:
-    """Settings from YAML text, and from the variables of an environment where one is given.
+    """Return the settings of a YAML text, overridden by environment variables.
 
     >>> read_settings("enforcement: {maxAttempts: 5}").enforcement.max_attempts
     5
     >>> read_settings("", environment={"SLIPFORM_SERVER__PORT": "9000"}).server.port
     9000
     """
-    return _read(text, name, environment or {})[0]
-
-
-def _read(text: str, name: str, environment: Mapping[str, str]) -> tuple[Settings, frozenset[str]]:
-    """The settings, and the names of those that the text itself sets."""
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"The config is not YAML: {error.problem}", where=f"{name}:{line}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"The config is not YAML: {error}", where=name) from error
-    places = {path: f"{name}:{line}" for path, line in _lines(node, ())}
-    if twice := _repeated(node, ()):
-        path, line = twice
-        raise ConfigError(f"`{_dotted(path)}` is set twice", where=f"{name}:{line}", hint="Keep one of them.")
-    data = filled({} if data is None else data, Settings, environment, places)
-    names = frozenset(_dotted(tuple(to_snake(str(step)) for step in path)) for path in places if path)
-    if isinstance(data, dict):
-        for variable, path, value in settings_in(environment):
-            put(data, path, read_value(Settings, path, value, variable), variable)
-            places[path] = variable
-            for size in range(1, len(path)):
-                places.setdefault(path[:size], variable)
-    try:
-        return Settings.model_validate(data), names
-    except ValidationError as error:
-        raise _explained(error, places, name) from None
+    return read_model(Settings, text, name, environment or {})[0]

@@ -1,11 +1,11 @@
-"""How the file and the environment become settings, every mistake with its line or variable."""
+"""Merge the settings file with the environment, and locate every mistake by its line or variable."""
 
 from __future__ import annotations
 
 import re
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeAlias, Union, get_args, get_origin
+from typing import Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -14,17 +14,49 @@ from pydantic.alias_generators import to_camel, to_snake
 from slipform.errors import ConfigError
 
 Path: TypeAlias = tuple[str | int, ...]
+M = TypeVar("M", bound=BaseModel)
 PREFIX: Final = "SLIPFORM_"
 _BENCHES = ("LITELLM", "NODE_PEERS", "PEERS", "PORTKEY", "SOAK_SECONDS", "STRUCTFORMATTER")
 NO_SETTINGS: Final = frozenset(f"{PREFIX}{name}" for name in ("CONFIG", "CACHE", "PURE", "QUICK", *_BENCHES))
-"""Variables of slipform's that are no settings: of its build and its tests too; the benchmarks' name other software."""
+"""Variables of slipform's build, tests and benchmarks, which are not settings."""
 _REFERENCE = re.compile(r"\$(\$)?\{(\w+)\}")
 
 
-def settings_in(environment: Mapping[str, str]) -> Iterator[tuple[str, Path, str]]:
-    """The variables that stand for settings: name, path and text. `__` goes one level down.
+def read_model(model: type[M], text: str, name: str, environment: Mapping[str, str]) -> tuple[M, frozenset[str]]:
+    """Return the settings of a YAML text and of environment variables, and the names of those in the text.
 
-    >>> list(settings_in({"SLIPFORM_SERVER__PORT": "9000", "SLIPFORM_CONFIG": "x", "HOME": "/"}))
+    Raises `ConfigError` with the file `name` and the line, or the variable, of every mistake.
+    """
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"The config is not YAML: {error.problem}", where=f"{name}:{line}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"The config is not YAML: {error}", where=name) from error
+    locations = {path: f"{name}:{line}" for path, line in _node_lines(node, ())}
+    if duplicate := _find_duplicate(node, ()):
+        path, line = duplicate
+        raise ConfigError(f"`{_dotted_name(path)}` is set twice", where=f"{name}:{line}", hint="Keep one of them.")
+    data = _expand_variables({} if data is None else data, (), model, environment, locations)
+    names = frozenset(_dotted_name(tuple(to_snake(str(step)) for step in path)) for path in locations if path)
+    if isinstance(data, dict):
+        for variable, path, value in _settings_variables(environment):
+            _set_value(data, path, _read_value(model, path, value, variable), variable)
+            locations[path] = variable
+            for size in range(1, len(path)):
+                locations.setdefault(path[:size], variable)
+    try:
+        return model.model_validate(data), names
+    except ValidationError as error:
+        raise _explain_errors(error, locations, name) from None
+
+
+def _settings_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, Path, str]]:
+    """Yield the variables that are settings: name, path and text. `__` separates levels.
+
+    >>> list(_settings_variables({"SLIPFORM_SERVER__PORT": "9000", "SLIPFORM_CONFIG": "x", "HOME": "/"}))
     [('SLIPFORM_SERVER__PORT', ('server', 'port'), '9000')]
     """
     for name in sorted(environment):
@@ -32,83 +64,80 @@ def settings_in(environment: Mapping[str, str]) -> Iterator[tuple[str, Path, str
             yield name, tuple(name.removeprefix(PREFIX).lower().split("__")), environment[name]
 
 
-def read_value(model: type[BaseModel], path: Path, text: str, where: str) -> Any:
-    """What a text stands for as the value of a setting: itself where text is wanted, else YAML.
+def _read_value(model: type[BaseModel], path: Path, text: str, where: str) -> Any:
+    """Return the value of a setting from text: the text itself for a string setting, else parsed as YAML.
 
     >>> from slipform.config import Settings
-    >>> read_value(Settings, ("server", "port"), "9000", "here")
+    >>> _read_value(Settings, ("server", "port"), "9000", "here")
     9000
-    >>> read_value(Settings, ("redis", "prefix"), "a:", "here")
+    >>> _read_value(Settings, ("redis", "prefix"), "a:", "here")
     'a:'
     """
     choices = _choices(_annotation(model, path))
-    # A model may also have a list of names; a text that looks like one is one.
+    # `default_model` may be a string or a list: text that looks like a list is one.
     if str in choices and not (text.lstrip().startswith("[") and any(get_origin(each) is list for each in choices)):
         return text
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        said = getattr(error, "problem", None) or "it cannot be read"
-        raise ConfigError(f"The value is not YAML: {said}", where=where) from error
+        reason = getattr(error, "problem", None) or "it cannot be read"
+        raise ConfigError(f"The value is not YAML: {reason}", where=where) from error
 
 
-def put(data: dict[str, Any], path: Path, value: Any, where: str) -> None:
-    """Set one setting over what the file says, in either spelling of its name."""
-    holder = data
+def _set_value(data: dict[str, Any], path: Path, value: Any, where: str) -> None:
+    """Override one setting of the file, under the snake_case or camelCase name it has there."""
+    group = data
     for step in path[:-1]:
-        name = _spelled(holder, str(step))
-        inner = holder.get(name)
+        name = _name_in(group, str(step))
+        inner = group.get(name)
         if inner is None:
-            inner = holder[name] = {}
+            inner = group[name] = {}
         if not isinstance(inner, dict):
             raise ConfigError(f"`{step}` is no group of settings in the file", where=where)
-        holder = inner
-    holder[_spelled(holder, str(path[-1]))] = value
+        group = inner
+    group[_name_in(group, str(path[-1]))] = value
 
 
-def _spelled(holder: Mapping[str, Any], name: str) -> str:
-    return next((each for each in (name, to_camel(name)) if each in holder), name)
+def _name_in(group: Mapping[str, Any], name: str) -> str:
+    return next((each for each in (name, to_camel(name)) if each in group), name)
 
 
-def filled(data: Any, model: type[BaseModel], environment: Mapping[str, str], lines: Mapping[Path, str]) -> Any:
-    """The file's data with every `${NAME}` in a text replaced; `$${` stands for `${` itself.
-
-    >>> from slipform.config import Settings
-    >>> filled({"server": {"port": "${PORT}"}}, Settings, {"PORT": "81"}, {})
-    {'server': {'port': 81}}
-    """
-    return _filled(data, (), model, environment, lines)
-
-
-def _filled(
+def _expand_variables(
     data: Any, path: Path, model: type[BaseModel], environment: Mapping[str, str], lines: Mapping[Path, str]
 ) -> Any:
+    """Return the file's data with every `${NAME}` in a string replaced; `$${` is a literal `${`.
+
+    >>> from slipform.config import Settings
+    >>> _expand_variables({"server": {"port": "${PORT}"}}, (), Settings, {"PORT": "81"}, {})
+    {'server': {'port': 81}}
+    """
     if isinstance(data, dict):
-        return {key: _filled(value, (*path, key), model, environment, lines) for key, value in data.items()}
+        return {key: _expand_variables(value, (*path, key), model, environment, lines) for key, value in data.items()}
     if isinstance(data, list):
-        return [_filled(value, (*path, at), model, environment, lines) for at, value in enumerate(data)]
+        items = enumerate(data)
+        return [_expand_variables(value, (*path, index), model, environment, lines) for index, value in items]
     if not isinstance(data, str) or "${" not in data:
         return data
     where = lines.get(path, "the config")
 
-    def replaced(found: re.Match[str]) -> str:
-        if found[1]:
-            return found[0][1:]
-        if found[2] not in environment:
+    def replacement(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[0][1:]
+        if match[2] not in environment:
             raise ConfigError(
-                f"The environment variable {found[2]} is not set",
+                f"The environment variable {match[2]} is not set",
                 where=where,
-                hint=f"Set it, or write `$${{{found[2]}}}` if the text itself is meant.",
+                hint=f"Set it, or write `$${{{match[2]}}}` if the text itself is meant.",
             )
-        return environment[found[2]]
+        return environment[match[2]]
 
-    text = _REFERENCE.sub(replaced, data)
+    text = _REFERENCE.sub(replacement, data)
     whole = _REFERENCE.fullmatch(data)
-    return read_value(model, path, text, where) if whole and not whole[1] else text
+    return _read_value(model, path, text, where) if whole and not whole[1] else text
 
 
 def _annotation(model: type[BaseModel], path: Path) -> Any:
-    """The type of the setting at a path; `Any` where there is none, which validation will say."""
+    """Return the type of the setting at a path; `Any` for an unknown one, which validation will report."""
     kind: Any = model
     for step in path:
         block = next((each for each in _choices(kind) if isinstance(each, type) and issubclass(each, BaseModel)), None)
@@ -124,36 +153,36 @@ def _choices(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
-def _explained(error: ValidationError, places: Mapping[tuple[Any, ...], str], name: str) -> ConfigError:
-    order = list(places.values())
+def _explain_errors(error: ValidationError, locations: Mapping[tuple[Any, ...], str], name: str) -> ConfigError:
+    order = list(locations.values())
     mistakes = []
-    for found in error.errors(include_url=False):
-        path = found["loc"]
-        known = (path[:size] for size in range(len(path), -1, -1))
-        place = next((places[each] for each in known if each in places), f"{name}:1")
-        said = "there is no such setting" if found["type"] == "extra_forbidden" else found["msg"]
-        at = order.index(place) if place in order else -1
-        mistakes.append((at, place, f"{place}: `{_dotted(path) or 'the file'}`: {said}"))
+    for fault in error.errors(include_url=False):
+        path = fault["loc"]
+        prefixes = (path[:size] for size in range(len(path), -1, -1))
+        location = next((locations[each] for each in prefixes if each in locations), f"{name}:1")
+        reason = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"]
+        position = order.index(location) if location in order else -1
+        mistakes.append((position, location, f"{location}: `{_dotted_name(path) or 'the file'}`: {reason}"))
     mistakes.sort()
-    listed = [text for _, _, text in mistakes]
+    texts = [text for _, _, text in mistakes]
     plural = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-    details: dict[str, Any] = {"file": name, "mistakes": listed}
+    details: dict[str, Any] = {"file": name, "mistakes": texts}
     line = mistakes[0][1].removeprefix(f"{name}:")
     if line.isdigit():
         details["line"] = int(line)
     return ConfigError(
-        f"The config has {plural}: {'; '.join(listed)}",
+        f"The config has {plural}: {'; '.join(texts)}",
         hint="See docs/reference.md for all settings.",
         details=details,
     )
 
 
-def _dotted(path: tuple[Any, ...]) -> str:
+def _dotted_name(path: tuple[Any, ...]) -> str:
     return ".".join(str(step) for step in path)
 
 
-def _lines(node: yaml.Node | None, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """Where each part of the file stands, by its path."""
+def _node_lines(node: yaml.Node | None, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], int]]:
+    """Yield the line of each part of the file, by its path."""
     if node is None:
         return
     if path == ():
@@ -161,22 +190,22 @@ def _lines(node: yaml.Node | None, path: tuple[Any, ...]) -> Iterator[tuple[tupl
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield (*path, key.value), key.start_mark.line + 1
-            yield from _lines(value, (*path, key.value))
+            yield from _node_lines(value, (*path, key.value))
     elif isinstance(node, yaml.SequenceNode):
-        for at, value in enumerate(node.value):
-            yield (*path, at), value.start_mark.line + 1
-            yield from _lines(value, (*path, at))
+        for position, value in enumerate(node.value):
+            yield (*path, position), value.start_mark.line + 1
+            yield from _node_lines(value, (*path, position))
 
 
-def _repeated(node: yaml.Node | None, path: tuple[Any, ...]) -> tuple[tuple[Any, ...], int] | None:
-    """The first key that a mapping sets twice, which YAML readers let pass in silence."""
+def _find_duplicate(node: yaml.Node | None, path: tuple[Any, ...]) -> tuple[tuple[Any, ...], int] | None:
+    """Return the first key that a mapping sets twice, which YAML readers accept silently."""
     if not isinstance(node, yaml.MappingNode):
         return None
-    seen: set[str] = set()
+    keys: set[str] = set()
     for key, value in node.value:
-        if key.value in seen:
+        if key.value in keys:
             return (*path, key.value), key.start_mark.line + 1
-        seen.add(key.value)
-        if twice := _repeated(value, (*path, key.value)):
-            return twice
+        keys.add(key.value)
+        if duplicate := _find_duplicate(value, (*path, key.value)):
+            return duplicate
     return None
