@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slipform.enforce import Guard, Plan
 from slipform.enforce.stream import EnforcedStream
 from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, ToolDelta
-from slipform.ir.response import PassOn
+from slipform.ir.response import PassThroughSink
 from slipform.schema import OutputStrategy, Schema
 
 SCHEMA: Schema[Any] = Schema.of(
@@ -46,7 +46,7 @@ def test_what_the_sink_takes_is_not_given_again() -> None:
     taken: list[str] = []
     open_ = [True]
 
-    class Gated(PassOn):
+    class Gated(PassThroughSink):
         def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
             if open_[0]:
                 taken.extend(chunk.text for chunk in chunks)

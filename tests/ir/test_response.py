@@ -19,7 +19,7 @@ from slipform.ir import (
     Usage,
 )
 from slipform.ir.choice_merge import CallTable
-from slipform.ir.response import settle_finish
+from slipform.ir.response import resolve_finish
 
 COUNTS = st.none() | st.integers(0, 100)
 USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
@@ -64,7 +64,7 @@ def test_an_answer_can_be_said_again() -> None:
 def test_calls_and_refusals_settle_why_an_answer_ended(
     finish: str, calls: bool, refusal: str | None, expected: str
 ) -> None:
-    assert settle_finish(finish, calls, refusal) == expected  # type: ignore[arg-type]
+    assert resolve_finish(finish, calls, refusal) == expected  # type: ignore[arg-type]
 
 
 def test_a_request_is_changed_by_copying() -> None:

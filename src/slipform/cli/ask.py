@@ -187,7 +187,7 @@ async def _ask_text(client: AsyncClient, question: _Question) -> tuple[str, Repo
     from slipform.engine.fallback import FallbackList, respond_async, stream_first
     from slipform.ir import ModelRequest
     from slipform.ir.request import CallCount
-    from slipform.ir.response import PassOn
+    from slipform.ir.response import PassThroughSink
     from slipform.library.request import first_of
     from slipform.schema import OutputStrategy
 
@@ -202,7 +202,7 @@ async def _ask_text(client: AsyncClient, question: _Question) -> tuple[str, Repo
         return await client.text(question.messages, max_tokens=question.max_tokens), None
     last = "\n"
     fallback = FallbackList(client.router, models, CallCount(client.options.budget.calls))
-    sink = PassOn()
+    sink = PassThroughSink()
     async for batch in stream_first(fallback, lambda route: route.batches_async(fallback.aimed(request, route), sink)):
         if text := "".join([chunk.text for chunk in batch if chunk.choice == 0]):
             print_data(text, end="")

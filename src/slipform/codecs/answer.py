@@ -22,7 +22,7 @@ from slipform.ir import (
     ToolCall,
     Usage,
 )
-from slipform.ir.response import NO_USAGE, settle_finish
+from slipform.ir.response import NO_USAGE, resolve_finish
 from slipform.schema import OutputStrategy
 
 
@@ -152,7 +152,7 @@ def build_answer(
         calls,
         thought,
         refused,
-        settle_finish(finish, bool(calls), refused),
+        resolve_finish(finish, bool(calls), refused),
         None if raw_finish is None else str(raw_finish),
         usage if usage is not None else NO_USAGE,
         word(model),

@@ -79,7 +79,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         if verdict.hopeless or ended or calls.is_spent or _is_cut_again(report):
             failure = _failure(verdict, report, ended, plan.guard)
             if calls.is_spent and not verdict.hopeless and ended is None:
-                calls.tell(failure)
+                calls.explain_limit(failure)
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError | InvalidResponseFormat):
                 return _as_it_is(response, failure, report)
             raise failure

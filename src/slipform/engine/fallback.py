@@ -62,7 +62,7 @@ class FallbackList:
         self.before = joined(self.before, error.report)
         can_help = more and may_move and should_try_next(error)
         if can_help and self.calls.is_spent:
-            self.calls.tell(error)
+            self.calls.explain_limit(error)
         if not can_help or self.calls.is_spent:
             if len(self._failed) > 1:
                 error.details["models"] = self._failed

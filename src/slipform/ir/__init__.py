@@ -1,4 +1,4 @@
-"""What is said to and by a model."""
+"""Represent requests to models and their responses in no vendor's format."""
 
 from slipform.ir.messages import UNRESOLVED, Media, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from slipform.ir.request import (

@@ -1,4 +1,4 @@
-"""How the pieces of one choice are put together."""
+"""Merge the chunks of one choice of a streamed answer into its parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slipform.ir.response import CompletionChunk, FinishReason, ToolDelta
 
 
 class OpenCall:
-    """A tool call that is still being spoken."""
+    """A tool call that is still growing."""
 
     __slots__ = ("extra", "id", "name", "pieces", "position")
 
@@ -24,7 +24,7 @@ class OpenCall:
         self.pieces: list[str] = []
 
     def add(self, delta: ToolDelta) -> None:
-        """Take one piece of the arguments."""
+        """Add one piece of the arguments."""
         if delta.extra:
             merge_extra(self.extra, delta.extra)
         arguments: Any = delta.arguments
@@ -32,16 +32,16 @@ class OpenCall:
             self.pieces.append(arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode())
 
     def known_id(self, answer_id: str | None) -> str:
-        """The id of the call; a missing one is made from the answer's id and the place of the call."""
+        """Return the id of the call; a missing one is built from the answer's id and the call's position."""
         return self.id or (f"call_{answer_id}_{self.position}" if answer_id else f"call_{self.position}")
 
     def close(self, answer_id: str | None) -> ToolCall:
-        """The whole call."""
+        """Return the whole call."""
         return ToolCall(self.known_id(answer_id), self.name or "", "".join(self.pieces) or "{}", self.extra)
 
 
 class CallTable:
-    """Tool calls in the order they were first heard of, found again by index, by id, or as the last one."""
+    """The tool calls of one choice in order of arrival, found again by index, by id, or as the last one."""
 
     __slots__ = ("_by_id", "_by_index", "calls")
 
@@ -51,9 +51,9 @@ class CallTable:
         self._by_id: dict[str, OpenCall] = {}
 
     def place(self, delta: ToolDelta) -> tuple[OpenCall, bool]:
-        """The call this piece belongs to, and whether it is a new one; id and name stay as they first came."""
+        """Return the call this delta belongs to, and whether it is new; the first id and name of a call count."""
         call = self._find(delta)
-        new = call is None
+        is_new = call is None
         if call is None:
             call = OpenCall(len(self.calls))
             self.calls.append(call)
@@ -64,27 +64,27 @@ class CallTable:
             self._by_id[delta.id] = call
         if call.name is None:
             call.name = delta.name
-        return call, new
+        return call, is_new
 
     def _find(self, delta: ToolDelta) -> OpenCall | None:
         if delta.index is not None:
             call = self._by_index.get(delta.index)
-            # Some servers count every parallel call as number 0: a second id with a name is a second call.
+            # Some servers give every parallel call the index 0: a second id with a name is a second call.
             if call is not None and delta.name and delta.id and call.id and delta.id != call.id:
                 return self._by_id.get(delta.id)
             return call
         last = self.calls[-1] if self.calls else None
         if delta.id is not None:
-            known = self._by_id.get(delta.id)
-            late = last is not None and last.id is None and not (delta.name and last.name)
-            return known if known is not None or not late else last
+            call_by_id = self._by_id.get(delta.id)
+            is_late_id = last is not None and last.id is None and not (delta.name and last.name)
+            return call_by_id if call_by_id is not None or not is_late_id else last
         return None if last is not None and delta.name and last.name else last
 
 
 class ChoiceBuilder:
-    """Everything one choice has said, and in which order."""
+    """The content of one choice so far, and its order; the reducer owns one for each choice."""
 
-    __slots__ = ("_log", "calls", "finish", "raw_finish", "reasoning", "refusal", "text")
+    __slots__ = ("_sequence", "calls", "finish", "raw_finish", "reasoning", "refusal", "text")
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -93,50 +93,50 @@ class ChoiceBuilder:
         self.calls = CallTable()
         self.finish: FinishReason | None = None
         self.raw_finish: str | None = None
-        self._log: list[list[str] | OpenCall | Part] = []
+        self._sequence: list[list[str] | OpenCall | Part] = []
 
     def add(self, chunk: CompletionChunk) -> None:
-        """Fold one chunk in."""
+        """Merge one chunk."""
         if chunk.text:
-            self._say(chunk.text)
+            self._add_text(chunk.text)
         if chunk.reasoning:
             self.reasoning.append(chunk.reasoning)
         if chunk.refusal:
             self.refusal.append(chunk.refusal)
         for delta in chunk.tool_calls:
-            call, new = self.calls.place(delta)
+            call, is_new = self.calls.place(delta)
             call.add(delta)
-            if new:
-                self._log.append(call)
+            if is_new:
+                self._sequence.append(call)
         if chunk.parts:
-            self._log.extend(chunk.parts)
+            self._sequence.extend(chunk.parts)
         if chunk.finish is not None:
             self.finish, self.raw_finish = chunk.finish, chunk.raw_finish
 
-    def _say(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         self.text.append(text)
-        last = self._log[-1] if self._log else None
+        last = self._sequence[-1] if self._sequence else None
         if type(last) is list:
             last.append(text)
         else:
-            self._log.append([text])
+            self._sequence.append([text])
 
     def parts(
-        self, calls: Mapping[int, ToolCall], output: OpenCall | None = None, answer: str = ""
+        self, calls: Mapping[int, ToolCall], output: OpenCall | None = None, answer_text: str = ""
     ) -> tuple[Part, ...]:
-        """The turn in the order it was spoken; `calls` gives the closed calls by the identity of the open ones.
+        """Return the parts in the order they arrived; `calls` has the closed calls by position.
 
-        The reserved call `output` is given as the text `answer`; thinking that came in no block of its own goes first.
+        The reserved call `output` becomes the text `answer_text`; reasoning without a block of its own goes first.
         """
         parts: list[Part] = []
-        for entry in self._log:
+        for entry in self._sequence:
             if isinstance(entry, list):
                 parts.append(Text("".join(entry)))
             elif isinstance(entry, OpenCall):
                 if entry is output:
-                    parts.append(Text(answer))
-                elif id(entry) in calls:
-                    parts.append(calls[id(entry)])
+                    parts.append(Text(answer_text))
+                elif entry.position in calls:
+                    parts.append(calls[entry.position])
             else:
                 parts.append(entry)
         if self.reasoning and not any(isinstance(part, Reasoning) for part in parts):
@@ -144,8 +144,8 @@ class ChoiceBuilder:
         return tuple(parts)
 
 
-def merge_extra(into: dict[str, Any], extra: Mapping[str, Any]) -> None:
-    """Fold vendor fields of one chunk into those of the answer: lists grow, objects merge, the rest is replaced.
+def merge_extra(target: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    """Merge the vendor's fields of one chunk into those of the answer: lists grow, objects merge, others are replaced.
 
     >>> fields = {"logprobs": {"content": [1]}}
     >>> merge_extra(fields, {"logprobs": {"content": [2]}, "tier": "default"})
@@ -153,13 +153,13 @@ def merge_extra(into: dict[str, Any], extra: Mapping[str, Any]) -> None:
     {'logprobs': {'content': [1, 2]}, 'tier': 'default'}
     """
     for key, value in extra.items():
-        old = into.get(key)
+        old = target.get(key)
         if key == "usage" or old is None:
-            into[key] = value
+            target[key] = value
         elif isinstance(old, list) and isinstance(value, list):
-            into[key] = [*old, *value]
+            target[key] = [*old, *value]
         elif isinstance(old, Mapping) and isinstance(value, Mapping):
-            into[key] = dict(old)
-            merge_extra(into[key], value)
+            target[key] = dict(old)
+            merge_extra(target[key], value)
         else:
-            into[key] = value
+            target[key] = value

@@ -1,7 +1,7 @@
-"""Messages and their parts.
+"""Represent messages and their parts.
 
-The `extra` of a part, a message, a tool or a call is keyed by the name of the codec it is meant for
-(`{"anthropic": {"cache_control": …}}`): that codec sends it as it is, the others leave it out and say so.
+The `extra` of a part, a message, a tool or a call is keyed by the name of a codec
+(`{"anthropic": {"cache_control": …}}`): that codec sends it unchanged, the others drop it with a warning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Text(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """An image, a sound or a file: bytes or an address, never looked into."""
+    """An image, a sound or a file: bytes or an address, never inspected."""
 
     kind: Literal["image", "audio", "video", "file"]
     mime_type: str | None = None
@@ -47,7 +47,7 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the model asks for; `arguments` is the raw JSON text it wrote, `arguments_resolved` its value if known."""
+    """A tool call of the model; `arguments` is the raw JSON text, `arguments_resolved` its value if known."""
 
     id: str
     name: str
@@ -58,7 +58,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool gave back for the call `call_id`."""
+    """The result of the tool call `call_id`."""
 
     call_id: str
     parts: tuple[Text | Media, ...]
@@ -69,9 +69,9 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """The model's thinking.
+    """The model's reasoning.
 
-    `opaque` holds what a vendor wants back untouched (signatures, encrypted blocks), keyed by the codec's name.
+    `opaque` holds what a vendor wants back unchanged (signatures, encrypted blocks), keyed by the codec's name.
     """
 
     text: str = ""
@@ -80,10 +80,7 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A part of a kind slipform does not know, kept as it came so that it can be sent back as it came.
-
-    `vendor` is the name of the codec that read it, and the only one that sends it.
-    """
+    """A part of a kind slipform does not know; only the codec `vendor`, which read it, sends it back, unchanged."""
 
     vendor: str
     data: Mapping[str, Any]
@@ -93,7 +90,7 @@ Part: TypeAlias = Text | Media | ToolCall | ToolResult | Reasoning | Opaque
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One turn.
+    """One message of a conversation.
 
     >>> Message.user("Ada is 36").text
     'Ada is 36'
@@ -105,26 +102,26 @@ class Message(msgspec.Struct, frozen=True):
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if type(self.parts) is not tuple:  # a list will do
+        if type(self.parts) is not tuple:  # a list is accepted
             msgspec.structs.force_setattr(self, "parts", tuple(self.parts))
 
     def replace(self, **changes: Any) -> Message:
-        """A copy with these fields changed."""
+        """Return a copy with these fields changed."""
         return msgspec.structs.replace(self, **changes)
 
     @classmethod
     def system(cls, text: str) -> Message:
-        """A system message of plain text."""
+        """Return a system message of plain text."""
         return cls("system", (Text(text),))
 
     @classmethod
     def user(cls, text: str) -> Message:
-        """A user message of plain text."""
+        """Return a user message of plain text."""
         return cls("user", (Text(text),))
 
     @classmethod
     def assistant(cls, text: str) -> Message:
-        """An assistant message of plain text."""
+        """Return an assistant message of plain text."""
         return cls("assistant", (Text(text),))
 
     @property

@@ -1,4 +1,4 @@
-"""How chunks become a message."""
+"""Fold the chunks of a streamed answer into a message, and parse its values while they grow."""
 
 from __future__ import annotations
 
@@ -12,42 +12,37 @@ from slipform.errors import EmptyAnswerError, JsonEnforcementError, SchemaViolat
 from slipform.ir.choice_merge import ChoiceBuilder, OpenCall, merge_extra
 from slipform.ir.messages import UNRESOLVED, ToolCall
 from slipform.ir.request import RESERVED_TOOL, ModelWarning
-from slipform.ir.response import CompletionChunk, Lift, ModelResponse, Usage, settle_finish
+from slipform.ir.response import CompletionChunk, Lift, ModelResponse, Usage, resolve_finish
 
 
 class JsonParser(Protocol):
-    """What the reducer needs of a streaming parser; it is immutable, each call gives the next one."""
+    """A streaming parser as the reducer uses it; immutable: each call returns the next one."""
 
     @property
     def value(self) -> Any:
-        """The value read so far."""
-        ...
+        """The value so far."""
 
     @property
     def complete(self) -> bool:
         """Whether the value has closed."""
-        ...
 
     @property
     def error(self) -> Any:
-        """What is wrong with the text, or None."""
-        ...
+        """The error of the text, or None."""
 
     def feed(self, chunk: str, /) -> JsonParser:
-        """The parser after these characters."""
-        ...
+        """Return the parser after these characters."""
 
     def finish(self) -> JsonParser:
-        """The parser at the end of the text."""
-        ...
+        """Return the parser at the end of the text."""
 
 
 Resolver: TypeAlias = Callable[[Any, Any, Any], Any]
-"""`resolve(schema, parser, cache)`: a match has a `value`, what can match no more has a `message`, the rest waits."""
+"""`resolve(schema, parser, cache)` returns a match with a `value`, a mismatch with a `message`, or neither so far."""
 
 
 class ParserChoice(NamedTuple):
-    """What texts are read with: a maker of parsers, a resolver, and a maker of the resolver's caches."""
+    """The parser factory, the resolver, and the factory of the resolver's caches."""
 
     parser: Callable[[], JsonParser]
     resolve: Resolver
@@ -55,92 +50,83 @@ class ParserChoice(NamedTuple):
 
 
 class GrowingChannel:
-    """One growing text: its parser, its cache, and the last value that matched."""
+    """One growing JSON text: its parser, its cache, and the last value that matched."""
 
     __slots__ = (
-        "_cache",
-        "_deferred",
-        "_fed",
-        "_lift",
-        "_live",
-        "_parser",
-        "_resolve",
-        "_schema",
-        "error",
-        "mismatch",
-        "value",
-    )
+        "_cache", "_deferred", "_growing_lift", "_lift", "_parser", "_pieces_fed", "_resolve", "_schema", "error",
+        "mismatch", "value",
+    )  # fmt: skip
 
-    def __init__(self, schema: Mapping[str, Any], reading: ParserChoice, *, deferred: bool) -> None:
+    def __init__(self, schema: Mapping[str, Any], parsers: ParserChoice, *, deferred: bool) -> None:
         self._schema = schema
-        self._parser = reading.parser()
-        self._resolve = reading.resolve
+        self._parser = parsers.parser()
+        self._resolve = parsers.resolve
         self._deferred = deferred
-        self._cache = reading.cache()
-        self._fed = 0
+        self._cache = parsers.cache()
+        self._pieces_fed = 0
         self._lift: Lift | None = None
-        self._live: Callable[..., Any] | None = None
+        self._growing_lift: Callable[..., Any] | None = None
         self.value: Any = UNRESOLVED
         self.error: str | None = None
         self.mismatch = False
-        """Whether the error is that good JSON does not match the schema."""
+        """Whether the error is that valid JSON does not match the schema."""
 
     def lift_with(self, lift: Lift) -> None:
-        """The text is in the vendor's shape: show it in the caller's, while it grows if that can be done."""
+        """Lift the values of the text from the vendor's shape to the caller's, while they grow if possible."""
         self._lift = lift
         if lift.growing is not None:
-            self._live = lift.growing()
+            self._growing_lift = lift.growing()
             self._schema = lift.schema
 
     def sync(self, pieces: Sequence[str]) -> Any:
-        """Read the pieces that are new and give the value the text has now."""
-        if len(pieces) > self._fed:
-            self._parser = self._parser.feed("".join(pieces[self._fed :]))
-            self._fed = len(pieces)
-            self._settle()
+        """Parse the new pieces and return the value so far."""
+        if len(pieces) > self._pieces_fed:
+            self._parser = self._parser.feed("".join(pieces[self._pieces_fed :]))
+            self._pieces_fed = len(pieces)
+            self._update()
         return self.value
 
     def close(self, pieces: Sequence[str]) -> None:
-        """Read the rest and settle value and error."""
+        """Parse the rest and set the final value and error."""
         self.sync(pieces)
         self._parser = self._parser.finish()
-        self._settle(final=True)
+        self._update(final=True)
 
-    def _settle(self, *, final: bool = False) -> None:
+    def _update(self, *, final: bool = False) -> None:
         if self.error is not None:
             return
         if self._parser.error is not None:
             self.error = str(self._parser.error)
             return
-        whole = self._parser.complete
-        if not whole and final:
+        complete = self._parser.complete
+        if not complete and final:
             self.error = "the text ended before the value was whole"
             return
-        if self._lift is not None and self._live is None:
-            if whole:
+        if self._lift is not None and self._growing_lift is None:
+            if complete:
                 self.value = self._lift(self._parser.value)
             return
-        if self._deferred and not whole:
+        if self._deferred and not complete:
             return
         match = self._resolve(self._schema, self._parser, self._cache)
-        found = getattr(match, "value", UNRESOLVED)
-        if found is not UNRESOLVED:
-            self._show(found, whole=whole)
-        elif whole or hasattr(match, "message"):
+        value = getattr(match, "value", UNRESOLVED)
+        if value is not UNRESOLVED:
+            self._set_value(value, complete=complete)
+        elif complete or hasattr(match, "message"):
             self.mismatch = True
             self.error = f"the value does not match the schema: {match}"
 
-    def _show(self, value: Any, *, whole: bool) -> None:
-        if self._live is None or self._lift is None:
+    def _set_value(self, value: Any, *, complete: bool) -> None:
+        if self._growing_lift is None or self._lift is None:
             self.value = value
             return
-        shown = self._live(value, done=whole)
-        if shown is not self._lift.pending:
-            self.value = shown
+        lifted = self._growing_lift(value, done=complete)
+        if lifted is not self._lift.pending:
+            self.value = lifted
 
 
-def default_reading() -> ParserChoice:
-    """Slipform's own parser and resolver, imported when they are first needed."""
+def default_parsers() -> ParserChoice:
+    """Return slipform's own parser and resolver, imported on first use."""
     from importlib import import_module
 
     text = import_module("slipform.text.resolve")
@@ -152,11 +138,11 @@ State: TypeAlias = Literal["idle", "streaming", "committing", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the reducer must know of the request, as it was when the answer began.
+    """The facts of the request that the reducer needs.
 
-    `emulated` says whether the schema went out as the reserved tool; None when that is not known, then its call is the
-    answer if it comes, and the text if not. `tools` holds the schemas of the caller's tools;
-    those in `deferred` get a value only once their arguments are whole.
+    `emulated` says whether the schema was sent as the reserved tool; with None (unknown), its call is the answer if it
+    comes, else the text. `tools` has the schemas of the caller's tools; those in `deferred` get a value only once
+    their arguments are complete.
     """
 
     response_schema: Mapping[str, Any] | None = None
@@ -167,7 +153,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class GrowingValue:
-    """A text or the arguments of a call while they grow: the pieces so far, and the value they have."""
+    """A text or the arguments of a call so far: the pieces, and their value."""
 
     pieces: list[str] = field(repr=False, compare=False)
     length: int
@@ -175,12 +161,12 @@ class GrowingValue:
 
     @property
     def raw(self) -> str:
-        """The text so far; joined only when asked for, so that looking at the value costs no copy."""
+        """The text so far, joined on access only: reading the value costs no copy."""
         return "".join(self.pieces[: self.length])
 
     @property
     def view(self) -> Any:
-        """The value where there is one, else the raw text."""
+        """The value if there is one, else the raw text."""
         return self.raw if self.resolved is UNRESOLVED else self.resolved
 
 
@@ -204,10 +190,10 @@ class StreamingMessage:
 
 
 class Reducer:
-    """Folds the chunks of one answer, then gives the answer and is ready for the next.
+    """Folds the chunks of one answer, returns it from `finish`, and is then ready for the next.
 
-    Parsing is done when the message is looked at, so folding costs the same for every chunk. A wrong text is kept to
-    the end and raised by `finish`; transport errors go to `fail` at once. Either way the reducer is idle afterwards.
+    Text is parsed when `message` is read, so folding costs the same for every chunk. An error of the text is raised by
+    `finish`; transport errors go to `fail` at once. Either way the reducer is idle afterwards.
 
     >>> reducer = Reducer()
     >>> reducer.start(Snapshot())
@@ -217,24 +203,24 @@ class Reducer:
     'hello'
     """
 
-    def __init__(self, reading: ParserChoice | None = None) -> None:
-        self._reading = reading
+    def __init__(self, parsers: ParserChoice | None = None) -> None:
+        self._parsers = parsers
         self.state: State = "idle"
         self._usage: Usage | None = None
         self._model: str | None = None
         self._id: str | None = None
         self._lift: Lift | None = None
         self._output: GrowingChannel | None = None
-        self._read: list[str] | None = None
+        self._content_pieces: list[str] | None = None
         self._reset(Snapshot())
 
     def start(self, snapshot: Snapshot) -> None:
-        """Forget what was, and keep this snapshot until the end."""
+        """Begin an answer to the request of this snapshot."""
         self._reset(snapshot)
         self.state = "streaming"
 
     def push(self, chunk: CompletionChunk) -> None:
-        """Fold one chunk in."""
+        """Fold one chunk in; raises `RuntimeError` before `start`."""
         if self.state != "streaming":
             raise RuntimeError(f"The reducer is {self.state}; call start() first.")
         if chunk.choice == 0:
@@ -256,35 +242,35 @@ class Reducer:
 
     @property
     def message(self) -> StreamingMessage:
-        """The first choice so far, with the values its text and arguments have now."""
+        """The first choice so far, with the values of its text and arguments."""
         first = self._first
         pieces = self._source()
         return StreamingMessage(
             content=GrowingValue(pieces, len(pieces), self._content_value(pieces)),
-            tool_calls=tuple(self._open_call(call) for call in self._shown()),
+            tool_calls=tuple(self._open_call(call) for call in self._caller_calls()),
             reasoning=GrowingValue(first.reasoning, len(first.reasoning)),
             refusal=GrowingValue(first.refusal, len(first.refusal)),
         )
 
     @property
     def error(self) -> str | None:
-        """What is wrong with the text so far; `finish` raises it."""
+        """The error of the text so far, which `finish` will raise."""
         self._content_value(self._source())
         return self._output.error if self._output is not None else None
 
     def stop(self) -> None:
-        """Give the answer up."""
+        """Discard the answer."""
         self._reset(Snapshot())
         self.state = "idle"
 
     def fail(self, error: SlipformError) -> SlipformError:
-        """The transport or the vendor failed: forget the answer, and give the error back to be raised."""
+        """Discard the answer after an error of the transport or the vendor; return the error to be raised."""
         self.state = "error"
         self.stop()
         return error
 
     def finish(self, *, check: bool = True) -> ModelResponse:
-        """The whole answer. With `check`, a text that is not JSON or does not match its schema is raised."""
+        """Return the whole answer. With `check`, raises for a text that is not JSON or does not match its schema."""
         if self.state != "streaming":
             raise RuntimeError(f"The reducer is {self.state}; call start() first.")
         self.state = "committing"
@@ -303,10 +289,10 @@ class Reducer:
         self._warnings: list[ModelWarning] = []
         self._extra: dict[str, Any] = {}
         self._channels: dict[int, GrowingChannel] = {}
-        self._usage = self._model = self._id = self._lift = self._output = self._read = None
+        self._usage = self._model = self._id = self._lift = self._output = self._content_pieces = None
 
     def _source(self) -> list[str]:
-        """The pieces that hold the answer: the reserved tool's arguments if it was called, else the content."""
+        """Return the pieces of the answer: the reserved tool's arguments if it was called, else the content."""
         output = self._output_call()
         return self._first.text if output is None else output.pieces
 
@@ -315,8 +301,8 @@ class Reducer:
             return None
         return next((call for call in self._first.calls.calls if call.name == RESERVED_TOOL), None)
 
-    def _shown(self, *, final: bool = False) -> list[OpenCall]:
-        """The calls of the caller's tools; on the tool channel one whose name is still unknown may be the answer."""
+    def _caller_calls(self, *, final: bool = False) -> list[OpenCall]:
+        """Return the calls of the caller's tools; on the tool channel a call without a name yet may be the answer."""
         calls = self._first.calls.calls
         if self._snapshot.emulated is False:
             return calls
@@ -324,29 +310,29 @@ class Reducer:
         return [call for call in calls if call.name not in hidden]
 
     def _content_value(self, pieces: list[str]) -> Any:
-        # On the tool channel text may come before the call; it is the answer only if no call ever comes.
+        # On the tool channel text may precede the call; it is the answer only if no call ever comes.
         if self._snapshot.response_schema is None or (self._snapshot.emulated and self._output_call() is None):
             return UNRESOLVED
         return self._content(pieces).sync(pieces)
 
     def _content(self, pieces: list[str]) -> GrowingChannel:
-        if self._output is None or self._read is not pieces:
-            self._read = pieces
+        if self._output is None or self._content_pieces is not pieces:
+            self._content_pieces = pieces
             self._output = self._channel(self._snapshot.response_schema or {}, deferred=False)
             if self._lift is not None:
                 self._output.lift_with(self._lift)
         return self._output
 
     def _channel(self, schema: Mapping[str, Any], *, deferred: bool) -> GrowingChannel:
-        if self._reading is None:
-            self._reading = default_reading()
-        return GrowingChannel(schema, self._reading, deferred=deferred)
+        if self._parsers is None:
+            self._parsers = default_parsers()
+        return GrowingChannel(schema, self._parsers, deferred=deferred)
 
     def _call_channel(self, call: OpenCall) -> GrowingChannel | None:
-        known = self._channels.get(call.position)
+        channel = self._channels.get(call.position)
         name = call.name
-        if known is not None or name is None or name not in self._snapshot.tools:
-            return known
+        if channel is not None or name is None or name not in self._snapshot.tools:
+            return channel
         channel = self._channel(self._snapshot.tools[name], deferred=name in self._snapshot.deferred)
         self._channels[call.position] = channel
         return channel
@@ -361,8 +347,8 @@ class Reducer:
         refusal = "".join(first.refusal)
         pieces, output = self._source(), self._output_call()
         text = "".join(pieces)
-        calls = {id(call): self._closed(call, check) for call in self._shown(final=True)}
-        finish = settle_finish(first.finish or "unknown", bool(calls), refusal)
+        calls = {call.position: self._close_call(call, check) for call in self._caller_calls(final=True)}
+        finish = resolve_finish(first.finish or "unknown", bool(calls), refusal)
         resolved, lift = UNRESOLVED, self._lift
         if self._snapshot.response_schema is not None:
             resolved = self._final_value(pieces, expected=check and not calls and finish == "stop")
@@ -381,12 +367,12 @@ class Reducer:
             warnings=tuple(self._warnings),
             extra=self._extra,
             parts=first.parts(calls, output, text),
-            others=tuple(self._other(choice) for _, choice in sorted(self._others.items())),
+            others=tuple(self._build_choice(choice) for _, choice in sorted(self._others.items())),
             content_resolved=resolved,
             lift=lift,
         )
 
-    def _closed(self, call: OpenCall, check: bool) -> ToolCall:
+    def _close_call(self, call: OpenCall, check: bool) -> ToolCall:
         closed = call.close(self._id)
         channel = self._call_channel(call)
         if channel is None:
@@ -414,15 +400,15 @@ class Reducer:
         kind = SchemaViolationError if channel.mismatch else JsonEnforcementError
         raise kind(f"The answer cannot be used: {channel.error}", details={"text": "".join(pieces)})
 
-    def _other(self, choice: ChoiceBuilder) -> ModelResponse:
-        calls = {id(call): call.close(self._id) for call in choice.calls.calls}
+    def _build_choice(self, choice: ChoiceBuilder) -> ModelResponse:
+        calls = {call.position: call.close(self._id) for call in choice.calls.calls}
         refusal = "".join(choice.refusal)
         return ModelResponse(
             text="".join(choice.text),
             tool_calls=tuple(calls.values()),
             reasoning="".join(choice.reasoning),
             refusal=refusal or None,
-            finish=settle_finish(choice.finish or "unknown", bool(calls), refusal),
+            finish=resolve_finish(choice.finish or "unknown", bool(calls), refusal),
             raw_finish=choice.raw_finish,
             model=self._model,
             id=self._id,

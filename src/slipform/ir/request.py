@@ -1,4 +1,4 @@
-"""What is asked: ModelRequest, Tool, Sampling, Guard, warnings."""
+"""Represent a request to a model: `ModelRequest`, its tools, sampling and guard, and the count of its calls."""
 
 from __future__ import annotations
 
@@ -16,69 +16,69 @@ from slipform.schema.spec import ResponseFormat
 from slipform.text.fence import DEFAULT_MAX_PREFIX_CHARS, JsonFenceDetector
 
 _FORCED_PREFIX_CHARS = 50
-"""How much may stand before the JSON where its first character is forced."""
+"""Characters allowed before the JSON where its first character is forced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What is done about an answer while it is written; also read from a request's `extra`, under these names.
+    """How an answer is checked while it is streamed; also read from a request's `extra`, under these names.
 
     >>> Guard.of({"stop_after_json": True}).watches
     True
     """
 
     force_json_start: bool = False
-    """The first character that is not blank is `{` or `[`; only the embedded model can be held to it."""
+    """The first character that is not blank is `{` or `[`; only the embedded model can guarantee it."""
     stop_after_json: bool = False
     """Reading ends, and the model is stopped, where the JSON closes."""
     response_format_fail_hard: bool = False
-    """An answer that is certain to be wrong is stopped at once, and failure is `InvalidResponseFormat`."""
+    """An answer that can no longer be valid is stopped at once, and failure is `InvalidResponseFormat`."""
 
     @classmethod
     def of(cls, extra: Mapping[str, Any], default: Guard | None = None) -> Guard:
-        """The guard that a request's `extra` asks for, over the default one."""
+        """Return the guard of a request's `extra` over the default one; raises `RequestError` for a non-boolean."""
         default = default or cls()
         if _OPTIONS.isdisjoint(extra):
             return default
-        given: dict[str, bool] = {}
+        options: dict[str, bool] = {}
         for each in fields(cls):
             value = extra.get(each.name, getattr(default, each.name))
             if not isinstance(value, bool):
                 raise RequestError(f"It must be true or false, not {value!r}", where=each.name)
-            given[each.name] = value
-        return cls(**given)
+            options[each.name] = value
+        return cls(**options)
 
     @property
     def watches(self) -> bool:
-        """Whether answers have to be read piece by piece."""
+        """Whether answers must be streamed."""
         return self.stop_after_json or self.response_format_fail_hard
 
     def detector(self) -> JsonFenceDetector:
-        """What finds the JSON in an answer's pieces, and says so if none has begun in time."""
-        most = _FORCED_PREFIX_CHARS if self.force_json_start else DEFAULT_MAX_PREFIX_CHARS
-        return JsonFenceDetector(most, fail_hard=True)
+        """Return a detector that finds the JSON in an answer's chunks, and fails if none begins in time."""
+        max_prefix = _FORCED_PREFIX_CHARS if self.force_json_start else DEFAULT_MAX_PREFIX_CHARS
+        return JsonFenceDetector(max_prefix, fail_hard=True)
 
     def to_extra(self) -> dict[str, bool]:
-        """What a provider that knows these options is told: failing hard is left to who judges its answers."""
+        """Return the options for a provider that knows them, without failing hard, which is the enforcement's part."""
         return {name: name != "response_format_fail_hard" for name in sorted(_OPTIONS) if getattr(self, name)}
 
     @classmethod
     def without(cls, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """A request's `extra` without these options, which no vendor's API has."""
+        """Return a request's `extra` without these options, which no vendor's API has."""
         return {name: value for name, value in extra.items() if name not in _OPTIONS}
 
 
 _OPTIONS = frozenset(each.name for each in fields(Guard))
 RESERVED_TOOL = "output"
-"""The tool slipform itself adds on the tool channel; callers may not use the name."""
+"""The tool that slipform adds on the tool channel; callers may not use the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of the caller's, with the JSON Schema of its arguments.
+    """A tool, with the JSON Schema of its arguments.
 
-    `vendor` is set for a tool of the vendor's own (a web search, say): it names the only codec that can send it, and
-    `extra[vendor]` is the tool as it came.
+    `vendor` is set for a vendor's built-in tool (web search, for example): it names the only codec that can send it,
+    and `extra[vendor]` is the tool in the vendor's format.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class NamedTool:
-    """The model must call this very tool."""
+    """The choice of this tool: the model must call it."""
 
     name: str
 
@@ -101,7 +101,7 @@ ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn; None leaves it to the vendor."""
+    """Sampling parameters; None leaves one to the vendor."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -112,14 +112,14 @@ class Sampling:
     stop: tuple[str, ...] = ()
 
 
-USUAL: Final = Sampling()
+NO_SAMPLING: Final = Sampling()
 """Everything left to the vendor."""
 
 
 class CallCount:
-    """The calls that one request has cost, over all its models, attempts and transport retries, and how many it may.
+    """The upstream calls of one request, over all its models, attempts and transport retries, and their limit.
 
-    Retries, attempts and fallbacks each have a budget of their own; together they could cost their product.
+    Retries, attempts and fallbacks each have a budget of their own; without this limit their product could be spent.
 
     >>> count = CallCount(2)
     >>> count.add("openai/a"), count.add("openai/a"), count.is_spent
@@ -133,32 +133,32 @@ class CallCount:
         self._by_model: Final[dict[str, int]] = {}
 
     def add(self, model: str) -> None:
-        """One more call is made."""
+        """Count one more call."""
         self._by_model[model] = self._by_model.get(model, 0) + 1
 
     @property
     def is_spent(self) -> bool:
-        """Whether no further call may be made."""
+        """Whether the limit is reached."""
         return sum(self._by_model.values()) >= self.limit
 
-    def tell(self, error: SlipformError) -> None:
-        """Say in an error that it is final because all calls are spent, and on what."""
+    def explain_limit(self, error: SlipformError) -> None:
+        """Add to an error that the limit is reached, and by which calls."""
         if "calls" in error.details:
             return
-        spent = ", ".join(f"{count} to {model}" for model, count in self._by_model.items())
-        reached = f"The limit of {self.limit} calls for one request is reached ({spent}); see `enforcement.max_calls`."
-        error.hint = f"{reached} {error.hint or ''}".strip()
+        calls = ", ".join(f"{count} to {model}" for model, count in self._by_model.items())
+        reason = f"The limit of {self.limit} calls for one request is reached ({calls}); see `enforcement.max_calls`."
+        error.hint = f"{reason} {error.hint or ''}".strip()
         error.details["calls"] = {"limit": self.limit, **self._by_model}
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """One call, in no vendor's spelling.
+    """One call, in no vendor's format.
 
-    `response_format` asks for JSON of a schema, `json_mode` for any JSON object, neither for text. `extra` holds
-    vendor fields that are passed through untouched; `extra_for` names the codec they were written for (None: whichever
-    is called), and every other codec leaves them out with a `LossyEncode`. `reasoning` uses the keys `effort` (a word),
-    `budget` (tokens), `summary` (a word or a flag) and `enabled`. `timeout` is in seconds, for this call with its
-    transport retries; the provider's own limits hold besides. It is no part of what is sent.
+    `response_format` asks for JSON of a schema, `json_mode` for any JSON object, neither for text. `extra` has vendor
+    fields that pass through unchanged; `extra_for` names the codec they were written for (None: any), and every other
+    codec drops them with a `LossyEncode`. `reasoning` uses the keys `effort` (a word), `budget` (tokens), `summary` (a
+    word or a flag) and `enabled`. `timeout` is in seconds, for this call with its transport retries; the provider's
+    own limits hold besides. It is not sent.
     """
 
     model: str
@@ -168,7 +168,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    sampling: Sampling = USUAL
+    sampling: Sampling = NO_SAMPLING
     max_tokens: int | None = None
     reasoning: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -176,15 +176,15 @@ class ModelRequest(msgspec.Struct, frozen=True):
     extra_for: str | None = None
     timeout: float | None = None
     calls: CallCount | None = None
-    """What this request has cost so far; its copies share it. It is no part of what is sent or compared."""
+    """The calls made for this request so far, shared by its copies; not sent or compared."""
 
     def __post_init__(self) -> None:
-        if type(self.messages) is not tuple or type(self.tools) is not tuple:  # lists will do
+        if type(self.messages) is not tuple or type(self.tools) is not tuple:  # lists are accepted
             msgspec.structs.force_setattr(self, "messages", tuple(self.messages))
             msgspec.structs.force_setattr(self, "tools", tuple(self.tools))
 
     def replace(self, **changes: Any) -> ModelRequest:
-        """A copy with these fields changed.
+        """Return a copy with these fields changed.
 
         >>> ModelRequest("a", ()).replace(model="b").model
         'b'
@@ -192,29 +192,29 @@ class ModelRequest(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **changes)
 
     def __eq__(self, other: object) -> bool:
-        return _asked(self) == _asked(other) if isinstance(other, ModelRequest) else NotImplemented
+        return _compared_values(self) == _compared_values(other) if isinstance(other, ModelRequest) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # it holds mappings
 
     def __repr__(self) -> str:
-        return shown("ModelRequest", _ASKED, _asked(self))
+        return record_repr("ModelRequest", _COMPARED, _compared_values(self))
 
 
-_ASKED: Final = tuple(name for name in ModelRequest.__struct_fields__ if name != "calls")
-_asked: Final = attrgetter(*_ASKED)
+_COMPARED: Final = tuple(name for name in ModelRequest.__struct_fields__ if name != "calls")
+_compared_values: Final = attrgetter(*_COMPARED)
 
 
-def shown(kind: str, names: Iterable[str], values: Iterable[object]) -> str:
-    """The `repr` of a record that does not show all of its fields.
+def record_repr(kind: str, names: Iterable[str], values: Iterable[object]) -> str:
+    """Return the `repr` of a record with some of its fields.
 
-    >>> shown("Point", ("x",), (1,))
+    >>> record_repr("Point", ("x",), (1,))
     'Point(x=1)'
     """
     return f"{kind}({', '.join(f'{name}={value!r}' for name, value in zip(names, values, strict=True))})"
 
 
 def is_heavy(request: ModelRequest) -> bool:
-    """Whether work on this request's schemas (its response format, its tools) is to be kept off event loops.
+    """Whether work on this request's schemas (its response format, its tools) belongs off the event loop.
 
     >>> is_heavy(ModelRequest("m", (), tools=(Tool("t", {"enum": ["x" * 5000]}),)))
     True
@@ -223,7 +223,7 @@ def is_heavy(request: ModelRequest) -> bool:
 
 
 def schema_text(request: ModelRequest) -> bytes:
-    """The JSON text of a request's schemas, one after the other."""
+    """Return the JSON text of a request's schemas, one after the other."""
     spec = None if request.response_format is None else request.response_format.json_schema
     text = b"" if spec is None else spec.text or json_text(spec.schema)
     return b"".join([text, *[json_text(tool.parameters) for tool in request.tools]]) if request.tools else text
@@ -231,7 +231,7 @@ def schema_text(request: ModelRequest) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ModelWarning:
-    """Something the caller should know: a stable `code`, a sentence, and where it applies.
+    """A warning for the caller: a stable `code`, a sentence, and where it applies.
 
     >>> ModelWarning("schema_summary_cut", "The schema in the prompt was shortened.").code
     'schema_summary_cut'
@@ -244,6 +244,6 @@ class ModelWarning:
 
 @dataclass(frozen=True, slots=True)
 class LossyEncode(ModelWarning):
-    """A field or constraint the wire cannot carry: `path` says which, `action` what was done about it."""
+    """A field or constraint that the vendor's API cannot carry: `path` names it, `action` what was done about it."""
 
     action: str = "dropped"

@@ -1,4 +1,4 @@
-"""What came back: ModelResponse, Usage, CompletionChunk, Lift."""
+"""Represent a model's response: whole (`ModelResponse`), in chunks (`CompletionChunk`), and its tokens (`Usage`)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import msgspec
 
 from slipform.errors import EnforcementError
 from slipform.ir.messages import UNRESOLVED, Media, Message, Opaque, Part, Reasoning, Text, ToolCall
-from slipform.ir.request import ModelWarning, shown
+from slipform.ir.request import ModelWarning, record_repr
 
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """Turns a value of the vendor's shape into one of the caller's; call it with a whole value.
+    """Converts a whole value of the lowered schema into one of the caller's schema.
 
-    `schema` is the shape as the vendor sees it. `growing` starts the lifting of one growing value: what it gives is
-    called with each value so far, and with `done=True` at the end; it answers `pending` while there is nothing to show.
+    `schema` is the lowered one, as the vendor sees it. `growing` starts the lift of one growing value: the function it
+    returns is called with each value so far, and with `done=True` at the end, and returns `pending` while there is
+    nothing to show.
 
     >>> Lift({"type": "object"}, lambda value: value["value"])({"value": 3})
     3
@@ -32,18 +33,18 @@ class Lift:
     pending: Any = None
 
     def __call__(self, value: Any) -> Any:
-        """The value in the caller's shape."""
+        """Return the value in the caller's shape."""
         return self.whole(value)
 
 
 FinishReason: TypeAlias = Literal[
     "stop", "length", "tool_calls", "content_filter", "refusal", "pause", "error", "unknown"
 ]
-"""Why an answer ended; `pause` means the vendor stopped half-way and wants to be asked to go on."""
+"""Why an answer ended; `pause` means that the vendor stopped half-way and expects to be asked to continue."""
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens spent. None means the vendor did not say, which is not the same as 0.
+    """Tokens spent; None means that the vendor did not report them, which is not 0.
 
     >>> Usage(input=3, output=2) + Usage(input=1, cached=1)
     Usage(input=4, output=2, cached=1, reasoning=None, total=6)
@@ -66,11 +67,11 @@ class Usage(msgspec.Struct, frozen=True):
         )
 
     def replace(self, **changes: Any) -> Usage:
-        """A copy with these fields changed."""
+        """Return a copy with these fields changed."""
         return msgspec.structs.replace(self, **changes)
 
     def to_dict(self) -> dict[str, int]:
-        """What the vendor said, ready for JSON.
+        """Return the reported counts as a JSON object.
 
         >>> Usage(input=3, output=2).to_dict()
         {'input': 3, 'output': 2}
@@ -82,7 +83,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 NO_USAGE: Final = Usage()
-"""The vendor said nothing."""
+"""The vendor reported nothing."""
 
 
 def _add(left: int | None, right: int | None) -> int | None:
@@ -92,13 +93,13 @@ def _add(left: int | None, right: int | None) -> int | None:
 
 
 class ModelResponse(msgspec.Struct, frozen=True):
-    """One answer, in no vendor's spelling; `raw_finish` is the vendor's own word for why it ended.
+    """One answer, in no vendor's format; `raw_finish` is the vendor's own word for why it ended.
 
-    `parts` is the turn in the order it was spoken, with what must go back untouched; `message` is the turn to replay.
-    `others` holds the choices after the first. `content_resolved` is the value of the text where the reducer was given
-    a schema. `lift` is set when the text is still in the vendor's shape of the schema: it turns a parsed value into the
-    caller's shape. `stopped` says what was wrong with an answer that was not read to its end. `extra["usage"]` is the
-    vendor's own usage object.
+    `parts` are in the order they arrived, with what must be sent back unchanged; `message` is the message to replay.
+    `others` are the choices after the first. `content_resolved` is the value of the text where the reducer had a
+    schema. `lift` is set when the text still follows the lowered schema: it converts a parsed value to the caller's
+    shape. `stopped` is the error of an answer that was not read to its end. `extra["usage"]` is the vendor's own usage
+    object.
 
     >>> ModelResponse(text="hi").message.text
     'hi'
@@ -122,34 +123,34 @@ class ModelResponse(msgspec.Struct, frozen=True):
     stopped: EnforcementError | None = None
 
     def replace(self, **changes: Any) -> ModelResponse:
-        """A copy with these fields changed."""
+        """Return a copy with these fields changed."""
         return msgspec.structs.replace(self, **changes)
 
     def __eq__(self, other: object) -> bool:
-        return _said(self) == _said(other) if isinstance(other, ModelResponse) else NotImplemented
+        return _compared_values(self) == _compared_values(other) if isinstance(other, ModelResponse) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # it holds mappings
 
     def __repr__(self) -> str:
-        return shown("ModelResponse", _SAID, _said(self))
+        return record_repr("ModelResponse", _COMPARED, _compared_values(self))
 
     @property
     def message(self) -> Message:
-        """The assistant's turn, ready to be said again."""
+        """The assistant's message, as it is sent back in the next request."""
         return Message("assistant", self.parts or _parts(self.reasoning, self.text, self.tool_calls))
 
 
-_SAID: Final = tuple(
+_COMPARED: Final = tuple(
     name for name in ModelResponse.__struct_fields__ if name not in ("content_resolved", "lift", "stopped")
 )
-"""What is compared and shown; the rest follows from it, or is slipform's own."""
-_said: Final = attrgetter(*_SAID)
+"""The fields that are compared and shown; the others follow from them, or are slipform's own."""
+_compared_values: Final = attrgetter(*_COMPARED)
 
 
-def settle_finish(finish: FinishReason, has_calls: bool, refusal: str | None) -> FinishReason:
-    """Calls decide `tool_calls`, not the vendor's word; a refusal is one whatever the word.
+def resolve_finish(finish: FinishReason, has_calls: bool, refusal: str | None) -> FinishReason:
+    """Return the finish reason: calls decide `tool_calls`, and a refusal `refusal`, whatever the vendor reported.
 
-    >>> settle_finish("stop", True, None)
+    >>> resolve_finish("stop", True, None)
     'tool_calls'
     """
     if refusal:
@@ -160,17 +161,17 @@ def settle_finish(finish: FinishReason, has_calls: bool, refusal: str | None) ->
 
 
 def _parts(reasoning: str, text: str, calls: tuple[ToolCall, ...]) -> tuple[Part, ...]:
-    thought: tuple[Part, ...] = (Reasoning(reasoning),) if reasoning else ()
-    said: tuple[Part, ...] = (Text(text),) if text else ()
-    return (*thought, *said, *calls)
+    reasoning_parts: tuple[Part, ...] = (Reasoning(reasoning),) if reasoning else ()
+    text_parts: tuple[Part, ...] = (Text(text),) if text else ()
+    return (*reasoning_parts, *text_parts, *calls)
 
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDelta:
-    """A piece of a tool call; any field may come late, or never."""
+    """A piece of a tool call; any field may arrive late, or never."""
 
     index: int | None = None
     id: str | None = None
@@ -180,13 +181,12 @@ class ToolDelta:
 
 
 class CompletionChunk(NamedTuple):
-    """One piece of a streamed answer. A chunk with `finish` set ends its choice; usage may come after it.
+    """One chunk of a streamed answer. A chunk with `finish` ends its choice; usage may follow it.
 
-    `parts` are pieces that come whole: a finished block of reasoning with its signature (its text was streamed in
-    `reasoning` already), or a part of a kind slipform does not know. `lift` comes at most once, with the first chunk:
-    see `ModelResponse.lift`.
+    `parts` arrive whole: a finished block of reasoning with its signature (its text was streamed in `reasoning`), or a
+    part of a kind slipform does not know. `lift` comes with the first chunk only: see `ModelResponse.lift`.
 
-    A named tuple, because there is one for every token and a frozen dataclass takes five times as long to make.
+    A named tuple, because there is one for every token and a frozen dataclass takes five times as long to build.
 
     >>> CompletionChunk(text='{"a"').text
     '{"a"'
@@ -203,42 +203,40 @@ class CompletionChunk(NamedTuple):
     model: str | None = None
     id: str | None = None
     warnings: tuple[ModelWarning, ...] = ()
-    extra: Mapping[str, Any] = _NOTHING
+    extra: Mapping[str, Any] = _NO_EXTRA
     parts: tuple[Reasoning | Opaque | Media, ...] = ()
     lift: Lift | None = None
 
     @property
     def only_text(self) -> bool:
-        """Whether it adds to the text of the first choice and does nothing else; who says it does not matter.
+        """Whether the chunk only adds text to the first choice; its `model` and `id` do not matter.
 
         >>> CompletionChunk("a", id="1").only_text, CompletionChunk("a", finish="stop").only_text
         (True, False)
         """
-        return self[1:8] == _NO_MORE and self[10:] == _NO_REST
+        return self[1:8] == _EMPTY_MIDDLE and self[10:] == _EMPTY_END
 
 
-_NO_MORE, _NO_REST = CompletionChunk()[1:8], CompletionChunk()[10:]
+_EMPTY_MIDDLE, _EMPTY_END = CompletionChunk()[1:8], CompletionChunk()[10:]
 
 
 class ChunkSink(Protocol):
-    """Takes the chunks of a streamed answer where they arrive, so that nobody has to be woken for each of them."""
+    """Takes the chunks of a streamed answer inside the data_received callback, so that no task wakes for each."""
 
     def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
-        """Take the chunks that arrived together; None, or what has to be handed to who reads the stream."""
-        ...
+        """Take the chunks of one read; return those that the stream's reader must handle, or None."""
 
     def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
-        """`push`, for chunks that are no more than text of the first choice, by who spoke last."""
-        ...
+        """`push`, for chunks that only add text to the first choice, with the last chunk's `model` and `id`."""
 
 
-class PassOn:
-    """A sink that takes nothing: who reads the stream is handed all of it, batch by batch."""
+class PassThroughSink:
+    """A sink that leaves all chunks to the stream's reader."""
 
     def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
-        """The chunks, as they are."""
+        """Return the chunks."""
         return chunks
 
     def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
-        """The texts, as chunks."""
+        """Return the texts as chunks."""
         return [CompletionChunk(text) for text in texts]

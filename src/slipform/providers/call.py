@@ -195,7 +195,7 @@ def count_repeat(calls: CallCount | None, model: str, error: UpstreamError) -> N
     if calls is None:
         return
     if calls.is_spent:
-        calls.tell(error)
+        calls.explain_limit(error)
         raise error
     calls.add(model)
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 from slipform.codecs import BoundCodec, Capabilities, find_codec
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount, is_heavy
-from slipform.ir.response import ChunkSink, PassOn
+from slipform.ir.response import ChunkSink, PassThroughSink
 from slipform.providers import call
 from slipform.providers.auth import Secret
 from slipform.providers.call import (
@@ -282,7 +282,7 @@ class HttpProvider:
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""
-        async with aclosing(self.batches_async(request, PassOn())) as batches:
+        async with aclosing(self.batches_async(request, PassThroughSink())) as batches:
             async for batch in batches:
                 for chunk in batch:
                     yield chunk

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slipform.ir import CompletionChunk
-from slipform.ir.response import PassOn
+from slipform.ir.response import PassThroughSink
 from slipform.providers.base import push_each
 from slipform.providers.concurrency import ThrottledTransport
 from slipform.providers.network.client import HttpTransport
@@ -277,7 +277,7 @@ async def test_chunks_that_arrive_one_by_one_are_pushed_so_and_their_source_is_c
         finally:
             closed.append(True)
 
-    class Taking(PassOn):
+    class Taking(PassThroughSink):
         def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
             return chunks if chunks[0].text else None
 

@@ -16,7 +16,7 @@ from slipform.codecs.vendor_errors import error_fields, error_status
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Reasoning, ToolDelta, Usage
 from slipform.ir.choice_merge import CallTable, OpenCall
-from slipform.ir.response import settle_finish
+from slipform.ir.response import resolve_finish
 
 _WORDS: dict[FinishReason, str] = {
     "stop": "end_turn",
@@ -151,7 +151,7 @@ class AnthropicStreamEncoder:
             if call.position not in self._sent:
                 out += [self._start_call(call), self._close()]
         refusal = "".join(self._refusal)
-        finish = settle_finish(self._finish, bool(self._calls.calls), refusal)
+        finish = resolve_finish(self._finish, bool(self._calls.calls), refusal)
         delta: dict[str, Any] = {
             "stop_reason": _word(finish, self._raw),
             "stop_sequence": self._extra.get("stop_sequence"),

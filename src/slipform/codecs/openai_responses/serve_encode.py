@@ -12,7 +12,7 @@ from slipform.codecs.vendor_errors import openai_error
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, FinishReason, ModelResponse, NamedTool, ToolDelta, Usage
 from slipform.ir.choice_merge import CallTable, OpenCall
-from slipform.ir.response import settle_finish
+from slipform.ir.response import resolve_finish
 
 _REASONS: dict[FinishReason, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
@@ -159,7 +159,7 @@ class ResponsesStreamEncoder:
         for at in range(len(self._items)):
             out += self._end_item(at)
             out.append(self._event("response.output_item.done", {"output_index": at, "item": self._items[at]}))
-        finish = settle_finish(self._finish, bool(self._calls.calls), "".join(self._refusal.pieces))
+        finish = resolve_finish(self._finish, bool(self._calls.calls), "".join(self._refusal.pieces))
         kind = "response.incomplete" if finish in ("length", "content_filter") else "response.completed"
         out.append(self._event(kind, {"response": {**self._response(finish), **self.extra}}))
         return b"".join(out)
