@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("no_proxies")
 def test_an_origin_knows_its_authority_and_hides_its_proxys_password() -> None:
     assert origin_of("https://h/x")[0].authority == "h"
     assert origin_of("http://[::1]:81/x")[0].authority == "[::1]:81"
-    assert origin_of("https://h", "proxy:3128")[0].dialled == ("proxy", 3128)
+    assert origin_of("https://h", "proxy:3128")[0].address == ("proxy", 3128)
     assert "pw" not in repr(origin_of("https://h", "http://me:pw@proxy:3128")[0])
 
 

@@ -281,7 +281,7 @@ async def test_a_connection_whose_answer_was_held_back_hears_the_next_one() -> N
         try:
             first = await transport.open_async(request)
             assert isinstance(first, ResponseStream)
-            while not first._is_held_back:  # noqa: ASYNC110 — nobody reads, so what has come is enough at some point
+            while not first._is_paused:  # noqa: ASYNC110 — nobody reads, so what has come is enough at some point
                 await asyncio.sleep(0)
             body = b""
             while data := await first.read():

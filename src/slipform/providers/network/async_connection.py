@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection on an event loop, and one request and answer over it. Nothing here makes connections.
+"""Exchange requests and responses over one HTTP/1.1 connection of an event loop; `client` opens connections.
 
-A `ClientConnection` is the asyncio protocol: it feeds what arrives to the reader of `http1` and tells the
-`ResponseStream` that waits for it. A stream ends with its answer; the connection may then carry another.
+A `ClientConnection` is the asyncio protocol: it feeds what arrives to the reader of `http1` and notifies the
+`ResponseStream` that waits for it. A stream ends with its response; the connection may then carry another.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ from slipform.providers.network.http1 import ResponseReader, is_stale
 from slipform.providers.network.transport import Deadlines, Limit, Phase, ProtocolError, Push
 
 _READ_AHEAD = 1 << 16
-"""Bytes received while nobody reads, after which the server has to wait."""
+"""Bytes received but not yet read, at which reading from the socket pauses."""
 _TIMER_SLACK = 0.005
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """One connection to a server, made by `connect`. It carries one exchange at a time and rests in between.
+    """One connection to a server, opened by `client.connect`, for one exchange at a time.
 
     Buffered, so that one read takes 64 KB at most: uvloop would read 256 KB, and a caller who does not read the
-    answer would cost a megabyte.
+    response would cost a megabyte.
     """
 
     __slots__ = (
-        "_buffer", "_ended", "_timer", "_timer_at", "_transport", "is_sending", "loop", "origin", "reader", "stream",
+        "_buffer", "_is_lost", "_timer", "_timer_due", "_transport", "is_sending", "loop", "origin", "reader", "stream",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, reader: ResponseReader, loop: asyncio.AbstractEventLoop) -> None:
         self.origin = origin
         self.reader = reader
         self.stream: ResponseStream | None = None
-        """Who waits for an answer; None at rest."""
+        """The exchange that waits for a response; None when idle."""
         self.is_sending = False
-        """Whether part of the request has not been handed to the system."""
+        """Whether part of the request has not been written to the socket."""
         self.loop = loop
         self._transport: asyncio.Transport | None = None
-        self._ended = False
+        self._is_lost = False
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._timer_due = 0.0
         self._buffer = memoryview(bytearray(_READ_AHEAD))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called again for the transport of TLS in a tunnel, by `connect`."""
-        self._transport = stream = cast("asyncio.Transport", transport)  # uvloop's are none by their class
-        # So low that `pause_writing` says whether anything is unsent. (With 0, asyncio's TLS would pause for ever.)
+        """Keep the transport; called again, by `connect`, for that of TLS in a tunnel."""
+        self._transport = stream = cast("asyncio.Transport", transport)  # uvloop's are no subclasses
+        # So low that `pause_writing` reports any unsent byte. (With 0, asyncio's TLS would pause for ever.)
         stream.set_write_buffer_limits(high=1, low=0)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 — the loop suggests more than is wanted
-        """Where the event loop puts what it reads."""
+        """Return the buffer for the event loop's next read."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Feed what arrived to the reader, and tell whoever waits. At rest nothing may arrive."""
+        """Parse the bytes and notify the stream; an idle connection that receives any is closed."""
         stream = self.stream
         if stream is None:
             self.close()
@@ -66,11 +66,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             stream.fail(error)
         else:
-            stream.received(nbytes)
+            stream.on_data(nbytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection broke, or ended, which for some answers is their end."""
-        self._ended = True
+        """Handle the end of the connection, which for some responses is their end."""
+        self._is_lost = True
         self._stop_timer()
         stream, self.stream = self.stream, None
         if stream is None:
@@ -82,58 +82,58 @@ class ClientConnection(asyncio.BufferedProtocol):
         except (OSError, ProtocolError) as error:
             stream.fail(error)
         else:
-            stream.received(0)
+            stream.on_data(0)
 
     def pause_writing(self) -> None:
-        """Something waits to be sent."""
+        """Note that bytes wait to be sent."""
         self.is_sending = True
 
     def resume_writing(self) -> None:
-        """All is sent."""
+        """Note that all bytes are sent."""
         self.is_sending = False
 
     def write(self, data: bytes) -> None:
-        """Send, now or as soon as the server takes it."""
-        if self._transport is None or self._ended or self._transport.is_closing():
+        """Send, now or as soon as the socket accepts it; raises `ConnectionResetError` when closed."""
+        if self._transport is None or self._is_lost or self._transport.is_closing():
             raise ConnectionResetError("the connection is closed")
         self._transport.write(data)
 
-    def hold_back(self) -> None:
-        """Read nothing until `let_come`, so that the server has to wait."""
-        if self._transport is not None and not self._ended:
+    def pause_reading(self) -> None:
+        """Stop reading from the socket until `resume_reading`."""
+        if self._transport is not None and not self._is_lost:
             self._transport.pause_reading()
 
-    def let_come(self) -> None:
-        """Read again."""
-        if self._transport is not None and not self._ended:
+    def resume_reading(self) -> None:
+        """Read from the socket again."""
+        if self._transport is not None and not self._is_lost:
             self._transport.resume_reading()
 
-    def ring_within(self, seconds: float | None) -> None:
-        """Ask the stream for the time in so many seconds, or earlier.
+    def check_time_within(self, seconds: float | None) -> None:
+        """Call the stream's `check_time` within so many seconds.
 
-        The timer stays when an answer is over, since nearly always the next one ends before it, too: to set one for
-        each answer costs more than most of what is done for it.
+        The timer outlives a response, since nearly always the next one ends before it, too: setting one for each
+        response would cost more than most of the work for it.
         """
         if seconds is None:
             return
-        at = self.loop.time() + seconds
-        if self._timer is None or at < self._timer_at - _TIMER_SLACK:
+        due = self.loop.time() + seconds
+        if self._timer is None or due < self._timer_due - _TIMER_SLACK:
             self._stop_timer()
-            self._timer_at = at
-            self._timer = self.loop.call_at(at, self._ring)
+            self._timer_due = due
+            self._timer = self.loop.call_at(due, self._on_timer)
 
     def is_usable(self) -> bool:
-        """Whether it is open, as far as the event loop has heard."""
-        return self._transport is not None and not self._ended and not self._transport.is_closing()
+        """Whether it is open, as far as the event loop knows."""
+        return self._transport is not None and not self._is_lost and not self._transport.is_closing()
 
     def close(self) -> None:
-        """Close at once, without a farewell that might have to wait for the server."""
+        """Close at once, without a TLS goodbye that might wait for the server."""
         self.stream = None
         self._stop_timer()
         if self._transport is not None and not self.loop.is_closed():
             self._transport.abort()
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self.stream is not None:
             self.stream.check_time()
@@ -145,10 +145,10 @@ class ClientConnection(asyncio.BufferedProtocol):
 
 
 class ResponseStream:
-    """One request and its answer on an event loop; `send` comes first."""
+    """One request and its response on an event loop; `send` comes first."""
 
     __slots__ = (
-        "_connection", "_deadlines", "_error", "_is_held_back", "_limit", "_loop", "_open", "_push", "_reader",
+        "_connection", "_deadlines", "_error", "_is_paused", "_limit", "_loop", "_open", "_push", "_reader",
         "_release", "_unread", "_waiter", "_waiting_since", "headers", "status",
     )  # fmt: skip
 
@@ -159,26 +159,25 @@ class ResponseStream:
         self.headers: Mapping[str, str] = {}
         self._connection = connection
         self._release = release
-        """Called when the answer has been read to its end."""
+        """Called when the response has been read to its end."""
         self._loop = connection.loop
         self._reader = connection.reader
         self._deadlines = deadlines
         self._limit: Limit = "first_byte"
-        """The time limit that runs now."""
+        """The time limit that is running."""
         self._open = True
         """Whether there is more to read."""
         self._push: Push | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._waiting_since = 0.0
         self._unread = 0
-        self._is_held_back = False
+        self._is_paused = False
         self._error: Exception | None = None
 
     async def send(self, data: bytes, *, reused: bool) -> bool:
-        """Send the request and wait for the head of its answer.
+        """Send the request and wait for the head of its response; raises `TransportFault`.
 
-        False, with nothing else done, when a reused connection turned out to be one that its server had given up: it
-        broke at once and before any byte of an answer, so that the request may be sent again.
+        Returns False when a reused connection turns out to be stale (see `is_stale`): the request may be sent again.
         """
         connection, reader = self._connection, self._reader
         sent_at = time.monotonic()
@@ -202,12 +201,12 @@ class ResponseStream:
         return True
 
     async def read(self) -> bytes:
-        """The next bytes of the body; empty at its end."""
+        """Return the next bytes of the body; empty at its end. Raises `TransportFault`."""
         if not self._open:
             return b""
         try:
             if self._reader.has_backlog:
-                await asyncio.sleep(0)  # decompressing goes by slices, and others have their turn in between
+                await asyncio.sleep(0)  # decompression goes by slices, with other tasks in between
             while (data := self._reader.take()) is None:
                 await self._wait()
         except (OSError, ProtocolError) as error:
@@ -216,14 +215,13 @@ class ResponseStream:
         except BaseException:
             self._stop()
             raise
-        self._note(data)
+        self._body_read(data)
         return data
 
     async def on_body(self, push: Push) -> None:
-        """Call `push` with what arrives, where it arrives, until it returns False.
+        """Call `push` with what arrives, inside data_received, until it returns False; raises as `read` does.
 
-        To wake the task that waits, for every piece of an answer that comes in many, costs more than most of what is
-        done with it.
+        To wake a task for every chunk of a long stream would cost more than most of the work on it.
         """
         try:
             if self._deliver(push):
@@ -243,17 +241,17 @@ class ResponseStream:
         """Stop; the connection is closed if the body was not read to its end."""
         self._stop()
 
-    # What the connection calls. Nothing here waits.
+    # Called by the connection, from callbacks of the event loop.
 
-    def received(self, size: int) -> None:
-        """The reader was fed so many bytes, none at the end of the connection."""
+    def on_data(self, size: int) -> None:
+        """Handle so many bytes that the reader was fed, 0 at the end of the connection."""
         if self._push is not None:
             self._waiting_since = self._loop.time()
             try:
                 if self._deliver(self._push):
                     return
-                self._push = None  # more may arrive before whoever waits has gone on
-            except Exception as error:  # noqa: BLE001 — it is raised where the answer is waited for
+                self._push = None  # more may arrive before the waiting task runs
+            except Exception as error:  # noqa: BLE001 — raised in the task that waits for the response
                 self.fail(error)
                 return
         elif not self._reader.has_head:
@@ -264,73 +262,73 @@ class ResponseStream:
             return
         self._unread += size
         if self._unread >= _READ_AHEAD:
-            self._hold_back()
+            self._pause()
 
     def fail(self, error: Exception) -> None:
-        """Raise this where the answer is waited for, now or the next time."""
+        """Raise this in the task that waits for the response, now or at its next wait."""
         self._error = error
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
 
     def check_time(self) -> None:
-        """A time limit may have run out."""
+        """Fail with a timeout if a limit has run out, else set the timer again."""
         if self._waiter is None or self._waiter.done():
-            return  # whoever waits next sets the timer anew
+            return  # the next wait sets the timer
         try:
             waited = self._loop.time() - self._waiting_since
-            self._connection.ring_within(self._deadlines.left(self._limit, waited))
+            self._connection.check_time_within(self._deadlines.remaining(self._limit, waited))
         except TimeoutError as error:
             self.fail(error)
 
     async def _wait(self) -> None:
-        """Until something has arrived that was not pushed."""
+        """Wait until something has arrived that was not pushed."""
         if self._error is not None:
             raise self._error
         self._unread = 0
         if not self._reader.has_backlog:
-            self._let_come()
+            self._resume()
         self._waiting_since = self._loop.time()
-        self._connection.ring_within(self._deadlines.left(self._limit))
+        self._connection.check_time_within(self._deadlines.remaining(self._limit))
         self._waiter = self._loop.create_future()
         await self._waiter
 
     def _deliver(self, push: Push) -> bool:
-        """Push what is at hand of the body; whether more is wanted, and may come."""
+        """Push the bytes of the body received so far; return whether more is wanted, and may come."""
         reader = self._reader
         while (data := reader.take() if self._open else b"") is not None:
-            self._note(data)
+            self._body_read(data)
             if not push(data) or not data:
                 return False
-            if reader.has_backlog:  # decompressing goes by slices, and others have their turn in between
-                self._hold_back()
-                self._loop.call_soon(self.received, 0)
+            if reader.has_backlog:  # decompression goes by slices, with other tasks in between
+                self._pause()
+                self._loop.call_soon(self.on_data, 0)
                 return True
-        self._let_come()
+        self._resume()
         return True
 
-    def _hold_back(self) -> None:
-        if self._open and not self._is_held_back:  # after its end the connection may be another answer's
-            self._is_held_back = True
-            self._connection.hold_back()
+    def _pause(self) -> None:
+        if self._open and not self._is_paused:  # after the end the connection may carry another response
+            self._is_paused = True
+            self._connection.pause_reading()
 
-    def _let_come(self) -> None:
-        if self._is_held_back:
-            self._is_held_back = False
-            self._connection.let_come()
+    def _resume(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._connection.resume_reading()
 
-    def _note(self, data: bytes) -> None:
-        """These bytes of the body are read. After the last the connection is free."""
-        if not data or self._reader.spent:
+    def _body_read(self, data: bytes) -> None:
+        """Handle bytes of the body that were read: after the last, release the connection."""
+        if not data or self._reader.fully_read:
             if self._open:
                 self._open = False
-                self._let_come()  # a connection that is held back would never hear the answer to its next request
+                self._resume()  # a paused connection would never receive the response to its next request
                 self._release(self._connection)
         elif self._limit == "first_byte":
             self._limit = "between_chunks"
-            self._connection.ring_within(self._deadlines.left("between_chunks"))
+            self._connection.check_time_within(self._deadlines.remaining("between_chunks"))
 
     def _stop(self) -> None:
-        self._error = self._waiter = None  # with tracebacks that hold this stream in turn
+        self._error = self._waiter = None  # their tracebacks refer to this stream
         if self._open:
             self._open = False
             self._connection.close()

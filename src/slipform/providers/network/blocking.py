@@ -1,7 +1,7 @@
-"""The blocking client.
+"""Send requests from threads: the blocking twin of `client`.
 
-Writer, reader, limits and connection rules are those of the async side; only the waiting differs. Sockets never block
-by themselves: a socket's own timeout counts for each system call, not for the whole wait.
+Encoder, parser, limits and connection rules are the same; only the waiting differs. Sockets never block by themselves:
+a socket's own timeout counts for each system call, not for the whole wait.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from slipform.providers.network.connections import (
 from slipform.providers.network.http1 import ResponseReader, check_tunnel, encode_connect, is_stale
 from slipform.providers.network.transport import Deadlines, Limit, Phase, ProtocolError
 
-_RECEIVE = 1 << 16
+_RECEIVE_BYTES = 1 << 16
 _HAS_POLL = hasattr(select, "poll")
 
 
 class BlockingClient:
-    """The connections that all threads share, and how they are used."""
+    """Sends requests over connections that all threads share; owned by an `HttpTransport`."""
 
     def __init__(self, tls: TlsContext, max_answer_bytes: int, per_origin: int) -> None:
         self._tls = tls
@@ -41,50 +41,50 @@ class BlockingClient:
         self._idle: IdleConnections[BlockingConnection] = IdleConnections(per_origin)
 
     def open(self, origin: Origin, data: bytes, deadlines: Deadlines) -> BlockingStream:
-        """Send a request, and wait for the head of its answer."""
+        """Send a request and wait for the head of its response; raises `TransportFault`."""
         connection = self._idle.take(origin)
         if connection is not None:
             sent_at = time.monotonic()
             try:
                 return self._exchange(connection, data, deadlines)
-            except _Broken as broken:
-                if not is_stale(broken.error, connection.reader, time.monotonic() - sent_at):
-                    raise deadlines.fault(broken.error, broken.phase, "first_byte") from broken.error
+            except _ExchangeFailed as failed:
+                if not is_stale(failed.error, connection.reader, time.monotonic() - sent_at):
+                    raise deadlines.fault(failed.error, failed.phase, "first_byte") from failed.error
         self._idle.sweep()
         try:
-            connection = connect(origin, self._tls, deadlines.end("connect"), self._max_answer_bytes)
+            connection = connect(origin, self._tls, deadlines.deadline("connect"), self._max_answer_bytes)
         except (OSError, ProtocolError) as error:
             raise deadlines.fault(error, "connect", "connect") from error
         try:
             return self._exchange(connection, data, deadlines)
-        except _Broken as broken:
-            raise deadlines.fault(broken.error, broken.phase, "first_byte") from broken.error
+        except _ExchangeFailed as failed:
+            raise deadlines.fault(failed.error, failed.phase, "first_byte") from failed.error
 
     def close(self) -> None:
-        """Close idle connections; those in use close when their answer ends."""
+        """Close idle connections; those in use close when their response ends."""
         self._idle.close()
 
     def _exchange(self, connection: BlockingConnection, data: bytes, deadlines: Deadlines) -> BlockingStream:
         phase: Phase = "send"
         try:
             deadlines.request_sent()
-            end = deadlines.end("first_byte")
+            deadline = deadlines.deadline("first_byte")
             connection.reader.begin()
-            connection.channel.send(data, end)
+            connection.channel.send(data, deadline)
             phase = "head"
             while not connection.reader.has_head:
-                connection.receive(end)
+                connection.receive(deadline)
         except (OSError, ProtocolError) as error:
             connection.close()
-            raise _Broken(error, phase) from error
+            raise _ExchangeFailed(error, phase) from error
         except BaseException:
             connection.close()
             raise
         return BlockingStream(connection, self._idle, deadlines)
 
 
-class _Broken(Exception):  # noqa: N818 — it never leaves this module
-    """An exchange failed, and how far it had come."""
+class _ExchangeFailed(Exception):  # noqa: N818 — it never leaves this module
+    """An exchange failed in this phase."""
 
     def __init__(self, error: OSError | ProtocolError, phase: Phase) -> None:
         super().__init__(error)
@@ -93,7 +93,7 @@ class _Broken(Exception):  # noqa: N818 — it never leaves this module
 
 
 class BlockingStream:
-    """An answer being read by a thread."""
+    """A response being read by a thread."""
 
     __slots__ = ("_connection", "_deadlines", "_idle", "_limit", "_open", "headers", "status")
 
@@ -109,16 +109,16 @@ class BlockingStream:
         self._open = True
 
     def read(self) -> bytes:
-        """The next bytes of the body; empty at its end."""
+        """Return the next bytes of the body; empty at its end. Raises `TransportFault`."""
         if not self._open:
             return b""
         reader = self._connection.reader
         try:
             data = reader.take()
             if data is None:
-                end = self._deadlines.end(self._limit)
+                deadline = self._deadlines.deadline(self._limit)
                 while data is None:
-                    self._connection.receive(end)
+                    self._connection.receive(deadline)
                     data = reader.take()
         except (OSError, ProtocolError) as error:
             self.close()
@@ -126,7 +126,7 @@ class BlockingStream:
         except BaseException:
             self.close()
             raise
-        if not data or reader.spent:
+        if not data or reader.fully_read:
             self._open = False
             self._release()
         self._limit = "between_chunks"
@@ -141,13 +141,13 @@ class BlockingStream:
     def _release(self) -> None:
         connection, seconds = self._connection, self._connection.reader.idle_seconds
         if connection.reader.reusable and seconds > 0:
-            self._idle.give(connection.origin, connection, seconds)
+            self._idle.release(connection.origin, connection, seconds)
         else:
             connection.close()
 
 
 class BlockingConnection:
-    """One connection to a server: the channel to it, and the reader of what comes back."""
+    """One connection to a server: its channel, and the parser of its responses."""
 
     __slots__ = ("channel", "origin", "reader")
 
@@ -156,16 +156,16 @@ class BlockingConnection:
         self.channel = channel
         self.reader = reader
 
-    def receive(self, end: float | None) -> None:
-        """Wait for bytes, until the moment `end`, and feed them to the reader."""
-        data = self.channel.receive(end)
+    def receive(self, deadline: float | None) -> None:
+        """Wait for bytes until `deadline`, and feed them to the reader."""
+        data = self.channel.receive(deadline)
         if data:
             self.reader.feed(data)
         else:
             self.reader.feed_eof()
 
     def is_usable(self) -> bool:
-        """Whether it is still good after a rest."""
+        """Whether it is open and nothing has arrived on it."""
         return self.channel.is_quiet()
 
     def close(self) -> None:
@@ -174,14 +174,13 @@ class BlockingConnection:
 
 
 class Channel(Protocol):
-    """Bytes both ways. Whatever has to wait waits until a moment of the monotonic clock, then `TimeoutError`."""
+    """A byte stream in both directions. Calls raise `TimeoutError` at `deadline`, a time of the monotonic clock."""
 
-    def send(self, data: bytes, end: float | None) -> None:
+    def send(self, data: bytes, deadline: float | None) -> None:
         """Send all of it."""
-        ...
 
-    def receive(self, end: float | None) -> bytes:
-        """What arrives next; empty when the other side has closed."""
+    def receive(self, deadline: float | None) -> bytes:
+        """Return what arrives next; empty when the other side has closed."""
         ...
 
     def is_quiet(self) -> bool:
@@ -190,11 +189,10 @@ class Channel(Protocol):
 
     def close(self) -> None:
         """Close it; harmless when repeated."""
-        ...
 
 
-class _UnwarnedSocket(socket.socket):
-    """A transport that is dropped unclosed is no leak worth the warning of Python's own: its sockets go with it."""
+class _QuietSocket(socket.socket):
+    """A socket that closes without Python's warning when its transport is dropped unclosed."""
 
     __slots__ = ()
 
@@ -208,26 +206,26 @@ class SocketChannel:
     __slots__ = ("_poll_read", "_poll_write", "_socket")
 
     def __init__(self, sock: socket.socket) -> None:
-        self._socket = _UnwarnedSocket(fileno=sock.detach())
+        self._socket = _QuietSocket(fileno=sock.detach())
         tune(self._socket)
         self._poll_read = _poller(self._socket, writing=False)
         self._poll_write = _poller(self._socket, writing=True)
 
-    def send(self, data: bytes, end: float | None) -> None:
+    def send(self, data: bytes, deadline: float | None) -> None:
         """Send all of it."""
         while data:
             try:
                 data = data[self._socket.send(data) :]
             except BlockingIOError:
-                self._wait(end, writing=True)
+                self._wait(deadline, writing=True)
 
-    def receive(self, end: float | None) -> bytes:
-        """What arrives next."""
+    def receive(self, deadline: float | None) -> bytes:
+        """Return what arrives next; empty when the other side has closed."""
         while True:
-            self._wait(end)
+            self._wait(deadline)
             try:
-                return self._socket.recv(_RECEIVE)
-            except BlockingIOError:  # woken for nothing
+                return self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:  # a spurious wake-up
                 continue
 
     def is_quiet(self) -> bool:
@@ -238,9 +236,9 @@ class SocketChannel:
         """Close it."""
         self._socket.close()
 
-    def _wait(self, end: float | None, *, writing: bool = False) -> None:
-        left = None if end is None else end - time.monotonic()
-        if (left is not None and left <= 0) or not self._is_ready(left, writing=writing):
+    def _wait(self, deadline: float | None, *, writing: bool = False) -> None:
+        remaining = None if deadline is None else deadline - time.monotonic()
+        if (remaining is not None and remaining <= 0) or not self._is_ready(remaining, writing=writing):
             raise TimeoutError
 
     def _is_ready(self, seconds: float | None, *, writing: bool) -> bool:
@@ -248,25 +246,22 @@ class SocketChannel:
 
 
 def _poller(sock: socket.socket, *, writing: bool) -> Callable[[float | None], Any]:
-    """What waits for a socket, so many seconds; it returns something true if there is something to do."""
+    """Return a function that waits so many seconds for a socket, and returns something true when it is ready."""
     if not _HAS_POLL:  # Windows
-        reading, written = ([], [sock]) if writing else ([sock], [])
-        return lambda seconds: any(select.select(reading, written, [], seconds))
+        read_sockets, write_sockets = ([], [sock]) if writing else ([sock], [])
+        return lambda seconds: any(select.select(read_sockets, write_sockets, [], seconds))
     poller = select.poll()
     poller.register(sock, select.POLLOUT if writing else select.POLLIN)
     return lambda seconds: poller.poll(None if seconds is None else seconds * 1000)
 
 
 class TlsChannel:
-    """TLS over another channel, which may be one itself: a server behind a proxy that is reached by TLS.
+    """TLS over another channel, which may be a TLS channel too: `ssl.SSLSocket` cannot wrap another one."""
 
-    `ssl.SSLSocket` cannot be put over another one.
-    """
+    __slots__ = ("_channel_below", "_incoming", "_outgoing", "_tls")
 
-    __slots__ = ("_below", "_incoming", "_outgoing", "_tls")
-
-    def __init__(self, below: Channel, context: ssl.SSLContext, host: str, end: float | None) -> None:
-        self._below = below
+    def __init__(self, channel_below: Channel, context: ssl.SSLContext, host: str, deadline: float | None) -> None:
+        self._channel_below = channel_below
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
@@ -274,76 +269,76 @@ class TlsChannel:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
-                self._flush(end)
-                self._fill(end)
+                self._flush(deadline)
+                self._fill(deadline)
             except ssl.SSLError:
-                self._flush(end)  # the alert that tells the server why
+                self._flush(deadline)  # the alert for the server
                 raise
             else:
-                self._flush(end)
+                self._flush(deadline)
                 return
 
-    def send(self, data: bytes, end: float | None) -> None:
+    def send(self, data: bytes, deadline: float | None) -> None:
         """Send all of it."""
         self._tls.write(data)
-        self._flush(end)
+        self._flush(deadline)
 
-    def receive(self, end: float | None) -> bytes:
-        """What arrives next."""
+    def receive(self, deadline: float | None) -> bytes:
+        """Return what arrives next; empty when the other side has closed."""
         while True:
             try:
-                return self._tls.read(_RECEIVE)
+                return self._tls.read(_RECEIVE_BYTES)
             except ssl.SSLWantReadError:
-                self._flush(end)
-                self._fill(end)
+                self._flush(deadline)
+                self._fill(deadline)
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return b""
 
     def is_quiet(self) -> bool:
         """Whether nothing has arrived."""
-        return self._below.is_quiet() and not self._incoming.pending
+        return self._channel_below.is_quiet() and not self._incoming.pending
 
     def close(self) -> None:
         """Close it."""
-        self._below.close()
+        self._channel_below.close()
 
-    def _flush(self, end: float | None) -> None:
+    def _flush(self, deadline: float | None) -> None:
         if self._outgoing.pending:
-            self._below.send(self._outgoing.read(), end)
+            self._channel_below.send(self._outgoing.read(), deadline)
 
-    def _fill(self, end: float | None) -> None:
-        data = self._below.receive(end)
+    def _fill(self, deadline: float | None) -> None:
+        data = self._channel_below.receive(deadline)
         if data:
             self._incoming.write(data)
         else:
             self._incoming.write_eof()
 
 
-def connect(origin: Origin, tls: TlsContext, end: float | None, max_answer_bytes: int) -> BlockingConnection:
-    """A new connection to an origin, through its proxy if it has one, with all handshakes done."""
-    channel: Channel = SocketChannel(_connect_socket(addresses(*origin.dialled), end))
+def connect(origin: Origin, tls: TlsContext, deadline: float | None, max_answer_bytes: int) -> BlockingConnection:
+    """Return a new connection to an origin, through its proxy if it has one, with all handshakes done."""
+    channel: Channel = SocketChannel(_connect_socket(addresses(*origin.address), deadline))
     try:
         if origin.first_tls_host is not None:
-            channel = TlsChannel(channel, tls(), origin.first_tls_host, end)
+            channel = TlsChannel(channel, tls(), origin.first_tls_host, deadline)
         if origin.proxy is not None and origin.tunnelled:
             tunnel = BlockingConnection(origin, channel, ResponseReader())
-            channel.send(encode_connect(origin.host, origin.port, origin.proxy.authorization), end)
+            channel.send(encode_connect(origin.host, origin.port, origin.proxy.authorization), deadline)
             while not tunnel.reader.has_head:
-                tunnel.receive(end)
+                tunnel.receive(deadline)
             check_tunnel(tunnel.reader)
-            channel = TlsChannel(channel, tls(), origin.host, end)
+            channel = TlsChannel(channel, tls(), origin.host, deadline)
     except BaseException:
         channel.close()
         raise
     return BlockingConnection(origin, channel, ResponseReader(max_answer_bytes))
 
 
-def _connect_socket(found: list[AddressInfo], end: float | None) -> socket.socket:
-    """A socket connected to the first address that answers.
+def _connect_socket(infos: list[AddressInfo], deadline: float | None) -> socket.socket:
+    """Return a socket connected to the first address that answers.
 
-    The next address is tried when the one before has failed, or beside it when it takes long (RFC 8305).
+    The next address is tried when the one before has failed, or in parallel when it takes long (RFC 8305).
     """
-    untried = deque(found)
+    untried = deque(infos)
     pending: dict[int, socket.socket] = {}
     failure = OSError("the host has no address")
     with selectors.DefaultSelector() as selector:
@@ -352,12 +347,12 @@ def _connect_socket(found: list[AddressInfo], end: float | None) -> socket.socke
                 if untried:
                     try:
                         sock = _begin_connect(untried.popleft())
-                    except OSError as error:  # such a family is not here, or has no route
+                    except OSError as error:  # the address family is not available, or has no route
                         failure = error
                         continue
                     pending[sock.fileno()] = sock
                     selector.register(sock, selectors.EVENT_WRITE)
-                for key, _ in selector.select(_patience(end, alone=not untried)):
+                for key, _ in selector.select(_select_timeout(deadline, is_last=not untried)):
                     selector.unregister(key.fd)
                     sock = pending.pop(key.fd)
                     number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -385,11 +380,11 @@ def _begin_connect(info: AddressInfo) -> socket.socket:
     return sock
 
 
-def _patience(end: float | None, *, alone: bool) -> float | None:
-    """How long to wait for the addresses that are being tried."""
-    left = None if end is None else end - time.monotonic()
-    if left is not None and left <= 0:
+def _select_timeout(deadline: float | None, *, is_last: bool) -> float | None:
+    """Return how long to wait for the addresses being tried; raises `TimeoutError` at the deadline."""
+    remaining = None if deadline is None else deadline - time.monotonic()
+    if remaining is not None and remaining <= 0:
         raise TimeoutError
-    if alone:
-        return left
-    return ADDRESS_DELAY if left is None else min(left, ADDRESS_DELAY)
+    if is_last:
+        return remaining
+    return ADDRESS_DELAY if remaining is None else min(remaining, ADDRESS_DELAY)

@@ -1,7 +1,7 @@
-"""The async client: asyncio.Protocol + httptools.
+"""Send requests from event loops and threads: `HttpTransport`, and the connection pool of each event loop.
 
-Connections belong to the event loop that made them. What happens on one of them is in `async_connection`; the blocking
-side is in `blocking`.
+A connection belongs to the event loop that made it. `async_connection` has what happens on one of them, `blocking` the
+client for threads.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _SWEEP_SECONDS = 4.0
 
 
 class HttpTransport:
-    """Sends requests over HTTP/1.1 connections that it keeps for a few seconds; one serves all threads and event loops.
+    """Sends requests over HTTP/1.1 connections that it reuses within seconds; one serves all threads and event loops.
 
-    `tls` replaces the default context (the system's authorities), `proxy` what the environment says (`"none"` for no
-    proxy). An answer larger than `max_answer_bytes`, decompressed, is refused.
+    `tls` replaces the default context (the system's authorities), `proxy` that of the environment (`"none"` for no
+    proxy). A response larger than `max_answer_bytes`, decompressed, is an error.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class HttpTransport:
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         idle_per_origin: int = 512,
     ) -> None:
-        # No method of ours, which would be a cycle: a transport that is dropped closes its sockets at once.
+        # Not a bound method, which would be a reference cycle: a transport that is dropped closes its sockets at once.
         self._tls: TlsContext = default_tls if tls is None else lambda: tls
         self._max_answer_bytes = max_answer_bytes
         self._idle_per_origin = idle_per_origin
@@ -70,13 +70,13 @@ class HttpTransport:
         self._lock = threading.Lock()
 
     def open(self, request: HttpRequest) -> BlockingStream:
-        """Send, and wait for the answer's head."""
-        origin, data = self._encoded(request)
+        """Send, and wait for the response's head; raises `TransportFault`."""
+        origin, data = self._encode(request)
         return self._blocking.open(origin, data, Deadlines(request.timeouts))
 
     async def open_async(self, request: HttpRequest) -> ResponseStream:
-        """Send, and wait for the answer's head; cancelling closes the connection."""
-        origin, data = self._encoded(request)
+        """Send, and wait for the response's head; raises `TransportFault`. Cancelling closes the connection."""
+        origin, data = self._encode(request)
         deadlines = Deadlines(request.timeouts)
         connections = self._loops.get(asyncio.get_running_loop()) or await self._add_loop()
         idle = connections.idle.take(origin)
@@ -89,14 +89,14 @@ class HttpTransport:
         return stream
 
     def close(self) -> None:
-        """Close idle connections; those in use close when their answer ends."""
+        """Close idle connections; those in use close when their response ends."""
         self._blocking.close()
         with self._lock:
             loops = list(self._loops.values())
         for connections in loops:
             connections.close_threadsafe()
 
-    def _encoded(self, request: HttpRequest) -> tuple[Origin, bytes]:
+    def _encode(self, request: HttpRequest) -> tuple[Origin, bytes]:
         try:
             origin, target = self._origins.find(request.url)
             proxy = None if origin.proxy is None or origin.tunnelled else origin.proxy.authorization
@@ -107,22 +107,22 @@ class HttpTransport:
     async def _add_loop(self) -> LoopConnections:
         loop = asyncio.get_running_loop()
         with self._lock:
-            for known in [known for known in self._loops if known.is_closed()]:
-                del self._loops[known]
-            added = self._loops.setdefault(loop, LoopConnections(loop, self._idle_per_origin))
-        await added.watch_loop()
-        return added
+            for closed_loop in [closed_loop for closed_loop in self._loops if closed_loop.is_closed()]:
+                del self._loops[closed_loop]
+            connections = self._loops.setdefault(loop, LoopConnections(loop, self._idle_per_origin))
+        await connections.watch_loop()
+        return connections
 
     async def _connect(self, origin: Origin, deadlines: Deadlines) -> ClientConnection:
         try:
-            async with asyncio.timeout(deadlines.left("connect")):
+            async with asyncio.timeout(deadlines.remaining("connect")):
                 return await connect(origin, self._tls, ResponseReader(self._max_answer_bytes))
         except (OSError, ProtocolError) as error:
             raise deadlines.fault(error, "connect", "connect") from error
 
 
 class LoopConnections:
-    """The connections of one event loop: those at rest, swept while there are any, closed when the loop shuts down."""
+    """The idle connections of one event loop, owned by the transport: swept while any exist, closed with the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, per_origin: int) -> None:
         self.loop = loop
@@ -131,28 +131,28 @@ class LoopConnections:
         self._watcher: AsyncGenerator[None, None] | None = None
 
     async def watch_loop(self) -> None:
-        """Close what is idle when the loop shuts down its generators, which is the only notice that a loop gives.
+        """Close idle connections when the loop shuts down its generators, which is the only notice that a loop gives.
 
-        Sockets left to the garbage collector after their loop make it warn.
+        Python warns of sockets that the garbage collector finds after their loop has ended.
         """
         if self._watcher is None:
             self._watcher = _close_at_shutdown(self)
             await anext(self._watcher)
 
     def release(self, connection: ClientConnection) -> None:
-        """An answer was received to its end: keep its connection, or close it."""
+        """Return a connection to the pool after a complete response, or close it."""
         connection.stream = None
         seconds = connection.reader.idle_seconds
         if not connection.reader.reusable or connection.is_sending or seconds <= 0 or not connection.is_usable():
             connection.close()
             return
-        self.idle.give(connection.origin, connection, seconds)
+        self.idle.release(connection.origin, connection, seconds)
         if not self._is_sweeping:
             self._is_sweeping = True
             self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def close_threadsafe(self) -> None:
-        """Close what is idle, from any thread."""
+        """Close idle connections, from any thread."""
         with contextlib.suppress(RuntimeError):  # no loop runs here
             if asyncio.get_running_loop() is self.loop:
                 self.idle.close()
@@ -175,9 +175,9 @@ async def _close_at_shutdown(connections: LoopConnections) -> AsyncGenerator[Non
 
 
 async def connect(origin: Origin, tls: TlsContext, reader: ResponseReader) -> ClientConnection:
-    """A new connection to an origin, through its proxy if it has one, with all handshakes done."""
+    """Return a new connection to an origin, through its proxy if it has one, with all handshakes done."""
     loop = asyncio.get_running_loop()
-    sock = await _connect_socket(*origin.dialled)
+    sock = await _connect_socket(*origin.address)
     connection = ClientConnection(origin, ResponseReader() if origin.tunnelled else reader, loop)
     host = origin.first_tls_host
     try:
@@ -193,7 +193,7 @@ async def connect(origin: Origin, tls: TlsContext, reader: ResponseReader) -> Cl
             inner = await loop.start_tls(transport, connection, tls(), server_hostname=origin.host)
         except TypeError as error:
             connection.close()
-            # Where TLS in TLS fails, asyncio before 3.12 trips over its own clean-up and hides the reason.
+            # Where TLS in TLS fails, asyncio before 3.12 fails in its own clean-up and hides the reason.
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
@@ -208,7 +208,7 @@ async def connect(origin: Origin, tls: TlsContext, reader: ResponseReader) -> Cl
 
 
 async def _open_tunnel(connection: ClientConnection, request: bytes) -> None:
-    """Ask the proxy for a tunnel. Whoever connects has the time limit."""
+    """Ask the proxy for a tunnel; the caller enforces the time limit."""
     stream = ResponseStream(connection, ClientConnection.close, Deadlines(Timeouts(None, None, None, None)))
     try:
         await stream.send(request, reused=False)
@@ -221,7 +221,7 @@ async def _open_tunnel(connection: ClientConnection, request: bytes) -> None:
 async def _connect_socket(host: str, port: int) -> socket.socket:
     loop = asyncio.get_running_loop()
     try:
-        found = addresses(host, port, numeric=True)
+        infos = addresses(host, port, numeric=True)
     except socket.gaierror:
-        found = await loop.run_in_executor(None, addresses, host, port)
-    return await aiohappyeyeballs.start_connection(found, happy_eyeballs_delay=ADDRESS_DELAY, interleave=1, loop=loop)
+        infos = await loop.run_in_executor(None, addresses, host, port)
+    return await aiohappyeyeballs.start_connection(infos, happy_eyeballs_delay=ADDRESS_DELAY, interleave=1, loop=loop)

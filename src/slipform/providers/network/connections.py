@@ -1,4 +1,4 @@
-"""Where to connect: addresses, proxies, TLS and CA, kept connections."""
+"""Resolve where a URL connects (origin, proxy, TLS, addresses), and pool idle connections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import chain, zip_longest
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -19,19 +19,19 @@ from urllib.request import getproxies, proxy_bypass
 from slipform.providers.network.transport import ProtocolError
 
 ADDRESS_DELAY = 0.25
-"""Seconds until the next address is tried beside the one before (RFC 8305)."""
-_SHORT_URL = 2048
+"""Seconds until the next address is tried in parallel (RFC 8305)."""
+_MAX_CACHED_URL = 2048
 NO_PROXY = "none"
-"""In place of a proxy's address: none, whatever the environment says."""
+"""The value of a proxy setting that ignores the environment's proxy."""
 
 AddressInfo: TypeAlias = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 
 TlsContext: TypeAlias = Callable[[], ssl.SSLContext]
-"""Gives the context; only asked for where there is TLS, since the usual one takes a while to make."""
+"""Returns the context; called only where there is TLS, since the default one takes a while to build."""
 
 
 class Proxy(NamedTuple):
-    """A proxy, which may itself be reached by TLS."""
+    """A proxy, which may itself be reached over TLS."""
 
     secure: bool
     host: str
@@ -43,7 +43,7 @@ class Proxy(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The server of a request, and the proxy on the way to it if there is one. Connections are kept by it."""
+    """The server of a request, and the proxy to it if any; the key of pooled connections."""
 
     secure: bool
     host: str
@@ -57,49 +57,49 @@ class Origin(NamedTuple):
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
     @property
-    def dialled(self) -> tuple[str, int]:
+    def address(self) -> tuple[str, int]:
         """Host and port to connect to."""
         return (self.host, self.port) if self.proxy is None else (self.proxy.host, self.proxy.port)
 
     @property
     def first_tls_host(self) -> str | None:
-        """Whose certificate is checked when the connection is made; None when it begins without TLS."""
+        """The host whose certificate is checked first; None when the connection begins without TLS."""
         if self.proxy is not None:
             return self.proxy.host if self.proxy.secure else None
         return self.host if self.secure else None
 
     @property
     def tunnelled(self) -> bool:
-        """Whether the proxy is asked for a tunnel, with TLS inside it; otherwise it is sent the request itself."""
+        """Whether the proxy opens a tunnel, with TLS inside it; otherwise it receives the request itself."""
         return self.proxy is not None and self.secure
 
 
 class Origins:
-    """Finds the origin of a URL, and remembers it.
+    """A cache of origins by URL, owned by a transport.
 
-    `proxy` is the address of one, `"none"`, or None for what the environment says: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY
-    and NO_PROXY, in either case.
+    `proxy` is its address, `"none"`, or None for that of the environment: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and
+    NO_PROXY, in either case.
     """
 
-    def __init__(self, proxy: str | None = None, most: int = 256) -> None:
+    def __init__(self, proxy: str | None = None, max_entries: int = 256) -> None:
         self._proxy = proxy
-        self._most = most
-        self._known: dict[str, tuple[Origin, str]] = {}
+        self._max_entries = max_entries
+        self._cache: dict[str, tuple[Origin, str]] = {}
 
     def find(self, url: str) -> tuple[Origin, str]:
-        """The origin of a URL and the target to ask for there; `ProtocolError` when it cannot be called."""
-        known = self._known.get(url)
-        if known is None:
-            known = origin_of(url, self._proxy)
-            if len(url) <= _SHORT_URL:  # longer ones hold what a caller sent
-                if len(self._known) >= self._most:
-                    self._known.clear()
-                self._known[url] = known
-        return known
+        """Return the origin of a URL and the request target; raises `ProtocolError` for an unusable URL."""
+        entry = self._cache.get(url)
+        if entry is None:
+            entry = origin_of(url, self._proxy)
+            if len(url) <= _MAX_CACHED_URL:  # longer ones contain what a caller sent
+                if len(self._cache) >= self._max_entries:
+                    self._cache.clear()
+                self._cache[url] = entry
+        return entry
 
 
 def origin_of(url: str, proxy: str | None = None) -> tuple[Origin, str]:
-    """The origin of a URL, and the target to ask for there.
+    """Return the origin of a URL and the request target; raises `ProtocolError` for an unusable URL.
 
     >>> origin_of("http://a:81/x?y=1", "none")
     (Origin(secure=False, host='a', port=81, proxy=None), '/x?y=1')
@@ -107,25 +107,25 @@ def origin_of(url: str, proxy: str | None = None) -> tuple[Origin, str]:
     parts, port = _split(url, "the address", {"http": 80, "https": 443})
     origin = Origin(parts.scheme == "https", parts.hostname or "", port)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    via = proxy_from_environment(parts.scheme, origin.authority) if proxy is None else proxy
-    if not via or via == NO_PROXY:
+    proxy_url = proxy_from_environment(parts.scheme, origin.authority) if proxy is None else proxy
+    if not proxy_url or proxy_url == NO_PROXY:
         return origin, target
-    origin = origin._replace(proxy=read_proxy(via))
-    # An https request goes through a tunnel; for http the proxy itself is asked, by the whole address.
+    origin = origin._replace(proxy=read_proxy(proxy_url))
+    # An https request goes through a tunnel; an http request goes to the proxy, with the full URL as target.
     return origin, target if origin.secure else f"http://{origin.authority}{target}"
 
 
 def read_proxy(url: str) -> Proxy:
-    """The proxy of an address; its message never shows the password.
+    """Return the proxy of an address; raises `ProtocolError`, which never shows the password.
 
     >>> read_proxy("https://me:pw@proxy.test:3128")
     Proxy(proxy.test:3128)
     """
-    whole = url if "://" in url else f"http://{url}"
-    if whole.lower().startswith("socks"):
-        kind = whole.partition(":")[0].lower()
+    full_url = url if "://" in url else f"http://{url}"
+    if full_url.lower().startswith("socks"):
+        kind = full_url.partition(":")[0].lower()
         raise ProtocolError(f"{kind}:// proxies are not supported: use an http:// or https:// proxy", "setup")
-    parts, port = _split(whole, "the proxy's address", {"http": 80, "https": 443})
+    parts, port = _split(full_url, "the proxy's address", {"http": 80, "https": 443})
     authorization = None
     if parts.username is not None:
         login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -134,16 +134,16 @@ def read_proxy(url: str) -> Proxy:
 
 
 def proxy_from_environment(scheme: str, authority: str) -> str | None:
-    """The proxy that the environment names for a server, if any."""
+    """Return the proxy that the environment names for a server, if any."""
     proxies = getproxies()
-    found = proxies.get(scheme) or proxies.get("all")
-    if not found or proxy_bypass(authority) or _in_bypassed_network(authority, proxies.get("no", "")):
+    infos = proxies.get(scheme) or proxies.get("all")
+    if not infos or proxy_bypass(authority) or _in_bypassed_network(authority, proxies.get("no", "")):
         return None
-    return found
+    return infos
 
 
 def _in_bypassed_network(authority: str, no_proxy: str) -> bool:
-    """NO_PROXY may name networks (10.0.0.0/8), which urllib does not read."""
+    """Whether NO_PROXY names a network (10.0.0.0/8) of this address, which urllib does not support."""
     try:
         address = ipaddress.ip_address(urlsplit(f"//{authority}").hostname or "")
     except ValueError:
@@ -171,9 +171,9 @@ def _split(url: str, what: str, ports: dict[str, int]) -> tuple[SplitResult, int
 def tls_context(
     ca_file: str | None = None, client_certificate: str | None = None, client_key: str | None = None
 ) -> ssl.SSLContext:
-    """How servers are checked: by `ca_file` if given, else by the system's authorities; with our certificate, if any.
+    """Return a context that trusts `ca_file`, else the system's authorities, with a client certificate if any.
 
-    Raises `OSError` when a file cannot be read or holds something else.
+    Raises `OSError` for a file that cannot be used.
     """
     context = ssl.create_default_context(cafile=ca_file)
     context.set_alpn_protocols(["http/1.1"])
@@ -183,45 +183,44 @@ def tls_context(
 
 
 default_tls = functools.cache(tls_context)
-"""Read once: the system's authorities take some 20 ms."""
+"""Cached: reading the system's authorities takes some 20 ms."""
 
 
 def addresses(host: str, port: int, *, numeric: bool = False) -> list[AddressInfo]:
-    """The addresses of a host, the families by turns so that one that is out of order costs only one delay.
+    """Return the addresses of a host, families alternating, so that a broken one costs only one delay.
 
-    With `numeric` no name is looked up, so that it does not block: `socket.gaierror` if the host is one.
+    With `numeric` no name is looked up, so that it cannot block; raises `socket.gaierror` for a name.
     """
     flags = socket.AI_NUMERICHOST if numeric else 0
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    families = list(dict.fromkeys(info[0] for info in found))
-    turns = zip_longest(*([info for info in found if info[0] == family] for family in families))
-    return [info for info in chain.from_iterable(turns) if info is not None]
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    families = list(dict.fromkeys(info[0] for info in infos))
+    alternating = zip_longest(*([info for info in infos if info[0] == family] for family in families))
+    return [info for info in chain.from_iterable(alternating) if info is not None]
 
 
 def tune(sock: socket.socket) -> None:
-    """Send at once, notice a peer that vanished, and never block."""
+    """Set the options of a socket: send at once, notice a peer that vanished, never block."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setblocking(False)
 
 
 class Reusable(Protocol):
-    """A connection that can rest between two requests."""
+    """A connection that may be pooled."""
 
     def is_usable(self) -> bool:
-        """Whether it is still good: a server that hung up, or that speaks unasked, is not."""
+        """Whether it is open and nothing has arrived on it."""
         ...
 
     def close(self) -> None:
         """Close it; harmless when repeated."""
-        ...
 
 
 ConnectionT = TypeVar("ConnectionT", bound=Reusable)
 
 
 class IdleConnections(Generic[ConnectionT]):
-    """Connections at rest by origin; the one used last is used next, so that the surplus grows old and goes."""
+    """Idle connections by origin; the last one used is taken first, so that surplus ones expire."""
 
     def __init__(self, per_origin: int = 512, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_origin = per_origin
@@ -234,7 +233,7 @@ class IdleConnections(Generic[ConnectionT]):
         return sum(map(len, self._idle.values()))
 
     def take(self, origin: Origin) -> ConnectionT | None:
-        """A good idle connection to this origin, if there is one."""
+        """Return a usable idle connection to this origin, or None."""
         while True:
             with self._lock:
                 idle = self._idle.get(origin)
@@ -245,8 +244,8 @@ class IdleConnections(Generic[ConnectionT]):
                 return connection
             connection.close()
 
-    def give(self, origin: Origin, connection: ConnectionT, seconds: float) -> None:
-        """Keep a connection for the next request within so many seconds."""
+    def release(self, origin: Origin, connection: ConnectionT, seconds: float) -> None:
+        """Pool a connection for a request within so many seconds."""
         surplus = None
         with self._lock:
             if self.closed:
@@ -260,12 +259,12 @@ class IdleConnections(Generic[ConnectionT]):
             surplus.close()
 
     def sweep(self) -> bool:
-        """Close those that have rested too long or were closed by their server; whether any are left."""
+        """Close connections that expired or were closed by their server; return whether any remain."""
         now = self._clock()
         with self._lock:
-            everything = [(origin, *entry) for origin, idle in self._idle.items() for entry in idle]
+            entries = [(origin, *entry) for origin, idle in self._idle.items() for entry in idle]
             self._idle = {}
-            for origin, expires, connection in everything:
+            for origin, expires, connection in entries:
                 if now < expires and connection.is_usable():
                     self._idle.setdefault(origin, deque()).append((expires, connection))
                 else:
@@ -273,13 +272,9 @@ class IdleConnections(Generic[ConnectionT]):
             return bool(self._idle)
 
     def close(self) -> None:
-        """Close all of them, and those given back from now on."""
+        """Close all connections, and those released from now on."""
         with self._lock:
             self.closed = True
             idle, self._idle = self._idle, {}
-        _close_all(connection for each in idle.values() for _, connection in each)
-
-
-def _close_all(connections: Iterable[Reusable]) -> None:
-    for connection in connections:
-        connection.close()
+        for _, connection in chain.from_iterable(idle.values()):
+            connection.close()

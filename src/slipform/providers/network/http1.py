@@ -1,8 +1,8 @@
-"""Requests as bytes, answers read by llhttp.
+"""Encode requests and parse responses of HTTP/1.1, within limits on everything a server sends.
 
-llhttp (by httptools) reads the framing and refuses what could be read in two ways: bare line feeds, repeated or odd
-content lengths, odd chunk sizes, a length beside chunks, control characters in headers. What it lets pass and we do
-not is checked here, and so are all limits of size and number: llhttp has none.
+llhttp (through httptools) parses the framing and refuses ambiguity: bare line feeds, repeated or odd content lengths,
+odd chunk sizes, a length beside chunks, control characters in headers. What it accepts and we do not is checked here,
+as are all limits on sizes and numbers: llhttp has none.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _MAX_HEAD_BYTES = 1 << 16
 _MAX_HEADERS = 256
 _MAX_INTERIM = 16
 _NO_BODY = (204, 304)
-_SHORT_HEAD = 4096
-"""Longer heads hold what a caller sent, and are encoded anew for each call instead of being kept."""
+_MAX_CACHED_HEAD = 4096
+"""Longer heads contain what a caller sent, and are not cached."""
 _UNSENDABLE = re.compile(r"[\r\n\0]")
 _KEEP_ALIVE = re.compile(r"(?:^|[,;\s])timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
-_USUAL_IDLE = 4.0
-"""Seconds: the most common server of models (uvicorn, so vLLM) closes after 5."""
-_LONGEST_IDLE = 60.0
+_DEFAULT_IDLE_SECONDS = 4.0
+"""Below 5: the most common server of models (uvicorn, so vLLM) closes idle connections after 5 seconds."""
+_MAX_IDLE_SECONDS = 60.0
 _RACE_SECONDS = 2.0
-"""How soon a reused connection breaks if its server closed it before it saw the request."""
+"""How soon a reused connection fails if its server had closed it before the request arrived."""
 
 
 def encode_request(request: HttpRequest, target: str, host: str, proxy_authorization: str | None = None) -> bytes:
-    r"""The bytes of a request.
+    r"""Return the bytes of a request; raises `ProtocolError` for a header or target that would break its framing.
 
     >>> encode_request(HttpRequest("http://a/x", {}, b"{}", streamed=True), "/x", "a")
     b'POST /x HTTP/1.1\r\nhost: a\r\naccept-encoding: identity\r\ncontent-length: 2\r\n\r\n{}'
@@ -42,14 +42,14 @@ def encode_request(request: HttpRequest, target: str, host: str, proxy_authoriza
     if proxy_authorization is not None:
         items = {**request.headers, "proxy-authorization": proxy_authorization}.items()
     accepted = "identity" if request.streamed else OFFERED
-    is_short = len(target) + sum([len(value) for value in request.headers.values()]) <= _SHORT_HEAD
+    is_short = len(target) + sum([len(value) for value in request.headers.values()]) <= _MAX_CACHED_HEAD
     encode_head = _encode_head if is_short else _encode_head.__wrapped__
     head = encode_head(request.method, target, host, accepted, *items)
     return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(request.body), request.body)
 
 
 def encode_connect(host: str, port: int, authorization: str | None) -> bytes:
-    """The request for a tunnel through a proxy."""
+    """Return the bytes of the request for a tunnel through a proxy."""
     headers = () if authorization is None else (("proxy-authorization", authorization),)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return _encode_head("CONNECT", address, address, "identity", *headers) + b"\r\n"
@@ -57,7 +57,7 @@ def encode_connect(host: str, port: int, authorization: str | None) -> bytes:
 
 @lru_cache(maxsize=256)
 def _encode_head(method: str, target: str, host: str, accepted: str, *headers: tuple[str, str]) -> bytes:
-    """All but the length: what is the same from call to call is encoded once."""
+    """Return the head without the length: what is the same from call to call is encoded once."""
     if _UNSENDABLE.search(target) or " " in target:
         raise ProtocolError("the address holds a space or a line break", "setup")
     lines = [f"{method} {target} HTTP/1.1", f"host: {host}", f"accept-encoding: {accepted}"]
@@ -69,7 +69,7 @@ def _encode_head(method: str, target: str, host: str, accepted: str, *headers: t
 
 
 class ResponseReader:
-    r"""Reads the answers of one connection, one after the other: `begin`, `feed` what arrives, `take` the body.
+    r"""Parses the responses of one connection, one after the other: `begin`, `feed` what arrives, `take` the body.
 
     >>> reader = ResponseReader()
     >>> reader.feed(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
@@ -78,22 +78,22 @@ class ResponseReader:
     """
 
     __slots__ = (
-        "_barren", "_body", "_decoder", "_ended", "_header_bytes", "_header_count", "_interim", "_keeps_alive",
-        "_max_bytes", "_parser", "_refusal", "_size", "_surplus", "_until_eof", "done", "has_head", "headers",
-        "on_body", "started", "status",
+        "_at_eof", "_body", "_bytes_without_body", "_decoder", "_has_surplus", "_header_bytes", "_header_count",
+        "_interim", "_keeps_alive", "_max_bytes", "_parser", "_refusal", "_size", "_until_eof", "done", "has_head",
+        "headers", "on_body", "started", "status",
     )  # fmt: skip
 
     def __init__(self, max_bytes: int = MAX_ANSWER_BYTES) -> None:
         self._max_bytes = max_bytes
         self._body: list[bytes] = []
         self.on_body = self._body.append
-        """Called by the parser."""
-        self._ended = False
+        """Callback of the parser."""
+        self._at_eof = False
         self._parser = HttpResponseParser(self)
         self.begin()
 
     def begin(self) -> None:
-        """Expect a new answer."""
+        """Expect a new response."""
         self.status = 0
         self.headers: dict[str, str] = {}
         self.started = False
@@ -101,46 +101,46 @@ class ResponseReader:
         self.has_head = False
         """Whether status and headers are known."""
         self.done = False
-        """Whether the answer has been received to its end."""
+        """Whether the response has been received to its end."""
         self._body.clear()
         self._decoder: BodyDecoder | None = None
         self._size = 0
         self._interim = 0
         self._header_count = 0
         self._header_bytes = 0
-        self._barren = 0
-        """Bytes of arrivals that brought nothing of a body: the head, trailers, extensions of chunks."""
-        self._surplus = False
+        self._bytes_without_body = 0
+        """Bytes of reads that held nothing of a body: the head, trailers, chunk extensions."""
+        self._has_surplus = False
         self._keeps_alive = False
         self._until_eof = False
         self._refusal: ProtocolError | None = None
 
     @property
-    def spent(self) -> bool:
-        """Whether all of the body has been taken, and nothing is left to find fault with."""
+    def fully_read(self) -> bool:
+        """Whether all of the body has been taken, and its compression checked."""
         return self.done and not self._body and self._decoder is None
 
     @property
     def has_backlog(self) -> bool:
-        """Whether `take` has more to decompress: whoever shares a thread with others lets them go first."""
+        """Whether `take` has more to decompress; on an event loop, other tasks should run first."""
         return self._decoder is not None and self._decoder.has_more
 
     @property
     def reusable(self) -> bool:
         """Whether the connection can carry another request."""
-        return self.done and self._keeps_alive and not self._surplus and not self._ended
+        return self.done and self._keeps_alive and not self._has_surplus and not self._at_eof
 
     @property
     def idle_seconds(self) -> float:
-        """How long the connection may rest before its next use: less than its server will wait."""
-        told = self.headers.get("keep-alive")
-        found = None if told is None else _KEEP_ALIVE.search(told)
-        return _USUAL_IDLE if found is None else min(float(found[1]) - 1, _LONGEST_IDLE)
+        """How long the connection may be idle before its next use: less than its server waits."""
+        header = self.headers.get("keep-alive")
+        match = None if header is None else _KEEP_ALIVE.search(header)
+        return _DEFAULT_IDLE_SECONDS if match is None else min(float(match[1]) - 1, _MAX_IDLE_SECONDS)
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Take in what arrived."""
+        """Parse what arrived; raises `ProtocolError` for what is malformed or over a limit."""
         self.started = True
-        pieces = len(self._body)
+        pieces_before = len(self._body)
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
@@ -148,15 +148,15 @@ class ResponseReader:
                 raise self._refusal from None
             if not self.done:
                 raise ProtocolError(f"the answer is not valid HTTP/1.1: {error}") from error
-            self._surplus = True
-        if len(self._body) == pieces and not self.done:
-            self._barren += len(data)
-            if self._barren > _MAX_HEAD_BYTES:
+            self._has_surplus = True
+        if len(self._body) == pieces_before and not self.done:
+            self._bytes_without_body += len(data)
+            if self._bytes_without_body > _MAX_HEAD_BYTES:
                 raise ProtocolError(f"the head of the answer is larger than {_MAX_HEAD_BYTES} bytes", "too_large")
 
     def feed_eof(self) -> None:
-        """The connection has ended; raises if the answer had not."""
-        self._ended = True
+        """Handle the end of the connection; raises `ProtocolError` if the response had not ended."""
+        self._at_eof = True
         if self.has_head and self._until_eof:
             self.done = True
         elif not self.done:
@@ -164,7 +164,7 @@ class ResponseReader:
             raise ProtocolError(f"the server closed the connection {when}", "broken")
 
     def take(self) -> bytes | None:
-        """The bytes of the body at hand; empty at the body's end, None when more must be fed first."""
+        """Return the bytes of the body received so far; empty at the body's end, None when more must be fed first."""
         body = self._body
         if self._decoder is not None:
             return self._take_decoded(self._decoder)
@@ -172,7 +172,7 @@ class ResponseReader:
             return b"" if self.done else None
         data = body[0] if len(body) == 1 else b"".join(body)
         body.clear()
-        self._count(data)
+        self._count_bytes(data)
         return data
 
     def _take_decoded(self, decoder: BodyDecoder) -> bytes | None:
@@ -181,14 +181,14 @@ class ResponseReader:
         self._body.clear()
         data = decoder.decode()
         if data is not None:
-            self._count(data)
+            self._count_bytes(data)
         elif self.done:
             decoder.finish()
             self._decoder = None
             return b""
         return data
 
-    def _count(self, data: bytes) -> None:
+    def _count_bytes(self, data: bytes) -> None:
         self._size += len(data)
         if self._size > self._max_bytes:
             raise self._too_large()
@@ -196,15 +196,15 @@ class ResponseReader:
     def _too_large(self) -> ProtocolError:
         return ProtocolError(f"the answer is larger than {self._max_bytes} bytes", "too_large")
 
-    # What the parser calls.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
-        """Another answer begins. If this one is done it is one too many, and none of it may be read."""
+        """Refuse a second response to one request."""
         if self.done:
             raise ProtocolError("more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which nobody has asked for."""
+        """Count a header or trailer, and keep it if it is a header."""
         self._header_count += 1
         self._header_bytes += len(name) + len(value)
         if self._header_count > _MAX_HEADERS or self._header_bytes > _MAX_HEAD_BYTES:
@@ -217,7 +217,7 @@ class ResponseReader:
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
-        """The head is known, and decides what may follow."""
+        """Check the head, and set up the body."""
         if self.done:
             return
         status = self._parser.get_status_code()
@@ -250,7 +250,7 @@ class ResponseReader:
         self.has_head = True
 
     def on_message_complete(self) -> None:
-        """The end of the answer, or of an interim one."""
+        """Handle the end of the response, or of an interim one."""
         if self.has_head:
             self.done = True
 
@@ -263,26 +263,26 @@ class ResponseReader:
         self.headers = {}
 
     def _refuse(self, error: ProtocolError) -> NoReturn:
-        """Raise, through the parser, which would replace the error by one of its own."""
+        """Raise, and remember the error: the parser replaces it by one of its own."""
         self._refusal = error
         raise error
 
 
 def is_stale(error: OSError | ProtocolError, reader: ResponseReader, seconds: float) -> bool:
-    """Whether a reused connection was one that its server had given up, so that the request may be sent again.
+    """Whether a reused connection had been closed by its server, so that the request may be sent again.
 
-    It broke (it did not time out) soon after the request, and before any byte of an answer. A server that takes
-    longer has seen the request, and may have acted on it.
+    It failed (without a timeout) soon after the request, and before any byte of a response. A server that takes longer
+    has received the request, and may have acted on it.
     """
-    broke = error.reason == "broken" if isinstance(error, ProtocolError) else not isinstance(error, TimeoutError)
-    return broke and not reader.started and seconds < _RACE_SECONDS
+    is_broken = error.reason == "broken" if isinstance(error, ProtocolError) else not isinstance(error, TimeoutError)
+    return is_broken and not reader.started and seconds < _RACE_SECONDS
 
 
 def check_tunnel(reader: ResponseReader) -> None:
-    """Raise unless this answer of a proxy opens a tunnel."""
+    """Raise `ProtocolError` unless this response of a proxy opens a tunnel."""
     if not 200 <= reader.status < 300:
-        # 4xx is about the request or the credentials, which would be the same the next time.
-        refusal = f"the proxy refused the connection with status {reader.status}"
-        raise ProtocolError(refusal, "broken" if reader.status >= 500 else "setup")
+        # 4xx is about the request or the credentials, which would be the same in a retry.
+        message = f"the proxy refused the connection with status {reader.status}"
+        raise ProtocolError(message, "broken" if reader.status >= 500 else "setup")
     if reader.take():
         raise ProtocolError("the proxy sent more than its answer before the tunnel was used")

@@ -1,6 +1,6 @@
-"""The seam: HttpRequest, Timeouts, ByteStream, Transport, TransportFault.
+"""Define the interface of HTTP transports: `HttpRequest`, `Timeouts`, `ByteStream`, `Transport`, `TransportFault`.
 
-slipform brings one transport, `client.HttpTransport`; anything with the methods of `Transport` can stand in its place.
+slipform has one transport, `client.HttpTransport`; anything with the methods of `Transport` can replace it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ Reason: TypeAlias = Literal["broken", "setup", "malformed", "too_large"]
 Push: TypeAlias = Callable[[bytes], bool]
 
 _CLOCK_SLACK = 0.005
-"""Event loops round the time of their timers; this much too early still counts as run out."""
+"""Event loops round the time of their timers; this many seconds too early still count as a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to wait; None waits for ever.
+    """Seconds to wait; None has no limit.
 
-    `first_byte` runs from the moment the request is sent until the first byte of the answer's body, so for a whole
-    (not streamed) answer it covers the model's thinking. `total` covers one call with its retries.
+    `first_byte` runs from the sending of the request until the first byte of the body, so for a response that is not
+    streamed it covers the model's whole work. `total` covers one call with its retries.
 
     >>> Timeouts(total=30).connect
     10.0
@@ -38,14 +38,14 @@ class Timeouts:
 
 
 class HttpRequest(NamedTuple):
-    """One request, ready to send. Headers and query never show in its repr: they may hold keys."""
+    """One request, ready to send. Its repr never shows headers and query: they may hold keys."""
 
     url: str
     headers: Mapping[str, str]
     body: bytes
     timeouts: Timeouts = Timeouts()
     streamed: bool = False
-    """Whether the answer is wanted piece by piece; compression is not offered then, since servers buffer for it."""
+    """Whether the response is streamed; then no compression is offered, since servers buffer for it."""
     method: str = "POST"
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class HttpRequest(NamedTuple):
 
 
 class ProtocolError(Exception):
-    """The bytes received are not an HTTP answer that can be used. Transports turn it into a `TransportFault`."""
+    """The bytes received are no usable HTTP response. Transports raise it as a `TransportFault`."""
 
     def __init__(self, message: str, reason: Reason = "malformed") -> None:
         super().__init__(message)
@@ -61,14 +61,14 @@ class ProtocolError(Exception):
 
 
 class TransportFault(Exception):  # noqa: N818 — an `Error` of ours is one that users see; this one is always translated
-    """The network failed. `phase` says how far the request had come, `limit` which time limit ran out, if one did.
+    """The network failed. `phase` says how far the request had come, `limit` which time limit ran out, if any.
 
-    Phases: `connect`: there was no connection. `send`: the request was not handed over to its last byte. `head`: it
-    was, and nothing or nothing sensible came back. `body`: the answer had begun.
+    Phases: `connect`: there was no connection. `send`: the request was not sent to its last byte. `head`: it was, and
+    no usable head came back. `body`: the response had begun.
 
-    Reasons: `broken`: the connection failed or ended early, another may do better. `setup`: an address, a proxy or a
-    certificate is wrong, and trying again cannot help. `malformed`: the server breaks the rules of HTTP. `too_large`:
-    the answer is larger than allowed.
+    Reasons: `broken`: the connection failed or ended early, and a retry may succeed. `setup`: an address, a proxy or a
+    certificate is wrong, and a retry cannot help. `malformed`: the server breaks the rules of HTTP. `too_large`: the
+    response is larger than allowed.
 
     >>> TransportFault("refused", phase="connect").unsent
     True
@@ -83,7 +83,7 @@ class TransportFault(Exception):  # noqa: N818 — an `Error` of ours is one tha
 
     @property
     def unsent(self) -> bool:
-        """True when the server cannot have seen the whole request, so that repeating it is safe."""
+        """Whether the server cannot have received the whole request, so that a retry is safe."""
         return self.phase in ("connect", "send")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -95,10 +95,10 @@ def _rebuild(message: str, phase: Phase, limit: Limit | None, reason: Reason) ->
 
 
 class Deadlines:
-    """The time limits of one exchange, from now on.
+    """The time limits of one exchange, counted from its construction.
 
     >>> clock = iter((100.0, 103.0)).__next__
-    >>> Deadlines(Timeouts(connect=10), clock).left("connect")
+    >>> Deadlines(Timeouts(connect=10), clock).remaining("connect")
     7.0
     """
 
@@ -112,32 +112,32 @@ class Deadlines:
         self._first_byte_at: float | None = None
 
     def request_sent(self) -> None:
-        """The wait for the first byte of the answer begins."""
+        """Start the limit on the first byte of the response."""
         wait = self._timeouts.first_byte
         self._first_byte_at = None if wait is None else self._clock() + wait
 
-    def left(self, limit: Limit, waited: float = 0.0) -> float | None:
-        """Seconds until this limit or the total one runs out, None when neither is set; `TimeoutError` when past.
+    def remaining(self, limit: Limit, waited: float = 0.0) -> float | None:
+        """Return the seconds until this limit or the total one, None when neither is set; raises `TimeoutError`.
 
         `waited` is how long the wait for the next chunk has lasted; it counts for `between_chunks` only.
         """
         now = self._clock()
-        end, total = self._end(limit, now - waited), self._total_at
-        if end is None or (total is not None and total < end):
-            end = total
-        if end is None:
+        deadline, total = self._limit_at(limit, now - waited), self._total_at
+        if deadline is None or (total is not None and total < deadline):
+            deadline = total
+        if deadline is None:
             return None
-        if end <= now:
+        if deadline <= now:
             raise TimeoutError
-        return end - now
+        return deadline - now
 
-    def end(self, limit: Limit) -> float | None:
-        """The moment on the monotonic clock when `left` will be nothing."""
-        left = self.left(limit)
-        return None if left is None else self._clock() + left
+    def deadline(self, limit: Limit) -> float | None:
+        """Return the time on the monotonic clock at which this limit or the total one runs out."""
+        remaining = self.remaining(limit)
+        return None if remaining is None else self._clock() + remaining
 
     def fault(self, error: OSError | ProtocolError, phase: Phase, limit: Limit) -> TransportFault:
-        """What went wrong, in the terms of this seam; `limit` is the one that ran when it did."""
+        """Return the error as a `TransportFault`; `limit` is the one that was running."""
         if isinstance(error, TimeoutError):
             is_total = self._total_at is not None and self._clock() >= self._total_at - _CLOCK_SLACK
             return TransportFault("time ran out", phase=phase, limit="total" if is_total else limit)
@@ -149,7 +149,7 @@ class Deadlines:
         # An OSError's text may be as bare as "[Errno 104]"; its class says more.
         return TransportFault(f"{error}" or type(error).__name__, phase=phase, reason=reason)
 
-    def _end(self, limit: Limit, since: float) -> float | None:
+    def _limit_at(self, limit: Limit, since: float) -> float | None:
         if limit == "first_byte":
             return self._first_byte_at
         if limit == "connect":
@@ -160,24 +160,21 @@ class Deadlines:
 
 
 class ByteStream(Protocol):
-    """An answer whose head has arrived; header names are lower case."""
+    """A response whose head has arrived; header names are lower case."""
 
     @property
     def status(self) -> int:
         """The HTTP status."""
-        ...
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers, names in lower case."""
-        ...
 
     def read(self) -> bytes:
-        """The next bytes of the body, decompressed; empty at its end. Raises `TransportFault` when it is cut."""
-        ...
+        """Return the next bytes of the body, decompressed; empty at its end. Raises `TransportFault` if cut short."""
 
     def close(self) -> None:
-        """Stop: the connection is closed if the body was not read to its end. Harmless when repeated."""
+        """Stop; closes the connection if the body was not read to its end. Harmless when repeated."""
         ...
 
 
@@ -187,26 +184,22 @@ class AsyncByteStream(Protocol):
     @property
     def status(self) -> int:
         """The HTTP status."""
-        ...
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers, names in lower case."""
-        ...
 
     async def read(self) -> bytes:
-        """The next bytes of the body, decompressed; empty at its end. Raises `TransportFault` when it is cut."""
-        ...
+        """Return the next bytes of the body, decompressed; empty at its end. Raises `TransportFault` if cut short."""
 
     async def on_body(self, push: Push) -> None:
-        """Call `push` with each piece of the body as it arrives, with nothing at its end, until it returns False.
+        """Call `push` with the bytes of the body as they arrive, with b"" at its end, until it returns False.
 
         At the end of the body it must return False. Raises what `push` raises, and `TransportFault` as `read` does.
         """
-        ...
 
     async def close(self) -> None:
-        """Stop: the connection is closed if the body was not read to its end. Harmless when repeated."""
+        """Stop; closes the connection if the body was not read to its end. Harmless when repeated."""
         ...
 
 
@@ -214,13 +207,11 @@ class Transport(Protocol):
     """Sends requests; safe to share between threads and event loops. Redirects are never followed."""
 
     def open(self, request: HttpRequest) -> ByteStream:
-        """Send, and wait for the answer's head. Raises `TransportFault`."""
-        ...
+        """Send, and wait for the response's head. Raises `TransportFault`."""
 
     async def open_async(self, request: HttpRequest) -> AsyncByteStream:
-        """Send, and wait for the answer's head. Raises `TransportFault`; cancelling it closes the connection."""
-        ...
+        """Send, and wait for the response's head. Raises `TransportFault`; cancelling closes the connection."""
 
     def close(self) -> None:
-        """Close idle connections; those in use close when their answer ends."""
+        """Close idle connections; those in use close when their response ends."""
         ...
