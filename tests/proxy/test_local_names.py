@@ -66,8 +66,8 @@ def pulled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise LocalModelError("There is no network")
 
     monkeypatch.setenv("SLIPFORM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(models, "pull_shown", pull)
-    monkeypatch.setattr("slipform.providers.embedded.weights.pull_shown", pull)
+    monkeypatch.setattr(models, "pull_with_progress", pull)
+    monkeypatch.setattr("slipform.providers.embedded.weights.pull_with_progress", pull)
     monkeypatch.setattr("slipform.providers.embedded.weights.find_installed", lambda part: None)
     return fetched
 

@@ -140,10 +140,10 @@ def embedded(settings: Settings) -> Iterator[Finding]:
     """Yield whether the embedded model is installed and loads."""
     from slipform.providers.embedded import LocalProvider
     from slipform.providers.embedded.engine import engine_folder
-    from slipform.providers.embedded.weights import DEFAULT, find, known
+    from slipform.providers.embedded.weights import DEFAULT, find, weights_named
 
     severity: Literal["fault", "note"] = "fault" if settings.first_model.partition("/")[0] == "local" else "note"
-    weights = known(DEFAULT)
+    weights = weights_named(DEFAULT)
     try:
         engine_folder()
         path = find(weights)

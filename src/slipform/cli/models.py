@@ -72,9 +72,9 @@ def pull(
     name: Annotated[str | None, typer.Argument(help="Which embedded model.", show_default="the first")] = None,
 ) -> None:
     """Fetch an embedded model's weights into the cache, if they are not there."""
-    from slipform.providers.embedded.weights import DEFAULT, known, pull_shown
+    from slipform.providers.embedded.weights import DEFAULT, pull_with_progress, weights_named
 
-    print_data(str(pull_shown(known((name or DEFAULT).removeprefix("local/")))))
+    print_data(str(pull_with_progress(weights_named((name or DEFAULT).removeprefix("local/")))))
 
 
 def _available_rows(settings: Settings) -> Iterator[_Row]:

@@ -255,6 +255,6 @@ def _embedded(route: ModelRoute) -> str | None:
 
 
 def _is_installed() -> bool:
-    from slipform.providers.embedded.weights import DEFAULT, find, known
+    from slipform.providers.embedded.weights import DEFAULT, find, weights_named
 
-    return find(known(DEFAULT)) is not None
+    return find(weights_named(DEFAULT)) is not None

@@ -279,14 +279,14 @@ def _fetch_named(settings: Settings) -> None:
     named = dict.fromkeys([*default, *(model for models in listed for model in models)])
     if not any(model.partition("/")[0] == "local" for model in named):
         return
-    from slipform.providers.embedded.weights import DEFAULT, KNOWN, pull_shown
+    from slipform.providers.embedded.weights import DEFAULT, KNOWN, pull_with_progress
 
     for model in named:
         weights = KNOWN.get(DEFAULT if model == "local" else model.removeprefix("local/"))
         if weights is None or model in settings.model_aliases:
             continue
         try:
-            pull_shown(weights)
+            pull_with_progress(weights)
         except LocalModelError as error:
             if model == settings.first_model:
                 raise

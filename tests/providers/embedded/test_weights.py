@@ -133,4 +133,4 @@ def test_an_unwritable_cache_is_named(index: Weights, tmp_path: Path, monkeypatc
 
 def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=SMOLLM2.name):
-        weights.known("gpt-9")
+        weights.weights_named("gpt-9")

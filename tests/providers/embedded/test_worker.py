@@ -160,7 +160,7 @@ def test_no_worker_outlives_its_parent(how: signal.Signals) -> None:
 def test_a_forked_child_starts_a_worker_of_its_own(engine: WorkerEngine) -> None:
     engine.warm()
     ours = engine.pid
-    engine._owner = -1  # what a forked child sees: another process made it
+    engine._pid = -1  # what a forked child sees: another process made it
     engine.warm()
     theirs = engine.pid
     assert ours

@@ -96,7 +96,7 @@ def test_the_connection_used_last_is_used_next_and_old_or_bad_ones_are_closed() 
     idle: IdleConnections[Resting] = IdleConnections(per_origin=10, clock=lambda: now[0])
     old, short, bad, good = (Resting() for _ in range(4))
     for connection, seconds in ((old, 4), (good, 20), (short, 2), (bad, 20)):
-        idle.give(HERE, connection, seconds)
+        idle.release(HERE, connection, seconds)
     bad.is_good = False
     now[0] = 3
     assert idle.take(THERE) is None
@@ -112,8 +112,8 @@ def test_sweeping_closes_what_has_rested_too_long_and_says_whether_any_are_left(
     now = [0.0]
     idle: IdleConnections[Resting] = IdleConnections(clock=lambda: now[0])
     first, second = Resting(), Resting()
-    idle.give(HERE, first, 4)
-    idle.give(THERE, second, 8)
+    idle.release(HERE, first, 4)
+    idle.release(THERE, second, 8)
     now[0] = 5
     assert idle.sweep()
     assert (first.is_open, second.is_open, len(idle)) == (False, True, 1)
@@ -125,7 +125,7 @@ def test_sweeping_closes_what_has_rested_too_long_and_says_whether_any_are_left(
 def test_what_is_given_back_after_the_end_is_closed() -> None:
     idle: IdleConnections[Resting] = IdleConnections()
     before, after = Resting(), Resting()
-    idle.give(HERE, before, 4)
+    idle.release(HERE, before, 4)
     idle.close()
-    idle.give(HERE, after, 4)
+    idle.release(HERE, after, 4)
     assert (before.is_open, after.is_open, idle.take(HERE)) == (False, False, None)

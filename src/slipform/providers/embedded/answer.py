@@ -1,8 +1,7 @@
-"""Read the engine's chunks, tool calls included, and write the grammars of prompt-only answers and tool calls.
+"""Write the grammars of prompt-only answers and tool calls, and decode the engine's chunks.
 
-What a `Guard` switches on is spelled as a grammar, which the engine applies to its logits before each token is drawn.
-
-No template of the model's is needed, so every model calls tools, and every call fits its tool's schema.
+The options of a `Guard` become a grammar, which the engine applies to its logits before each token is sampled. Tool
+calls need no template of the model: every model can call tools, and every call is valid against its tool's schema.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from slipform.providers.embedded.engine import raise_for_error
 from slipform.providers.embedded.llama import Chunk
 
 StopHook: TypeAlias = Callable[[str], bool]
-"""Given each piece of text as it comes; True stops generation there. May raise, which stops it with that error."""
+"""Called with each piece of text; True stops generation there. An exception stops it with that error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForceJsonStartLogitsProcessor:
-    r"""Rules out every first token but blanks and an opening bracket.
+    r"""Excludes every first token but blanks and an opening bracket.
 
-    This engine takes a grammar where others take a function over logits: the same rule, ready to cross to a worker.
+    This engine takes a grammar where others take a function over logits; a grammar can be sent to a worker process.
 
     >>> print(ForceJsonStartLogitsProcessor().grammar)
     %llguidance {}
@@ -59,7 +58,7 @@ class ForceJsonStartLogitsProcessor:
 
     @property
     def grammar(self) -> str:
-        """The rule as the engine reads it; with `stop_after_json`, what has closed cannot go on."""
+        """The rule in the engine's format; with `stop_after_json`, nothing may follow the closed JSON."""
         return _JSON_ONLY if self.stop_after_json else _JSON_START
 
 
@@ -70,24 +69,24 @@ _JSON_LAST = f"%llguidance {{}}\nstart: /[^{{\\[]*/ json\njson: {_ANY_JSON}"
 
 
 def prompt_grammar(options: Guard, *, hooked: bool) -> str | None:
-    """The grammar of a prompt-only answer, if any; where a hook watches for the end, the grammar need not."""
+    """Return the grammar of a prompt-only answer, if any; where a hook finds the end, the grammar need not."""
     stop = options.stop_after_json and not hooked
     if options.force_json_start:
         return ForceJsonStartLogitsProcessor(stop).grammar
     return _JSON_LAST if stop else None
 
 
-Read = Callable[[str], tuple[str, tuple[ToolDelta, ...]]]
-"""Takes what belongs to the answer, text or pieces of a tool call, out of the engine's text."""
+ReadText = Callable[[str], tuple[str, tuple[ToolDelta, ...]]]
+"""Splits the engine's text into the text of the answer and pieces of a tool call."""
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
-Check = Callable[[str], tuple[ModelWarning, ...]]
-"""What is to be said of a finished answer's text, as the engine wrote it."""
+CheckText = Callable[[str], tuple[ModelWarning, ...]]
+"""Returns the warnings for the whole text of an answer, as the engine wrote it."""
 
 
 class EngineAnswerReader:
-    """Reads one answer; `over` once its hook has stopped it."""
+    """Decodes the chunks of one answer; `over` once its hook has stopped it."""
 
-    def __init__(self, read: Read, hook: StopHook | None, model: str, check: Check | None = None) -> None:
+    def __init__(self, read: ReadText, hook: StopHook | None, model: str, check: CheckText | None = None) -> None:
         self.over = False
         self._check = check
         self._raw: list[str] = []
@@ -97,14 +96,17 @@ class EngineAnswerReader:
         self._called = False
 
     def feed(self, chunk: Chunk) -> CompletionChunk:
-        """Our chunk for the engine's; raises what the engine says in its place."""
+        """Return the engine's chunk as a `CompletionChunk`; raises the error that the engine reports in its place."""
         raise_for_error(chunk)
         choice: Mapping[str, Any] = next(iter(chunk["choices"]), {})
         raw = choice.get("delta", {}).get("content") or ""
         text, calls = self._read(raw)
         self._called = self._called or bool(calls)
-        # An answer may be left before the engine says what was spent: then the last timings tell.
-        finish, usage = choice.get("finish_reason"), _usage(chunk.get("usage")) or _spent(chunk.get("timings"))
+        # An answer may be stopped before the engine reports its usage: then the last timings have it.
+        finish, usage = (
+            choice.get("finish_reason"),
+            _usage(chunk.get("usage")) or _usage_of_timings(chunk.get("timings")),
+        )
         if raw and self._hook and self._hook(raw):
             self.over, finish = True, "stop"
         if self._check:
@@ -126,13 +128,14 @@ class EngineAnswerReader:
         return _FINISH.get(finish, "unknown")
 
 
-def whole(chunks: Iterable[CompletionChunk], warnings: tuple[ModelWarning, ...]) -> ModelResponse:
-    """The response that the chunks of one answer add up to."""
+def fold_chunks(chunks: Iterable[CompletionChunk], warnings: tuple[ModelWarning, ...]) -> ModelResponse:
+    """Return the response of an answer's chunks."""
     reducer = Reducer()
     reducer.start(Snapshot())
-    for chunk in (CompletionChunk(warnings=warnings), *chunks):
+    reducer.push(CompletionChunk(warnings=warnings))
+    for chunk in chunks:
         reducer.push(chunk)
-    return reducer.finish()
+    return reducer.finish(check=False)
 
 
 def _usage(usage: Mapping[str, Any] | None) -> Usage | None:
@@ -147,7 +150,7 @@ def _usage(usage: Mapping[str, Any] | None) -> Usage | None:
     )
 
 
-def _spent(timings: Mapping[str, Any] | None) -> Usage | None:
+def _usage_of_timings(timings: Mapping[str, Any] | None) -> Usage | None:
     if timings is None:
         return None
     cached, read, written = (timings.get(name) or 0 for name in ("cache_n", "prompt_n", "predicted_n"))
@@ -156,38 +159,40 @@ def _spent(timings: Mapping[str, Any] | None) -> Usage | None:
 
 _CALL = re.compile(r'\s*\{\s*"tool"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
 _ANSWER = re.compile(rf'\s*\{{\s*"{KEY}"\s*:\s*')
-_MUST = "Call a tool. Reply only with JSON like"
-_MAY = "You can call a tool. To call one, reply only with JSON like"
-_SHAPE = '{"tool": "name", "arguments": {...}}'
+_MUST_CALL = "Call a tool. Reply only with JSON like"
+_MAY_CALL = "You can call a tool. To call one, reply only with JSON like"
+_CALL_FORMAT = '{"tool": "name", "arguments": {...}}'
 
 
-def offered(request: ModelRequest) -> tuple[Tool, ...]:
-    """The tools that may be called in answer to this request."""
+def callable_tools(request: ModelRequest) -> tuple[Tool, ...]:
+    """Return the tools that may be called; raises `RequestError` when the required one does not exist."""
     if isinstance(request.tool_choice, NamedTool):
-        chosen = tuple(tool for tool in request.tools if tool.name == request.tool_choice.name)
-        if not chosen:
+        named_tools = tuple(tool for tool in request.tools if tool.name == request.tool_choice.name)
+        if not named_tools:
             raise RequestError(
                 f"The tool {request.tool_choice.name!r} is to be called, and there is none of that name",
                 where="tool_choice",
                 hint=f"The tools are: {', '.join(tool.name for tool in request.tools) or 'none'}.",
             )
-        return chosen
+        return named_tools
     return () if request.tool_choice == "none" else request.tools
 
 
 def tool_grammar(
     request: ModelRequest, tools: Sequence[Tool], answer: Constraint | None, max_tokens: int
 ) -> tuple[str, tuple[ModelWarning, ...]]:
-    """The grammar of a call to one of these tools or, unless one must be called, of an answer or free text."""
+    """Return the grammar of a call to one of these tools or, unless one must be called, of an answer or free text."""
     rules: list[str] = []
     warnings: list[ModelWarning] = []
     calls: list[str] = []
     for number, tool in enumerate(tools):
-        held = constrain_retry(tool.parameters or {"type": "object"}, max_tokens, request.messages, tool=tool.name)
-        warnings.extend(held.warnings)
+        constraint = constrain_retry(
+            tool.parameters or {"type": "object"}, max_tokens, request.messages, tool=tool.name
+        )
+        warnings.extend(constraint.warnings)
         opening = f'{{"tool": {json.dumps(tool.name)}, "arguments": '
         rules.append(f'call_{number}: {literal(opening)} args_{number} "}}"')
-        rules.append(f"args_{number}: {held.rule}")
+        rules.append(f"args_{number}: {constraint.rule}")
         calls.append(f"call_{number}")
     if not must_call(request):
         calls.append("other")
@@ -200,31 +205,31 @@ def tool_grammar(
 
 
 def must_call(request: ModelRequest) -> bool:
-    """Whether text is no answer to this request."""
+    """Whether the answer must be a tool call."""
     return request.tool_choice == "required" or isinstance(request.tool_choice, NamedTool)
 
 
-def described(request: ModelRequest, tools: Sequence[Tool]) -> str:
-    """What the model is told about its tools."""
-    opening = f"{_MUST if must_call(request) else _MAY} {_SHAPE}. The tools:"
+def tools_prompt(request: ModelRequest, tools: Sequence[Tool]) -> str:
+    """Return the part of the system message that describes the tools."""
+    opening = f"{_MUST_CALL if must_call(request) else _MAY_CALL} {_CALL_FORMAT}. The tools:"
     return "\n".join([opening, *(f"- {_signature(tool)}" for tool in tools)])
 
 
-def spelled(call: ToolCall) -> str:
-    """A call of an earlier turn, as the model wrote it."""
+def encode_call(call: ToolCall) -> str:
+    """Return a call of an earlier turn, as the model wrote it."""
     return f'{{"tool": {json.dumps(call.name)}, "arguments": {call.arguments or "{}"}}}'
 
 
 def _signature(tool: Tool) -> str:
     properties = tool.parameters.get("properties")
     required = tool.parameters.get("required", ())
-    named: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-    arguments = ", ".join(name if name in required else f"{name}?" for name in named)
+    parameters: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+    arguments = ", ".join(name if name in required else f"{name}?" for name in parameters)
     return f"{tool.name}({arguments}): {tool.description}" if tool.description else f"{tool.name}({arguments})"
 
 
 class ReadCall:
-    """Tells calls from text in an answer, piece by piece.
+    """Separates tool calls from text in the pieces of one answer.
 
     >>> read = ReadCall()
     >>> read('{"tool": "f", "argu')
@@ -239,24 +244,24 @@ class ReadCall:
         self._called = False
 
     def __call__(self, text: str) -> tuple[str, tuple[ToolDelta, ...]]:
-        """The text, and the pieces of a call, in this piece of the answer."""
+        """Return the text and the deltas of a call in this piece."""
         if self._head is None:
-            return self._pass_on(text)
+            return self._split(text)
         head = self._head + text
         if call := _CALL.match(head):
             self._head, self._tail, self._called = None, ClosingBraceFilter(), True
-            begun = ToolDelta(index=0, id=f"call_{secrets.token_hex(12)}", name=json.loads(call[1]))
-            return "", (begun, *self._pass_on(head[call.end() :])[1])
+            first_delta = ToolDelta(index=0, id=f"call_{secrets.token_hex(12)}", name=json.loads(call[1]))
+            return "", (first_delta, *self._split(head[call.end() :])[1])
         if answer := _ANSWER.match(head):
             self._head, self._tail = None, ClosingBraceFilter()
-            return self._pass_on(head[answer.end() :])
+            return self._split(head[answer.end() :])
         if head.strip() and not head.lstrip().startswith("{"):
             self._head = None
             return head, ()
         self._head = head
         return "", ()
 
-    def _pass_on(self, text: str) -> tuple[str, tuple[ToolDelta, ...]]:
+    def _split(self, text: str) -> tuple[str, tuple[ToolDelta, ...]]:
         text = self._tail.feed(text) if self._tail else text
         if not self._called:
             return text, ()

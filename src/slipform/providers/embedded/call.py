@@ -1,4 +1,4 @@
-"""Turn a model request into the engine's request and the reader of its answer."""
+"""Translate a request into the engine's: messages, sampling and the grammar that constrains the answer."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from slipform.ir import (
 )
 from slipform.ir.request import Guard
 from slipform.providers.embedded.answer import (
-    Check,
+    CheckText,
     EngineAnswerReader,
-    Read,
     ReadCall,
+    ReadText,
     StopHook,
-    described,
-    offered,
+    callable_tools,
+    encode_call,
     prompt_grammar,
-    spelled,
     tool_grammar,
+    tools_prompt,
 )
 from slipform.providers.embedded.decoding.constrain import Constraint, Unwrap, any_object, constrain_retry
 from slipform.schema import JsonSchemaSpec, OutputStrategy, Schema
 
 MAX_TOKENS = 1024
-"""How long an answer may get when the caller does not say."""
+"""The limit of an answer when the request has none."""
 
-_HEEDED = ("min_p", "repeat_penalty")
-"""What the engine takes beyond the usual sampling, read from a request's `extra`."""
+_EXTRA_SAMPLING = ("min_p", "repeat_penalty")
+"""Sampling parameters of the engine that are read from a request's `extra`."""
 
-_UNDERSTOOD = frozenset({*_HEEDED, "n", *(field.name for field in fields(Guard))})
+_KNOWN_EXTRA = frozenset({*_EXTRA_SAMPLING, "n", *(field.name for field in fields(Guard))})
 
 _AS_WRITTEN = Switches(coerce=False, drop_extra=False, rename_keys=False, fill_constants=False)
 
@@ -55,85 +55,85 @@ HookFactory: TypeAlias = Callable[[Guard], StopHook | None]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One generation: the engine's request, and what reads the answer."""
+    """One generation: the engine's request, and the reader of its answer."""
 
     body: dict[str, Any]
     warnings: tuple[ModelWarning, ...]
     answer: Callable[[], EngineAnswerReader]
-    """Makes the reader of one answer; a second try needs a second reader."""
+    """Builds the reader of one answer; a retry needs a new reader."""
     seconds: float | None = None
-    """How long it may take."""
+    """The time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Decoding:
-    """How the answer is held, and read."""
+    """How the answer is constrained and read."""
 
     grammar: str | None = None
     warnings: tuple[ModelWarning, ...] = ()
-    read: Callable[[], Read] = lambda: _plain
+    read: Callable[[], ReadText] = lambda: _plain
     hook: Callable[[], StopHook | None] = lambda: None
     system: str | None = None
-    """What the model has to be told besides."""
-    check: Check | None = None
-    """What looks at the finished answer: for the bounds it has reached, or whether it is to fail hard."""
+    """Text to add to the system message."""
+    check: CheckText | None = None
+    """Checks the finished answer: for the bounds it reached, or for failing hard."""
     may_stop: bool = False
-    """Whether the answer may be left before the engine says what it has cost."""
+    """Whether the answer may be stopped before the engine reports its usage."""
 
 
 def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> Call:
-    """What to ask the engine; raises what can be known to be wrong before any token is drawn."""
+    """Return the engine's request; raises `RequestError` and `SchemaError` before any token is generated."""
     _refuse_several(request)
     decoding = _decoding(request, options, stop_hook)
     structured = decoding.grammar is not None or request.response_format is not None
     sampling = request.sampling
-    wanted = {
+    response_format = {
         "messages": _messages(request, decoding.system),
-        "max_tokens": _limit(request),
+        "max_tokens": _max_tokens(request),
         "temperature": 0 if sampling.temperature is None and structured else sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
         "seed": sampling.seed,
         "frequency_penalty": sampling.frequency_penalty,
         "presence_penalty": sampling.presence_penalty,
-        **{name: request.extra.get(name) for name in _HEEDED},
+        **{name: request.extra.get(name) for name in _EXTRA_SAMPLING},
         "stop": list(sampling.stop) or None,
         "grammar": decoding.grammar,
         "stream_options": {"include_usage": True},
-        # With each piece, because an answer that is stopped early never gets to its usage.
+        # With each chunk, because an answer that is stopped early has no usage.
         "timings_per_token": decoding.may_stop or None,
     }
     return Call(
-        {name: value for name, value in wanted.items() if value is not None},
-        (*_unheeded(request), *decoding.warnings),
+        {name: value for name, value in response_format.items() if value is not None},
+        (*_unsupported(request), *decoding.warnings),
         lambda: EngineAnswerReader(decoding.read(), decoding.hook(), request.model, decoding.check),
         request.timeout,
     )
 
 
 def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> _Decoding:
-    tools = offered(request)
-    wanted = request.response_format
-    if wanted is not None and wanted.strategy is OutputStrategy.PROMPTED and not tools:
+    tools = callable_tools(request)
+    response_format = request.response_format
+    if response_format is not None and response_format.strategy is OutputStrategy.PROMPTED and not tools:
         options = Guard.of(request.extra, options)
         grammar = prompt_grammar(options, hooked=stop_hook is not None)
         if stop_hook:
             return _Decoding(grammar, hook=partial(stop_hook, options), may_stop=True)
         if options.response_format_fail_hard:
-            return _fail_hard(grammar, options, wanted.json_schema)
+            return _fail_hard(grammar, options, response_format.json_schema)
         return _Decoding(grammar, may_stop=options.watches)
     constraint = _constraint(request)
     if tools:
-        grammar, warnings = tool_grammar(request, tools, constraint, _limit(request))
-        return _Decoding(grammar, warnings, ReadCall, system=described(request, tools))
+        grammar, warnings = tool_grammar(request, tools, constraint, _max_tokens(request))
+        return _Decoding(grammar, warnings, ReadCall, system=tools_prompt(request, tools))
     if constraint is None:
         return _Decoding()
-    read = _unwrapping if constraint.wrapped else lambda: _plain
+    read = _unwrap_reader if constraint.wrapped else lambda: _plain
     return _Decoding(constraint.grammar, constraint.warnings, read, check=constraint.reached)
 
 
 def _fail_hard(grammar: str | None, options: Guard, spec: JsonSchemaSpec) -> _Decoding:
-    """For who asks this provider itself and gets the text as it was written: nothing about it may need mending."""
+    """Return the decoding of direct calls to this provider: the text must be valid as written, without repair."""
     schema = Schema.of(spec)
 
     def hook() -> StopHook:
@@ -152,8 +152,8 @@ def _fail_hard(grammar: str | None, options: Guard, spec: JsonSchemaSpec) -> _De
         if verdict.error is not None:
             raise as_invalid_format(verdict.error)
         if verdict.repairs:
-            broken = JsonEnforcementError(f"The JSON is broken: {verdict.repairs[0].kind}", hint="Ask again.")
-            raise as_invalid_format(broken)
+            error = JsonEnforcementError(f"The JSON is broken: {verdict.repairs[0].kind}", hint="Ask again.")
+            raise as_invalid_format(error)
         return ()
 
     return _Decoding(grammar, hook=hook, check=check, may_stop=True)
@@ -161,11 +161,11 @@ def _fail_hard(grammar: str | None, options: Guard, spec: JsonSchemaSpec) -> _De
 
 def _constraint(request: ModelRequest) -> Constraint | None:
     if request.response_format is not None:
-        return constrain_retry(request.response_format.json_schema.schema, _limit(request), request.messages)
-    return any_object(_limit(request)) if request.json_mode else None
+        return constrain_retry(request.response_format.json_schema.schema, _max_tokens(request), request.messages)
+    return any_object(_max_tokens(request)) if request.json_mode else None
 
 
-def _limit(request: ModelRequest) -> int:
+def _max_tokens(request: ModelRequest) -> int:
     return request.max_tokens or MAX_TOKENS
 
 
@@ -173,30 +173,30 @@ def _plain(text: str) -> tuple[str, tuple[ToolDelta, ...]]:
     return text, ()
 
 
-def _unwrapping() -> Read:
+def _unwrap_reader() -> ReadText:
     unwrap = Unwrap()
     return lambda text: (unwrap.feed(text), ())
 
 
-def _unheeded(request: ModelRequest) -> tuple[ModelWarning, ...]:
-    said: list[ModelWarning] = []
+def _unsupported(request: ModelRequest) -> tuple[ModelWarning, ...]:
+    texts: list[ModelWarning] = []
     if request.parallel_tool_calls and request.tools:
-        said.append(LossyEncode("unsupported", "The embedded model calls one tool at a time.", "parallel_tool_calls"))
+        texts.append(LossyEncode("unsupported", "The embedded model calls one tool at a time.", "parallel_tool_calls"))
     if request.reasoning is not None:
-        said.append(LossyEncode("unsupported", "The embedded model has no reasoning to switch on.", "reasoning"))
+        texts.append(LossyEncode("unsupported", "The embedded model has no reasoning to switch on.", "reasoning"))
     if any(isinstance(part, Reasoning) for message in request.messages for part in message.parts):
-        said.append(LossyEncode("unsupported", "Earlier reasoning is not shown to the embedded model.", "messages"))
+        texts.append(LossyEncode("unsupported", "Earlier reasoning is not shown to the embedded model.", "messages"))
     for name, value in request.extra.items():
-        if name not in _UNDERSTOOD and value not in (None, False):
-            said.append(LossyEncode("unsupported", f"The embedded model does not heed {name!r}.", f"extra.{name}"))
-    return tuple(said)
+        if name not in _KNOWN_EXTRA and value not in (None, False):
+            texts.append(LossyEncode("unsupported", f"The embedded model does not heed {name!r}.", f"extra.{name}"))
+    return tuple(texts)
 
 
 def _refuse_several(request: ModelRequest) -> None:
-    several = request.extra.get("n")
-    if several not in (None, 1):
+    count = request.extra.get("n")
+    if count not in (None, 1):
         raise RequestError(
-            f"The embedded model gives one answer at a time, and {several!r} are asked for",
+            f"The embedded model gives one answer at a time, and {count!r} are asked for",
             where="n",
             hint="Leave `n` out, and ask again for each further answer.",
         )
@@ -213,31 +213,31 @@ def _messages(request: ModelRequest, system: str | None) -> list[dict[str, str]]
 
 
 def _message(message: Message) -> dict[str, str]:
-    said: list[str] = []
+    texts: list[str] = []
     for part in message.parts:
         if isinstance(part, Text):
-            said.append(part.text)
+            texts.append(part.text)
         elif isinstance(part, ToolCall):
-            said.append(spelled(part))
+            texts.append(encode_call(part))
         elif isinstance(part, ToolResult):
-            said.append(_result(part, message.role))
+            texts.append(_result_text(part, message.role))
         elif not isinstance(part, Reasoning):
-            raise _unreadable(part, message.role)
-    # Small models' templates know no tool role; what a tool gave back is told to them.
+            raise _text_only_error(part, message.role)
+    # Templates of small models have no tool role; the result becomes a user message.
     role = "user" if message.role == "tool" else message.role
-    return {"role": role, "content": "".join(said)}
+    return {"role": role, "content": "".join(texts)}
 
 
-def _result(result: ToolResult, role: str) -> str:
+def _result_text(result: ToolResult, role: str) -> str:
     for part in result.parts:
         if not isinstance(part, Text):
-            raise _unreadable(part, role)
+            raise _text_only_error(part, role)
     text = "".join(part.text for part in result.parts if isinstance(part, Text))
     opening = "The tool failed" if result.is_error else "The tool gave back"
     return f"{opening}: {text}"
 
 
-def _unreadable(part: object, role: str) -> RequestError:
+def _text_only_error(part: object, role: str) -> RequestError:
     return RequestError(
         f"The embedded model reads text only, and a {role} message holds a {type(part).__name__}",
         hint="Send text, or name another provider's model.",

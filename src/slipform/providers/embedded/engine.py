@@ -1,4 +1,4 @@
-"""Load models and keep the engines that serve them."""
+"""Load models on demand, and define the interface of the engines that run them."""
 
 from __future__ import annotations
 
@@ -11,70 +11,65 @@ from typing import Any, Protocol, TypeAlias
 
 from slipform.errors import LocalModelError, UnknownModelError, UpstreamError, UpstreamRequestError
 from slipform.providers.embedded.llama import Chunk, EngineSlots, GenerationJob, load_model
-from slipform.providers.embedded.weights import DEFAULT, KNOWN, pull_shown
+from slipform.providers.embedded.weights import DEFAULT, KNOWN, pull_with_progress
 
 Event: TypeAlias = Chunk | BaseException | None
-"""What a generation gives: OpenAI-shaped chunks, then None, or the error that ended it."""
+"""An event of a generation: a chunk in OpenAI's format, then None, or the error that ended it."""
 Cancel: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How a model is run; `context` is in tokens, for each of the `slots` that decode at the same time."""
+    """How a model is run; `context` is in tokens, for each of the `slots` that generate concurrently."""
 
     context: int = 4096
     slots: int = 2
     threads: int | None = None
-    """None takes one per core, up to four."""
+    """None means one per core, up to four."""
 
 
 class InferenceEngine(Protocol):
     """One loaded model."""
 
     def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
-        """Begin an OpenAI-shaped chat; events go to `put`, from another thread. Gives back what stops it."""
+        """Start a chat in OpenAI's format; events go to `put`, from another thread. Returns the function to stop it."""
         ...
 
     def warm(self) -> None:
-        """Load the model now; raises when it cannot be."""
-        ...
+        """Load the model now; raises `LocalModelError` when that fails."""
 
     def close(self) -> None:
-        """Let go of the model and its memory."""
-        ...
+        """Unload the model."""
 
 
 class LlamaEngine:
-    """A model in this process: the least overhead, and a crash of the engine takes the process along.
-
-    Loads when it is made.
-    """
+    """A model in this process, loaded at construction: the least overhead, but a crash ends the process."""
 
     def __init__(self, weights: Path, settings: EngineSettings | None = None) -> None:
         settings = settings or EngineSettings()
         engine_folder()
         try:
-            model = load_model(described(weights, settings))
+            model = load_model(engine_message(weights, settings))
         except RuntimeError as error:
             raise unloadable(weights, str(error)) from error
         self._slots = EngineSlots(model, settings.slots)
 
     def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
-        """Begin a chat."""
+        """Start a generation; see `InferenceEngine.start`."""
         job = GenerationJob(body, put)
         self._slots.start(job)
         return job.cancelled.set
 
     def warm(self) -> None:
-        """Nothing is left to load."""
+        """Do nothing: the model is loaded."""
 
     def close(self) -> None:
-        """Let go of the model once what is under way has ended."""
+        """Unload the model once its running generations have ended."""
         self._slots.close()
 
 
-def described(weights: Path, settings: EngineSettings) -> dict[str, Any]:
-    """The settings as `llama` reads them, ready to cross to a worker."""
+def engine_message(weights: Path, settings: EngineSettings) -> dict[str, Any]:
+    """Return the settings as `llama` and the worker's protocol read them."""
     return {
         "path": str(weights),
         "context": settings.context,
@@ -84,7 +79,7 @@ def described(weights: Path, settings: EngineSettings) -> dict[str, Any]:
 
 
 def engine_folder() -> str:
-    """The folder that the engine is imported from; raises when it is not installed."""
+    """Return the folder that the engine is imported from; raises `LocalModelError` when it is not installed."""
     spec = importlib.util.find_spec("xllamacpp")
     if spec is None or spec.origin is None:
         raise LocalModelError(
@@ -94,7 +89,7 @@ def engine_folder() -> str:
 
 
 def unloadable(weights: Path, reason: str) -> LocalModelError:
-    """The error for weights that the engine does not take."""
+    """Return the error for weights that the engine cannot load."""
     return LocalModelError(
         f"The engine could not load the model: {reason}",
         where=str(weights),
@@ -103,7 +98,7 @@ def unloadable(weights: Path, reason: str) -> LocalModelError:
 
 
 def raise_for_error(chunk: Chunk) -> None:
-    """Raise what the engine says in place of a chunk."""
+    """Raise the error that the engine reports in place of a chunk."""
     error = chunk.get("error")
     if error is None:
         return
@@ -117,7 +112,7 @@ def raise_for_error(chunk: Chunk) -> None:
     raise UpstreamError(f"The embedded engine failed: {message}")
 
 
-_MOST_LOADED = 2
+_MAX_LOADED = 2
 
 
 def is_served(name: str) -> bool:
@@ -130,25 +125,25 @@ def is_served(name: str) -> bool:
 
 
 def locate(name: str) -> Path:
-    """The weights of a model by name or path, fetched if need be."""
+    """Return the weights of a model by name or path, fetched if needed; raises `LocalModelError`."""
     if name in KNOWN:
-        return pull_shown(KNOWN[name])
+        return pull_with_progress(KNOWN[name])
     if not is_served(name):
         raise UnknownModelError(
             f"There is no embedded model named {name!r}",
             hint=f"The names are: {', '.join(KNOWN)}; or give the path of a GGUF file, as local/PATH.gguf.",
         )
-    path = _whole_path(name)
+    path = _resolved_path(name)
     if path is None or not path.is_file():
         raise LocalModelError("There is no such model file", where=name, hint="Give the path of a GGUF file.")
     return path
 
 
-def _whole_path(name: str) -> Path | None:
-    """The path of a file, the same for every spelling of it; None for what no file can be called."""
+def _resolved_path(name: str) -> Path | None:
+    """Return the canonical path of a file; None when there is none."""
     try:
         return Path(name).expanduser().resolve(strict=True)
-    except (OSError, RuntimeError, ValueError):  # nothing there, too long, a user nobody knows, a NUL
+    except (OSError, RuntimeError, ValueError):  # no file, too long, an unknown user, a NUL
         return None
 
 
@@ -165,9 +160,9 @@ class Engines:
         self._lock = threading.Lock()
 
     def get(self, name: str) -> InferenceEngine:
-        """The engine of a model, loaded if it is not; fetching one model holds up no other."""
+        """Return the engine of a model, loaded if needed; fetching one model does not block others."""
         name = name or DEFAULT
-        path = _whole_path(name) if is_served(name) and name not in KNOWN else None
+        path = _resolved_path(name) if is_served(name) and name not in KNOWN else None
         key = name if path is None else str(path)
         with self._lock:
             loading = self._loading.setdefault(key, threading.Lock())
@@ -175,14 +170,14 @@ class Engines:
             with self._lock:
                 engine = self._loaded.get(key)
             engine = engine or self._load(name)
-            self._keep(key, engine)
+            self._mark_used(key, engine)
             return engine
 
-    def _keep(self, name: str, engine: InferenceEngine) -> None:
+    def _mark_used(self, name: str, engine: InferenceEngine) -> None:
         with self._lock:
             self._loaded.pop(name, None)
             self._loaded[name] = engine
-            if len(self._loaded) > _MOST_LOADED:
+            if len(self._loaded) > _MAX_LOADED:
                 self._loaded.pop(next(iter(self._loaded))).close()
 
     def close(self) -> None:

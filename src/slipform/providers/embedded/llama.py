@@ -1,12 +1,12 @@
-"""Llama.cpp behind a queue; the worker's program.
+"""Run llama.cpp behind a queue of generations; also the program of the worker process.
 
 Imports nothing of slipform: the worker runs this file as a program, and must start fast. The in-process engine imports
 it as a module, so both run the same code.
 
-The worker's protocol is JSON, one message to a line. In: the settings first, then `{"id", "body"}` to generate and
-`{"id", "cancel": true}` to stop. Out: `{"id", "chunk"}` for each piece and `{"id", "done": true}` at the end;
+The worker's protocol is JSON, one message per line. In: the settings first, then `{"id", "body"}` to generate and
+`{"id", "cancel": true}` to stop. Out: `{"id", "chunk"}` for each chunk and `{"id", "done": true}` at the end;
 `{"broken": reason}` when the model cannot be loaded. The end of standard input ends the process, so that no worker
-outlives its parent, however that died.
+outlives its parent.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ Chunk = Mapping[str, Any]
 
 @dataclass(slots=True)
 class GenerationJob:
-    """One generation; `put` is given each chunk, then None."""
+    """One generation; `put` is called with each chunk, then None."""
 
     body: Mapping[str, Any]
     put: Callable[[Chunk | None], None]
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
-def rest_at_barriers() -> None:
-    """Keep the engine's threads from spinning: on busy cores, one that spins stops all others.
+def disable_spin_waits() -> None:
+    """Keep the engine's threads from spinning, which on busy cores stops all others.
 
-    To be called before the engine's library is loaded, by whomever: it looks only then.
+    Call it before the engine's library is loaded: it reads the variable only then.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def load_model(settings: Mapping[str, Any]) -> Any:
     """Load the engine with a model; raises ImportError without the engine and RuntimeError without the model."""
-    rest_at_barriers()
+    disable_spin_waits()
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -55,10 +55,10 @@ def load_model(settings: Mapping[str, Any]) -> Any:
     params.warmup = False
     params.verbosity = 0
     params.ui = False
-    # Finished prompts would be kept in up to 8 GB of memory; the one in each slot is enough.
+    # Finished prompts would be cached in up to 8 GB of memory; the one in each slot is enough.
     params.cache_ram_mib = 0
     params.n_ctx_checkpoints = 0
-    # The engine opens an HTTP port on loopback whether asked or not: lock it.
+    # The engine always opens an HTTP port on loopback: lock it.
     params.api_keys = [secrets.token_urlsafe(32)]
     threads = settings.get("threads") or min(4, os.cpu_count() or 1)
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
@@ -66,7 +66,7 @@ def load_model(settings: Mapping[str, Any]) -> Any:
 
 
 class EngineSlots:
-    """As many threads as the engine decodes at once; what comes beyond waits its turn, first come, first served."""
+    """One thread per generation that the engine runs concurrently; further ones wait in order."""
 
     def __init__(self, model: Any, count: int) -> None:
         self._model = model
@@ -87,7 +87,7 @@ class EngineSlots:
             self._waiting.put(job)
 
     def close(self) -> None:
-        """Let the threads end after what they are at, and with them the engine."""
+        """Let the threads end after their current generations, and with them the engine."""
         self._closed = True
         for _ in self._threads:
             self._waiting.put(None)
@@ -118,19 +118,19 @@ def generate(model: Any, job: GenerationJob) -> None:
 
 def main() -> None:
     """Serve one model over standard input and output."""
-    out = _claim_output()
-    writing = threading.Lock()
+    out = _protocol_output()
+    write_lock = threading.Lock()
 
     def send(message: Mapping[str, Any]) -> None:
         line = json.dumps(message).encode() + b"\n"
-        with writing:
+        with write_lock:
             out.write(line)
             out.flush()
 
     lines = iter(sys.stdin.buffer.readline, b"")
     settings = json.loads(next(lines))
     sys.path.extend(settings["search"])
-    threading.Thread(target=_leave_with_parent, args=(settings["parent"],), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(settings["parent"],), daemon=True).start()
     try:
         slots = EngineSlots(load_model(settings), settings["slots"])
     except (ImportError, RuntimeError) as error:
@@ -162,15 +162,15 @@ def _reporter(
     return put
 
 
-def _claim_output() -> IO[bytes]:
-    """Standard output for the protocol alone; whatever else the engine prints goes to standard error."""
+def _protocol_output() -> IO[bytes]:
+    """Reserve standard output for the protocol; anything else the engine prints goes to standard error."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return out
 
 
-def _leave_with_parent(parent: int) -> None:
-    # The pipe tells first; but a child that the parent forked may hold the pipe open.
+def _exit_with_parent(parent: int) -> None:
+    # The pipe usually ends first; but a child that the parent forked may hold it open.
     while sys.platform != "win32" and os.getppid() == parent:
         time.sleep(2)
     if sys.platform != "win32":
@@ -181,6 +181,6 @@ if __name__ == "__main__":
     try:
         main()
     finally:
-        # Not through the interpreter's clean-up: threads are inside the engine.
+        # Without the interpreter's clean-up: threads are inside the engine.
         sys.stderr.flush()
         os._exit(0)

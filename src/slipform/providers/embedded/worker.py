@@ -1,4 +1,4 @@
-"""Run the engine in a process of its own."""
+"""Run the engine in a child process that is restarted when it dies."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from typing import IO, Any
 
 from slipform.errors import LocalModelError
 from slipform.providers.embedded import llama
-from slipform.providers.embedded.engine import Cancel, EngineSettings, Event, described, engine_folder, unloadable
+from slipform.providers.embedded.engine import Cancel, EngineSettings, Event, engine_folder, engine_message, unloadable
 
-_LAST_WORDS = 400
+_STDERR_BYTES = 400
 
 
 class WorkerLostError(LocalModelError):
-    """The worker process ended under a request; the next request starts a new one."""
+    """The worker process ended during a request; the next request starts a new one."""
 
 
 class WorkerEngine:
-    """Runs a model in a child process: started with the first request, started again if it dies.
+    """Runs a model in a child process, started with the first request and again if it dies.
 
-    A plain child and pipes, not `multiprocessing`: it works from notebooks, servers and scripts without a main guard.
+    A plain child with pipes, not `multiprocessing`: it works in notebooks, servers and scripts without a main guard.
     """
 
     def __init__(self, weights: Path, settings: EngineSettings | None = None) -> None:
         self._weights = weights
         self._settings = settings or EngineSettings()
         self._worker: _Worker | None = None
-        self._owner = os.getpid()
+        self._pid = os.getpid()
         self._starting = threading.Lock()
 
     @property
@@ -47,15 +47,15 @@ class WorkerEngine:
         return worker.process.pid if worker and not worker.lost else None
 
     def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
-        """Begin a chat."""
+        """Start a generation; see `InferenceEngine.start`."""
         while True:
-            worker = self._running()
+            worker = self._running_worker()
             if cancel := worker.start(body, put):
                 return cancel
 
     def warm(self) -> None:
         """Start the worker and wait until the model is loaded."""
-        self._running().wait_ready()
+        self._running_worker().wait_ready()
 
     def close(self) -> None:
         """End the worker."""
@@ -64,9 +64,9 @@ class WorkerEngine:
         if worker:
             worker.stop()
 
-    def _running(self) -> _Worker:
-        if self._owner != os.getpid():  # this process was forked off: the worker's pipes and threads are the parent's
-            self._owner, self._worker, self._starting = os.getpid(), None, threading.Lock()
+    def _running_worker(self) -> _Worker:
+        if self._pid != os.getpid():  # this process is a fork: the worker's pipes and threads belong to the parent
+            self._pid, self._worker, self._starting = os.getpid(), None, threading.Lock()
         with self._starting:
             if self._worker is None or self._worker.lost:
                 self._worker = _Worker(self._weights, self._settings)
@@ -75,19 +75,19 @@ class WorkerEngine:
 
 
 class _Worker:
-    """One child process, the threads that talk to it, and the requests it is at."""
+    """One child process, the threads of its pipes, and its running requests; owned by a `WorkerEngine`."""
 
     def __init__(self, weights: Path, settings: EngineSettings) -> None:
         self.lost = False
         self._weights = weights
-        self._broken: str | None = None
-        self._said = ""
+        self._load_error: str | None = None
+        self._stderr_text = ""
         self._ready = threading.Event()
         self._calls: dict[int, Callable[[Event], None]] = {}
         self._number = 0
         self._lock = threading.Lock()
         self._outgoing: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
-        setup = {**described(weights, settings), "parent": os.getpid(), "search": [engine_folder()]}
+        setup = {**engine_message(weights, settings), "parent": os.getpid(), "search": [engine_folder()]}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 — read when the worker has died
         self.process = _spawn(self._errors)
         self._outgoing.put(setup)
@@ -99,7 +99,7 @@ class _Worker:
             thread.start()
 
     def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel | None:
-        """Send a request; None when the worker has just gone."""
+        """Send a request; return None when the worker has just ended."""
         with self._lock:
             if self.lost:
                 return None
@@ -112,10 +112,10 @@ class _Worker:
     def wait_ready(self) -> None:
         self._ready.wait()
         if self.lost:
-            raise self._end()
+            raise self._lost_error()
 
     def stop(self) -> None:
-        """End the process; requests under way end in an error."""
+        """Kill the process; running requests end in an error."""
         with contextlib.suppress(OSError):
             self.process.kill()
         for thread in self._threads:
@@ -124,7 +124,7 @@ class _Worker:
 
     def _write(self) -> None:
         pipe = self.process.stdin
-        # A worker that went away breaks the pipe; the reading side notices and tells everyone.
+        # A worker that ended breaks the pipe; `_read` notices and fails the requests.
         with contextlib.suppress(OSError, ValueError):
             while pipe and (message := self._outgoing.get()) is not None:
                 pipe.write(json.dumps(message).encode() + b"\n")
@@ -135,14 +135,14 @@ class _Worker:
             for line in self.process.stdout or ():
                 self._dispatch(json.loads(line))
         except (OSError, ValueError):
-            self.process.kill()  # a line cut off in the middle: the process is on its way out
+            self.process.kill()  # a truncated line: the process is ending
         finally:
-            self._bury()
+            self._on_exit()
 
     def _dispatch(self, message: Mapping[str, Any]) -> None:
         if "id" not in message:
-            self._broken = message.get("broken")
-            if self._broken is None:
+            self._load_error = message.get("broken")
+            if self._load_error is None:
                 self._ready.set()
             return
         if "done" in message:
@@ -153,11 +153,11 @@ class _Worker:
         elif put := self._calls.get(message["id"]):
             put(message["chunk"])
 
-    def _bury(self) -> None:
+    def _on_exit(self) -> None:
         self.process.wait()
         with self._lock:
             self.lost = True
-            orphans, self._calls = self._calls, {}
+            calls, self._calls = self._calls, {}
         self._outgoing.put(None)
         self._threads[0].join(5)
         for pipe in (self.process.stdin, self.process.stdout):
@@ -165,19 +165,19 @@ class _Worker:
                 if pipe:
                     pipe.close()
         with self._errors:
-            self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _LAST_WORDS))
-            self._said = self._errors.read().decode(errors="replace").strip()
+            self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _STDERR_BYTES))
+            self._stderr_text = self._errors.read().decode(errors="replace").strip()
         self._ready.set()
-        for put in orphans.values():
-            put(self._end())
+        for put in calls.values():
+            put(self._lost_error())
 
-    def _end(self) -> LocalModelError:
-        if self._broken is not None:
-            return unloadable(self._weights, self._broken)
+    def _lost_error(self) -> LocalModelError:
+        if self._load_error is not None:
+            return unloadable(self._weights, self._load_error)
         return WorkerLostError(
-            f"The embedded model's worker process {_fate(self.process.returncode)} before it had answered",
+            f"The embedded model's worker process {_exit_reason(self.process.returncode)} before it had answered",
             hint="Ask again: the next request starts a new one. If it stays so, there may be too little memory.",
-            details={"stderr": self._said} if self._said else None,
+            details={"stderr": self._stderr_text} if self._stderr_text else None,
         )
 
 
@@ -188,8 +188,8 @@ def _spawn(errors: IO[bytes]) -> subprocess.Popen[bytes]:
             hint="Use LocalProvider(in_process=True).",
         )
     try:
-        # Run as a file: `-m` would import the whole of slipform first. -P keeps its folder off the search path. In a
-        # session of its own it does not get the terminal's Ctrl-C: the parent decides what to stop.
+        # Run as a file: `-m` would import all of slipform first. -P keeps its folder off the search path. In a session
+        # of its own it does not get the terminal's Ctrl-C: the parent decides what to stop.
         return subprocess.Popen(  # noqa: S603
             [sys.executable, "-P", llama.__file__],
             stdin=subprocess.PIPE,
@@ -201,7 +201,7 @@ def _spawn(errors: IO[bytes]) -> subprocess.Popen[bytes]:
         raise LocalModelError(f"The embedded model's worker could not be started: {error}") from error
 
 
-def _fate(code: int) -> str:
+def _exit_reason(code: int) -> str:
     if code >= 0:
         return f"ended with status {code}"
     try:
