@@ -17,6 +17,8 @@ from slipform.providers.network.transport import Deadlines, Limit, Phase, Protoc
 
 _READ_AHEAD = 1 << 16
 """Bytes received but not yet read, at which reading from the socket pauses."""
+_TLS_RECORD = 1 << 14
+"""The most decrypted bytes that a TLS layer may hold beside what it reports."""
 _TIMER_SLACK = 0.005
 
 
@@ -24,11 +26,13 @@ class ClientConnection(asyncio.BufferedProtocol):
     """One connection to a server, opened by `client.connect`, for one exchange at a time.
 
     Buffered, so that one read takes 64 KB at most: uvloop would read 256 KB, and a caller who does not read the
-    response would cost a megabyte.
+    response would cost a megabyte. Under TLS a buffer that cannot hold all that is decrypted would lose the rest when
+    the server closes: both event loops then drop what they have not delivered.
     """
 
     __slots__ = (
-        "_buffer", "_is_lost", "_timer", "_timer_due", "_transport", "is_sending", "loop", "origin", "reader", "stream",
+        "_buffer", "_is_lost", "_is_tls", "_read_buffer", "_timer", "_timer_due", "_transport", "is_sending", "loop",
+        "origin", "reader", "stream",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, reader: ResponseReader, loop: asyncio.AbstractEventLoop) -> None:
@@ -44,16 +48,22 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._buffer = memoryview(bytearray(_READ_AHEAD))
+        self._read_buffer = self._buffer
+        """The buffer of the current read."""
+        self._is_tls = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport; called again, by `connect`, for that of TLS in a tunnel."""
         self._transport = stream = cast("asyncio.Transport", transport)  # uvloop's are no subclasses
         # So low that `pause_writing` reports any unsent byte. (With 0, asyncio's TLS would pause for ever.)
         stream.set_write_buffer_limits(high=1, low=0)
+        self._is_tls = stream.get_extra_info("ssl_object") is not None
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 — the loop suggests more than is wanted
-        """Return the buffer for the event loop's next read."""
-        return self._buffer
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the buffer for the event loop's next read; under TLS `sizehint` bytes wait to be decrypted."""
+        fits = not self._is_tls or sizehint + _TLS_RECORD <= _READ_AHEAD
+        self._read_buffer = self._buffer if fits else memoryview(bytearray(sizehint + _TLS_RECORD))
+        return self._read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Parse the bytes and notify the stream; an idle connection that receives any is closed."""
@@ -62,7 +72,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.close()
             return
         try:
-            self.reader.feed(self._buffer[:nbytes])
+            self.reader.feed(self._read_buffer[:nbytes])
         except ProtocolError as error:
             stream.fail(error)
         else:
