@@ -70,7 +70,7 @@ def test_values_as_text_are_json(tmp_path: Path) -> None:
 def test_a_value_that_does_not_fit_makes_all_text_and_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, at: int
 ) -> None:
-    monkeypatch.setattr(parquet, "_GROUP", 3)
+    monkeypatch.setattr(parquet, "_GROUP_ROWS", 3)
     values: list[int] = list(range(10))
     values[at] = 2**70
     with caplog.at_level(logging.WARNING):
@@ -81,7 +81,7 @@ def test_a_value_that_does_not_fit_makes_all_text_and_is_told(
 
 
 def test_many_groups_are_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "_GROUP", 4)
+    monkeypatch.setattr(parquet, "_GROUP_ROWS", 4)
     values = [{"name": str(number), "age": number} for number in range(10)]
     assert written(tmp_path / "out.parquet", PERSON, values) == values
     assert pq.ParquetFile(tmp_path / "out.parquet").num_row_groups == 3

@@ -18,7 +18,7 @@ import orjson
 
 from slipform.errors import ConfigError, RequestError, UpstreamError
 from slipform.ir import LossyEncode, Media, ModelRequest, ModelWarning, Opaque, Reasoning, Sampling, Tool
-from slipform.ir.request import USUAL
+from slipform.ir.request import NO_SAMPLING
 from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.python_types import cached_format
 
@@ -167,7 +167,7 @@ class Fields:
     def sampling(self, names: Mapping[str, str]) -> Sampling:
         """The sampling fields, renamed back by the table that `Encoding.sampling` renames them with."""
         if self.data.keys().isdisjoint(names.values()):
-            return USUAL
+            return NO_SAMPLING
         return Sampling(**{name: self._sampled(name, key) for name, key in names.items() if key in self.data})
 
     def _sampled(self, name: str, key: str) -> Any:
@@ -283,7 +283,7 @@ class Encoding:
         """The sampling fields renamed by `names` (IR name → wire name); what cannot be sent is named."""
         values: dict[str, Any] = {}
         sampling = request.sampling
-        if sampling is USUAL or sampling == USUAL:
+        if sampling is NO_SAMPLING or sampling == NO_SAMPLING:
             return values
         for name in SAMPLING:
             value = getattr(sampling, name)

@@ -269,7 +269,7 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
     if candidate == loaded.source:  # what reads the same when it is written again holds no key twice
         notes = loaded.notes
     else:
-        notes = loaded.warnings_given(text if value is loaded.value else None)
+        notes = loaded.warnings_for(text if value is loaded.value else None)
     typed = NOT_TYPED
     if not found:
         typed, said = schema.read(value, text)

@@ -1,4 +1,4 @@
-"""Which value a model's text stands for."""
+"""Load the JSON value of a model's text: parse valid JSON, find and repair anything else."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import orjson
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
-from slipform.text.reasoning import is_mentioned
-from slipform.text.strict import duplicates, holds_all, parse
+from slipform.text.reasoning import has_marker
+from slipform.text.strict import duplicates, has_unique_keys, parse
 
 if TYPE_CHECKING:
     from slipform.text.repair import Check, NanPolicy
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 class Hint(Protocol):
-    """What the text tools may know of the shape that is wanted; the schema package makes one from a JSON Schema."""
+    """What the text tools know of the wanted shape; the enforcement builds one from a JSON Schema."""
 
     @property
     def root_types(self) -> frozenset[str] | None:
-        """The JSON types the value itself may have, or None when any will do."""
+        """The JSON types that the value may have, or None for any."""
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
-        """The JSON Schema, when there is one."""
+        """The JSON Schema, if there is one."""
 
     def violations(self, value: Any) -> int:
-        """In how many ways `value` does not fit; 0 when it does."""
+        """Return the number of violations of `value`; 0 when it is valid."""
 
 
 class LoadWarning(NamedTuple):
-    """Something a careful reader should know: `kind`, where in the text, and a sentence."""
+    """A warning about a loaded text: its `kind`, the position, and a sentence."""
 
     kind: str
     position: int
@@ -41,7 +41,7 @@ class LoadWarning(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """The value, where in the text it stood, and every edit that was needed to read it."""
+    """A loaded value, its position in the text, and the edits of its repair."""
 
     value: Any
     start: int
@@ -49,37 +49,37 @@ class Loaded(NamedTuple):
     edits: tuple[RepairEdit, ...] = ()
     notes: tuple[LoadWarning, ...] = ()
     source: str = ""
-    """The JSON text the value was parsed from, after repair."""
+    """The JSON text that the value was parsed from, after repair."""
 
     @property
     def warnings(self) -> tuple[LoadWarning, ...]:
-        """`notes`, and a warning for each duplicate key; looked for only when asked, so that `load` stays fast.
+        """`notes`, and a warning for each duplicate key, found on access only, so that `load` stays fast.
 
         >>> [w.message for w in load('{"a": 1, "a": 2}').warnings]
         ['The key "a" is given twice in one object; the last value is kept.']
         """
-        return self.warnings_given(None)
+        return self.warnings_for(None)
 
-    def warnings_given(self, written: bytes | None) -> tuple[LoadWarning, ...]:
-        """`warnings`, for who has written the value again with `orjson`."""
-        if holds_all(self.value, self.source, written):
+    def warnings_for(self, encoded: bytes | None) -> tuple[LoadWarning, ...]:
+        """Return `warnings`; `encoded` is the value as `orjson` writes it, where the caller has that."""
+        if has_unique_keys(self.value, self.source, encoded):
             return self.notes
-        twice = (
+        repeated = (
             LoadWarning(
                 "duplicate_key",
-                found.position,
-                f'The key "{found.key}" is given twice in one object; the last value is kept.',
+                duplicate.position,
+                f'The key "{duplicate.key}" is given twice in one object; the last value is kept.',
             )
-            for found in duplicates(self.source)
+            for duplicate in duplicates(self.source)
         )
-        return (*self.notes, *twice)
+        return (*self.notes, *repeated)
 
 
 def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanPolicy = "refuse") -> Loaded:
-    r"""Read the JSON in `text`: valid JSON as it is, anything else by finding it and repairing it.
+    r"""Load the JSON in `text`: parse valid JSON, find and repair anything else.
 
-    Without a hint the first JSON in the text is taken. With one: the first that fits, else the first whose type is
-    right, else the largest. Raises `JsonEnforcementError`, with position and reason, when there is none.
+    Without a hint it is the first JSON in the text. With one: the first that is valid, else the first of an accepted
+    type, else the largest. Raises `JsonEnforcementError`, with position and reason, when there is none.
 
     >>> load('Sure! ```json\n{"a": 1,}\n```').value
     {'a': 1}
@@ -88,17 +88,17 @@ def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanP
         value = parse(text)
     except ValueError as error:
         if strict:
-            raise _not_strict(text, error) from None
+            raise _strict_error(text, error) from None
     else:
         if hint is None or type(value) is not str or accepts(hint, "string"):
-            # Made without the keyword handling of `Loaded(...)`, which is a tenth of the cost of a small document.
+            # Built without the keyword handling of `Loaded(...)`, which is a tenth of the cost of a small document.
             return _make(Loaded, (value, 0, len(text), (), (), text))
-        return _unwrapped(text, value, hint, nan) or Loaded(value, 0, len(text), (), (), text)
-    return _broken(text, hint, nan)
+        return _load_from_string(text, value, hint, nan) or Loaded(value, 0, len(text), (), (), text)
+    return _load_broken(text, hint, nan)
 
 
 def value_of(text: str, *, strict: bool = False, nan: NanPolicy = "refuse") -> Any:
-    """Only the value that `load` would give: for valid JSON as quick as a strict parser.
+    """Return the value that `load` would: for valid JSON as fast as a strict parser.
 
     >>> value_of("[1, 2,]")
     [1, 2]
@@ -107,18 +107,18 @@ def value_of(text: str, *, strict: bool = False, nan: NanPolicy = "refuse") -> A
         return parse(text)
     except ValueError as error:
         if strict:
-            raise _not_strict(text, error) from None
-    return _broken(text, None, nan).value
+            raise _strict_error(text, error) from None
+    return _load_broken(text, None, nan).value
 
 
-def _broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
+def _load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     if not text.strip():
         raise EmptyAnswerError("The answer is empty", hint="Ask again.")
-    return _quick(text, hint) or _slowly(text, hint, nan)
+    return _load_surrounded(text, hint) or _search(text, hint, nan)
 
 
 def extract_json_payload(text: str) -> str | None:
-    """The first balanced object or array in `text`, string-aware and repaired where it must be; None without one.
+    """Return the first balanced object or array in `text`, string-aware and repaired if needed; None without one.
 
     >>> extract_json_payload('Here: {"a": "}"} and more')
     '{"a": "}"}'
@@ -131,25 +131,25 @@ def extract_json_payload(text: str) -> str | None:
 
 
 def ensure_json_only(text: str, check: Check | None = None) -> str:
-    """The text's JSON, an object or an array, in compact form; `JsonEnforcementError` when there is none that passes.
+    """Return the text's JSON, an object or an array, in compact form; raises `JsonEnforcementError` without one.
 
-    `check` counts what is wrong with a value; the first JSON with nothing wrong is taken.
+    `check` counts the violations of a value; the first JSON without any is taken.
 
     >>> ensure_json_only('The answer: {"a": [1, 2]} Bye')
     '{"a":[1,2]}'
     """
-    loaded = load(text, _Containers(check))
+    loaded = load(text, _ContainerHint(check))
     if not isinstance(loaded.value, dict | list):
-        raise _not_json(text, loaded.start, "it is neither an object nor an array")
-    if check is not None and (faults := check(loaded.value)):
+        raise _no_json_error(text, loaded.start, "it is neither an object nor an array")
+    if check is not None and (violations := check(loaded.value)):
         raise JsonEnforcementError(
-            f"The JSON in the answer fails its check in {faults} places", hint="Ask the model to correct it."
+            f"The JSON in the answer fails its check in {violations} places", hint="Ask the model to correct it."
         )
     return _compact(loaded.value)
 
 
-class _Containers:
-    """The hint of those who want any object or array, or one that passes a check."""
+class _ContainerHint:
+    """A hint that accepts any object or array, or one that passes a check."""
 
     def __init__(self, check: Check | None = None) -> None:
         self._check = check
@@ -169,19 +169,19 @@ class _Containers:
 
 
 _make: Final = tuple.__new__
-_OBJECT_OR_ARRAY: Final = _Containers()
-_OPENS: Final = re.compile(r"[{\[]")
+_OBJECT_OR_ARRAY: Final = _ContainerHint()
+OPENING_BRACKET: Final = re.compile(r"[{\[]")
 
 
-def _quick(text: str, hint: Hint | None) -> Loaded | None:
-    """Valid JSON with only a fence or a few words around it: everything from the first bracket to the last one."""
-    first = _OPENS.search(text)
+def _load_surrounded(text: str, hint: Hint | None) -> Loaded | None:
+    """Load valid JSON with only a fence or a few words around it: from the first bracket to the last one."""
+    first = OPENING_BRACKET.search(text)
     if first is None:
         return None
     start, end = first.start(), max(text.rfind("}"), text.rfind("]")) + 1
     if start == 0 and end == len(text):
         return None
-    if end - start < 16 or is_mentioned(text, 0, start) or is_mentioned(text, end, len(text)):
+    if end - start < 16 or has_marker(text, 0, start) or has_marker(text, end, len(text)):
         return None
     try:
         value = parse(text[start:end])
@@ -192,22 +192,22 @@ def _quick(text: str, hint: Hint | None) -> Loaded | None:
     return Loaded(value, start, end, (), (), text[start:end])
 
 
-def _slowly(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
+def _search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     # Imported on first use: compiling the grammar of broken JSON takes longer than many programs run.
     from slipform.text.loads_search import search
 
     return search(text, hint, nan)
 
 
-def _not_json(text: str, position: int, reason: str) -> JsonEnforcementError:
+def _no_json_error(text: str, position: int, reason: str) -> JsonEnforcementError:
     from slipform.text.repair import not_json
     from slipform.text.repair.machine import CannotRepair
 
     return not_json(text, CannotRepair(position, reason))
 
 
-def _unwrapped(text: str, value: str, hint: Hint, nan: NanPolicy) -> Loaded | None:
-    """JSON inside a JSON string, where no string is wanted."""
+def _load_from_string(text: str, value: str, hint: Hint, nan: NanPolicy) -> Loaded | None:
+    """Load JSON inside a JSON string, where no string is accepted."""
     try:
         inner = load(value, hint, nan=nan)
     except JsonEnforcementError:
@@ -219,7 +219,7 @@ def _unwrapped(text: str, value: str, hint: Hint, nan: NanPolicy) -> Loaded | No
 
 
 def type_of(value: Any) -> str:
-    """The JSON Schema type of a value.
+    """Return the JSON Schema type of a value.
 
     >>> type_of(True), type_of(1), type_of({})
     ('boolean', 'integer', 'object')
@@ -231,21 +231,21 @@ def type_of(value: Any) -> str:
 
 
 def accepts(hint: Hint, name: str) -> bool:
-    """Whether the value itself may be of JSON type `name`."""
+    """Whether the value may be of JSON type `name`."""
     types = hint.root_types
     return types is None or name in types or (name == "integer" and "number" in types)
 
 
 def _compact(value: Any) -> str:
     try:
-        return str(orjson.dumps(value), "utf-8")  # so typed that it compiles where orjson is not installed
+        return str(orjson.dumps(value), "utf-8")  # typed so that it compiles where orjson is not installed
     except TypeError:
         import json
 
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _not_strict(text: str, error: ValueError) -> JsonEnforcementError:
+def _strict_error(text: str, error: ValueError) -> JsonEnforcementError:
     position = getattr(error, "pos", 0)
     reason = getattr(error, "msg", str(error))
-    return _not_json(text, position, f"{reason} (strict mode repairs nothing)")
+    return _no_json_error(text, position, f"{reason} (strict mode repairs nothing)")

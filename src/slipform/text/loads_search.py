@@ -1,54 +1,49 @@
-"""Which of the pieces of JSON in a text is meant: by the hint when there is one, else the first.
+"""Choose among the JSON candidates of a text: by the hint if there is one, else the first.
 
 A module of its own because it loads the repair, whose regular expressions take longer to compile than programs run.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from slipform.errors import JsonEnforcementError
-from slipform.text.candidates import Found, find
-from slipform.text.loads import Hint, Loaded, LoadWarning, accepts, load, type_of
+from slipform.text.candidates import RepairedCandidate, find_candidates
+from slipform.text.loads import OPENING_BRACKET, Hint, Loaded, LoadWarning, accepts, load, type_of
 from slipform.text.repair import NanPolicy, Repaired, not_json, repair_at
 from slipform.text.repair.machine import CannotRepair
 
-_OPENS: Final = re.compile(r"[{\[]")
 _ARGUMENTS: Final = ("arguments", "parameters", "input", "args")
 
 
 def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
-    """The JSON in a text that is not valid JSON as a whole."""
-    found = find(text, nan=nan, cited=hint is not None)
-    if not found:
-        raise not_json(text, _why_not(text, nan))
+    """Load the JSON in a text that is not valid JSON as a whole; raises `JsonEnforcementError` without one."""
+    candidates = find_candidates(text, nan=nan, include_cited=hint is not None)
+    if not candidates:
+        raise not_json(text, _failure_reason(text, nan))
     if hint is None:
-        chosen = found[0]
-        notes = _notes(text, chosen, chosen.repaired, len(found))
-        repaired = chosen.repaired
-        return Loaded(repaired.value, repaired.start, repaired.end, repaired.edits, notes, repaired.text)
-    return _choose(text, found, hint, nan)
+        return _loaded(text, candidates[0], candidates[0].repaired, len(candidates))
+    return _choose(text, candidates, hint, nan)
 
 
-def _why_not(text: str, nan: NanPolicy) -> CannotRepair:
-    first = _OPENS.search(text)
+def _failure_reason(text: str, nan: NanPolicy) -> CannotRepair:
+    first = OPENING_BRACKET.search(text)
     if first is None:
         return CannotRepair(0, "there is no bracket that could open it")
     try:
         repair_at(text, first.start(), len(text), nan=nan)
-    except CannotRepair as refusal:
-        return refusal
+    except CannotRepair as error:
+        return error
     return CannotRepair(first.start(), "what looks like it is part of a sentence or of a closed reasoning block")
 
 
-def _choose(text: str, found: list[Found], hint: Hint, nan: NanPolicy) -> Loaded:
-    """The first that fits, else the first whose type is right, else the largest."""
+def _choose(text: str, candidates: list[RepairedCandidate], hint: Hint, nan: NanPolicy) -> Loaded:
+    """Return the first valid candidate, else the first of an accepted type, else the largest."""
     typed: Loaded | None = None
     largest: Loaded | None = None
-    for candidate in found:
-        for loaded in _readings(text, candidate, hint, nan, len(found)):
+    for candidate in candidates:
+        for loaded in _interpretations(text, candidate, hint, nan, len(candidates)):
             if hint.violations(loaded.value) == 0:
                 return loaded
             if candidate.kind == "cited":
@@ -57,13 +52,15 @@ def _choose(text: str, found: list[Found], hint: Hint, nan: NanPolicy) -> Loaded
                 typed = loaded
             if largest is None or loaded.end - loaded.start > largest.end - largest.start:
                 largest = loaded
-    chosen = typed or largest
-    if chosen is None:
-        raise not_json(text, _why_not(text, nan))
-    return chosen
+    best = typed or largest
+    if best is None:
+        raise not_json(text, _failure_reason(text, nan))
+    return best
 
 
-def _readings(text: str, candidate: Found, hint: Hint, nan: NanPolicy, count: int) -> Iterator[Loaded]:
+def _interpretations(
+    text: str, candidate: RepairedCandidate, hint: Hint, nan: NanPolicy, count: int
+) -> Iterator[Loaded]:
     repaired = candidate.repaired
     if repaired.edits and hint.violations(repaired.value):
         repaired = repair_at(text, repaired.start, repaired.end, nan=nan, check=hint.violations)
@@ -88,7 +85,7 @@ def _readings(text: str, candidate: Found, hint: Hint, nan: NanPolicy, count: in
                 yield _loaded(text, candidate, repaired, count)._replace(value=inner, notes=(note,))
 
 
-def _loaded(text: str, candidate: Found, repaired: Repaired, count: int) -> Loaded:
+def _loaded(text: str, candidate: RepairedCandidate, repaired: Repaired, count: int) -> Loaded:
     return Loaded(
         repaired.value,
         repaired.start,
@@ -99,21 +96,23 @@ def _loaded(text: str, candidate: Found, repaired: Repaired, count: int) -> Load
     )
 
 
-def _notes(text: str, candidate: Found, repaired: Repaired, count: int) -> tuple[LoadWarning, ...]:
+def _notes(text: str, candidate: RepairedCandidate, repaired: Repaired, count: int) -> tuple[LoadWarning, ...]:
     notes: list[LoadWarning] = []
-    at = repaired.start
+    start = repaired.start
     if count > 1:
         notes.append(
-            LoadWarning("several_candidates", at, f"The text holds {count} pieces of JSON; this is one of them.")
+            LoadWarning("several_candidates", start, f"The text holds {count} pieces of JSON; this is one of them.")
         )
     if text[repaired.end : repaired.end + 20].lstrip()[:1] in (",", ":", "}", "]"):
         notes.append(
             LoadWarning("ignored_text", repaired.end, "The text goes on after the JSON as if it were not over.")
         )
     if candidate.kind == "thought":
-        notes.append(LoadWarning("thought", at, "The JSON stands in a reasoning block that was never closed."))
+        notes.append(LoadWarning("thought", start, "The JSON stands in a reasoning block that was never closed."))
     if candidate.kind in ("weak", "cited"):
-        notes.append(LoadWarning("weak", at, "The JSON stands in a sentence and may be part of it."))
+        notes.append(LoadWarning("weak", start, "The JSON stands in a sentence and may be part of it."))
     if repaired.hinted:
-        notes.append(LoadWarning("schema_hint", at, "The text can be read in several ways; the schema settled which."))
+        notes.append(
+            LoadWarning("schema_hint", start, "The text can be read in several ways; the schema settled which.")
+        )
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""Whether a text is strict JSON, with big integers kept."""
+"""Parse strict JSON without losing digits of big integers, and find duplicate keys."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 _DIGITS_AS_ZERO: Final = bytes(48 if 48 <= code <= 57 else code if code > 57 else 0 for code in range(256))
-_MANY: Final = b"0" * 19
+_BIG_INTEGER: Final = b"0" * 19
 _TOKENS: Final = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+(:)?|[{}\[\]]', re.DOTALL)
 
 
 def parse(text: str) -> Any:
-    """The value of a valid JSON text; raises `ValueError` (with `pos`, mostly) for any other.
+    """Return the value of a valid JSON text; raises `ValueError` (mostly with `pos`) for any other.
 
     Integers keep all their digits, which `orjson` alone would round to floats beyond 64 bits. Every sixth character is
-    looked at: a run of 19 digits shows three in a row there, and only then is the whole text searched for one.
+    checked first: a run of 19 digits shows three in a row there, and only then is the whole text searched for one.
 
     >>> parse("[12345678901234567890123]")
     [12345678901234567890123]
@@ -30,7 +30,7 @@ def parse(text: str) -> Any:
         if "infinity" not in error.msg:
             raise
         return _parse_exactly(text)
-    if b"000" in data[::6].translate(_DIGITS_AS_ZERO) and _MANY in data.translate(_DIGITS_AS_ZERO):
+    if b"000" in data[::6].translate(_DIGITS_AS_ZERO) and _BIG_INTEGER in data.translate(_DIGITS_AS_ZERO):
         return _parse_exactly(text)
     return value
 
@@ -50,19 +50,19 @@ def _finite(number: str) -> float:
 
 
 class Duplicate(NamedTuple):
-    """A key that an object holds more than once; `position` is that of the later one."""
+    """A key that an object has more than once; `position` is that of the later one."""
 
     key: str
     position: int
 
 
 def duplicates(text: str) -> list[Duplicate]:
-    """Every key of a valid JSON text that repeats an earlier one of the same object.
+    """Return every key of a valid JSON text that repeats an earlier one of the same object.
 
     >>> duplicates('{"a": 1, "a": 2}')
     [Duplicate(key='a', position=9)]
     """
-    found: list[Duplicate] = []
+    repeated: list[Duplicate] = []
     open_keys: list[set[str]] = []
     for token in _TOKENS.finditer(text):
         key = token.group(1)
@@ -74,23 +74,23 @@ def duplicates(text: str) -> list[Duplicate]:
         elif token.group(2) and open_keys:
             name: str = orjson.loads(key) if "\\" in key else key[1:-1]
             if name in open_keys[-1]:
-                found.append(Duplicate(name, token.start()))
+                repeated.append(Duplicate(name, token.start()))
             open_keys[-1].add(name)
-    return found
+    return repeated
 
 
-def holds_all(value: Any, text: str, written: bytes | None = None) -> bool:
-    """Whether a valid text can have no repeated key: its value, written again, has as many quotes as the text.
+def has_unique_keys(value: Any, text: str, encoded: bytes | None = None) -> bool:
+    """Whether a valid text certainly has no duplicate key: its value, encoded again, has as many quotes as the text.
 
-    A key that was dropped takes its quotes along, and no other quote comes or goes. False only means that `duplicates`
-    must look. `written` is the value written again, where that was done already.
+    A dropped key takes its quotes along, and no other quote changes. False only means that `duplicates` must search.
+    `encoded` is the encoded value, where the caller has it.
 
-    >>> holds_all({"a": 1}, '{"a": 1}'), holds_all({"a": 2}, '{"a": 1, "a": 2}')
+    >>> has_unique_keys({"a": 1}, '{"a": 1}'), has_unique_keys({"a": 2}, '{"a": 1, "a": 2}')
     (True, False)
     """
-    if written is None:
+    if encoded is None:
         try:
-            written = orjson.dumps(value)
+            encoded = orjson.dumps(value)
         except TypeError:
             return False
-    return text.count('"') == written.count(b'"') and "\\u0022" not in text
+    return text.count('"') == encoded.count(b'"') and "\\u0022" not in text

@@ -1,7 +1,7 @@
-"""How broken JSON becomes JSON: `repair`, `Repaired`, the record of edits.
+"""Repair broken JSON in one linear pass, and record every edit: `repair`, `Repaired`.
 
-It never builds a value. It walks the text in long strides where the text is right and notes an edit where it is not;
-the text with its edits is then parsed by a strict parser, which has the last word.
+The pass never builds a value. It skips valid parts of the text in long strides and records an edit elsewhere; the text
+with its edits is then parsed by a strict parser, which decides.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from slipform.text.repair.values import read
 from slipform.text.strict import parse
 
 NanPolicy = Literal["refuse", "null"]
-"""What becomes of NaN and Infinity, which JSON cannot say."""
+"""What NaN and Infinity become, which JSON does not have."""
 Check = Callable[[Any], int]
-"""Counts what is wrong with a value; 0 when it fits."""
+"""Counts the violations of a value; 0 when it is valid."""
 MAX_READINGS: Final = 24
-"""How many other readings of an ambiguous text are tried against a check."""
-_MOST_COUNTED: Final = 3_000
+"""How many ambiguous places of a text are tried in other readings."""
+_MAX_COUNTED: Final = 3_000
 """Violations counted over all readings of one text, after which no other reading is tried."""
-_new: Final = tuple.__new__
+_new_tuple: Final = tuple.__new__
 _BLANK: Final = re.compile(SPACE)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A document made well-formed: its text and value, where it stood, and each edit in order.
+    """A repaired document: its text and value, its position, and each edit in order.
 
-    `text` is the original from `start` to `end` with `edits` made.
+    `text` is the original from `start` to `end` with `edits` applied.
     """
 
     text: str
@@ -43,18 +43,18 @@ class Repaired:
     start: int = 0
     end: int = 0
     parts: tuple[tuple[int, int], ...] = ()
-    """Where each value stood, when several in a row were made one list."""
+    """The positions of the values, when several in a row became one list."""
     in_string: bool = False
     """Whether the text ended inside a string."""
     hinted: bool = False
-    """Whether the check chose this reading over the plain one."""
+    """Whether the check chose this reading over the first one."""
 
 
 def repair(text: str, check: Check | None = None, *, nan: NanPolicy = "refuse") -> Repaired:
-    """Make `text` well-formed JSON, or raise `JsonEnforcementError` saying where and why that cannot be done.
+    """Return `text` as well-formed JSON; raises `JsonEnforcementError` with the position and the reason.
 
-    The text must be one JSON document, however broken; use `load` to find one among other text. With `check`, a text
-    that can be read in several ways is read in the way that the check likes best.
+    The text must be one JSON document, however broken; use `load` to find one among other text. With `check`, an
+    ambiguous text is read in the way that has the fewest violations.
 
     >>> repaired = repair("{'a': True, b: [1, 2,], }")
     >>> repaired.value
@@ -69,57 +69,57 @@ def repair(text: str, check: Check | None = None, *, nan: NanPolicy = "refuse") 
     if not text.strip():
         raise EmptyAnswerError("The answer is empty", hint="Ask again.")
     try:
-        found = repair_at(text, 0, len(text), nan=nan, check=check)
-    except CannotRepair as refusal:
-        raise not_json(text, refusal) from None
-    rest = _BLANK.match(text, found.end)
+        repaired = repair_at(text, 0, len(text), nan=nan, check=check)
+    except CannotRepair as error:
+        raise not_json(text, error) from None
+    rest = _BLANK.match(text, repaired.end)
     if rest is not None and rest.end() < len(text):
         raise not_json(text, CannotRepair(rest.end(), "there is other text after it"))
-    return found
+    return repaired
 
 
 def repair_at(
     text: str, start: int, end: int, *, nan: NanPolicy, check: Check | None = None, many: bool = True
 ) -> Repaired:
-    """Repair the document that begins at `start`; raises `CannotRepair` when there is none."""
+    """Return the repaired document that begins at `start`; raises `CannotRepair` when there is none."""
     cleaned = _without_surrogates(text)
     first = _BLANK.match(cleaned, start, end)
     begin = first.end() if first else start
     braceless = cleaned[begin : begin + 1] not in ("{", "[") and _lacks_braces(cleaned, begin, end)
 
-    def one(taken: dict[int, int] | None) -> tuple[Repaired, RepairState]:
-        m = read(cleaned, begin, end, many=many, nan=nan, taken=taken, braceless=braceless)
+    def read_once(readings: dict[int, int] | None) -> tuple[Repaired, RepairState]:
+        m = read(cleaned, begin, end, many=many, nan=nan, readings=readings, braceless=braceless)
         return _build(text, cleaned, begin, m), m
 
-    plain, m = one(None)
-    if check is None or not m.choices or (faults := check(plain.value)) == 0:
+    plain, m = read_once(None)
+    if check is None or not m.choices or (violations := check(plain.value)) == 0:
         return plain
-    return _best_reading(plain, faults, m.choices, check, one)
+    return _best_reading(plain, violations, m.choices, check, read_once)
 
 
 def _best_reading(
     plain: Repaired,
-    faults: int,
+    violations: int,
     choices: list[int],
     check: Check,
-    one: Callable[[dict[int, int]], tuple[Repaired, RepairState]],
+    read_once: Callable[[dict[int, int]], tuple[Repaired, RepairState]],
 ) -> Repaired:
-    """Try the other reading at each doubtful place, keeping what the check likes better."""
-    best, taken, counted = plain, dict[int, int](), 0
-    for at in sorted(set(choices))[:MAX_READINGS]:
+    """Return the reading with the fewest violations, trying the others at each ambiguous place."""
+    best, readings, total = plain, dict[int, int](), 0
+    for position in sorted(set(choices))[:MAX_READINGS]:
         for reading in (1, 2):
             try:
-                other, _ = one({**taken, at: reading})
+                other, _ = read_once({**readings, position: reading})
             except CannotRepair:
                 break
-            fewer = check(other.value)
-            counted += fewer
-            if fewer < faults:
-                best, faults = other, fewer
-                taken[at] = reading
-            if faults == 0:
+            count = check(other.value)
+            total += count
+            if count < violations:
+                best, violations = other, count
+                readings[position] = reading
+            if violations == 0:
                 break
-        if faults == 0 or counted > _MOST_COUNTED:
+        if violations == 0 or total > _MAX_COUNTED:
             break
     if best is plain:
         return plain
@@ -127,59 +127,59 @@ def _best_reading(
 
 
 def _lacks_braces(text: str, start: int, end: int) -> bool:
-    """A document that begins with a quoted key and its colon has lost its braces."""
+    """Whether a document begins with a quoted key and its colon, without the brace before them."""
     return QUOTED_KEY_AHEAD.match(text, start, end) is not None
 
 
 def _build(text: str, cleaned: str, start: int, m: RepairState) -> Repaired:
     if not m.roots:
         raise CannotRepair(start, "there is no JSON value here")
-    edits = [_new(RepairEdit, edit) for edit in m.edits]
+    edits = [_new_tuple(RepairEdit, edit) for edit in m.edits]
     lead = cleaned[:start].lstrip(" \t\r\n")
     if lead and not _BLANK.sub("", lead):
         edits.insert(0, RepairEdit("invisible", 0, cleaned[:start], ""))
     begin = min(m.roots[0][0], edits[0].position) if edits else m.roots[0][0]
-    written = apply_edits(cleaned, edits, begin, m.position)
+    repaired_text = apply_edits(cleaned, edits, begin, m.position)
     try:
-        value = parse(written)
+        value = parse(repaired_text)
     except ValueError as error:
         raise CannotRepair(m.roots[0][0], f"it cannot be read even after repair ({error})") from error
     if cleaned is not text:
         edits = _with_surrogates(text, edits, begin, m.position)
     parts = tuple(m.roots) if len(m.roots) > 1 else ()
-    return Repaired(written, value, tuple(edits), begin, m.position, parts, m.in_string)
+    return Repaired(repaired_text, value, tuple(edits), begin, m.position, parts, m.in_string)
 
 
 def _without_surrogates(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return _SURROGATE.sub(lambda found: "\ufffd" * len(found.group()), text)
+        return _SURROGATE.sub(lambda match: "\ufffd" * len(match.group()), text)
     return text
 
 
 def _with_surrogates(text: str, edits: list[RepairEdit], start: int, end: int) -> list[RepairEdit]:
-    """Note the lone surrogates that were replaced between the other edits."""
-    noted: list[RepairEdit] = []
-    done = start
+    """Return the edits with those of lone surrogates between them."""
+    result: list[RepairEdit] = []
+    position = start
     for edit in [*edits, RepairEdit("", end, "", "")]:
-        noted.extend(
-            RepairEdit("lone_surrogate", found.start(), found.group(), "\ufffd" * len(found.group()))
-            for found in _SURROGATE.finditer(text, done, edit.position)
+        result.extend(
+            RepairEdit("lone_surrogate", match.start(), match.group(), "\ufffd" * len(match.group()))
+            for match in _SURROGATE.finditer(text, position, edit.position)
         )
-        done = edit.position + len(edit.before)
-        noted.append(edit._replace(before=text[edit.position : done]))
-    return noted[:-1]
+        position = edit.position + len(edit.before)
+        result.append(edit._replace(before=text[edit.position : position]))
+    return result[:-1]
 
 
-def not_json(text: str, refusal: CannotRepair) -> JsonEnforcementError:
-    """The error for a text that holds no JSON, with line and column."""
-    at = min(refusal.position, len(text))
-    line = text.count("\n", 0, at) + 1
-    column = at - (text.rfind("\n", 0, at) + 1) + 1
+def not_json(text: str, error: CannotRepair) -> JsonEnforcementError:
+    """Return the error for a text without JSON, with line and column."""
+    position = min(error.position, len(text))
+    line = text.count("\n", 0, position) + 1
+    column = position - (text.rfind("\n", 0, position) + 1) + 1
     return JsonEnforcementError(
-        f"The answer holds no JSON that can be read: {refusal.reason}",
-        where=f"line {line}, column {column} (character {at})",
+        f"The answer holds no JSON that can be read: {error.reason}",
+        where=f"line {line}, column {column} (character {position})",
         hint="Ask the model for JSON only.",
-        details={"position": at, "line": line, "column": column, "reason": refusal.reason},
+        details={"position": position, "line": line, "column": column, "reason": error.reason},
     )

@@ -1,9 +1,8 @@
-"""How everyday breakages are taken in long strides.
+"""Repair common mistakes in long strides, many members or items per regular expression.
 
-Spelling means what can be told without looking around: single and curly quotes, unquoted keys, Python's literals, raw
-line breaks in strings, line comments, commas before a closing bracket, commas forgotten at the end of a line.
-
-Whatever these patterns do not know is left, untouched, to the slower functions.
+These mistakes need no context: single and curly quotes, unquoted keys, Python's literals, raw line breaks in strings,
+line comments, commas before a closing bracket, commas missing at the end of a line. Anything else is left to the
+slower functions.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import re
 from functools import cache
 from typing import Final
 
-from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, MAX_DEPTH, PUT_IN, RepairState
+from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, INSERTED, MAX_DEPTH, RepairState
 from slipform.text.repair.strings import Span, control_edit, requote
 from slipform.text.repair.tokens import BLANK, ITEMS, LAX_STRING, MEMBERS, NUMBER, SCALAR, STRING, WS
 
@@ -21,13 +20,13 @@ NAME: Final = r"[A-Za-z_$][\w$]*+"
 _GAP: Final = r"[ \t\n\r]*+(?://[^\n\r]*+[ \t\n\r]*+)*+"
 _KEY: Final = rf"(?:{STRING}|'{PLAIN}'|{NAME}|[“”]{PLAIN}[“”])"
 _INNER: Final = r'"[^"\\\x00-\x1f]*+(?:(?<=[\s(])"(?=\w)[^"\\,:{}\[\]\x00-\x1f]*+"(?=[ .;!?)])[^"\\\x00-\x1f]*+)++"'
-"""A string with quoted words in it, their quotes not escaped."""
+"""A string with quoted words in it, whose quotes are not escaped."""
 _SCALAR: Final = (
     rf"(?:{STRING}|{NUMBER}|true|false|null|'{PLAIN}'|True|False|None|[“”]{PLAIN}[“”]|{_INNER}|(?!\"\"){LAX_STRING})"
 )
 _NEXT_KEY: Final = rf"\s++(?={_KEY}{_GAP}:(?!//))"
 _NEXT_ITEM: Final = r"\s++(?=[\"'“{\[])"
-"""Where a comma is missing."""
+"""The place of a missing comma."""
 
 
 def _nest(levels: int) -> str:
@@ -39,33 +38,33 @@ def _nest(levels: int) -> str:
     return value
 
 
-_SINGLE, _CURLY, _NAMED, _WORD, _COMMENT, _COMMA, _RAW, _NOTHING = range(1, 9)
+_SINGLE, _CURLY, _BARE_KEY, _WORD, _COMMENT, _COMMA, _RAW_STRING, _MISSING_COMMA = range(1, 9)
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _WORDS: Final = {"True": "true", "False": "false", "None": "null"}
 
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """A run of members, a run of items, and the way from one misspelling in them to the next (no group at the end)."""
+    """Return the patterns of a run of members, a run of items, and the next mistake in them (no group at the end)."""
     value = _nest(2)
     members = re.compile(rf"(?:{_GAP}{_KEY}{_GAP}:{_GAP}{value}(?:{_GAP},|{_NEXT_KEY}|{_GAP}(?=\}})))*+", re.DOTALL)
     items = re.compile(rf"(?:{_GAP}{value}(?:{_GAP},|{_NEXT_ITEM}|{_GAP}(?=\])))*+", re.DOTALL)
-    right = (
+    valid = (
         rf"(?:,(?!{_GAP}[}}\]])\s*+|[:\[{{]\s*+|[^\"'“”A-Za-z_$/,:\[{{\s]++|\s++(?![\"'“A-Za-z_${{\[])|(?<=\d)[eE]"
         rf"|{STRING}(?={_GAP}[,:}}\]]|\s)|(?:true|false|null)\b(?!{_GAP}:))*+"
     )
-    misspelt = re.compile(
-        rf"{right}(?:('{PLAIN}')|([“”]{PLAIN}[“”])|({NAME})(?={_GAP}:)|(True|False|None)"
+    misspelling = re.compile(
+        rf"{valid}(?:('{PLAIN}')|([“”]{PLAIN}[“”])|({NAME})(?={_GAP}:)|(True|False|None)"
         rf"|(//[^\n\r]*+)\s*+|(,)|({_INNER}|{LAX_STRING})|(\s++)|\Z)",
         re.DOTALL,
     )
-    return members, items, misspelt
+    return members, items, misspelling
 
 
 def stride(m: RepairState) -> bool:
-    """Step over as many members, or items, as need no more than a change of spelling; True at the closing bracket."""
-    if m.unlucky & 7 > 2:
-        m.unlucky += 1
+    """Step over as many members, or items, as have only simple mistakes; return True at the closing bracket."""
+    if m.failed_strides & 7 > 2:
+        m.failed_strides += 1
         return False
     members = m.stack[-1] == "{"
     start, text = m.position, m.text
@@ -79,16 +78,16 @@ def stride(m: RepairState) -> bool:
         _respell(m, begin, end)
         comma = end - 1
         if text[comma] != ",":
-            m.unlucky, m.position = 0, end
-            m.comma, m.last_close, m.last_string = PUT_IN, -1, -1
+            m.failed_strides, m.position = 0, end
+            m.comma, m.last_close, m.last_string = INSERTED, -1, -1
             if end < m.end and text[end] == ("}" if members else "]"):
                 return True
             m.edits.append(("missing_comma", end, "", ","))
             return False
     if comma < start:
-        m.unlucky += 1
+        m.failed_strides += 1
         return False
-    m.unlucky = 0
+    m.failed_strides = 0
     m.position = comma + 1
     m.comma, m.last_close, m.last_string = comma, -1, -1
     return False
@@ -103,7 +102,7 @@ def _respell(m: RepairState, start: int, end: int) -> None:
             break
         word = token.group(kind)
         at = token.start(kind)
-        if kind == _NAMED:
+        if kind == _BARE_KEY:
             edits.append(("unquoted_key", at, word, f'"{word}"'))
         elif kind in (_SINGLE, _CURLY):
             edits.append(("wrong_quote", at, word, f'"{word[1:-1]}"'))
@@ -113,14 +112,14 @@ def _respell(m: RepairState, start: int, end: int) -> None:
             edits.append(("comment", at, word, ""))
         elif kind == _COMMA:
             edits.append(("trailing_comma", at, ",", ""))
-        elif kind == _NOTHING:
+        elif kind == _MISSING_COMMA:
             edits.append(("missing_comma", token.end(), "", ","))
         else:
             respell_string(m, at, word)
 
 
 def respell_word(m: RepairState, at: int, word: str) -> None:
-    """A Python literal, or, when that reading is asked for, a bare word."""
+    """Replace a Python literal or, in its other reading, quote a bare word."""
     if m.choose(at):
         m.edits.append(("unquoted_value", at, word, f'"{word}"'))
     else:
@@ -128,10 +127,10 @@ def respell_word(m: RepairState, at: int, word: str) -> None:
 
 
 def respell_string(m: RepairState, at: int, word: str) -> None:
-    """A string between double quotes with something in it that JSON wants escaped."""
+    """Escape what JSON requires in a string between double quotes."""
     if "\\" not in word and word.find('"', 1) == len(word) - 1:
-        for found in _CONTROL.finditer(word):
-            m.edits.append(control_edit(at + found.start(), found.group()))
+        for match in _CONTROL.finditer(word):
+            m.edits.append(control_edit(at + match.start(), match.group()))
         return
     end = at + len(word)
     m.edits.extend(requote(m.text, Span(at, at + 1, end - 1, end, '"', True, False)))
@@ -144,7 +143,7 @@ _MEMBER: Final = re.compile(
     rf"(?:(?:({SCALAR})|{_ODD}){WS}(?=[,}}]|{_RUN_NEXT_KEY})|([{{\[]))",
     re.DOTALL,
 )
-"""Group 1 the key; 2 a good scalar, 3 single quotes, 4 a Python literal, 5 curly quotes, 6 a string, 7 a bracket."""
+"""Group 1 the key; 2 a valid scalar, 3 single quotes, 4 a Python literal, 5 curly quotes, 6 a string, 7 a bracket."""
 _ITEM: Final = re.compile(
     rf"{WS}()(?:(?:({SCALAR})|{_ODD}){WS}(?=[,\]]|(?<=\s)[\"'“]{PLAIN}[\"'”]{WS}[,\]\"'“])|([{{\[]))", re.DOTALL
 )
@@ -153,33 +152,33 @@ _GOOD, _RUN_SINGLE, _RUN_WORD, _RUN_CURLY, _RUN_RAW, _BRACKET = range(2, 8)
 
 
 def run(m: RepairState) -> None:
-    """Read on, into brackets and out of them, until something out of the ordinary comes."""
+    """Read members and items, into brackets and out of them, up to the first uncommon mistake."""
     while m.stack:
         frame = m.stack[-1]
         if frame == "{":
-            going = _run_members(m)
+            continues = _run_members(m)
         elif frame == "[":
-            going = _run_items(m)
+            continues = _run_items(m)
         else:
             return
-        if not going:
+        if not continues:
             return
 
 
 def _run_members(m: RepairState) -> bool:
-    """Read members; True when another bracket was opened or closed, False when something odd stands there."""
+    """Read members; return True when another bracket was opened or closed, False at an uncommon mistake."""
     text, end, edits = m.text, m.end, m.edits
     while True:
         if stride(m):
-            return _climb(m, m.position)
-        found = _MEMBER.match(text, m.position, end)
-        if found is None:
+            return _close_brackets(m, m.position)
+        match = _MEMBER.match(text, m.position, end)
+        if match is None:
             if _skip_comment(m):
                 continue
-            return _climb_after_comma(m, "}")
-        at = found.start(1)
-        key = found.group(1)
-        kind = found.lastindex or 0
+            return _close_after_comma(m, "}")
+        at = match.start(1)
+        key = match.group(1)
+        kind = match.lastindex or 0
         first = key[0]
         if first != '"':
             if first == "'" or first == "“" or first == "”":
@@ -187,47 +186,47 @@ def _run_members(m: RepairState) -> bool:
             else:
                 edits.append(("unquoted_key", at, key, f'"{key}"'))
         if kind == _BRACKET:
-            return _open(m, found.end() - 1)
-        value = found.start(kind)
-        if kind != _GOOD and not _respell_run(m, kind, value, found.group(kind)):
+            return _open(m, match.end() - 1)
+        value = match.start(kind)
+        if kind != _GOOD and not _respell_run(m, kind, value, match.group(kind)):
             m.key, m.position, m.colon, m.state = at, value, True, AT_VALUE
             return False
-        at = found.end()
-        mark = text[at]
-        if mark == "," or mark == "}":
+        at = match.end()
+        char = text[at]
+        if char == "," or char == "}":
             m.last_string = value if text[value] != "-" and not text[value].isalnum() else -1
-            if mark == "}":
-                return _climb(m, at)
+            if char == "}":
+                return _close_brackets(m, at)
             m.comma, m.position, m.last_close = at, at + 1, -1
         else:
             edits.append(("missing_comma", at, "", ","))
-            m.position, m.comma, m.last_string = at, PUT_IN, -1
+            m.position, m.comma, m.last_string = at, INSERTED, -1
 
 
 def _run_items(m: RepairState) -> bool:
     text, end = m.text, m.end
     while True:
         if stride(m):
-            return _climb(m, m.position)
-        found = _ITEM.match(text, m.position, end)
-        if found is None:
+            return _close_brackets(m, m.position)
+        match = _ITEM.match(text, m.position, end)
+        if match is None:
             if _skip_comment(m):
                 continue
-            return _climb_after_comma(m, "]")
-        kind = found.lastindex or 0
+            return _close_after_comma(m, "]")
+        kind = match.lastindex or 0
         if kind == _BRACKET:
-            return _open(m, found.end() - 1)
-        at = found.start(kind)
-        if kind != _GOOD and not _respell_run(m, kind, at, found.group(kind)):
+            return _open(m, match.end() - 1)
+        at = match.start(kind)
+        if kind != _GOOD and not _respell_run(m, kind, at, match.group(kind)):
             return False
-        at = found.end()
+        at = match.end()
         if text[at] == ",":
             m.comma, m.position, m.last_close = at, at + 1, -1
         elif text[at] == "]":
-            return _climb(m, at)
+            return _close_brackets(m, at)
         else:
             m.edits.append(("missing_comma", at, "", ","))
-            m.position, m.comma = at, PUT_IN
+            m.position, m.comma = at, INSERTED
 
 
 def _open(m: RepairState, at: int) -> bool:
@@ -245,36 +244,36 @@ def _open(m: RepairState, at: int) -> bool:
 
 
 def _skip_comment(m: RepairState) -> bool:
-    found = _RUN_COMMENT.match(m.text, m.position, m.end)
-    if found is None:
+    match = _RUN_COMMENT.match(m.text, m.position, m.end)
+    if match is None:
         return False
-    m.edits.append(("comment", found.start(1), found.group(1), ""))
-    m.position = found.end()
+    m.edits.append(("comment", match.start(1), match.group(1), ""))
+    m.position = match.end()
     return True
 
 
-def _climb_after_comma(m: RepairState, closer: str) -> bool:
-    """A closing bracket after a comma: leave the comma out and go on."""
+def _close_after_comma(m: RepairState, closer: str) -> bool:
+    """Remove the comma before a closing bracket and step over the bracket; return False without one."""
     at = BLANK.match(m.text, m.position, m.end).end()  # type: ignore[union-attr]
     if m.comma < 0 or at >= m.end or m.text[at] != closer:
         return False
     m.drop_comma()
-    return _climb(m, at)
+    return _close_brackets(m, at)
 
 
-def _climb(m: RepairState, at: int) -> bool:
-    """Step over closing brackets and the comma after them; False when something else follows."""
+def _close_brackets(m: RepairState, at: int) -> bool:
+    """Step over closing brackets and the comma after them; return False when something else follows."""
     text, end, stack = m.text, m.end, m.stack
     m.comma = -1
     while at < end:
-        mark = text[at]
-        if mark == ",":
+        char = text[at]
+        if char == ",":
             m.comma = at
             m.position = at + 1
             m.state = AT_KEY if stack[-1] == "{" else AT_VALUE
             return True
         frame = stack[-1]
-        if m.doubled or len(stack) == 1 or not ((mark == "}" and frame == "{") or (mark == "]" and frame == "[")):
+        if m.doubled or len(stack) == 1 or not ((char == "}" and frame == "{") or (char == "]" and frame == "[")):
             break
         stack.pop()
         m.last_close = at

@@ -1,4 +1,4 @@
-"""What the repair knows while it reads."""
+"""Hold the state of a repair pass: position, open brackets and edits, and the primitive steps that change them."""
 
 from __future__ import annotations
 
@@ -23,94 +23,77 @@ from slipform.text.repair.tokens import (
 )
 
 MAX_DEPTH: Final = 1000
-"""Deeper nesting than this is refused, whether broken or not."""
+"""Deeper nesting than this is an error."""
 
-PUT_IN: Final = -2
-"""The comma is one the text lacks."""
+INSERTED: Final = -2
+"""In place of a comma's position: the text lacks the comma, and an edit inserts it."""
 
 AT_VALUE, AT_KEY, AT_END, DONE = range(4)
 CLOSER: Final = {"{": "}", "[": "]", "t": ")", "f": ")"}
-"""What closes a frame: an object, an array, a tuple written with parentheses, a function call."""
+"""The closing bracket of a frame: an object, an array, a tuple in parentheses, a function call."""
 _WHERE: Final = {"{": MEMBER, "[": ITEM, "t": ITEM, "f": CALL}
 _PLAIN: Final = frozenset('"{}[],:0123456789-tfn')
 
 
-class CannotRepair(Exception):  # noqa: N818 — it says no; nothing went wrong
-    """The text cannot be read as JSON without inventing something."""
+class CannotRepair(Exception):  # noqa: N818 — never raised to users
+    """The text cannot be read as JSON without inventing content."""
 
     def __init__(self, position: int, reason: str, *, final: bool = False) -> None:
         super().__init__(reason)
         self.position = position
         self.reason = reason
         self.final = final
-        """Whether looking further on in the text is useless."""
+        """Whether searching the rest of the text is useless."""
 
 
 class RepairState:
-    """One reading of one stretch of text: the position, the open brackets, and the edits so far."""
+    """One pass over one part of a text: the position, the open brackets, and the edits so far."""
 
     __slots__ = (
-        "choices",
-        "colon",
-        "comma",
-        "doubled",
-        "edits",
-        "end",
-        "in_string",
-        "key",
-        "last_close",
-        "last_string",
-        "many",
-        "nan",
-        "position",
-        "roots",
-        "stack",
-        "state",
-        "taken",
-        "text",
-        "unlucky",
-        "valueless",
-    )
+        "choices", "colon", "comma", "doubled", "edits", "end", "failed_strides", "in_string", "key",
+        "keys_without_value", "last_close", "last_string", "many", "nan", "position", "readings", "roots", "stack",
+        "state", "text",
+    )  # fmt: skip
 
-    def __init__(self, text: str, start: int, end: int, *, many: bool, nan: str, taken: dict[int, int]) -> None:
+    def __init__(self, text: str, start: int, end: int, *, many: bool, nan: str, readings: dict[int, int]) -> None:
         self.text = text
         self.end = end
         self.many = many
-        """Whether several values in a row make one list."""
+        """Whether several values in a row become one list."""
         self.nan = nan
-        self.taken = taken
-        """Readings to take instead of the first one, by position."""
+        self.readings = readings
+        """The number of the reading to choose at a position, instead of 0."""
         self.choices: list[int] = []
-        """Positions where the text can be read in another way."""
+        """Positions where the text is ambiguous."""
         self.position = start
         self.state = AT_VALUE
         self.stack: list[str] = []
         self.edits: list[RawEdit] = []
         self.comma = -1
-        """The comma right before the current key or item: its position, -1 for none, or `PUT_IN`."""
+        """The position of the comma right before the current key or item; -1 for none, or `INSERTED`."""
         self.key = -1
-        """The key whose value is awaited."""
+        """The position of the key whose value is expected."""
         self.colon = False
         """Whether a colon was just read."""
         self.last_string = -1
-        """Where the last value began, if it was a string."""
+        """The start of the last value, if it was a string."""
         self.last_close = -1
-        """Where the last value ended, if it was an object or an array."""
+        """The end of the last value, if it was an object or an array."""
         self.doubled = 0
         self.in_string = False
         """Whether the text ended inside a string."""
-        self.valueless = 0
-        """How many keys had no value."""
-        self.unlucky = 0
-        """How often a stride over good text led nowhere."""
+        self.keys_without_value = 0
+        """The number of keys without a value."""
+        self.failed_strides = 0
+        """How many strides matched nothing."""
         self.roots: list[tuple[int, int]] = []
 
     def edit(self, kind: str, at: int, before: str, after: str) -> None:
-        """Note a change at or after every change noted so far."""
+        """Record an edit at or after all edits so far."""
         self.edits.append((kind, at, before, after))
 
     def edit_before(self, kind: str, at: int, before: str, after: str) -> None:
-        """Note a change that may stand before changes already noted."""
+        """Record an edit that may be before edits already recorded."""
         index = len(self.edits)
         while index and (
             self.edits[index - 1][1] > at or (self.edits[index - 1][1] == at and self.edits[index - 1][2])
@@ -119,7 +102,7 @@ class RepairState:
         self.edits.insert(index, (kind, at, before, after))
 
     def drop_comma(self) -> None:
-        """Leave out the comma before a value that never came, whether it was written or put in."""
+        """Remove the comma before a missing value, whether original or inserted."""
         if self.comma >= 0:
             index = len(self.edits) - 1
             while index >= 0 and self.edits[index][1] >= self.comma:
@@ -127,7 +110,7 @@ class RepairState:
                     del self.edits[index]
                 index -= 1
             self.edit_before("trailing_comma", self.comma, self.text[self.comma], "")
-        elif self.comma == PUT_IN:
+        elif self.comma == INSERTED:
             index = len(self.edits) - 1
             while self.edits[index][0] != "missing_comma":
                 index -= 1
@@ -135,18 +118,18 @@ class RepairState:
         self.comma = -1
 
     def undo_from(self, at: int) -> None:
-        """Forget every change at or after `at`."""
+        """Remove every edit at or after `at`."""
         while self.edits and self.edits[-1][1] >= at:
             self.edits.pop()
 
     def undo_change(self, at: int) -> None:
-        """Forget every change after `at` and to the character at `at`, but keep what was put in before it."""
+        """Remove every edit after `at` and of the character at `at`, but keep insertions before it."""
         self.undo_from(at + 1)
         while self.edits and self.edits[-1][1] == at and self.edits[-1][2]:
             self.edits.pop()
 
     def peek(self) -> str:
-        """Skip what means nothing; the next character in its plain form, or "" at the end."""
+        """Skip blanks, comments and the like; return the next character in its ASCII form, or "" at the end."""
         text = self.text
         while True:
             at = BLANK.match(text, self.position, self.end).end()  # type: ignore[union-attr]
@@ -160,47 +143,47 @@ class RepairState:
                 return PUNCTUATION.get(char, char)
 
     def _skip(self, char: str, at: int) -> bool:
-        kind, found = "comment", None
+        kind, match = "comment", None
         text, end = self.text, self.end
         if char in "`~<[" and STOP.match(text, at, end):
             self.end = at
             return True
         if char in "/#<":
-            found = LINE_COMMENT.match(text, at, end) or BLOCK_COMMENT.match(text, at, end)
-            found = found or MARKUP_COMMENT.match(text, at, end)
+            match = LINE_COMMENT.match(text, at, end) or BLOCK_COMMENT.match(text, at, end)
+            match = match or MARKUP_COMMENT.match(text, at, end)
         elif char in ".…":
-            kind, found = "ellipsis", ELLIPSIS.match(text, at, end)
+            kind, match = "ellipsis", ELLIPSIS.match(text, at, end)
         elif char == "\\":
-            kind, found = "escaped", ESCAPED_BLANK.match(text, at, end)
+            kind, match = "escaped", ESCAPED_BLANK.match(text, at, end)
         else:
-            kind, found = "invisible", INVISIBLE.match(text, at, end)
-        if found is None:
+            kind, match = "invisible", INVISIBLE.match(text, at, end)
+        if match is None:
             return False
-        self.edit(kind, at, found.group(), "")
-        self.position = found.end()
+        self.edit(kind, at, match.group(), "")
+        self.position = match.end()
         return True
 
-    def take(self, char: str) -> None:
-        """Step over a punctuation mark, in JSON's spelling."""
-        written = self.text[self.position]
-        if written != char:
-            self.edit("punctuation", self.position, written, char)
+    def accept(self, char: str) -> None:
+        """Step over a punctuation character, replacing it by `char` if it differs."""
+        original = self.text[self.position]
+        if original != char:
+            self.edit("punctuation", self.position, original, char)
         self.position += 1
 
     def drop(self, kind: str) -> None:
-        """Leave one character out."""
+        """Remove one character."""
         self.edit(kind, self.position, self.text[self.position], "")
         self.position += 1
 
     def drop_commas(self) -> None:
-        """Leave out commas that separate nothing."""
-        found = COMMAS.match(self.text, self.position, self.end)
-        run = found.group() if found else self.text[self.position]
+        """Remove commas that separate nothing."""
+        match = COMMAS.match(self.text, self.position, self.end)
+        run = match.group() if match else self.text[self.position]
         self.edit("extra_comma", self.position, run, "")
         self.position += len(run)
 
     def push(self, frame: str) -> None:
-        """A bracket was opened."""
+        """Open a frame; raises `CannotRepair` beyond MAX_DEPTH."""
         if len(self.stack) >= MAX_DEPTH:
             raise CannotRepair(self.position, f"it is nested deeper than {MAX_DEPTH} levels", final=True)
         self.stack.append(frame)
@@ -208,8 +191,8 @@ class RepairState:
         self.state = AT_KEY if frame == "{" else AT_VALUE
         self.colon = False
 
-    def valued(self, position: int, string: int = -1) -> None:
-        """A value was read up to `position`; it was the string at `string`, or no string."""
+    def end_value(self, position: int, string: int = -1) -> None:
+        """End a value at `position`; `string` is its start if it was a string."""
         self.position = position
         self.last_string = string
         self.comma = -1
@@ -219,31 +202,31 @@ class RepairState:
             self.roots[-1] = (self.roots[-1][0], position)
 
     def begin_root(self, at: int) -> None:
-        """A value begins; when nothing is open it is a whole document."""
+        """Begin a value at `at`, which is a whole document when no frame is open."""
         if not self.stack:
             self.roots.append((at, at))
 
     def where(self) -> int:
-        """Where the next value stands: in an object, an array, a call, or by itself."""
+        """Return the place of the next value: MEMBER, ITEM, CALL or TOP."""
         return _WHERE[self.stack[-1]] if self.stack else TOP
 
     def closers(self) -> str:
-        """The brackets that would close all that is open, innermost first."""
+        """Return the brackets that would close all open frames, innermost first."""
         return "".join([CLOSER[frame] for frame in reversed(self.stack)])
 
     def choose(self, at: int) -> int:
-        """Note that the text at `at` can be read in several ways; which of them to take."""
+        """Record that the text at `at` is ambiguous; return the number of the reading to choose."""
         self.choices.append(at)
-        return self.taken.get(at, 0)
+        return self.readings.get(at, 0)
 
-    def last_before(self, at: int, mark: str) -> int:
-        """Where `mark` stands, if it is the last thing before `at`; else -1."""
+    def last_before(self, at: int, character: str) -> int:
+        """Return the position of `character`, if only blanks separate it from `at`; else -1."""
         while at and self.text[at - 1] in " \t\r\n":
             at -= 1
-        return at - 1 if at and self.text[at - 1] == mark else -1
+        return at - 1 if at and self.text[at - 1] == character else -1
 
-    def stray(self, at: int) -> None:
-        """Step over text that belongs to nothing, up to the next mark of structure."""
+    def skip_stray(self, at: int) -> None:
+        """Remove text that belongs to no value, up to the next structural character."""
         if not self.stack:
             raise CannotRepair(at, "there is no JSON value here")
         stop = at + 1

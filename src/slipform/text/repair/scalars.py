@@ -1,4 +1,4 @@
-"""How numbers, literals and bare words are read; the regular expressions."""
+"""Read numbers, literals and bare words, and write them as JSON."""
 
 from __future__ import annotations
 
@@ -27,28 +27,18 @@ _CALL: Final = re.compile(
     r"|[-+]?[0-9][0-9.eE+-]*+\s*+\)))"
 )
 _LITERALS: Final = {
-    "true": "true",
-    "True": "true",
-    "TRUE": "true",
-    "false": "false",
-    "False": "false",
-    "FALSE": "false",
-    "null": "null",
-    "Null": "null",
-    "NULL": "null",
-    "None": "null",
-    "NONE": "null",
-    "undefined": "null",
-}
+    "true": "true", "True": "true", "TRUE": "true", "false": "false", "False": "false", "FALSE": "false",
+    "null": "null", "Null": "null", "NULL": "null", "None": "null", "NONE": "null", "undefined": "null",
+}  # fmt: skip
 _NAN: Final = frozenset({"nan", "infinity", "inf"})
 _WORDS: Final = ("true", "false", "null", "True", "False", "None", "undefined", "NaN", "Infinity", "-Infinity")
 _JSON_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
 
 
 class Scalar(NamedTuple):
-    """A value without quotes: the edit it needs (none when `kind` is empty) and where it ends.
+    """A value without quotes: the edit it needs (none when `kind` is empty) and its end.
 
-    `kind` is "nan" for what JSON cannot say, "cut" for a token the end of the text left undecided.
+    `kind` is "nan" for what JSON does not have, "cut" for a token that the end of the text leaves undecided.
     """
 
     kind: str
@@ -58,20 +48,20 @@ class Scalar(NamedTuple):
 
 
 def call_at(text: str, at: int, end: int) -> int:
-    """Where the argument of a call with one argument begins, as in `ObjectId("…")`; -1 when there is none.
+    """Return where the argument of a call with one argument begins, as in `ObjectId("…")`; -1 when there is none.
 
     >>> call_at('Date("x")', 0, 9)
     5
     """
-    found = _CALL.match(text, at, end)
-    return -1 if found is None else found.end()
+    match = _CALL.match(text, at, end)
+    return -1 if match is None else match.end()
 
 
 def read_scalar(text: str, at: int, end: int, where: int, as_text: bool = False) -> Scalar | None:
-    """The number, literal or bare word at `at`; None when there is nothing to read."""
+    """Return the number, literal or bare word at `at`; None when there is none."""
     if not as_text:
-        if (found := _GROUPED.match(text, at, end)) and _is_grouped(text, found, end, where):
-            return Scalar("number", found.group(), _number(found.group().replace(",", "")), found.end())
+        if (match := _GROUPED.match(text, at, end)) and _is_grouped(text, match, end, where):
+            return Scalar("number", match.group(), _number(match.group().replace(",", "")), match.end())
         atom = _ATOM.match(text, at, end)
         if atom is not None and atom.end() > at and _stands_alone(text, atom.end(), end):
             scalar = _read_atom(atom.group(), atom.lastgroup == "word", atom.end(), end)
@@ -82,10 +72,10 @@ def read_scalar(text: str, at: int, end: int, where: int, as_text: bool = False)
     return _read_bare(text, at, end, where)
 
 
-def _is_grouped(text: str, found: re.Match[str], end: int, where: int) -> bool:
+def _is_grouped(text: str, match: re.Match[str], end: int, where: int) -> bool:
     if where == MEMBER:
-        return KEY_AHEAD.match(text, found.end(), end) is None
-    return where == ITEM and ",0" in found.group()
+        return KEY_AHEAD.match(text, match.end(), end) is None
+    return where == ITEM and ",0" in match.group()
 
 
 def _stands_alone(text: str, at: int, end: int) -> bool:
@@ -110,15 +100,15 @@ def _read_atom(token: str, is_word: bool, at: int, end: int) -> Scalar | None:
 
 
 def _complete(token: str, at: int) -> Scalar | None:
-    """A literal that the end of the text cut short: only one of them can begin like this."""
-    whole = [word for word in _WORDS if word.startswith(token)]
-    if len(whole) == 1 and whole[0] in _LITERALS:
-        return Scalar("truncated", token, _LITERALS[whole[0]], at)
-    return Scalar("cut", token, "", at) if whole else None
+    """Return the only literal that a token cut off by the end of the text can begin; None without one."""
+    candidates = [word for word in _WORDS if word.startswith(token)]
+    if len(candidates) == 1 and candidates[0] in _LITERALS:
+        return Scalar("truncated", token, _LITERALS[candidates[0]], at)
+    return Scalar("cut", token, "", at) if candidates else None
 
 
 def _number(token: str) -> str:
-    """The number in JSON's spelling; empty when there are no digits.
+    """Return the number as JSON; empty when there are no digits.
 
     >>> _number("+.50"), _number("007"), _number("0xFF"), _number("1_000")
     ('0.50', '7', '255', '1000')
@@ -131,14 +121,14 @@ def _number(token: str) -> str:
     base = digits[:2].lower()
     if base in ("0x", "0o", "0b"):
         return f"{sign}{int(digits, 0)}" if len(digits) > 2 and len(digits) < 1000 else ""
-    whole, exponent = digits, ""
+    candidates, exponent = digits, ""
     for mark in "eE":
-        if mark in whole:
-            whole, _, power = whole.partition(mark)
+        if mark in candidates:
+            candidates, _, power = candidates.partition(mark)
             exponent = f"e{power}" if power.strip("+-") else ""
-    if not whole.strip("."):
+    if not candidates.strip("."):
         return ""
-    integer, _, fraction = whole.partition(".")
+    integer, _, fraction = candidates.partition(".")
     integer = integer.lstrip("0") or "0"
     return f"{sign}{integer}{'.' + fraction if fraction else ''}{exponent}"
 

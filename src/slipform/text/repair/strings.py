@@ -1,7 +1,7 @@
-"""Where a wrongly quoted string ends, and how it is quoted.
+"""Find the end of a wrongly quoted string, and quote it as JSON.
 
-A quote ends a string when what follows it can follow a string there: a colon after a key, a comma and the next key
-after an object's value, and so on. Only a bounded stretch is read ahead for each quote, so the cost stays linear.
+A quote ends a string when the text after it can follow a string there: a colon after a key, a comma and the next key
+after an object's value, and so on. Lookahead is bounded for each quote, so the cost stays linear.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from slipform.text.repair.tokens import (
     STRICT_STRING,
     TOP,
     RawEdit,
+    apply_edits,
 )
 
 MAX_INNER_QUOTES: Final = 50_000
-"""More unescaped quotes than this in one string are not a string."""
+"""A text with more unescaped quotes than this is not a string."""
 
 
 class Span(NamedTuple):
-    """A string in the text: where it stands, its content, and where reading goes on."""
+    """A string in the text: its start, its content from `body` to `stop`, and its end."""
 
     start: int
     body: int
@@ -59,16 +60,8 @@ _NEXT: Final = {
     "＂": re.compile(r'[^＂"\\]*+(?:\\.[^＂"\\]*+)*+([＂"])', re.DOTALL),
 }
 _FAMILY: Final = {
-    "”": "“",
-    "„": "“",
-    "‟": "“",
-    "’": "‘",
-    "‚": "‘",
-    "‛": "‘",
-    "＇": "'",
-    "&#34;": "&quot;",
-    "&#39;": "&apos;",
-}
+    "”": "“", "„": "“", "‟": "“", "’": "‘", "‚": "‘", "‛": "‘", "＇": "'", "&#34;": "&quot;", "&#39;": "&apos;",
+}  # fmt: skip
 _AFTER_DOUBLED: Final = re.compile(r"\s*+(?:[,:}\])]|\Z)")
 NO, WEAK, STRONG = range(3)
 _BLANKS: Final = re.compile(SPACE)
@@ -87,7 +80,7 @@ _CONCATENATED: Final = re.compile(r"\+\s*+[\"'`]")
 
 
 def closes(text: str, at: int, end: int, where: int, depth: int) -> int:
-    """How surely a quote that ends just before `at` ends a string that stands `where`."""
+    """Return how certain a quote just before `at` ends a string in the place `where`: NO, WEAK or STRONG."""
     after = _BLANKS.match(text, at, end).end()  # type: ignore[union-attr]
     if after >= end:
         return STRONG
@@ -140,57 +133,57 @@ def _closes_before_more(text: str, at: int, after: int, end: int, where: int) ->
 
 
 def delimiter_at(text: str, at: int, end: int) -> str:
-    """The opening quote at `at`, or the empty string.
+    """Return the opening quote at `at`, or the empty string.
 
     >>> delimiter_at("“x”", 0, 3)
     '“'
     """
-    found = _OPEN.match(text, at, end)
-    if found is None:
+    match = _OPEN.match(text, at, end)
+    if match is None:
         return ""
-    mark = found.group()
-    if mark in ('"""', "'''"):
-        closing = text.find(mark, found.end(), end)
-        if closing < 0 or _AFTER_DOUBLED.match(text, found.end(), end):
-            mark = mark[0]
-    if mark in "\"'" and text.startswith(mark, at + 1) and not _AFTER_DOUBLED.match(text, at + 2, end):
-        closing = text.find(mark + mark, at + 2, end)
+    delimiter = match.group()
+    if delimiter in ('"""', "'''"):
+        closing = text.find(delimiter, match.end(), end)
+        if closing < 0 or _AFTER_DOUBLED.match(text, match.end(), end):
+            delimiter = delimiter[0]
+    if delimiter in "\"'" and text.startswith(delimiter, at + 1) and not _AFTER_DOUBLED.match(text, at + 2, end):
+        closing = text.find(delimiter + delimiter, at + 2, end)
         if closing > 0 and _AFTER_DOUBLED.match(text, closing + 2, end):
-            return mark + mark
-    return mark
+            return delimiter + delimiter
+    return delimiter
 
 
 def read_string(text: str, at: int, end: int, where: int, closers: str, skip: int = 0, beyond: int = 0) -> Span | None:
-    """The string that opens at `at`; None when no string can be made of it.
+    """Return the string that opens at `at`; None when it has no plausible end.
 
-    `closers` are the brackets that would close what is open, innermost first. `skip` passes over that many plausible
-    ends, `beyond` over all quotes before that position: other readings of the same text.
+    `closers` are the brackets that would close the open frames, innermost first. `skip` ignores that many plausible
+    ends, `beyond` all quotes before that position: other readings of the same text.
     """
-    mark = delimiter_at(text, at, end)
-    body = at + len(mark)
+    delimiter = delimiter_at(text, at, end)
+    body = at + len(delimiter)
     if where == KEY:
-        return _read_key(text, at, body, end, mark)
-    return _find_end(text, Span(at, body, end, end, mark, False, False), end, where, closers, skip, beyond)
+        return _read_key(text, at, body, end, delimiter)
+    return _find_end(text, Span(at, body, end, end, delimiter, False, False), end, where, closers, skip, beyond)
 
 
 def _find_end(text: str, span: Span, end: int, where: int, closers: str, skip: int, beyond: int) -> Span | None:
-    following = _NEXT[_FAMILY.get(span.delimiter, span.delimiter)]
+    next_quote = _NEXT[_FAMILY.get(span.delimiter, span.delimiter)]
     at = span.body
     inner = 0
     weak: Span | None = None
-    while found := following.match(text, at, end):
-        quote, at = found.span(1)
+    while match := next_quote.match(text, at, end):
+        quote, at = match.span(1)
         if quote < beyond:
             inner += 1
             continue
         if where == TOP and at < end:
             return None
-        sure = closes(text, at, end, where, len(closers))
-        if sure == STRONG or (sure == WEAK and inner % 2 == 0):
+        certainty = closes(text, at, end, where, len(closers))
+        if certainty == STRONG or (certainty == WEAK and inner % 2 == 0):
             if not skip:
                 return span._replace(stop=quote, end=at, closed=True, guessed=inner > 0)
             skip -= 1
-        elif sure == WEAK and weak is None:
+        elif certainty == WEAK and weak is None:
             weak = span._replace(stop=quote, end=at, closed=True, guessed=True)
         elif (stop := _unclosed_before(text, span.body, quote, end, where, inner)) >= 0:
             return span._replace(stop=stop, end=stop, closed=True, guessed=True)
@@ -208,7 +201,7 @@ def _find_end(text: str, span: Span, end: int, where: int, closers: str, skip: i
 
 
 def _unclosed_before(text: str, body: int, quote: int, end: int, where: int, inner: int) -> int:
-    """Where the string should have been closed, when the quote at `quote` opens the next key or item; else -1."""
+    """Return where the string should have been closed, if the quote at `quote` opens the next key or item; else -1."""
     before = quote
     while before > body and text[before - 1] in " \t\r\n":
         before -= 1
@@ -227,7 +220,7 @@ def _trim(text: str, body: int, stop: int) -> int:
 
 
 def _before_closers(text: str, body: int, end: int, closers: str) -> int:
-    """Where an unclosed string stops if the text ends with just the brackets that are open; else `end`."""
+    """Return where an unclosed string stops if the text ends with just the open brackets; else `end`."""
     at = end
     for closer in reversed(closers):
         at = _trim(text, body, at)
@@ -242,26 +235,26 @@ def _before_closers(text: str, body: int, end: int, closers: str) -> int:
     return _trim(text, body, at)
 
 
-def _read_key(text: str, at: int, body: int, end: int, mark: str) -> Span | None:
-    following = _NEXT[_FAMILY.get(mark, mark)]
-    cut = _CUT_KEY.match(text, at, end)
+def _read_key(text: str, at: int, body: int, end: int, delimiter: str) -> Span | None:
+    next_quote = _NEXT[_FAMILY.get(delimiter, delimiter)]
+    truncation = _CUT_KEY.match(text, at, end)
     position = body
     for tries in range(8):
-        found = following.match(text, position, end)
-        if found is None:
+        match = next_quote.match(text, position, end)
+        if match is None:
             break
-        quote, position = found.span(1)
+        quote, position = match.span(1)
         if closes(text, position, end, KEY, 0):
-            return Span(at, body, quote, position, mark, True, tries > 0)
-        if cut and cut.end() < quote:
-            return Span(at, body, cut.end(), cut.end(), mark, True, True)
+            return Span(at, body, quote, position, delimiter, True, tries > 0)
+        if truncation and truncation.end() < quote:
+            return Span(at, body, truncation.end(), truncation.end(), delimiter, True, True)
         if tries == 0 and _VALUE_AHEAD.match(text, position, end):
-            return Span(at, body, quote, position, mark, True, False)
+            return Span(at, body, quote, position, delimiter, True, False)
     else:
         return None
-    if cut and text[:end].rstrip()[-1:] in "}]":
-        return Span(at, body, cut.end(), cut.end(), mark, True, True)
-    return Span(at, body, end, end, mark, False, False) if position == body else None
+    if truncation and text[:end].rstrip()[-1:] in "}]":
+        return Span(at, body, truncation.end(), truncation.end(), delimiter, True, True)
+    return Span(at, body, end, end, delimiter, False, False) if position == body else None
 
 
 _SPECIAL: Final = re.compile(
@@ -273,39 +266,39 @@ _CUT_ESCAPE: Final = re.compile(
 )
 _CONTROL: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 _PATH: Final = re.compile(r"[A-Za-z]:\\|\\\\[\w.$-]+\\[^\\]")
-_ODD: Final = re.compile(r"\\(?:[^\"\\/bfnrtu'`]|u(?![0-9a-fA-F]{4}))", re.DOTALL)
+_ODD_ESCAPE: Final = re.compile(r"\\(?:[^\"\\/bfnrtu'`]|u(?![0-9a-fA-F]{4}))", re.DOTALL)
 _OVERESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _KIND: Final = {"&quot;": "html_entity", "&#34;": "html_entity", "&apos;": "html_entity", "&#39;": "html_entity"}
 
 
 def requote(text: str, span: Span) -> list[RawEdit]:
-    """The edits that make the string at `span` a JSON string.
+    """Return the edits that make the string at `span` a JSON string.
 
     >>> requote("'a'", Span(0, 1, 2, 3, "'", True, False))
     [('wrong_quote', 0, "'a'", '"a"')]
     """
-    mark = span.delimiter
-    if mark in _KIND:
+    delimiter = span.delimiter
+    if delimiter in _KIND:
         content = html.unescape(text[span.body : span.stop])
-        return [(_KIND[mark], span.start, text[span.start : span.end], '"' + _encode(content) + '"')]
-    if mark == '\\"':
+        return [(_KIND[delimiter], span.start, text[span.start : span.end], '"' + _encode(content) + '"')]
+    if delimiter == '\\"':
         after = '"' + _OVERESCAPED.sub(r"\1", text[span.body : span.stop]) + '"'
         if STRICT_STRING.fullmatch(after) is None:
             after = '"' + _encode(text[span.body : span.stop]) + '"'
         return [("escaped", span.start, text[span.start : span.end], after)]
     stop = span.stop
-    if not span.closed and (cut := _CUT_ESCAPE.search(text, max(span.body, stop - 12), stop)):
-        stop = _cut_before(text, span.body, cut.start())
+    if not span.closed and (truncation := _CUT_ESCAPE.search(text, max(span.body, stop - 12), stop)):
+        stop = _cut_before(text, span.body, truncation.start())
     opening = text[span.start : span.body]
     closing = text[stop : span.end]
-    whole = _CLEAN.fullmatch(text, span.body, stop) is not None
-    if whole and opening != '"' and closing:
+    is_clean = _CLEAN.fullmatch(text, span.body, stop) is not None
+    if is_clean and opening != '"' and closing:
         return [("wrong_quote", span.start, text[span.start : span.end], f'"{text[span.body : stop]}"')]
     edits: list[RawEdit] = []
     if opening != '"':
         edits.append(("wrong_quote" if opening else "missing_quote", span.start, opening, '"'))
-    if not whole:
-        edits.extend(_content_edits(text, span.body, stop, mark))
+    if not is_clean:
+        edits.extend(_content_edits(text, span.body, stop, delimiter))
     if not span.closed:
         edits.append(("truncated", stop, closing, '"'))
     elif closing != '"':
@@ -314,29 +307,29 @@ def requote(text: str, span: Span) -> list[RawEdit]:
 
 
 def _cut_before(text: str, body: int, at: int) -> int:
-    """`at`, unless the backslash there is itself escaped and so not the start of an escape."""
-    run = at
-    while run > body and text[run - 1] == "\\":
-        run -= 1
-    return at if (at - run) % 2 == 0 else at + 1
+    """Return `at`, or the next position when the backslash at `at` is itself escaped."""
+    start = at
+    while start > body and text[start - 1] == "\\":
+        start -= 1
+    return at if (at - start) % 2 == 0 else at + 1
 
 
-def _content_edits(text: str, body: int, stop: int, mark: str) -> list[RawEdit]:
-    odd = _ODD.search(text, body, stop) is not None and mark == '"'
-    path = odd and _PATH.match(text, body, stop) is not None
+def _content_edits(text: str, body: int, stop: int, delimiter: str) -> list[RawEdit]:
+    has_odd_escapes = _ODD_ESCAPE.search(text, body, stop) is not None and delimiter == '"'
+    is_path = has_odd_escapes and _PATH.match(text, body, stop) is not None
     edits: list[RawEdit] = []
-    for found in _SPECIAL.finditer(text, body, stop):
-        which = found.lastindex
-        before = found.group()
-        if which == 1:
-            if odd and _meant_literally(before, path):
-                edits.append(("bad_escape", found.start(), before, "\\" + before))
-        elif which == 2:
-            edits.append(("lone_surrogate", found.start(), before, "\\ufffd"))
-        elif which == 3:
-            edits.append(("bad_escape", found.start(), before, _escape(before, mark)))
+    for match in _SPECIAL.finditer(text, body, stop):
+        group = match.lastindex
+        before = match.group()
+        if group == 1:
+            if has_odd_escapes and _is_literal_backslash(before, is_path):
+                edits.append(("bad_escape", match.start(), before, "\\" + before))
+        elif group == 2:
+            edits.append(("lone_surrogate", match.start(), before, "\\ufffd"))
+        elif group == 3:
+            edits.append(("bad_escape", match.start(), before, _escape(before, delimiter)))
         else:
-            edits.append(_character_edit(found.start(), before))
+            edits.append(_character_edit(match.start(), before))
     return edits
 
 
@@ -349,42 +342,35 @@ def _character_edit(at: int, char: str) -> RawEdit:
 
 
 def control_edit(at: int, char: str) -> RawEdit:
-    """The escape for a control character that stands raw in a string."""
+    """Return the edit that escapes a control character in a string."""
     return ("control_character", at, char, _CONTROL.get(char) or f"\\u{ord(char):04x}")
 
 
-def _meant_literally(escape: str, path: bool) -> bool:
-    r"""In a string with raw backslashes, `\new` of a Windows path or `\frac` of a formula is no escape either."""
+def _is_literal_backslash(escape: str, is_path: bool) -> bool:
+    r"""Whether an escape like `\new` of a Windows path or `\frac` of a formula is meant as a backslash."""
     letter = escape[1]
-    if path:
+    if is_path:
         return letter in "bfnrtu"
     return letter in "bf"
 
 
-def _escape(before: str, mark: str) -> str:
-    """A backslash that starts no JSON escape."""
+def _escape(before: str, delimiter: str) -> str:
+    """Return the replacement of a backslash that starts no JSON escape."""
     char = before[1:]
     if char in ("'", "`") and char:
         return char
-    if len(char) == 3 and mark != '"':
+    if len(char) == 3 and delimiter != '"':
         return f"\\u00{char[1:]}"
     return "\\\\" + (_CONTROL.get(char) or char)
 
 
 def _encode(content: str) -> str:
-    """Plain text as the inside of a JSON string; escapes already in it are kept."""
-    pieces: list[str] = []
-    done = 0
-    for _, position, before, after in _content_edits(content, 0, len(content), '"'):
-        pieces.append(content[done:position])
-        pieces.append(after)
-        done = position + len(before)
-    pieces.append(content[done:])
-    return "".join(pieces)
+    """Return text as the inside of a JSON string; escapes already in it are kept."""
+    return apply_edits(content, _content_edits(content, 0, len(content), '"'))
 
 
 def quoted(content: str) -> str:
-    r"""Any text as a JSON string, raw backslashes and all.
+    r"""Return any text as a JSON string.
 
     >>> quoted('say "hi"')
     '"say \\"hi\\""'

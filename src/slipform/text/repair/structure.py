@@ -1,4 +1,4 @@
-"""How keys and brackets are put right."""
+"""Repair keys and brackets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MORE_AHEAD: Final = re.compile(
 
 
 def close(m: RepairState, char: str) -> None:
-    """Step over a closing bracket, putting right whatever is wrong about it."""
+    """Step over a closing bracket, repairing a mismatch."""
     frame = m.stack[-1]
     if CLOSER[frame] != char:
         _mismatch(m, char)
@@ -32,7 +32,7 @@ def close(m: RepairState, char: str) -> None:
     elif frame == "f":
         m.drop("call")
     else:
-        m.take(char)
+        m.accept(char)
     _closed(m, at)
 
 
@@ -44,7 +44,7 @@ def _drop_comma(m: RepairState) -> None:
 def _closed(m: RepairState, at: int) -> None:
     frame = m.stack.pop()
     m.comma = -1
-    m.valued(m.position)
+    m.end_value(m.position)
     m.last_close = at
     if frame == "{" and m.doubled and m.text.startswith("}", m.position):
         m.doubled -= 1
@@ -52,16 +52,16 @@ def _closed(m: RepairState, at: int) -> None:
 
 
 def _mismatch(m: RepairState, char: str) -> None:
-    """Either brackets are missing before this one, or it is the wrong one, or one too many."""
+    """Repair a closing bracket of another kind: brackets are missing before it, or it is wrong, or one too many."""
     at = m.position
-    below = next((i for i in range(len(m.stack) - 1, -1, -1) if CLOSER[m.stack[i]] == char), -1)
-    if below < 0:
+    index = next((i for i in range(len(m.stack) - 1, -1, -1) if CLOSER[m.stack[i]] == char), -1)
+    if index < 0:
         _unopened(m, at)
         return
     _drop_comma(m)
     m.state = AT_END
-    missing = m.stack[below + 1 :]
-    fits_missing = _fits(m, m.stack[:below][-1:], at + 1)
+    missing = m.stack[index + 1 :]
+    fits_missing = _fits(m, m.stack[:index][-1:], at + 1)
     fits_wrong = _fits(m, m.stack[-2:-1], at + 1)
     wrong = fits_wrong and not fits_missing
     if m.choose(at):
@@ -73,14 +73,14 @@ def _mismatch(m: RepairState, char: str) -> None:
         return
     closing = "".join("]" if frame == "t" else CLOSER[frame] for frame in reversed(missing) if frame != "f")
     m.edit("missing_bracket", at, "", closing)
-    del m.stack[below + 1 :]
+    del m.stack[index + 1 :]
     close(m, char)
 
 
 def _unopened(m: RepairState, at: int) -> None:
-    """A closing bracket that nothing opened: it stands for the one that is open, or for nothing."""
-    following = _NEXT.match(m.text, at + 1, m.end)
-    char = following.group(1) if following else None
+    """Repair a closing bracket that nothing opened: it closes the open frame, or is one too many."""
+    match_after = _NEXT.match(m.text, at + 1, m.end)
+    char = match_after.group(1) if match_after else None
     expected = CLOSER[m.stack[-1]]
     extra = char == expected or (char == "," and len(m.stack) == 1)
     if m.choose(at):
@@ -97,20 +97,20 @@ def _unopened(m: RepairState, at: int) -> None:
 
 
 def _fits(m: RepairState, outer: list[str], after: int) -> bool:
-    """Whether what follows a closing bracket suits the frame that would then be open."""
-    following = _NEXT.match(m.text, after, m.end)
-    char = following.group(1) if following else None
-    if following is None or (following.end() >= m.end and char is None):
+    """Whether the text after a closing bracket is valid in the frame that would then be open."""
+    match_after = _NEXT.match(m.text, after, m.end)
+    char = match_after.group(1) if match_after else None
+    if match_after is None or (match_after.end() >= m.end and char is None):
         return True
     if not outer:
         return char is None
     if char == ",":
-        return (KEY_AHEAD.match(m.text, following.end(), m.end) is not None) == (outer[0] == "{")
+        return (KEY_AHEAD.match(m.text, match_after.end(), m.end) is not None) == (outer[0] == "{")
     return char is None or CLOSER[outer[0]] == char
 
 
 def reopen(m: RepairState, comma: int) -> None:
-    """The object that was just closed goes on after `comma`: its closing brace was one too many."""
+    """Reopen the object that was just closed: it continues after `comma`, and its closing brace was one too many."""
     at = m.last_close
     m.undo_change(at)
     m.edit("extra_bracket", at, m.text[at], "")
@@ -123,8 +123,8 @@ def reopen(m: RepairState, comma: int) -> None:
 
 
 def after_root(m: RepairState) -> None:
-    """A whole document was read: go on if there is more of it, or another one."""
-    mark, changes = m.position, len(m.edits)
+    """Continue after a whole document if there is more of it, or another one; else end the pass."""
+    position, edit_count = m.position, len(m.edits)
     char = m.peek()
     if char != "" and char in "}]":
         m.drop("extra_bracket")
@@ -137,7 +137,7 @@ def after_root(m: RepairState) -> None:
             m.position, m.state = comma + 1, AT_KEY
             return
         if _another_ahead(m, after):
-            m.take(",")
+            m.accept(",")
             m.state = AT_VALUE
             return
         if _NEXT.match(m.text, after, m.end).end() >= m.end:  # type: ignore[union-attr]
@@ -148,8 +148,8 @@ def after_root(m: RepairState) -> None:
         m.edit("missing_comma", m.position, "", ",")
         m.state = AT_VALUE
         return
-    del m.edits[changes:]
-    m.position = mark
+    del m.edits[edit_count:]
+    m.position = position
     m.state = DONE
 
 
@@ -157,12 +157,12 @@ def _another_ahead(m: RepairState, at: int) -> bool:
     """Whether another document of the same kind follows, as in NDJSON."""
     if not m.many or m.last_close < 0:
         return False
-    found = _MORE_AHEAD.match(m.text, at, m.end)
-    return found is not None and (found.group(1) == "{") == (m.text[m.last_close] == "}")
+    match = _MORE_AHEAD.match(m.text, at, m.end)
+    return match is not None and (match.group(1) == "{") == (m.text[m.last_close] == "}")
 
 
 def finish(m: RepairState) -> None:
-    """The text ended: close what is open."""
+    """Close all open frames at the end of the text."""
     if not m.stack and m.state == AT_VALUE and not m.roots:
         raise CannotRepair(m.position, "it ends before any value begins")
     _drop_comma(m)
@@ -176,7 +176,7 @@ def finish(m: RepairState) -> None:
 
 
 def drop_key(m: RepairState, at: int) -> None:
-    """The text ended before the key's value: leave the key out."""
+    """Remove a key whose value is cut off by the end of the text."""
     cut = m.comma if m.comma >= 0 else at
     if m.comma >= 0:
         m.undo_change(cut)
@@ -194,14 +194,14 @@ _THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\]\n]|\.\d|\s*+\Z)")
 
 
 def grouped_number(m: RepairState, at: int) -> bool:
-    """Whether the comma was inside a number, `1,000`; then the number is read on."""
+    """Whether the comma was inside a number, `1,000`; if so, end the number there."""
     if at != m.comma + 1 or not _THOUSANDS_BEFORE.search(m.text, max(0, m.comma - 20), m.comma):
         return False
-    found = _THOUSANDS.match(m.text, at, m.end)
-    if found is None:
+    match = _THOUSANDS.match(m.text, at, m.end)
+    if match is None:
         return False
     m.edit_before("number", m.comma, ",", "")
-    m.valued(found.end())
+    m.end_value(match.end())
     return True
 
 
@@ -212,14 +212,14 @@ _COLON_AHEAD: Final = re.compile(r"\s*+[:：]")
 
 
 def read_key(m: RepairState) -> None:
-    """Read on from where a key is expected."""
+    """Read a key."""
     run(m)
     if m.state != AT_KEY:
         return
     char = m.peek()
     at = m.position
-    if char == '"' and (found := STRICT_KEY.match(m.text, at, m.end)):
-        m.key, m.position, m.colon, m.state = at, found.end(), True, AT_VALUE
+    if char == '"' and (match := STRICT_KEY.match(m.text, at, m.end)):
+        m.key, m.position, m.colon, m.state = at, match.end(), True, AT_VALUE
     else:
         _odd_key(m, char, at)
 
@@ -232,7 +232,7 @@ def _odd_key(m: RepairState, char: str, at: int) -> None:
     elif char == ",":
         m.drop_commas()
     elif char == ":":
-        m.stray(at)
+        m.skip_stray(at)
     elif char in "{[(":
         _opened_where_key(m, char, at)
     elif delimiter_at(m.text, at, m.end):
@@ -257,22 +257,22 @@ def _quoted_key(m: RepairState, at: int) -> None:
 
 
 def _is_set(m: RepairState, at: int) -> bool:
-    """A Python set, `{"a", "b"}`, is read as an array."""
+    """Whether the object is a Python set, `{"a", "b"}`; if so, make it an array."""
     opening = m.text.rfind("{", 0, at)
-    if opening < 0 or m.text[opening + 1 : at].strip() or not (found := _SET.match(m.text, opening, m.end)):
+    if opening < 0 or m.text[opening + 1 : at].strip() or not (match := _SET.match(m.text, opening, m.end)):
         return False
-    if "," not in found.group():
+    if "," not in match.group():
         return False
     m.edit_before("wrong_bracket", opening, "{", "[")
     m.stack[-1] = "["
-    closing = found.end() - 1
-    m.taken = {**m.taken, closing: 0}
+    closing = match.end() - 1
+    m.readings = {**m.readings, closing: 0}
     m.state = AT_VALUE
     return True
 
 
 def _string_before(text: str, comma: int) -> int:
-    """Where the value before `comma` began, if it was a plain string; else -1."""
+    """Return the start of the value before `comma`, if it was a plain string; else -1."""
     at = comma - 1
     while at > 0 and text[at] in " \t\r\n":
         at -= 1
@@ -288,7 +288,7 @@ def _string_before(text: str, comma: int) -> int:
 
 
 def _extend_string(m: RepairState) -> bool:
-    """Read the last string on past the comma that followed it: its quote was not its end."""
+    """Extend the last string past the comma after it: its quote was not its end. Return whether that worked."""
     at = m.last_string if m.last_string >= 0 else _string_before(m.text, m.comma)
     if at < 0:
         return False
@@ -301,16 +301,16 @@ def _extend_string(m: RepairState) -> bool:
     m.choices.append(at)
     m.comma = -1
     m.edits.extend(requote(m.text, span))
-    m.valued(span.end)
+    m.end_value(span.end)
     return True
 
 
 def _bare_key(m: RepairState, at: int) -> None:
-    found = KEY_AHEAD.match(m.text, at, m.end)
-    if found is None:
+    match = KEY_AHEAD.match(m.text, at, m.end)
+    if match is None:
         _no_key(m, at)
         return
-    name = m.text[at : found.end() - 1].rstrip()
+    name = m.text[at : match.end() - 1].rstrip()
     if name.endswith(('"', "'", "”")):
         m.edit("missing_quote", at, name, quoted(name[:-1]))
     else:
@@ -324,12 +324,17 @@ def _no_key(m: RepairState, at: int) -> None:
         return
     scalar = read_scalar(m.text, at, m.end, ITEM)
     if scalar is None:
-        m.stray(at)
+        m.skip_stray(at)
         return
     word = scalar.before.partition(":")[0].rstrip() if ":" in scalar.before else scalar.before
     if word and _COLON_AHEAD.match(m.text, at + len(word), m.end):
-        broken = word.endswith(('"', "'"))
-        m.edit("missing_quote" if broken else "unquoted_key", at, word, quoted(word[:-1] if broken else word))
+        is_half_quoted = word.endswith(('"', "'"))
+        m.edit(
+            "missing_quote" if is_half_quoted else "unquoted_key",
+            at,
+            word,
+            quoted(word[:-1] if is_half_quoted else word),
+        )
         m.position = at + len(word)
         _colon(m, at)
     elif not _extend_string(m):
@@ -351,11 +356,11 @@ def _opened_where_key(m: RepairState, char: str, at: int) -> None:
 
 
 def _colon(m: RepairState, at: int) -> None:
-    """Step over the colon after a key that was not plain, or put one in."""
+    """Step over the colon after a repaired key, or insert one."""
     m.key = at
     char = m.peek()
     if char == ":":
-        m.take(":")
+        m.accept(":")
     elif char == "=":
         arrow = "=>" if m.text.startswith("=>", m.position) else "="
         m.edit("punctuation", m.position, arrow, ":")
@@ -364,11 +369,11 @@ def _colon(m: RepairState, at: int) -> None:
         drop_key(m, at)
         return
     elif char in ",}])":
-        m.valueless += 1
-        if m.valueless > MAX_VALUELESS:
+        m.keys_without_value += 1
+        if m.keys_without_value > MAX_VALUELESS:
             raise CannotRepair(at, "too many keys have no value")
         m.edit("missing_value", m.position, "", ":null")
-        m.valued(m.position)
+        m.end_value(m.position)
         return
     else:
         m.edit("missing_colon", m.position, "", ":")

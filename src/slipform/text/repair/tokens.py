@@ -1,4 +1,4 @@
-"""Which characters and words the repair knows, as regular expressions, and how one edit is recorded.
+"""Define the regular expressions of the repair, and the record of one edit.
 
 Every repeat is possessive, so no pattern here can backtrack: each is linear in what it reads.
 """
@@ -9,25 +9,11 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-CERTAIN: Final = frozenset(
-    {
-        "bad_escape",
-        "comment",
-        "control_character",
-        "escaped",
-        "extra_comma",
-        "html_entity",
-        "invisible",
-        "literal",
-        "missing_comma",
-        "number",
-        "punctuation",
-        "trailing_comma",
-        "unquoted_key",
-        "wrong_quote",
-    }
-)
-"""Kinds that only spell the same thing in JSON; every other kind is a guess at what was meant."""
+CERTAIN: Final = frozenset({
+    "bad_escape", "comment", "control_character", "escaped", "extra_comma", "html_entity", "invisible", "literal",
+    "missing_comma", "number", "punctuation", "trailing_comma", "unquoted_key", "wrong_quote",
+})  # fmt: skip
+"""Kinds that write the same value as JSON; every other kind is a guess at what was meant."""
 
 
 class RepairEdit(NamedTuple):
@@ -44,16 +30,16 @@ class RepairEdit(NamedTuple):
 
     @property
     def certain(self) -> bool:
-        """False when the change is a guess at what the writer meant, not a plain matter of spelling."""
+        """Whether the edit writes the same value as JSON, and is not a guess at what was meant."""
         return self.kind in CERTAIN
 
 
 RawEdit = tuple[str, int, str, str]
-"""An edit while the machine runs: a plain tuple, because there may be very many."""
+"""An edit during the pass: a plain tuple, because there may be very many."""
 
 
 def apply_edits(text: str, edits: Iterable[RepairEdit | RawEdit], start: int = 0, end: int | None = None) -> str:
-    """The piece of `text` from `start` to `end` with `edits` (in order of position) made.
+    """Return `text` from `start` to `end` with `edits` (in order of position) applied.
 
     >>> apply_edits("[1,]", [RepairEdit("trailing_comma", 2, ",", "")])
     '[1]'
@@ -91,16 +77,16 @@ def _nest(levels: int) -> str:
 
 VALUE: Final = _nest(2)
 MEMBERS: Final = re.compile(rf"{WS}(?:{STRING}{WS}:{WS}{VALUE}{WS},{WS})*+")
-"""As many whole members as are right, each with its comma. (No groups: CPython 3.11 fails on them in such repeats.)"""
+"""As many valid members as possible, each with its comma. (No groups: CPython 3.11 fails on them in such repeats.)"""
 ITEMS: Final = re.compile(rf"{WS}(?:{VALUE}{WS},{WS})*+")
-"""As many whole items as are right, each with its comma."""
+"""As many valid items as possible, each with its comma."""
 CONTAINER: Final = re.compile(rf"{WS}(?=[{{\[])({_nest(3)})")
 COMMAS: Final = re.compile(rf",(?:{WS},)*+")
 BLANK: Final = re.compile(WS)
 STRICT_KEY: Final = re.compile(rf"{STRING}{WS}:")
 STRICT_STRING: Final = re.compile(STRING)
 KEY, MEMBER, ITEM, CALL, TOP = range(5)
-"""Where a string stands: as a key, an object's value, an array's item, an argument, or the whole document."""
+"""The place of a string: a key, an object's value, an array's item, an argument, or the whole document."""
 _FOLLOW: Final = (r":", r"[,}]", r"[,\]]", r"\)", r"\Z")
 STRICT_THEN: Final = tuple(re.compile(rf"{STRING}(?={WS}(?:{c}|\Z))") for c in _FOLLOW)
 LAX_THEN: Final = tuple(re.compile(rf"{LAX_STRING}(?={WS}(?:{c}|\Z))", re.DOTALL) for c in _FOLLOW)
@@ -111,7 +97,7 @@ _MARK: Final = rf"""(?:\\"|&quot;|[{_QUOTES}]{{1,3}})"""
 QUOTED_KEY: Final = rf"""(?:{STRING}|{_MARK}[^"'`“”:,{{}}\[\]\n]{{0,120}}+{_MARK})"""
 BARE_KEY: Final = r"[A-Za-z_$\u00aa-\uffff][\w$ .-]{0,60}+"
 KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:{QUOTED_KEY}|{BARE_KEY}){SPACE}[:：](?!//)")
-"""A key and its colon, near enough to be sure of it without reading far."""
+"""A key and its colon, recognised within a bounded number of characters."""
 QUOTED_KEY_AHEAD: Final = re.compile(rf"{SPACE}{QUOTED_KEY}{SPACE}[:：]")
 INVISIBLE: Final = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u0085\u00a0\u00ad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]++"
@@ -121,21 +107,10 @@ BLOCK_COMMENT: Final = re.compile(r"/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
 MARKUP_COMMENT: Final = re.compile(r"<!--(?:[^-]++|-(?!->))*+(?:-->|\Z)")
 ELLIPSIS: Final = re.compile(r"\.{2,}+|…++")
 STOP: Final = re.compile(r"```|~~~|</[A-Za-z][\w:.-]*\s*>|<\|[^|>\n]{0,40}\|>|\[/[A-Z_]{2,30}\]")
-"""What can only stand outside the JSON: a closing fence or tag."""
+"""What can only be outside the JSON: a closing fence or tag."""
 ESCAPED_BLANK: Final = re.compile(r"(?:\\[nrt])++")
 PUNCTUATION: Final = {
-    "：": ":",
-    "，": ",",
-    "、": ",",
-    "；": ",",
-    ";": ",",
-    "｛": "{",
-    "｝": "}",
-    "［": "[",
-    "］": "]",
-    "【": "[",
-    "】": "]",
-    "（": "(",
-    "）": ")",
-}
-"""Full-width and foreign punctuation, and what it stands for."""
+    "：": ":", "，": ",", "、": ",", "；": ",", ";": ",", "｛": "{", "｝": "}", "［": "[", "］": "]", "【": "[",
+    "】": "]", "（": "(", "）": ")",
+}  # fmt: skip
+"""Full-width and foreign punctuation, and its ASCII equivalent."""

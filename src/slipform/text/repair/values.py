@@ -1,4 +1,4 @@
-"""How values are read, one after the other, to the end of a document."""
+"""Repair values, one after the other, to the end of a document: the main loop of the pass."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from slipform.text.repair.fast_paths import run
-from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, DONE, PUT_IN, CannotRepair, RepairState
+from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, DONE, INSERTED, CannotRepair, RepairState
 from slipform.text.repair.scalars import call_at, read_scalar
 from slipform.text.repair.strings import Span, delimiter_at, read_string, requote
 from slipform.text.repair.structure import after_root, close, drop_key, finish, grouped_number, read_key, reopen
@@ -22,9 +22,9 @@ from slipform.text.repair.tokens import (
 )
 
 _PREFIX: Final = re.compile(r"[bBuUrRfF]{1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,}\])])")
-"""Of a Python string: b'…', r"…"."""
+"""The prefix of a Python string: b'…', r"…"."""
 _STRUCTURE: Final = re.compile(r"[}\]\"]")
-_BEGINS: Final = frozenset("{[-+.0123456789")
+_VALUE_STARTS: Final = frozenset("{[-+.0123456789")
 
 
 def read(
@@ -34,17 +34,17 @@ def read(
     *,
     many: bool = True,
     nan: str = "refuse",
-    taken: dict[int, int] | None = None,
+    readings: dict[int, int] | None = None,
     braceless: bool = False,
 ) -> RepairState:
-    """Read the document that begins at `start`; raises `CannotRepair` when none can be read there.
+    """Return the finished pass over the document that begins at `start`; raises `CannotRepair` without one.
 
-    `many` lets several objects in a row make one list; `braceless` supplies the opening brace that is missing.
+    `many` makes several objects in a row one list; `braceless` inserts the missing opening brace.
 
     >>> [edit[0] for edit in read("[1,2,", 0, 5).edits]
     ['trailing_comma', 'missing_bracket']
     """
-    m = RepairState(text, start, end, many=many, nan=nan, taken=taken or {})
+    m = RepairState(text, start, end, many=many, nan=nan, readings=readings or {})
     if braceless:
         m.begin_root(start)
         m.edit("missing_bracket", start, "", "{")
@@ -68,7 +68,7 @@ def read(
 
 
 def read_value(m: RepairState) -> None:
-    """Read on from where a value is expected."""
+    """Read a value."""
     if not m.stack:
         if m.roots and _another_root(m):
             return
@@ -82,28 +82,28 @@ def read_value(m: RepairState) -> None:
         _open(m, char, at)
     elif char == '"':
         _string(m, at)
-    elif char == "'" and (found := SINGLE_THEN[m.where()].match(m.text, at, m.end)):
-        m.edit("wrong_quote", at, found.group(), f'"{found.group()[1:-1]}"')
+    elif char == "'" and (match := SINGLE_THEN[m.where()].match(m.text, at, m.end)):
+        m.edit("wrong_quote", at, match.group(), f'"{match.group()[1:-1]}"')
         m.begin_root(at)
-        m.valued(found.end(), at)
+        m.end_value(match.end(), at)
     else:
         _odd_value(m, char, at)
 
 
 def _another_root(m: RepairState) -> bool:
-    """One more of several documents in a row, when it needs no repair."""
-    found = CONTAINER.match(m.text, m.position, m.end)
-    if found is None:
+    """Read one more of several documents in a row; return False when it needs repair."""
+    match = CONTAINER.match(m.text, m.position, m.end)
+    if match is None:
         return False
-    m.begin_root(found.start(1))
-    m.valued(found.end())
-    m.last_close = found.end() - 1
+    m.begin_root(match.start(1))
+    m.end_value(match.end())
+    m.last_close = match.end() - 1
     return True
 
 
 def _open(m: RepairState, char: str, at: int) -> None:
     m.begin_root(at)
-    m.take(char)
+    m.accept(char)
     m.push(char)
 
 
@@ -112,20 +112,20 @@ def _string(m: RepairState, at: int) -> None:
     text, end = m.text, m.end
     if where == ITEM and _member_among_items(m, at):
         return
-    if at not in m.taken:
-        if found := STRICT_THEN[where].match(text, at, end):
+    if at not in m.readings:
+        if match := STRICT_THEN[where].match(text, at, end):
             m.begin_root(at)
-            m.valued(found.end(), at)
+            m.end_value(match.end(), at)
             return
-        found = LAX_THEN[where].match(text, at, end)
-        if found is not None and not text.startswith('""', at):
-            _string_read(m, Span(at, at + 1, found.end() - 1, found.end(), '"', True, False))
+        match = LAX_THEN[where].match(text, at, end)
+        if match is not None and not text.startswith('""', at):
+            _string_read(m, Span(at, at + 1, match.end() - 1, match.end(), '"', True, False))
             return
     _odd_string(m, at)
 
 
 def _odd_string(m: RepairState, at: int) -> None:
-    span = read_string(m.text, at, m.end, m.where(), m.closers(), skip=m.taken.get(at, 0))
+    span = read_string(m.text, at, m.end, m.where(), m.closers(), skip=m.readings.get(at, 0))
     if span is None:
         raise CannotRepair(at, "a string has no end that can be told from its content")
     if span.guessed:
@@ -137,11 +137,11 @@ def _string_read(m: RepairState, span: Span) -> None:
     m.begin_root(span.start)
     m.edits.extend(requote(m.text, span))
     m.in_string = not span.closed
-    m.valued(span.end, span.start)
+    m.end_value(span.end, span.start)
 
 
 def _member_among_items(m: RepairState, at: int) -> bool:
-    """A key where an item should be: a bracket is missing or wrong before it. True when that was put right."""
+    """Repair the bracket before a key in the place of an item; return whether that was possible."""
     if not QUOTED_KEY_AHEAD.match(m.text, at, m.end):
         return False
     if m.comma < 0 and (opening := m.last_before(at, "[")) >= 0:
@@ -185,7 +185,7 @@ def _odd_value(m: RepairState, char: str, at: int) -> None:
 def _value_missing(m: RepairState, char: str) -> None:
     if m.colon:
         m.edit("missing_value", m.position, "", "null")
-        m.valued(m.position)
+        m.end_value(m.position)
     elif not m.stack:
         raise CannotRepair(m.position, "there is no JSON value here")
     elif char == ",":
@@ -207,9 +207,9 @@ def _bare_value(m: RepairState, at: int) -> None:
         return
     if m.where() == ITEM and m.text[at] == "0" and grouped_number(m, at):
         return
-    scalar = read_scalar(m.text, at, m.end, m.where(), m.taken.get(at, 0) == 1)
+    scalar = read_scalar(m.text, at, m.end, m.where(), m.readings.get(at, 0) == 1)
     if scalar is None:
-        m.stray(at)
+        m.skip_stray(at)
         return
     kind = scalar.kind
     if kind == "cut":
@@ -224,7 +224,7 @@ def _bare_value(m: RepairState, at: int) -> None:
     if kind:
         m.edit(kind, at, scalar.before, scalar.after)
     m.begin_root(at)
-    m.valued(scalar.end)
+    m.end_value(scalar.end)
 
 
 def _cut_value(m: RepairState, at: int) -> None:
@@ -239,11 +239,11 @@ def _cut_value(m: RepairState, at: int) -> None:
 
 
 def read_after(m: RepairState) -> None:
-    """Read on after a value: a comma, a closing bracket, or what stands in their place."""
+    """Read the comma or closing bracket after a value, or repair its absence."""
     char = m.peek()
     if char == ",":
         m.comma = m.position
-        m.take(",")
+        m.accept(",")
         m.state = AT_KEY if m.stack[-1] == "{" else AT_VALUE
     elif char == "":
         finish(m)
@@ -260,19 +260,21 @@ def _no_comma(m: RepairState, char: str, at: int) -> None:
     if char == ":" and frame != "{":
         raise CannotRepair(at, "there is a colon in an array")
     if frame == "{":
-        begins = KEY_AHEAD.match(m.text, at, m.end) is not None
+        value_begins = KEY_AHEAD.match(m.text, at, m.end) is not None
     else:
-        begins = char in _BEGINS or delimiter_at(m.text, at, m.end) != "" or (char.isalpha() and frame == "[")
-    if begins and not (frame != "{" and _ends_in_prose(m, at, char)):
+        value_begins = (
+            char in _VALUE_STARTS or delimiter_at(m.text, at, m.end) != "" or (char.isalpha() and frame == "[")
+        )
+    if value_begins and not (frame != "{" and _ends_in_prose(m, at, char)):
         m.edit("missing_comma", at, "", ",")
-        m.comma = PUT_IN
+        m.comma = INSERTED
         m.state = AT_KEY if frame == "{" else AT_VALUE
-    elif not begins and not _ends_in_prose(m, at, char):
-        m.stray(at)
+    elif not value_begins and not _ends_in_prose(m, at, char):
+        m.skip_stray(at)
 
 
 def _ends_in_prose(m: RepairState, at: int, char: str) -> bool:
-    """Close everything when only talk follows, with no bracket or quote in it."""
+    """Whether only prose follows, without bracket or quote; if so, end the text there."""
     if not char.isalpha():
         return False
     if _STRUCTURE.search(m.text, at, m.end):
@@ -282,7 +284,7 @@ def _ends_in_prose(m: RepairState, at: int, char: str) -> bool:
 
 
 def _concatenate(m: RepairState, at: int) -> bool:
-    """Join `"a" + "b"`: the second string's content goes into the first."""
+    """Join `"a" + "b"` into one string; return whether that was possible."""
     text = m.text
     after = BLANK.match(text, at + 1, m.end).end()  # type: ignore[union-attr]
     if m.last_string < 0 or not delimiter_at(text, after, m.end):
@@ -295,18 +297,18 @@ def _concatenate(m: RepairState, at: int) -> bool:
     while text[closing - 1] in " \t\r\n":
         closing -= 1
     if m.edits and m.edits[-1][1] + len(m.edits[-1][2]) == closing and m.edits[-1][3].endswith('"'):
-        kind, where, before, written = m.edits.pop()
-        m.edit(kind, where, before, written[:-1])
+        kind, where, before, original = m.edits.pop()
+        m.edit(kind, where, before, original[:-1])
         m.edit("concatenation", closing, text[closing:after], "")
     else:
         m.edit("concatenation", closing - 1, text[closing - 1 : after], "")
     edits = requote(text, span)
     if edits and edits[0][1] == span.start and edits[0][3].startswith('"'):
-        kind, where, before, written = edits[0]
-        edits[0] = (kind, where, before, written[1:])
+        kind, where, before, original = edits[0]
+        edits[0] = (kind, where, before, original[1:])
     else:
         m.edit("concatenation", span.start, '"', "")
     m.edits.extend(edits)
     m.state = AT_END
-    m.valued(span.end, first)
+    m.end_value(span.end, first)
     return True
