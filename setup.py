@@ -26,10 +26,6 @@ COMPILED = [
     "src/slipform/codecs/openai_chat/decode.py",
     "src/slipform/codecs/openai_chat/serve_encode.py",
     "src/slipform/codecs/stream_decoder.py",
-    "src/slipform/enforce/live_number.py",
-    "src/slipform/enforce/live_scan.py",
-    "src/slipform/enforce/live_shape.py",
-    "src/slipform/enforce/live_walk.py",
     "src/slipform/enforce/release.py",
     "src/slipform/enforce/stream.py",
     "src/slipform/text/loads.py",
@@ -48,6 +44,7 @@ COMPILED = [
     "src/slipform/text/snapshots.py",
     "src/slipform/text/strict.py",
     "src/slipform/text/tracker.py",
+    "src/slipform/text/tracker_facts.py",
     "src/slipform/text/tree.py",
 ]
 """No module with a coroutine: compiled ones hand an exception on in three pieces, which not every awaitable takes.

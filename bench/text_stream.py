@@ -18,8 +18,7 @@ from typing import Any
 
 from slipform.text import parser as parser_module
 from slipform.text.parser import Parser
-from slipform.text.resolve import ResolveCache, resolve
-from slipform.text.tracker import Match
+from slipform.text.resolve import Match, ResolveCache, resolve
 
 PROSE = "the answer to life is größer than 42 and needs “quotes”, naïveté and some 漢字 as well"
 WORDS = PROSE.split()

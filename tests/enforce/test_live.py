@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from slipform.codecs import Capabilities
 from slipform.enforce import Budget, Outcome, ReleaseGate, Requirement, Switches
-from slipform.enforce import live_match as matching
 from slipform.engine.setup import Options
 from slipform.errors import SlipformError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, ModelResponse, ToolCall
@@ -241,8 +240,7 @@ def test_a_string_is_known_to_be_wrong_before_it_closes(schema: Any) -> None:
 
 
 def test_without_llguidance_a_pattern_is_looked_at_when_the_string_has_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "matcher_for", lambda _: None)
-    monkeypatch.setattr("slipform.enforce.live_walk.matcher_for", lambda _: None)
+    monkeypatch.setattr("slipform.text.tracker.matcher_for", lambda _: None)
     live, _ = following(ORDER, '{"id": "ab')
     assert live.fault is None
     live.feed('", ')

@@ -13,7 +13,6 @@ import pytest
 
 import slipform
 from slipform.enforce import ReleaseGate, Switches
-from slipform.enforce.live_match import matcher_for
 from slipform.enforce.patching import patch
 from slipform.errors import SlipformError
 from slipform.providers.embedded.decoding.constrain import constrain
@@ -21,11 +20,11 @@ from slipform.providers.embedded.decoding.cost import widths
 from slipform.schema import Schema, example
 from slipform.schema import patterns as engine
 from slipform.schema.lowering.lowered import lower
-from slipform.schema.patterns import counting, is_pattern, parsed, places_alive, search
+from slipform.schema.patterns import counting, is_pattern, matcher_for, parsed, places_alive, search
 from slipform.schema.validator import compile_schema, violations
 from slipform.text.parser import Parser
 from slipform.text.resolve import ResolveCache, resolve
-from slipform.text.tracker import Invalid
+from slipform.text.tracker import Mismatch
 
 SOURCE = Path(slipform.__file__).parent
 ENGINE = "schema/patterns.py"
@@ -243,13 +242,13 @@ def test_a_pattern_is_read_as_the_validator_reads_it(pattern: str, text: str, fo
 def test_streams_and_validator_agree_on_which_keys_a_pattern_names() -> None:
     schema = {"type": "object", "patternProperties": {r"^\d$": {"type": "integer"}}, "additionalProperties": False}
     assert violations(schema, {"٣": 1})
-    assert isinstance(resolve(schema, Parser().feed('{"٣": 1}'), ResolveCache()), Invalid)
+    assert isinstance(resolve(schema, Parser().feed('{"٣": 1}'), ResolveCache()), Mismatch)
 
 
 def test_a_key_that_no_one_can_tell_of_is_left_to_the_validator() -> None:
     schema = {"type": "object", "patternProperties": {"(?=.*x)y": {"type": "integer"}}, "additionalProperties": False}
     answer = resolve(schema, Parser().feed(json.dumps({"a" * 100_000: "text"})), ResolveCache())
-    assert not isinstance(answer, Invalid)
+    assert not isinstance(answer, Mismatch)
 
 
 def test_what_cannot_be_told_is_not_valid_even_where_it_is_negated() -> None:

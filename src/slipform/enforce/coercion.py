@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -14,6 +14,7 @@ import orjson
 
 from slipform.schema import Schema, Violation
 from slipform.schema.document import DEFINITIONS, REF, REFERENCES, followed, locate, reference_steps, subschemas
+from slipform.text.resolve_plan import Alternative
 
 if TYPE_CHECKING:
     from slipform.enforce.patching import Patched
@@ -183,6 +184,99 @@ def folded(name: str) -> str:
     True
     """
     return "".join(char for char in name.casefold() if char not in "_- ")
+
+
+_LIKE_NUMBER = re.compile(r"\s*[+-]?[0-9.,_’'\u00a0\u202f eE+-]*\Z")
+
+
+class PatchableFaults:
+    """What may be patched of the faults in a text that still grows: the tracker's `AllowedChanges`.
+
+    >>> from slipform.text.resolve_plan import NormalForm
+    >>> number, faults = NormalForm({"type": "integer"}).root.alternatives, PatchableFaults(Switches())
+    >>> [faults.of_scalar(each, number, optional=False) for each in ("42", "many", None)]
+    [True, False, False]
+    """
+
+    def __init__(self, switches: Switches) -> None:
+        self._switches = switches
+
+    def of_scalar(self, value: Any, alternatives: list[Alternative], *, optional: bool) -> bool:
+        """Whether a whole scalar in the wrong place may be patched; `optional` says that its key may be left out."""
+        switches = self._switches
+        if value is None and optional:
+            return True
+        types = _wanted_types(alternatives)
+        if types is None:
+            return switches.coerce  # a value of the right type and the wrong content
+        if switches.wrap_scalars and "array" in types:
+            return True
+        if not switches.coerce:
+            return False
+        if isinstance(value, str):
+            text = value.strip().casefold()
+            if any(word.casefold() == text for word in _wanted_words(alternatives)):
+                return True
+        return next(coercions(value, types, units=switches.units), None) is not None
+
+    def of_text(self, text: str, alternatives: list[Alternative]) -> bool:
+        """The same for a string of which this much is there."""
+        types = _wanted_types(alternatives)
+        if types is None or (self._switches.wrap_scalars and "array" in types):
+            return True
+        if not self._switches.coerce:
+            return False
+        text = text.lstrip(" \t\r\n")
+        begun = text.casefold().rstrip()
+        words = [*_wanted_words(alternatives), *(_WORDS if "boolean" in types else ()), *["null"] * ("null" in types)]
+        if any(word.casefold().startswith(begun) for word in words):
+            return True
+        if types & {"object", "array"} and (not text or text[0] in "{["):
+            return True
+        if types & {"integer", "number"}:
+            return self._switches.units or _LIKE_NUMBER.match(text) is not None
+        return False
+
+    def of_container(self, alternatives: list[Alternative], *, root: bool) -> bool:
+        """The same for an object or array where none may stand."""
+        types = _wanted_types(alternatives)
+        # At the root the answer may stand under a key of its own.
+        return root or types is None or (self._switches.wrap_scalars and "array" in types)
+
+    def of_closed_container(self) -> bool:
+        """The same for a container that lacks something."""
+        return self._switches.fill_defaults
+
+    def of_key(self) -> bool:
+        """The same for a key that is not allowed."""
+        return self._switches.drop_extra or self._switches.rename_keys
+
+    def of_spelling(self, key: str, missing: frozenset[str]) -> bool:
+        """Whether a key that no alternative names may be meant for one of the missing ones."""
+        return self._switches.rename_keys and folded(key) in map(folded, missing)
+
+
+def _wanted_types(alternatives: Iterable[Alternative]) -> frozenset[str] | None:
+    """The types that may stand there; None when any may."""
+    found: set[str] = set()
+    for alternative in alternatives:
+        sets = [leaf.types for leaf in alternative.leaves if leaf.types is not None]
+        if not sets:
+            return None
+        found |= frozenset.intersection(*sets)
+    return frozenset(found)
+
+
+def _wanted_words(alternatives: Iterable[Alternative]) -> list[str]:
+    """The values that are listed there, as a model may write them in a string."""
+    listed = [leaf.values for each in alternatives for leaf in each.leaves if leaf.values is not None]
+    return [_as_word(value) for values in listed for value in values]
+
+
+def _as_word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.strip() if isinstance(value, str) else str(value)
 
 
 UNIONS = ("anyOf", "oneOf")

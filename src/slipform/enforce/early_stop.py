@@ -14,7 +14,7 @@ from slipform.ir.request import Guard
 from slipform.schema import Schema, Violation
 from slipform.text.parser import Parser
 from slipform.text.resolve import ResolveCache, resolve
-from slipform.text.tracker import Invalid
+from slipform.text.tracker import Mismatch
 from slipform.text.tree import PENDING
 
 
@@ -70,7 +70,7 @@ class EarlyStop:
         if self._parser.error is not None:
             self._end(JsonEnforcementError(f"The JSON is broken: {self._parser.error}", hint="Ask again."))
         elif self._next_look is None:
-            if isinstance(resolve(schema.document, self._parser, self._cache), Invalid):
+            if isinstance(resolve(schema.document, self._parser, self._cache), Mismatch):
                 self._look(schema)
         elif self._length >= self._next_look:
             self._look(schema)

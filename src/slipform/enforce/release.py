@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipform.enforce.coercion import Switches
+from slipform.enforce.coercion import PatchableFaults, Switches
 from slipform.enforce.judging import Requirement, dumps, judge
-from slipform.enforce.live_scan import Scanner
-from slipform.enforce.live_shape import shape_of
-from slipform.enforce.live_walk import LiveTracker, Mismatch
 from slipform.ir import ModelResponse
 from slipform.schema import Schema
 from slipform.text.fence import StartFinder
+from slipform.text.parser import chain_of
+from slipform.text.resolve_plan import form_of
+from slipform.text.scanner import (
+    AFTER,
+    COLON,
+    ESCAPE,
+    FIRST_ITEM,
+    FIRST_KEY,
+    HEX,
+    HIGH,
+    HIGH_ESCAPE,
+    ITEM,
+    KEY,
+    LITERAL,
+    NUMBER,
+    STRING,
+    JsonScanner,
+)
+from slipform.text.tracker import Mismatch, Tracker
+from slipform.text.tree import Frame
 
-_DECODER = json.JSONDecoder()
+MAX_DEPTH = 256
 
 
 class _DiffersError(Exception):
@@ -30,78 +46,72 @@ def continue_from(sent: str, value: Any) -> str | None:
     '{"age":36,"name":"Ada"}'
     >>> continue_from('{"age":3', {"name": "Ada", "age": 40})
     """
+    scanner = JsonScanner(MAX_DEPTH)
+    scanner.feed(sent)
     try:
-        return sent + _tail(sent, 0, value)
-    except (_DiffersError, RecursionError):
+        text = sent[: len(sent) - half_escape(scanner)] + _tail(scanner, value)
+    except _DiffersError:
         return None
+    return text if text.startswith(sent) else None
 
 
-def _tail(sent: str, at: int, value: Any) -> str:
-    """What is missing of the value that begins at `at`, and ends after `sent` or with it."""
-    rest = sent[at:]
-    if rest.startswith("{") and isinstance(value, Mapping):
-        return _object_tail(sent, at + 1, dict(value))
-    if rest.startswith("[") and isinstance(value, list):
-        return _array_tail(sent, at + 1, value)
-    text = dumps(value)
-    if not text.startswith(rest):
-        raise _DiffersError
-    return text[len(rest) :]
-
-
-def _object_tail(sent: str, at: int, left: dict[str, Any]) -> str:
-    between = ""
-    while at < len(sent):
-        if sent[at] == "}":
-            _must(not left and at + 1 == len(sent))
-            return ""
-        if sent[at] == ",":
-            at, between = at + 1, ""
-            continue
-        key, end = _whole(sent, at)
-        if end is None:
-            key = next((name for name in left if dumps(name).startswith(sent[at:])), None)
-        _must(isinstance(key, str) and key in left)
-        value = left.pop(key)
-        if end is None or end == len(sent):
-            return dumps(key)[len(sent) - at :] + ":" + dumps(value) + _closed(",", left)
-        at = end + 1
-        found, end = _whole(sent, at)
-        if end is None or end == len(sent):
-            return _tail(sent, at, value) + _closed(",", left)
-        _must(_same(found, value))
-        at, between = end, ","
-    if sent.endswith(","):
+def _tail(scanner: JsonScanner, value: Any) -> str:
+    """What is missing of the value after what the scanner has read of it."""
+    _must(scanner.error is None)
+    frames = [frame for frame, _ in chain_of(scanner.top, 0)][1:]
+    if not frames:
+        if not scanner.complete:
+            return _missing(scanner, value)
+        _must(_same(scanner.root.child(0), value))
+        return ""
+    left, after = _left(frames[0], value), ""
+    for frame in frames[1:]:
+        value = _take(left, frame.key)
+        after = _rest(",", left) + after
+        left = _left(frame, value)
+    if scanner.state in (KEY, ITEM):
         _must(bool(left))
-    return _closed(between, left)
+    if scanner.state in (AFTER, FIRST_KEY, KEY, FIRST_ITEM, ITEM):
+        return _rest("," if scanner.state == AFTER else "", left) + after
+    key, out = scanner.key, ":" if scanner.state == COLON else ""
+    if STRING <= scanner.state <= HIGH_ESCAPE and scanner.in_key:
+        begun = "".join(scanner.pieces)
+        key = next((name for name in left if name.startswith(begun)), "")
+        out = dumps(key[len(begun) :])[1:] + ":"
+    return out + _missing(scanner, _take(left, key)) + _rest(",", left) + after
 
 
-def _array_tail(sent: str, at: int, items: Sequence[Any]) -> str:
-    between, index = "", 0
-    while at < len(sent):
-        if sent[at] == "]":
-            _must(index == len(items) and at + 1 == len(sent))
-            return ""
-        if sent[at] == ",":
-            at, between = at + 1, ""
-            continue
-        _must(index < len(items))
-        found, end = _whole(sent, at)
-        if end is None or end == len(sent):
-            return _tail(sent, at, items[index]) + _listed(",", items[index + 1 :])
-        _must(_same(found, items[index]))
-        at, between, index = end, ",", index + 1
-    if sent.endswith(","):
-        _must(index < len(items))
-    return _listed(between, items[index:])
+def _left(frame: Frame, value: Any) -> Any:
+    """The members or items of the value that do not stand in the frame yet."""
+    _must(isinstance(value, dict if frame.is_object else list))
+    if not frame.is_object:
+        _must(_same(frame.items, value[: frame.count]))
+        return value[frame.count :]
+    left = dict(value)
+    for index in range(frame.count):
+        _must(_same(_take(left, frame.keys[index]), frame.child(index)))
+    return left
 
 
-def _whole(sent: str, at: int) -> tuple[Any, int | None]:
-    """The value that is whole in `sent`, and where it ends; no end when it is not whole."""
-    try:
-        return _DECODER.raw_decode(sent, at)
-    except ValueError:
-        return None, None
+def _take(left: Any, key: str) -> Any:
+    """Take the member of that key, or the first item."""
+    _must(bool(left) and (isinstance(left, list) or key in left))
+    return left.pop(0) if isinstance(left, list) else left.pop(key)
+
+
+def _missing(scanner: JsonScanner, value: Any) -> str:
+    """What is missing of the string, number or literal that is open, or of all of the value where none is."""
+    if scanner.in_text():
+        begun = scanner.open_text()
+        _must(isinstance(value, str) and value.startswith(begun))
+        return dumps(value[len(begun) :])[1:]
+    text, begun = dumps(value), ""
+    if scanner.state == NUMBER:
+        begun = "".join(scanner.digits)
+    elif scanner.state == LITERAL:
+        begun = scanner.word[: scanner.matched]
+    _must(text.startswith(begun))
+    return text[len(begun) :]
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -109,14 +119,11 @@ def _same(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _closed(between: str, left: Mapping[str, Any]) -> str:
-    members = ",".join(f"{dumps(key)}:{dumps(value)}" for key, value in left.items())
-    return (between + members if members else "") + "}"
-
-
-def _listed(between: str, items: Sequence[Any]) -> str:
-    members = ",".join(map(dumps, items))
-    return (between + members if members else "") + "]"
+def _rest(between: str, left: Any) -> str:
+    """The last members or items and their bracket."""
+    if isinstance(left, list):
+        return (between if left else "") + ",".join(map(dumps, left)) + "]"
+    return (between if left else "") + ",".join(f"{dumps(key)}:{dumps(value)}" for key, value in left.items()) + "}"
 
 
 def _must(fact: bool) -> None:
@@ -127,7 +134,6 @@ def _must(fact: bool) -> None:
 _PROSE = re.compile(r"[^\s`]")
 _OPENING = re.compile(r"```[A-Za-z]*\s*\Z")
 _REASONING = re.compile(r"<(\w+)[^>]*>.*?</\1>", re.DOTALL)
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*("?)|-?[0-9][-+.0-9eE]*')
 _PATIENCE = 64
 """How many characters after the JSON are waited through for the vendor's last word, which has the usage in it."""
 
@@ -150,8 +156,8 @@ class ReleaseGate:
     def __init__(self, schema: Schema[Any], switches: Switches) -> None:
         self.fault: Mismatch | None = None
         """Why the answer cannot become valid any more, once that is known."""
-        self._walk = LiveTracker(shape_of(schema), switches)
-        self._scanner = Scanner(self._walk)
+        self._tracker = Tracker(form_of(schema), PatchableFaults(switches))
+        self._scanner = JsonScanner(MAX_DEPTH, self._tracker)
         self._finder: StartFinder | None = StartFinder()
         self._began = False
         self._direct = True
@@ -194,13 +200,17 @@ class ReleaseGate:
                 return ""
             text = found
         scanner = self._scanner
-        added = scanner.feed(text)
+        taken = scanner.feed(text)
+        added = text if taken == len(text) else text[:taken]
+        if scanner.blanks:
+            added = compacted(added, scanner.blanks)
+            scanner.blanks = []
         self._pieces.append(added)
-        if scanner.stopped:
+        if scanner.stopped or scanner.error is not None or scanner.notes:
             self._stopped()
             return ""
         if scanner.complete:
-            self._after = len(scanner.rest.strip())
+            self._after = len(text[taken:].strip())
             return ""  # the rest leaves when the whole has been judged
         return self._leave(added)
 
@@ -221,8 +231,8 @@ class ReleaseGate:
     def closed_text(self) -> str:
         """What has been written, closed where it is open, so that it can be judged."""
         text = "".join(self._pieces)
-        half = self._scanner.half_escape
-        return (text[:-half] if half else text) + self._scanner.closers
+        half = half_escape(self._scanner)
+        return (text[:-half] if half else text) + closers(self._scanner)
 
     def rest(self, final: str) -> tuple[str, str] | None:
         """What is to leave last, and all that has left then, when `final` is the answer; None when that cannot be.
@@ -237,10 +247,6 @@ class ReleaseGate:
             return final[len(sent) :], final
         if self.complete and dumps(json.loads(written)) == final:
             return written[len(sent) :], written
-        spelled = _canonical(sent)
-        if final.startswith(spelled):
-            rest = final[len(spelled) :]
-            return rest, sent + rest
         again = continue_from(sent, json.loads(final))
         return None if again is None else (again[len(sent) :], again)
 
@@ -265,9 +271,10 @@ class ReleaseGate:
         return found
 
     def _stopped(self) -> None:
-        fault = self._walk.fault
+        fault = self._tracker.mismatch
+        # What the scanner has noted, a key given twice or half a surrogate pair, the judge may read otherwise.
         # After prose another JSON may follow, and the judge looks at all of them.
-        if fault is None or fault.patchable or not (self._direct or self.sent):
+        if fault is None or fault.patchable or self._scanner.notes or not (self._direct or self.sent):
             self._blind = True
         else:
             self.fault = fault
@@ -291,20 +298,43 @@ class ReleaseGate:
 
     def _certain(self) -> int:
         scanner = self._scanner
-        undecided = self._walk.undecided
-        if undecided is not None:
+        undecided = self._tracker.undecided_from
+        if undecided >= 0:
             return undecided
-        if scanner.in_text and self._walk.shows_text:
-            return scanner.length - scanner.half_escape
-        return scanner.member if scanner.in_member else scanner.length
+        length = scanner.offset - scanner.blank_count
+        if self._tracker.in_text and not self._tracker.follows_text:
+            return length - half_escape(scanner)
+        return length if scanner.state == AFTER else scanner.member
 
 
-def _canonical(sent: str) -> str:
-    """The beginning of a JSON text as `dumps` would spell it."""
-    return _TOKEN.sub(_respell, sent)
+def compacted(text: str, blanks: list[int]) -> str:
+    """The text without the characters at these places."""
+    out: list[str] = []
+    start = 0
+    for blank in blanks:
+        out.append(text[start:blank])
+        start = blank + 1
+    out.append(text[start:])
+    return "".join(out)
 
 
-def _respell(token: re.Match[str]) -> str:
-    if token[1] == "":  # a string that is open, even where it ends in an escaped quote
-        return dumps(json.loads(token[0] + '"'))[:-1]
-    return dumps(json.loads(token[0]))
+def half_escape(scanner: JsonScanner) -> int:
+    """How many characters at the end are half an escape, or half a surrogate pair."""
+    state = scanner.stopped_in if scanner.stopped else scanner.state
+    if not ESCAPE <= state <= HIGH_ESCAPE:
+        return 0
+    begun = 2 + len(scanner.hex) if state == HEX else 0 if state == HIGH else 1
+    return begun + (scanner.high_length if scanner.high else 0)
+
+
+def closers(scanner: JsonScanner) -> str:
+    """What would close the text now: the open string, a key without a value, the brackets."""
+    state = scanner.stopped_in if scanner.stopped else scanner.state
+    out = '"' if STRING <= state <= HIGH_ESCAPE else ""
+    if state == COLON or (out and scanner.in_key):
+        out += ":null"
+    frame = scanner.top
+    while frame.parent is not None:
+        out += "}" if frame.is_object else "]"
+        frame = frame.parent
+    return out

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, NamedTuple
 
 import jsonschema_rs
@@ -351,3 +352,61 @@ def _states(atom: str) -> int:
 
 def _one(atom: str) -> int:
     return 0 if atom in "^$*+?|)" else 1
+
+
+_UNLIKE = re.compile(r"\\[DWSpPbBxuck0-9]|\(\?[^:]|\[\^[^\]]*\\[dws]|\[:")
+"""What one engine reads more narrowly than the other; what it reads more widely does no harm here."""
+
+
+class TextMatcher:
+    """Follows one growing string under one pattern, byte by byte.
+
+    >>> matcher = matcher_for("^[A-Z]+-[0-9]+$")
+    >>> matcher is None or (matcher.feed("AB-"), matcher.feed("x"))
+    (True, False)
+    """
+
+    __slots__ = ("_matcher",)
+
+    def __init__(self, matcher: Any) -> None:
+        self._matcher = matcher
+        self._matcher.try_consume_tokens([34])
+
+    def feed(self, piece: str) -> bool:
+        """Whether the string can still match after this piece, in which JSON would escape nothing."""
+        data = list(piece.encode("utf-8", "surrogatepass"))
+        if self._matcher.try_consume_tokens(data) == len(data):
+            return True
+        # An engine that has run out of the work it allows itself has not said no: the whole string will tell.
+        return bool(self._matcher.is_error())
+
+
+def matcher_for(pattern: str) -> TextMatcher | None:
+    """A matcher at the start of a string; None without llguidance, or where the two engines may not read alike."""
+    if pattern not in _MATCHERS:
+        size = 50_000 + 80 * len(pattern) + 2 * pattern_weight(pattern)
+        _MATCHERS.put(pattern, _growing_matcher(pattern), size)
+    compiled = _MATCHERS.get(pattern)
+    return None if compiled is None else TextMatcher(compiled.deep_copy())
+
+
+_MATCHERS = BoundedCache[str, Any]("matchers of patterns", entries=256, max_bytes=16_000_000)
+
+
+def _growing_matcher(pattern: str) -> Any:
+    tokenizer = _byte_tokenizer()
+    if tokenizer is None or _UNLIKE.search(pattern):
+        return None
+    from llguidance import LLMatcher
+
+    made = LLMatcher(tokenizer, LLMatcher.grammar_from_json_schema({"type": "string", "pattern": pattern}))
+    return None if made.is_error() else made
+
+
+@cache
+def _byte_tokenizer() -> Any:
+    try:
+        from llguidance import LLTokenizer
+    except ImportError:
+        return None
+    return LLTokenizer("byte")

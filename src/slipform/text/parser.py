@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from slipform.text.scanner import JsonScanner
-from slipform.text.scanner_lenient import LenientMachine
+from slipform.text.scanner_lenient import LenientScanner
 from slipform.text.snapshots import GrowingText, SnapshotCell, key_at, text_at
 from slipform.text.tree import MISSING, PENDING, Frame, Note, ParseError, ParserDelta, Position
 
@@ -17,50 +17,51 @@ def path_of(frame: Frame) -> Path:
     names: list[str | int] = []
     parent = frame.parent
     while parent is not None and parent.parent is not None:
-        names.append(frame.key if parent.is_object() else frame.slot)
+        names.append(frame.key if parent.is_object else frame.slot)
         frame = parent
         parent = frame.parent
     names.reverse()
     return tuple(names)
 
 
-def open_path(machine: JsonScanner, position: Position) -> Path | None:
+def open_path(scanner: JsonScanner, position: Position) -> Path | None:
     """The innermost container or string that is open at the position."""
     frame = position.frame
     if frame.parent is None:
         return () if position.length >= 0 else None
-    return path_of(frame) + _text_name(machine, position) if position.length >= 0 else path_of(frame)
+    return path_of(frame) + _text_name(scanner, position) if position.length >= 0 else path_of(frame)
 
 
-def deltas_between(machine: JsonScanner, before: Position, after: Position) -> tuple[ParserDelta, ...]:
+def deltas_between(scanner: JsonScanner, before: Position, after: Position) -> tuple[ParserDelta, ...]:
     """The changes, in the order in which they are to be applied."""
     if before is after:
         return ()
     out: list[ParserDelta] = []
-    old = _chain(before.frame, before.count)
-    new = _chain(after.frame, after.count)
+    old = chain_of(before.frame, before.count)
+    new = chain_of(after.frame, after.count)
     common = 0
     while common < min(len(old), len(new)) and old[common][0] is new[common][0]:
         common += 1
     same_string = before.length >= 0 and before.frame is after.frame and before.count == after.count
     if before.length >= 0:
-        _grown(out, machine, before, after.length if same_string else -1)
+        _grown(out, scanner, before, after.length if same_string else -1)
     for depth in range(len(old) - 1, common - 2, -1):
         frame, count = old[depth]
-        until = new[depth][1] if depth < common else frame.size()
+        until = new[depth][1] if depth < common else frame.count
         # The child that was open at `count`, if there was one, has been dealt with.
         open_child = depth + 1 < len(old) or before.length >= 0
         _closed_children(out, frame, count + open_child, until)
     for frame, count in new[common:]:
-        out.append(ParserDelta(path_of(frame), "open", {} if frame.is_object() else []))
+        out.append(ParserDelta(path_of(frame), "open", {} if frame.is_object else []))
         _closed_children(out, frame, 0, count)
     if after.length >= 0 and not same_string:
-        path = path_of(after.frame) + _text_name(machine, after)
-        out.append(ParserDelta(path, "set", text_at(machine, after)))
+        path = path_of(after.frame) + _text_name(scanner, after)
+        out.append(ParserDelta(path, "set", text_at(scanner, after)))
     return tuple(out)
 
 
-def _chain(frame: Frame, count: int) -> list[tuple[Frame, int]]:
+def chain_of(frame: Frame, count: int) -> list[tuple[Frame, int]]:
+    """The containers around a position, from the one that holds the root on, and how many children each had closed."""
     chain = [(frame, count)]
     while frame.parent is not None:
         count = frame.slot
@@ -80,24 +81,24 @@ def _closed_children(out: list[ParserDelta], frame: Frame, start: int, stop: int
     out.extend(ParserDelta((*path, frame.name(index)), "set", frame.child(index)) for index in range(start, stop))
 
 
-def _grown(out: list[ParserDelta], machine: JsonScanner, before: Position, length: int) -> None:
+def _grown(out: list[ParserDelta], scanner: JsonScanner, before: Position, length: int) -> None:
     """The string open before grew to this length, or to its end."""
     text: Any
     if length >= 0:
-        text = text_at(machine, Position(before.frame, before.count, length))
+        text = text_at(scanner, Position(before.frame, before.count, length))
     else:
         text = before.frame.child(before.count)
     if len(text) > before.length:
-        path = path_of(before.frame) + _text_name(machine, before)
+        path = path_of(before.frame) + _text_name(scanner, before)
         out.append(ParserDelta(path, "text", text[before.length :]))
 
 
-def _text_name(machine: JsonScanner, position: Position) -> Path:
+def _text_name(scanner: JsonScanner, position: Position) -> Path:
     """The key or index of the open string in its container; nothing for a string at the root."""
     frame = position.frame
     if frame.parent is None:
         return ()
-    return (key_at(machine, position),) if frame.is_object() else (position.count,)
+    return (key_at(scanner, position),) if frame.is_object else (position.count,)
 
 
 DEFAULT_MAX_DEPTH: Final = 512
@@ -148,14 +149,14 @@ class Parser:
     ) -> None:
         source = _source
         if source is None:
-            source = GrowingText(LenientMachine(max_depth) if lenient else JsonScanner(max_depth))
-        machine = source.machine
+            source = GrowingText(LenientScanner(max_depth) if lenient else JsonScanner(max_depth))
+        scanner = source.scanner
         self._source: GrowingText = source
         self._seen: int = len(source.chunks)
-        self._complete: bool = machine.complete
-        self._error: ParseError | None = machine.error
-        self._notes: list[Note] = machine.notes
-        self._note_count: int = len(machine.notes)
+        self._complete: bool = scanner.complete
+        self._error: ParseError | None = scanner.error
+        self._notes: list[Note] = scanner.notes
+        self._note_count: int = len(scanner.notes)
         self._cell: SnapshotCell = source.cell
         self._before: Position = source.before
         self._after: Position = source.position
@@ -205,7 +206,7 @@ class Parser:
         >>> Parser().feed('{"a": 1, "b": [true, "x').open_path
         ('b', 1)
         """
-        return open_path(self._source.machine, self._after)
+        return open_path(self._source.scanner, self._after)
 
     def deltas(self) -> tuple[ParserDelta, ...]:
         """What to do to the value of the snapshot this one was fed from, to get this one's.
@@ -213,7 +214,7 @@ class Parser:
         >>> [(delta.path, delta.kind, delta.value) for delta in Parser().feed('["a').feed('b", 1').deltas()]
         [((0,), 'text', 'b')]
         """
-        return deltas_between(self._source.machine, self._before, self._after)
+        return deltas_between(self._source.scanner, self._before, self._after)
 
     @property
     def cursor(self) -> tuple[GrowingText, int, Position]:

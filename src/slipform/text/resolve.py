@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
-from slipform.text.parser import Parser
+from slipform.text.parser import Parser, chain_of
 from slipform.text.resolve_plan import NormalForm
-from slipform.text.snapshots import GrowingText, show_cut, show_past
-from slipform.text.tracker import NO_MATCH, Invalid, Match, NoMatch, Tracker
+from slipform.text.scanner import JsonScanner
+from slipform.text.snapshots import GrowingText, key_at, show_cut, show_past, text_at
+from slipform.text.tracker import Mismatch, Tracker
 from slipform.text.tree import PENDING, Frame, Position
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """So far it fits the schema; `value` is what can be shown of it.
+
+    >>> Match({"name": "Ad"}).value
+    {'name': 'Ad'}
+    """
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class NoMatch:
+    """Nothing can be shown yet: the text has not got that far, or which branch of a union it is remains open."""
+
+
+NO_MATCH: Final = NoMatch()
 
 
 class ResolveCache:
@@ -23,12 +44,14 @@ class ResolveCache:
         self.seen: int = 0
         self.position: Position | None = None
         self.tracker: Tracker | None = None
-        self.result: Match | NoMatch | Invalid = NO_MATCH
+        self.frames: list[Frame] = []
+        """The open containers that the tracker has been told of."""
+        self.result: Match | NoMatch | Mismatch = NO_MATCH
         self.shown: Position | None = None
         """The position that the last match showed, which may be short of where the text was."""
 
 
-def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch | Invalid:
+def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch | Mismatch:
     """What can be shown of a text that must follow `schema`, or why it cannot follow it any more.
 
     >>> schema = {"properties": {"mood": {"enum": ["happy", "sad"]}, "why": {"type": "string"}}}
@@ -48,7 +71,7 @@ def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch
     that is the same for two snapshots is the same object. When nothing shows yet the answer is `NoMatch`; it never is
     once the text is complete.
 
-    `Invalid` comes with the first chunk after which no continuation can be valid. It looks at `type`, `enum`, `const`,
+    `Mismatch` comes with the first chunk after which no continuation can be valid. It looks at `type`, `enum`, `const`,
     `properties`, `patternProperties`, `additionalProperties`, `required`, `items`, `prefixItems`, minima and maxima,
     `$ref` inside the document, `allOf`, `anyOf` and `oneOf` (as `anyOf`). Other keywords pass: `resolve` shows a
     stream, the validator judges the whole.
@@ -61,12 +84,12 @@ def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch
         return cache.result
     cache.seen = seen
     cache.position = position
-    if tracker.invalid is None:
-        tracker.advance(source.machine, position)
-    if tracker.invalid is not None:
-        cache.result = tracker.invalid
+    if tracker.mismatch is None:
+        _advance(tracker, cache.frames, source.scanner, position)
+    if tracker.mismatch is not None:
+        cache.result = tracker.mismatch
         return cache.result
-    shown = _visible(tracker, position)
+    shown = _visible(tracker, cache.frames, position)
     if shown is None:
         cache.result = NO_MATCH
         cache.shown = None
@@ -84,7 +107,8 @@ def _tracker(schema: Any, source: GrowingText, seen: int, cache: ResolveCache) -
         cache.tracker = None
     tracker = cache.tracker
     if tracker is None or cache.source is not source or seen < cache.seen:
-        tracker = cache.tracker = Tracker(plan.root)
+        tracker = cache.tracker = Tracker(plan)
+        cache.frames = []
         cache.source = source
         cache.position = None
         cache.shown = None
@@ -92,16 +116,67 @@ def _tracker(schema: Any, source: GrowingText, seen: int, cache: ResolveCache) -
     return tracker
 
 
-def _visible(tracker: Tracker, position: Position) -> Position | None:
+def _advance(tracker: Tracker, frames: list[Frame], scanner: JsonScanner, position: Position) -> None:
+    """Tell the tracker what has come up to the position since it was last told."""
+    if frames and frames[-1] is position.frame:
+        if not _tell_children(tracker, position.frame, position.count):
+            return
+    elif not _follow(tracker, frames, chain_of(position.frame, position.count)[1:]):
+        return
+    if position.length >= 0:
+        if not tracker.in_text:
+            if position.frame.is_object and not tracker.key(key_at(scanner, position)):
+                return
+            if not tracker.text_opened():
+                return
+        if tracker.follows_text:
+            tracker.text(text_at(scanner, position))
+    elif not frames and position.count and not tracker.complete:
+        tracker.value(position.frame.child(0))
+
+
+def _follow(tracker: Tracker, frames: list[Frame], chain: list[tuple[Frame, int]]) -> bool:
+    """Leave the containers that have closed, and enter those that have opened."""
+    while frames and not (len(frames) <= len(chain) and chain[len(frames) - 1][0] is frames[-1]):
+        frame = frames.pop()
+        if not _tell_children(tracker, frame, frame.count) or not tracker.closed(frame.final):
+            return False
+    for depth in range(max(len(frames) - 1, 0), len(chain)):
+        frame, count = chain[depth]
+        if depth == len(frames):
+            frames.append(frame)
+            parent = frame.parent
+            if depth and parent is not None and parent.is_object and not tracker.key(frame.key):
+                return False
+            if not tracker.opened(frame.is_object, depth):
+                return False
+        if not _tell_children(tracker, frame, count):
+            return False
+    return True
+
+
+def _tell_children(tracker: Tracker, frame: Frame, count: int) -> bool:
+    """Tell of those of the first `count` children of the innermost container that are new."""
+    track = tracker.tracks[-1]
+    while track.count < count:
+        # The key of a string is known since the string opened.
+        if frame.is_object and not tracker.in_text and not tracker.key(str(frame.name(track.count))):
+            return False
+        if not tracker.value(frame.child(track.count)):
+            return False
+    return True
+
+
+def _visible(tracker: Tracker, frames: list[Frame], position: Position) -> Position | None:
     """The position up to which the value may be shown; None when that is nowhere."""
     frame = position.frame
     if frame.parent is None:
         if position.length >= 0:
             return position if tracker.shows_text else None
         return position if position.count else None
-    for track in tracker.tracks:
-        if not track.decided():
-            return _before(track.frame)
+    undecided = tracker.undecided_from
+    if undecided >= 0:
+        return _before(frames[undecided])
     if position.length >= 0 and not tracker.shows_text:
         return Position(frame, position.count, -1)
     return position
@@ -118,8 +193,8 @@ def _show(parser: Parser, source: GrowingText, seen: int, position: Position, sh
         value = parser.value
         return NO_MATCH if value is PENDING else Match(value)
     if seen == len(source.chunks):
-        return Match(show_cut(source.machine, shown.frame))
-    return Match(show_past(source.machine, shown))
+        return Match(show_cut(source.scanner, shown.frame))
+    return Match(show_past(source.scanner, shown))
 
 
 def _same_place(left: Position, right: Position) -> bool:
@@ -134,12 +209,12 @@ def _settled(position: Position) -> Position:
     frame, count, length = position.frame, position.count, position.length
     while True:
         if length >= 0:
-            if frame.size() <= count or len(frame.child(count)) != length:
+            if frame.count <= count or len(frame.child(count)) != length:
                 break
             count, length = count + 1, -1
         else:
             parent = frame.parent
-            if parent is None or not frame.closed or frame.size() != count:
+            if parent is None or not frame.closed or frame.count != count:
                 break
             count, frame = frame.slot + 1, parent
     return Position(frame, count, length)

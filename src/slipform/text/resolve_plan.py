@@ -1,9 +1,12 @@
-"""A JSON Schema made ready for `resolve`: at each place, the alternatives that a value there may follow.
+"""Prepare a JSON Schema for the tracker: at each place, the alternatives that a value there may follow.
 
 A schema is a tree of keywords, references, conjunctions (`allOf`) and choices (`anyOf`, `oneOf`). A `Node` is the same
 as a flat list of `Alternative`s, each a conjunction of `Leaf`s, and a `Leaf` has plain keywords only. Children are made
-ready when a value gets there, so recursion in the schema is no concern. Keywords that are not listed in `resolve` are
-let through: the validator has the last word.
+ready when a value gets there, so recursion in the schema is no concern.
+
+What is only shown (`resolve`) may pass where the plain keywords say nothing: the validator has the last word. What is
+sent to a caller may not. An exact form (`form_of`) therefore also knows the other keywords: a scalar is validated when
+it has ended, and what only the whole answer can tell is marked `opaque` (containers) or `unknown` (scalars, too).
 """
 
 from __future__ import annotations
@@ -11,22 +14,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from slipform.schema.document import lookup, reference_of, with_plain_references
+from slipform.bounded import BoundedCache
+from slipform.errors import SlipformError
+from slipform.schema import Schema
+from slipform.schema.document import DYNAMIC_REF, RECURSIVE_REF, REF, lookup, reference_of, with_plain_references
 from slipform.schema.patterns import search
 
 MAX_ALTERNATIVES: Final = 64
-"""A choice with more branches than this is not followed; everything is let through there."""
+"""A choice with more branches than this is not followed: everything may stand there."""
 
+NO_LIMIT: Final = float("inf")
 _MAX_NESTING: Final = 100
 _TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 _LOW: Final = ("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum")
 _HIGH: Final = ("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum")
+_OF_NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_SCALARS: Final[dict[str, frozenset[str]]] = {
+    "string": frozenset({"minLength", "maxLength"}),
+    "integer": _OF_NUMBERS,
+    "number": _OF_NUMBERS,
+    "boolean": frozenset(),
+    "null": frozenset(),
+}
+"""The types of scalars, and the limits that each may be held to."""
+_OF_SCALARS: Final = ("pattern", "format", "multipleOf", "contentEncoding", "contentMediaType", "contentSchema")
+_OF_THE_WHOLE: Final = (
+    "not", "if", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "dependentRequired",
+    "dependentSchemas", "dependencies", "uniqueItems", DYNAMIC_REF, RECURSIVE_REF,
+)  # fmt: skip
+"""What can only be judged when all of a value is there."""
+_IDLE: Final[dict[str, bool]] = {"uniqueItems": False, "unevaluatedItems": True, "unevaluatedProperties": True}
+"""With these values they ask for nothing."""
 
 
 class Leaf:
-    """The plain keywords of one schema."""
+    """The plain keywords of one schema, and in an exact form what its other keywords ask for."""
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Mapping[str, Any], exact: bool = False) -> None:
         self.types: frozenset[str] | None = _types(schema.get("type"))
         self.values: list[Any] | None = _values(schema)
         properties = schema.get("properties")
@@ -51,6 +75,48 @@ class Leaf:
             keyword in schema
             for keyword in ("properties", "patternProperties", "additionalProperties", "items", "prefixItems")
         )
+        self.goes_further: bool = False
+        """Whether there are keywords beyond the plain ones."""
+        self.check: Schema[Any] | None = None
+        """Those keywords, for a scalar that has ended."""
+        self.pattern: str | None = None
+        self.opaque: bool = False
+        """Whether a container can only be judged with the whole answer."""
+        self.unknown: bool = False
+        """Whether a scalar, too, can only be judged then."""
+        self.choice: int = 0
+        """Marks a branch of a `oneOf`, of which no second one may fit; 0 for any other leaf."""
+        if exact:
+            self._look_further(schema)
+
+    def _look_further(self, schema: Mapping[str, Any]) -> None:
+        further = {name: schema[name] for name in (*_OF_SCALARS, *_OF_THE_WHOLE, "then", "else") if name in schema}
+        self.opaque = any(name in further and further[name] is not _IDLE.get(name) for name in _OF_THE_WHOLE)
+        self.goes_further = self.opaque or any(name in further for name in _OF_SCALARS)
+        if schema.get("exclusiveMinimum") is True or schema.get("exclusiveMaximum") is True:  # in draft 4
+            self.unknown = self.goes_further = True
+        if not self.goes_further:
+            return
+        if self.types is None:
+            self.types = frozenset(_TYPES)
+        pattern = further.get("pattern")
+        self.pattern = pattern if isinstance(pattern, str) else None
+        try:
+            # References would lead nowhere from here.
+            self.check = None if REF in str(further) else Schema("part", further)
+        except SlipformError:
+            self.check = None
+        self.unknown = self.unknown or self.check is None
+
+    def says_something(self) -> bool:
+        """Whether any value is refused because of it, or cannot be judged."""
+        if self.structural or self.types is not None or self.unknown or self.choice:
+            return True
+        return bool(self.required) or bool(self.limits)
+
+    def takes_any(self, kind: str) -> bool:
+        """Whether it lets every scalar of that type pass, as long as it lets the type pass."""
+        return self.values is None and not self.goes_further and not self.limits.keys() & _SCALARS[kind]
 
     def property_schemas(self, key: str, out: list[Any]) -> bool:
         """Add the schemas for that key; false when the key is not allowed."""
@@ -90,8 +156,17 @@ class Alternative:
         self.declared: frozenset[str] = frozenset(key for leaf in leaves for key in leaf.properties)
         self.has_patterns: bool = any(leaf.patterns for leaf in leaves)
         self.max_prefix: int = max((len(leaf.prefix) for leaf in leaves), default=0)
-        limits = [leaf.limits["maxItems"] for leaf in leaves if "maxItems" in leaf.limits]
-        self.most_items: float = min(limits, default=float("inf"))
+        self.most_items: float = min([leaf.limits.get("maxItems", NO_LIMIT) for leaf in leaves], default=NO_LIMIT)
+        most_members = [leaf.limits.get("maxProperties", NO_LIMIT) for leaf in leaves]
+        self.most_members: float = min(most_members, default=NO_LIMIT)
+        self.listed: bool = any(leaf.values is not None for leaf in leaves)
+        """Whether only values of a list may stand here."""
+        self.opaque: bool = any(leaf.opaque for leaf in leaves)
+        self.unknown: bool = any(leaf.unknown for leaf in leaves)
+        self.exclusive: bool = any(leaf.choice for leaf in leaves)
+        """Whether it is a branch of a `oneOf`: a value that fits another one, too, fits none."""
+        self.checks: list[Schema[Any]] = [leaf.check for leaf in leaves if leaf.check is not None]
+        self.patterns: list[str] = [leaf.pattern for leaf in leaves if leaf.pattern is not None]
         self.known_properties: dict[str, Node | None] = {}
         self.known_items: dict[int, Node | None] = {}
         self.others: Node | None = None
@@ -106,9 +181,13 @@ class Alternative:
                 return False
         return True
 
-    def child(self, name: str | int) -> Node | None:
-        """What the child of that key or index must be; None when there may be none."""
-        return self.property(name) if isinstance(name, str) else self.item(name)
+    def takes_any(self, kind: str) -> bool:
+        """Whether every scalar of that type may stand here."""
+        return self.admits(kind) and all(leaf.takes_any(kind) for leaf in self.leaves)
+
+    def accepts(self, scalar: Any) -> bool:
+        """Whether a whole scalar has what the plain keywords do not look at."""
+        return not self.checks or all(not check.validate(scalar) for check in self.checks)
 
     def property(self, key: str) -> Node | None:
         """What the property of that name must be; None when it is not allowed."""
@@ -150,20 +229,40 @@ class Node:
         self.alternatives: list[Alternative] = alternatives
         self.free: bool = any(not alternative.leaves for alternative in alternatives)
         """Whether anything may stand here."""
+        self.strings: list[Alternative] = [each for each in alternatives if each.admits("string")]
+        """The alternatives that a string may follow."""
+        self.unknown: bool = any(alternative.unknown for alternative in alternatives)
+        self.exclusive: bool = any(alternative.exclusive for alternative in alternatives)
+        self.any_of: frozenset[str] = frozenset(kind for kind in _SCALARS if self._takes_any(kind))
+        """The types of scalars of which every value may stand here."""
+
+    def _takes_any(self, kind: str) -> bool:
+        if self.exclusive and sum(alternative.admits(kind) for alternative in self.alternatives) > 1:
+            return False
+        return any(alternative.takes_any(kind) for alternative in self.alternatives)
 
 
 class NormalForm:
-    """A schema made ready; it holds the schema, so that the parts of it keep their identity."""
+    """A schema made ready; it holds the schema, so that the parts of it keep their identity.
 
-    def __init__(self, schema: Any, document: Any = None) -> None:
+    One serves any number of texts at a time.
+    """
+
+    def __init__(self, schema: Any, *, exact: bool = False) -> None:
         self.schema: Any = schema
-        if document is None:
-            document = with_plain_references(schema) if isinstance(schema, Mapping) else schema
-        self.document: Any = document
+        self.exact: bool = exact
+        self.document: Any = with_plain_references(schema) if isinstance(schema, Mapping) else schema
         """The schema with plain references."""
         self.leaves: dict[int, Leaf] = {}
         self.nodes: dict[tuple[int, ...], Node] = {}
-        self.root: Node = self.node([document])
+        self.choices: int = 0
+        self.anything: list[tuple[Leaf, ...]] = [()]
+        """The alternatives of what is not followed further."""
+        if exact:
+            untold = Leaf({})
+            untold.opaque = untold.unknown = untold.goes_further = True
+            self.anything = [(untold,)]
+        self.root: Node = self.node([self.document])
 
     def node(self, schemas: list[Any]) -> Node:
         """The node for a value that must follow all these schemas."""
@@ -172,7 +271,7 @@ class NormalForm:
         if node is None:
             ways: list[tuple[Leaf, ...]] = [()]
             for schema in schemas:
-                ways = _both(ways, self.expand(schema, (), 0))
+                ways = self.both(ways, self.expand(schema, (), 0))
             node = Node([Alternative(self, leaves) for leaves in ways])
             self.nodes[key] = node
         return node
@@ -181,47 +280,71 @@ class NormalForm:
         """The alternatives of a schema, each as the leaves that must hold together."""
         if schema is False:
             return []
-        if not isinstance(schema, Mapping) or nesting > _MAX_NESTING:
+        if not isinstance(schema, Mapping):
             return [()]
+        if nesting > _MAX_NESTING:
+            return self.anything
         ways: list[tuple[Leaf, ...]] = [self.leaf(schema)]
         reference = reference_of(schema)
         if reference is not None:
-            target = self.target(reference)
+            target = lookup(self.document, reference)
+            if target is None:  # it leads out of the document
+                ways = self.both(ways, self.anything)
             # A reference that leads back to itself before any child says nothing.
-            if id(target) not in targets:
-                ways = _both(ways, self.expand(target, (*targets, id(target)), nesting + 1))
+            elif id(target) not in targets:
+                ways = self.both(ways, self.expand(target, (*targets, id(target)), nesting + 1))
         parts = schema.get("allOf")
         if isinstance(parts, list):
             for part in parts:
-                ways = _both(ways, self.expand(part, targets, nesting + 1))
+                ways = self.both(ways, self.expand(part, targets, nesting + 1))
         for keyword in ("anyOf", "oneOf"):
             branches = schema.get(keyword)
             if isinstance(branches, list):
                 choice: list[tuple[Leaf, ...]] = []
                 for branch in branches:
-                    choice.extend(self.expand(branch, targets, nesting + 1))
-                ways = _both(ways, choice)
+                    found = self.expand(branch, targets, nesting + 1)
+                    choice.extend(found if keyword == "anyOf" or len(branches) < 2 else self.marked(found))
+                ways = self.both(ways, choice)
         return ways
+
+    def marked(self, ways: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
+        """The same, in an exact form known to be of one branch of a `oneOf`."""
+        if not self.exact:
+            return ways
+        self.choices += 1
+        mark = Leaf({})
+        mark.choice = self.choices
+        return [(*leaves, mark) for leaves in ways]
+
+    def both(self, left: list[tuple[Leaf, ...]], right: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
+        """The alternatives of a value that must follow one of each."""
+        if len(left) * len(right) > MAX_ALTERNATIVES:
+            return self.anything
+        return [(*a, *b) for a in left for b in right]
 
     def leaf(self, schema: Mapping[str, Any]) -> tuple[Leaf, ...]:
         """The plain keywords of a schema, if they say anything."""
         leaf = self.leaves.get(id(schema))
         if leaf is None:
-            leaf = Leaf(schema)
+            leaf = Leaf(schema, self.exact)
             self.leaves[id(schema)] = leaf
-        says_something = leaf.structural or leaf.types is not None or bool(leaf.required) or bool(leaf.limits)
-        return (leaf,) if says_something else ()
-
-    def target(self, reference: str) -> Any:
-        """What a reference leads to; one that leads out of the document lets everything through."""
-        found = lookup(self.document, reference)
-        return True if found is None else found
+        return (leaf,) if leaf.says_something() else ()
 
 
-def _both(left: list[tuple[Leaf, ...]], right: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
-    if len(left) * len(right) > MAX_ALTERNATIVES:
-        return [()]
-    return [(*a, *b) for a in left for b in right]
+def form_of(schema: Schema[Any]) -> NormalForm:
+    """The exact form of a schema, kept for the next text.
+
+    >>> form_of(Schema.of({"type": "integer"})) is form_of(Schema.of({"type": "integer"}))
+    True
+    """
+    known = _FORMS.use(schema.fingerprint)
+    if known is None:
+        known = NormalForm(schema.document, exact=True)
+        _FORMS.put(schema.fingerprint, known, 10_000 + schema.size)
+    return known
+
+
+_FORMS = BoundedCache[str, NormalForm]("followed schemas", entries=128, max_bytes=48_000_000)
 
 
 def _types(keyword: Any) -> frozenset[str] | None:

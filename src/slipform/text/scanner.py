@@ -1,7 +1,8 @@
 """The one incremental JSON scanner: characters in, events out, strict.
 
 It works on decoded text, keeps its own stack, and reports a mistake once, at the character where the text stopped
-being the beginning of any JSON. What it builds goes into the frames of `parser_tree`.
+being the beginning of any JSON. What it reads goes into the frames of `tree`. A `ScanListener` is told of it part by
+part, and may stop it; for whoever passes the text on there is also where its blanks are, and where its members begin.
 """
 
 from __future__ import annotations
@@ -9,47 +10,13 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from slipform.text.tree import ArrayFrame, Frame, Note, ObjectFrame, ParseError
+from slipform.text.strict import LAST_INTEGER, MAX_INT_DIGITS, NUMBER_ENDS, NUMBER_STEPS, integer_value
+from slipform.text.tree import Frame, Note, ParseError
 
-MAX_INT_DIGITS: Final = 4300
-"""Python refuses to read or write longer integers, so neither does the parser."""
 TOO_LONG: Final = f"An integer of more than {MAX_INT_DIGITS} digits"
 
 
-def _steps() -> list[dict[str, int]]:
-    digits = "0123456789"
-    exponent = {"e": 6, "E": 6}
-    return [
-        {"-": 1, "0": 2, **dict.fromkeys("123456789", 3)},  # 0: at its start
-        {"0": 2, **dict.fromkeys("123456789", 3)},  # 1: after the minus
-        {".": 4, **exponent},  # 2: after a leading zero
-        {".": 4, **exponent, **dict.fromkeys(digits, 3)},  # 3: in the integer
-        dict.fromkeys(digits, 5),  # 4: after the point
-        {**exponent, **dict.fromkeys(digits, 5)},  # 5: in the fraction
-        {"+": 7, "-": 7, **dict.fromkeys(digits, 8)},  # 6: after the e
-        dict.fromkeys(digits, 8),  # 7: after its sign
-        dict.fromkeys(digits, 8),  # 8: in the exponent
-    ]
-
-
-NUMBER_STEPS: Final = _steps()
-"""For each state, the characters that go on with the number and the state they lead to."""
-NUMBER_ENDS: Final = frozenset((2, 3, 5, 8))
-"""The states in which a number may end."""
-LAST_INTEGER: Final = 3
-"""A number that ends in this state or an earlier one is an integer."""
 INFINITE: Final = (float("inf"), float("-inf"))
-
-
-def integer_value(digits: str) -> int | None:
-    """The integer, with all its digits, or None when it has more than Python takes."""
-    if len(digits) > MAX_INT_DIGITS + digits.startswith("-"):
-        return None
-    try:
-        return int(digits)
-    except ValueError:  # the interpreter was set to a lower limit
-        return None
-
 
 # Between tokens: what may come next.
 VALUE: Final = 0
@@ -71,7 +38,7 @@ NUMBER: Final = 13
 LITERAL: Final = 14
 FAILED: Final = 15
 
-# States from here on belong to the lenient machine.
+# States from here on belong to the lenient scanner.
 OTHER: Final = 16
 EXPECTED: Final = {
     VALUE: "a value",
@@ -85,17 +52,90 @@ EXPECTED: Final = {
 }
 """What a reader of an error is told was due between two tokens."""
 LONG_TEXT: Final = 1024
+SHORT_RUN: Final = 16
+"""So many characters of a string are looked at one by one when that is quicker, in compiled code."""
+_COMPILED: Final = not __file__.endswith(".py")
+_AFTER_NUMBER: Final = " \t\r\n,]}"
 _RUN: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*').match
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LITERALS: Final[dict[str, tuple[str, Any]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 
 
-class JsonScanner:
-    """Strict JSON in pieces: `feed` text, look at `top`, `state`, `complete` and `error`."""
+def _run_end(text: str, i: int) -> int:
+    """Where the plain characters end that begin at `i` of a string."""
+    n = min(len(text), i + SHORT_RUN)
+    while i < n:
+        code = ord(text[i])
+        if code < 32 or code == 34 or code == 92 or 0xD800 <= code <= 0xDFFF:
+            return i
+        i += 1
+    m = _RUN(text, i) if i < len(text) else None
+    return m.end() if m is not None else i
 
-    def __init__(self, max_depth: int) -> None:
+
+class ScanListener:
+    """Is told by a scanner what the text holds, part by part; every answer is whether to read on."""
+
+    def __init__(self) -> None:
+        self.follows_text: bool = False
+        """Whether `text` is to be called for the open string."""
+
+    def opened(self, is_object: bool, start: int) -> bool:
+        """A container has opened; its member, with its comma and key, began at `start` of the text without blanks."""
+        raise NotImplementedError
+
+    def key(self, key: str) -> bool:
+        """A key has ended."""
+        raise NotImplementedError
+
+    def text_opened(self) -> bool:
+        """A string that is a value has opened."""
+        raise NotImplementedError
+
+    def text(self, text: str) -> bool:
+        """At the end of a piece: what the open string has grown to."""
+        raise NotImplementedError
+
+    def scalar(self, value: Any) -> bool:
+        """A string, number or literal has ended."""
+        raise NotImplementedError
+
+    def closed(self, container: Any) -> bool:
+        """The innermost container has closed."""
+        raise NotImplementedError
+
+
+class JsonScanner:
+    """Strict JSON in pieces: `feed` text, look at `top`, `state`, `complete` and `error`.
+
+    With a listener, what follows the value is not read, and `stopped` says that the listener wants no more.
+    """
+
+    __slots__ = (
+        "blank_count", "blanks", "complete", "depth", "digits", "error", "hex", "high", "high_length", "in_key",
+        "key", "last_piece", "length", "line", "line_start", "listener", "matched", "max_depth", "member", "notes",
+        "number", "offset", "older_text", "pieces", "quote", "root", "state", "stopped", "stopped_in", "text", "top",
+        "version", "word", "word_value",
+    )  # fmt: skip
+
+    def __init__(self, max_depth: int, listener: ScanListener | None = None) -> None:
         self.max_depth: int = max_depth
-        self.root: Frame = ArrayFrame(None, 0, "")
+        self.listener: ScanListener | None = listener
+        self.stopped: bool = False
+        self.stopped_in: int = VALUE
+        """The state in which the listener stopped it."""
+        self.blanks: list[int] = []
+        """Where in the piece at hand there are blanks between tokens, for who takes them out and clears the list.
+
+        Only with a listener, like the next two.
+        """
+        self.blank_count: int = 0
+        self.member: int = 0
+        """Where, in the text without blanks, the member begins that is open or due: its comma and key included.
+
+        With the first member of a container that is where the container's own member begins.
+        """
+        self.root: Frame = Frame(None, 0, "", False)
         self.top: Frame = self.root
         self.depth: int = 0
         self.state: int = VALUE
@@ -119,14 +159,16 @@ class JsonScanner:
         self.last_piece: str = ""
         self.hex: str = ""
         self.high: int = 0
+        self.high_length: int = 0
+        """How many characters spell the half of a surrogate pair that waits for its other half."""
         self.number: int = 0
         self.digits: list[str] = []
         self.word: str = ""
         self.word_value: Any = None
         self.matched: int = 0
 
-    def feed(self, text: str) -> None:
-        """Take the next piece of text."""
+    def feed(self, text: str) -> int:
+        """Take the next piece of text; gives how many characters were read."""
         i = 0
         n = len(text)
         while i < n:
@@ -134,22 +176,44 @@ class JsonScanner:
             if state == STRING:
                 i = self.in_string(text, i)
             elif state <= DONE:
+                if state == DONE and self.listener is not None:
+                    break
                 i = self.between(text, i)
             elif state == NUMBER:
                 i = self.in_number(text, i)
             elif state == LITERAL:
                 i = self.in_literal(text, i)
             elif state == FAILED:
-                return
+                if not self.stopped:
+                    return 0
+                break
             else:
                 i = self.in_escape(text, i) if state < OTHER else self.in_other(text, i)
+        if self.listener is not None:
+            self.tell_text(self.listener)
         if "\n" in text:
             self.line += text.count("\n")
             self.line_start = self.offset + text.rindex("\n") + 1
-        self.offset += n
+        self.offset += i
+        return i
+
+    def in_text(self) -> bool:
+        """Whether a string that is a value is open."""
+        return STRING <= self.state <= HIGH_ESCAPE and not self.in_key
+
+    def tell_text(self, listener: ScanListener) -> None:
+        """Tell what the open string has grown to: at the end of a piece, and before anything goes wrong in it."""
+        if listener.follows_text and self.in_text() and not listener.text(self.open_text()):
+            self.stop()
+
+    def stop(self) -> None:
+        """The listener wants no more."""
+        self.stopped = True
+        self.stopped_in = self.state
+        self.state = FAILED
 
     def anew(self) -> JsonScanner:
-        """A machine like this one that has read nothing."""
+        """A scanner like this one that has read nothing."""
         return JsonScanner(self.max_depth)
 
     def finish(self) -> None:
@@ -164,11 +228,15 @@ class JsonScanner:
             self.fail("", 0, "unexpected_end", "The text ended before the JSON did")
 
     def in_other(self, text: str, i: int) -> int:
-        """What the lenient machine does in states of its own; strict JSON has no others."""
+        """What the lenient scanner does in states of its own; strict JSON has no others."""
         return self.fail(text, i, "unexpected_character", "This cannot stand here")
 
     def fail(self, text: str, i: int, code: str, message: str) -> int:
         """Stop for good at this character; gives the index that ends the loop."""
+        if self.listener is not None:
+            self.tell_text(self.listener)
+            if self.stopped:  # what came before was wrong already, however the text was cut into pieces
+                return i
         index = self.offset + i
         newline = text.rfind("\n", 0, i)
         line = self.line + text.count("\n", 0, i)
@@ -179,25 +247,34 @@ class JsonScanner:
 
     def note(self, i: int, code: str, before: str, after: str) -> None:
         """Record something at index `i` of the piece at hand."""
-        self.notes.append(Note(code, self.offset + i, before, after))
+        if self.listener is not None:
+            self.tell_text(self.listener)
+        if not self.stopped:
+            self.notes.append(Note(code, self.offset + i, before, after))
 
     # Between tokens.
 
     def between(self, text: str, i: int) -> int:
         """Skip blanks and act on one character between two tokens."""
         n = len(text)
+        listener = self.listener
         while i < n:
             c = text[i]
             if c == " " or c == "\n" or c == "\r" or c == "\t":
+                if listener is not None:
+                    self.blanks.append(i)
+                    self.blank_count += 1
                 i += 1
                 continue
             state = self.state
             if c == '"' and state < COLON:
                 self.open_string(state >= FIRST_KEY, '"')
-                return self.in_string(text, i + 1)
+                return i + 1 if self.stopped else self.in_string(text, i + 1)
             if state == AFTER:
                 if c == ",":
-                    self.state = KEY if self.top.is_object() else ITEM
+                    if listener is not None:
+                        self.member = self.offset + i - self.blank_count
+                    self.state = KEY if self.top.is_object else ITEM
                     i += 1
                     continue
             elif state == COLON:
@@ -214,10 +291,10 @@ class JsonScanner:
         """A closing bracket where one may stand, or a mistake."""
         state = self.state
         if c == "}":
-            if state in (AFTER, FIRST_KEY) and self.top.is_object():
+            if state in (AFTER, FIRST_KEY) and self.top.is_object:
                 self.close()
                 return i + 1
-        elif c == "]" and state in (AFTER, FIRST_ITEM) and not self.top.is_object():
+        elif c == "]" and state in (AFTER, FIRST_ITEM) and not self.top.is_object:
             self.close()
             return i + 1
         return self.unexpected(text, i, c)
@@ -251,14 +328,12 @@ class JsonScanner:
     def open(self, is_object: bool) -> None:
         """A container opens."""
         top = self.top
-        if is_object:
-            self.top = ObjectFrame(top, top.size(), self.key)
-            self.state = FIRST_KEY
-        else:
-            self.top = ArrayFrame(top, top.size(), self.key)
-            self.state = FIRST_ITEM
+        self.top = Frame(top, top.count, self.key, is_object)
+        self.state = FIRST_KEY if is_object else FIRST_ITEM
         self.depth += 1
         self.version += 1
+        if self.listener is not None and not self.listener.opened(is_object, self.member):
+            self.stop()
 
     def close(self) -> None:
         """The innermost container closes; nothing new to see in that."""
@@ -278,6 +353,11 @@ class JsonScanner:
             self.complete = True
         else:
             self.state = AFTER
+        listener = self.listener
+        if listener is not None:
+            further = listener.closed(value) if isinstance(value, dict | list) else listener.scalar(value)
+            if not further:
+                self.stop()
 
     # Strings.
 
@@ -293,11 +373,16 @@ class JsonScanner:
             self.older_text = ""
             self.last_piece = ""
             self.version += 1
+            if self.listener is not None and not self.listener.text_opened():
+                self.stop()
 
     def in_string(self, text: str, i: int) -> int:
         """Inside a string: take all plain characters at once."""
-        m = _RUN(text, i)
-        j = m.end() if m is not None else i
+        if _COMPILED:
+            j = _run_end(text, i)
+        else:
+            m = _RUN(text, i)
+            j = m.end() if m is not None else i
         if j > i:
             self.grow(text[i:j])
         if j == len(text):
@@ -325,6 +410,7 @@ class JsonScanner:
         code = ord(c)
         if code < 0xDC00:
             self.high = code
+            self.high_length = 1
             self.state = HIGH
         else:
             self.lone_surrogate(i, code)
@@ -359,8 +445,8 @@ class JsonScanner:
             self.hex = ""
             self.state = HEX
             return i + 1
-        self.flush_high(i)
         self.state = STRING
+        self.flush_high(i)
         plain = _ESCAPES.get(c)
         if plain is None:
             return self.bad_escape(text, i, c)
@@ -388,8 +474,11 @@ class JsonScanner:
                 self.lone_surrogate(i, code)
             return
         self.flush_high(i)
+        if self.stopped:
+            return
         if 0xD800 <= code <= 0xDBFF:
             self.high = code
+            self.high_length = 6
             self.state = HIGH
         else:
             self.grow(chr(code))
@@ -419,8 +508,10 @@ class JsonScanner:
     def end_key(self, i: int) -> None:
         """A key is known; the last one of a name counts."""
         self.state = COLON
-        if self.top.has(self.key):
+        if self.key in self.top.members:
             self.note(i, "duplicate_key", self.key, self.key)
+        if self.listener is not None and not self.listener.key(self.key):
+            self.stop()
 
     def open_text(self) -> str:
         """The text of the open string so far; the same object until it grows."""
@@ -469,6 +560,9 @@ class JsonScanner:
         value = integer_value(digits) if self.number <= LAST_INTEGER else float(digits)
         if value is None:
             return self.fail(text, i, "number_too_long", TOO_LONG)
+        if self.listener is not None and i < len(text) and text[i] not in _AFTER_NUMBER:
+            self.state = AFTER  # not a number after all, so nobody is told of it
+            return self.unexpected(text, i, text[i])
         if value in INFINITE:
             self.note(i, "number_overflow", digits[:40], str(value))
         self.version += 1

@@ -39,13 +39,12 @@ from slipform.text.scanner import (
     FIRST_KEY,
     ITEM,
     KEY,
-    MAX_INT_DIGITS,
-    NUMBER_ENDS,
     OTHER,
     STRING,
     VALUE,
     JsonScanner,
 )
+from slipform.text.strict import MAX_INT_DIGITS, NUMBER_ENDS
 from slipform.text.tree import Note
 
 TAIL: Final = OTHER
@@ -79,8 +78,10 @@ _WORDS: Final[dict[str, Any]] = {
 _INVISIBLE: Final = "\ufeff\u200b\u200c\u200d\u2060"
 
 
-class LenientMachine(JsonScanner):
+class LenientScanner(JsonScanner):
     """Finds the JSON in the text, then reads it with repairs."""
+
+    __slots__ = ("dots_end", "finder", "resume", "star", "token", "token_start")
 
     def __init__(self, max_depth: int) -> None:
         super().__init__(max_depth)
@@ -93,22 +94,22 @@ class LenientMachine(JsonScanner):
         self.dots_end: int = -1
 
     def anew(self) -> JsonScanner:
-        """A machine like this one that has read nothing."""
-        return LenientMachine(self.max_depth)
+        """A scanner like this one that has read nothing."""
+        return LenientScanner(self.max_depth)
 
-    def feed(self, text: str) -> None:
+    def feed(self, text: str) -> int:
         """Take the next piece of text."""
         finder = self.finder
         if finder is not None:
             start = finder.feed(text)
             if start is None:
-                return
+                return len(text)
             prefix = finder.text
             if prefix.strip():
                 self.note(0, "leading_text", prefix[:MAX_TEXT], "")
             self.begin(prefix)
             text = start
-        super().feed(text)
+        return super().feed(text)
 
     def begin(self, prefix: str) -> None:
         """The JSON starts after `prefix`."""
@@ -188,7 +189,7 @@ class LenientMachine(JsonScanner):
         wants_object = c == "}"
         top = self.top
         frame = top
-        while frame.parent is not None and frame.is_object() != wants_object:
+        while frame.parent is not None and frame.is_object != wants_object:
             frame = frame.parent
         if frame.parent is None:
             self.note(i, "extra_bracket", c, "")
@@ -196,7 +197,7 @@ class LenientMachine(JsonScanner):
         if state in (ITEM, KEY):
             self.note(i, "trailing_comma", ",", "")
         if frame is not top:
-            self.note(i, "missing_bracket", "", "}" if top.is_object() else "]")
+            self.note(i, "missing_bracket", "", "}" if top.is_object else "]")
         # Closes one container, and another at each return, until it fits.
         self.close()
         return i + 1 if frame is top else i
@@ -215,7 +216,7 @@ class LenientMachine(JsonScanner):
 
     def no_comma(self, text: str, i: int, c: str) -> int:
         """A child that is not followed by a comma."""
-        is_object = self.top.is_object()
+        is_object = self.top.is_object
         if c in ";，":
             self.note(i, "missing_comma", c, ",")
             self.state = KEY if is_object else ITEM
@@ -344,7 +345,7 @@ class LenientMachine(JsonScanner):
         """Record a repair of the whole token that has just ended."""
         self.notes.append(Note(code, self.token_start, before, after))
 
-    # Where the strict machine gives up inside a token.
+    # Where the strict scanner gives up inside a token.
 
     def in_string(self, text: str, i: int) -> int:
         """Inside a string of any quotes."""

@@ -9,16 +9,16 @@ from slipform.text.scanner import JsonScanner
 from slipform.text.tree import MISSING, Frame, Position
 
 
-def show(machine: JsonScanner) -> Any:
+def show(scanner: JsonScanner) -> Any:
     """The value so far, in containers that will not be touched while anybody can see them; MISSING if there is none."""
-    if machine.depth == 0:
-        if machine.length >= 0:
-            return machine.open_text()
-        return machine.root.child(0) if machine.root.size() else MISSING
-    return show_frames(machine, machine.top, machine.length >= 0)
+    if scanner.depth == 0:
+        if scanner.length >= 0:
+            return scanner.open_text()
+        return scanner.root.child(0) if scanner.root.count else MISSING
+    return show_frames(scanner, scanner.top, scanner.length >= 0)
 
 
-def show_frames(machine: JsonScanner, top: Frame, with_text: bool) -> Any:
+def show_frames(scanner: JsonScanner, top: Frame, with_text: bool) -> Any:
     """The value now with the open path shown down to `top`, and with the string open in it if asked for."""
     path: list[Frame] = []
     frame: Frame | None = top
@@ -29,7 +29,7 @@ def show_frames(machine: JsonScanner, top: Frame, with_text: bool) -> Any:
     for depth in range(len(path) - 1, -1, -1):
         path[depth].fresh()
     if with_text:
-        top.place(machine.key, machine.open_text())
+        top.place(scanner.key, scanner.open_text())
     inner = top
     for depth in range(1, len(path)):
         outer = path[depth]
@@ -38,7 +38,7 @@ def show_frames(machine: JsonScanner, top: Frame, with_text: bool) -> Any:
     return inner.shown
 
 
-def show_cut(machine: JsonScanner, top: Frame) -> Any:
+def show_cut(scanner: JsonScanner, top: Frame) -> Any:
     """The value now with the open path shown down to `top` and nothing that is open in it.
 
     The frames forget that they were shown like this: what they close with is never this again, but may be what they
@@ -50,21 +50,21 @@ def show_cut(machine: JsonScanner, top: Frame) -> Any:
         path.append(frame)
         frame = frame.parent
     last = [(frame.shown, frame.shown_count, frame.shown_child) for frame in path]
-    value = show_frames(machine, top, False)
+    value = show_frames(scanner, top, False)
     for depth in range(len(path)):
         path[depth].shown, path[depth].shown_count, path[depth].shown_child = last[depth]
     return value
 
 
-def show_past(machine: JsonScanner, position: Position) -> Any:
-    """The value as it was at a position the machine has left behind."""
+def show_past(scanner: JsonScanner, position: Position) -> Any:
+    """The value as it was at a position the scanner has left behind."""
     frame = position.frame
     count = position.count
     key = ""
     child: Any = MISSING
     if position.length >= 0:
-        key = key_at(machine, position)
-        child = text_at(machine, position)
+        key = key_at(scanner, position)
+        child = text_at(scanner, position)
     while frame.parent is not None:
         child = frame.upto(count, key, child)
         key = frame.key
@@ -75,73 +75,73 @@ def show_past(machine: JsonScanner, position: Position) -> Any:
     return child
 
 
-def text_at(machine: JsonScanner, position: Position) -> str:
+def text_at(scanner: JsonScanner, position: Position) -> str:
     """The text of the string that was open at a position."""
     frame = position.frame
-    text: str = frame.child(position.count) if frame.size() > position.count else machine.open_text()
+    text: str = frame.child(position.count) if frame.count > position.count else scanner.open_text()
     return text[: position.length]
 
 
-def key_at(machine: JsonScanner, position: Position) -> str:
+def key_at(scanner: JsonScanner, position: Position) -> str:
     """The key of the string that was open at a position, if that was in an object."""
     frame = position.frame
-    return str(frame.name(position.count)) if frame.size() > position.count else machine.key
+    return str(frame.name(position.count)) if frame.count > position.count else scanner.key
 
 
 class SnapshotCell:
     """What one or more snapshots show: a position and, once somebody asked, the value there."""
 
-    __slots__ = ("machine", "position", "value", "version")
+    __slots__ = ("position", "scanner", "value", "version")
 
-    def __init__(self, machine: JsonScanner, position: Position) -> None:
-        self.machine: JsonScanner = machine
+    def __init__(self, scanner: JsonScanner, position: Position) -> None:
+        self.scanner: JsonScanner = scanner
         self.position: Position = position
-        self.version: int = machine.version
+        self.version: int = scanner.version
         self.value: Any = MISSING
 
     def show(self) -> Any:
         """The value at the position, made once; MISSING when nothing shows there."""
-        machine = self.machine
-        shown = show(machine) if self.version == machine.version else show_past(machine, self.position)
+        scanner = self.scanner
+        shown = show(scanner) if self.version == scanner.version else show_past(scanner, self.position)
         self.value = shown
         return shown
 
 
 class GrowingText:
-    """The moving part of a text: its machine, the chunks it was fed, and where its newest snapshot stands."""
+    """The moving part of a text: its scanner, the chunks it was fed, and where its newest snapshot stands."""
 
-    __slots__ = ("before", "cell", "chunks", "decoder", "machine", "position", "version")
+    __slots__ = ("before", "cell", "chunks", "decoder", "position", "scanner", "version")
 
-    def __init__(self, machine: JsonScanner) -> None:
-        self.machine: JsonScanner = machine
+    def __init__(self, scanner: JsonScanner) -> None:
+        self.scanner: JsonScanner = scanner
         self.chunks: list[str | bytes | None] = []
         self.decoder: codecs.IncrementalDecoder | None = None
-        self.version: int = machine.version
-        self.position: Position = Position(machine.top, 0, -1)
+        self.version: int = scanner.version
+        self.position: Position = Position(scanner.top, 0, -1)
         self.before: Position = self.position
-        self.cell: SnapshotCell = SnapshotCell(machine, self.position)
+        self.cell: SnapshotCell = SnapshotCell(scanner, self.position)
 
     def feed(self, chunk: str | bytes) -> None:
         """Take a chunk; one that cannot be decoded is an error like any other."""
         self.chunks.append(chunk)
         if isinstance(chunk, str) and self.decoder is None:
-            self.machine.feed(chunk)
+            self.scanner.feed(chunk)
         else:
             self.feed_bytes(chunk)
         self.mark()
 
     def mark(self) -> None:
-        """Remember where the machine stands now; a new cell if there is more to see."""
-        machine = self.machine
-        top = machine.top
+        """Remember where the scanner stands now; a new cell if there is more to see."""
+        scanner = self.scanner
+        top = scanner.top
         position = self.position
         self.before = position
-        count = top.size()
-        if position.frame is not top or position.count != count or position.length != machine.length:
-            self.position = Position(top, count, machine.length)
-        if machine.version != self.version:
-            self.version = machine.version
-            self.cell = SnapshotCell(machine, self.position)
+        count = top.count
+        if position.frame is not top or position.count != count or position.length != scanner.length:
+            self.position = Position(top, count, scanner.length)
+        if scanner.version != self.version:
+            self.version = scanner.version
+            self.cell = SnapshotCell(scanner, self.position)
 
     def feed_bytes(self, chunk: str | bytes) -> None:
         """Take a chunk of a text of which some came as bytes."""
@@ -149,7 +149,7 @@ class GrowingText:
             if self.pending_bytes():
                 self.bad_utf8("")
             else:
-                self.machine.feed(chunk)
+                self.scanner.feed(chunk)
             return
         if self.decoder is None:
             self.decoder = codecs.getincrementaldecoder("utf-8")()
@@ -158,14 +158,14 @@ class GrowingText:
         except UnicodeDecodeError as error:
             self.bad_utf8(error.object[: error.start].decode())
         else:
-            self.machine.feed(text)
+            self.scanner.feed(text)
 
     def finish(self) -> None:
         """The text ends here."""
         self.chunks.append(None)
         if self.pending_bytes():
             self.bad_utf8("")
-        self.machine.finish()
+        self.scanner.finish()
         self.mark()
 
     def pending_bytes(self) -> bool:
@@ -174,28 +174,28 @@ class GrowingText:
 
     def bad_utf8(self, text: str) -> None:
         """Take what could be decoded, then stop."""
-        machine = self.machine
-        machine.feed(text)
-        if machine.error is None:
-            machine.fail("", 0, "invalid_utf8", "The bytes are not UTF-8")
+        scanner = self.scanner
+        scanner.feed(text)
+        if scanner.error is None:
+            scanner.fail("", 0, "invalid_utf8", "The bytes are not UTF-8")
 
     def fork(self, seen: int, value: Any, cell: SnapshotCell) -> GrowingText:
         """Another source that stands after the first `seen` chunks and shares the closed parts of `value`."""
-        other = GrowingText(self.machine.anew())
+        other = GrowingText(self.scanner.anew())
         for chunk in self.chunks[:seen]:
             if chunk is None:
                 other.finish()
             else:
                 other.feed(chunk)
-        adopt(other.machine, value)
+        adopt(other.scanner, value)
         other.cell = cell
         return other
 
 
-def adopt(machine: JsonScanner, value: Any) -> None:
-    """Let the machine's open containers hold the children of `value`, which are equal to its own."""
+def adopt(scanner: JsonScanner, value: Any) -> None:
+    """Let the scanner's open containers hold the children of `value`, which are equal to its own."""
     path: list[Frame] = []
-    frame: Frame | None = machine.top
+    frame: Frame | None = scanner.top
     while frame is not None:
         path.append(frame)
         frame = frame.parent
@@ -203,10 +203,10 @@ def adopt(machine: JsonScanner, value: Any) -> None:
     for depth in range(len(path) - 1, -1, -1):
         frame = path[depth]
         inner = path[depth - 1] if depth else None
-        open_key = inner.key if inner is not None else machine.key if machine.length >= 0 else None
+        open_key = inner.key if inner is not None else scanner.key if scanner.length >= 0 else None
         try:
             frame.adopt(container, open_key)
             if inner is not None:
-                container = container[inner.key] if frame.is_object() else container[inner.slot]
+                container = container[inner.key] if frame.is_object else container[inner.slot]
         except (KeyError, IndexError, TypeError):
-            return  # a reader has changed the value; the machine's own children will do
+            return  # a reader has changed the value; the scanner's own children will do

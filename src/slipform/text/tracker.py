@@ -1,451 +1,430 @@
-"""The one tracker: which alternatives each open container may still follow."""
+"""Follow a growing JSON text through a schema: what it may still become, and where it can become nothing valid.
+
+A tracker belongs to one text: one answer, or one tool call's arguments. It is told the parts of the text one after the
+other, by a scanner or from a parser's tree, and keeps for each open container the alternatives of the schema that the
+container may still follow. An alternative is dropped with the first part that it does not allow; when none is left, the
+text cannot become valid, and `mismatch` says where and why.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol
 
-from slipform.text.parser import path_of
-from slipform.text.resolve_plan import Alternative, Leaf, Node
-from slipform.text.scanner import JsonScanner
-from slipform.text.snapshots import key_at, text_at
-from slipform.text.tree import Frame, Position
+from slipform.schema.patterns import TextMatcher, matcher_for
+from slipform.text.resolve_plan import NO_LIMIT, Alternative, Node, NormalForm
+from slipform.text.scanner import ScanListener
+from slipform.text.tracker_facts import closing_fault, fitting, kind_message, kind_of, may_become, scalar_message
 
-
-def kind_of(value: Any) -> str:
-    """The JSON type of a value; integers and numbers without a fraction are "integer"."""
-    if isinstance(value, str):
-        return "string"
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, dict):
-        return "object"
-    if isinstance(value, list):
-        return "array"
-    return "integer" if isinstance(value, int) or value.is_integer() else "number"
-
-
-def equal(left: Any, right: Any) -> bool:
-    """Equal as JSON: 1 is 1.0, but true is not 1."""
-    if isinstance(left, dict | list):
-        return same_json(left, right)
-    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
-
-
-def same_json(left: Any, right: Any) -> bool:
-    """The same for containers, without recursion."""
-    pairs: list[tuple[Any, Any]] = [(left, right)]
-    while pairs:
-        a, b = pairs.pop()
-        if isinstance(a, dict) and isinstance(b, dict):
-            if a.keys() != b.keys():
-                return False
-            pairs.extend((a[key], b[key]) for key in a)
-        elif isinstance(a, list) and isinstance(b, list):
-            if len(a) != len(b):
-                return False
-            pairs.extend(zip(a, b, strict=True))
-        elif isinstance(a, dict | list) or a != b or isinstance(a, bool) != isinstance(b, bool):
-            return False
-    return True
-
-
-class Checker:
-    """Says whether closed values match nodes, and remembers it for containers, by identity."""
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[int, int], tuple[Any, bool]] = {}
-        """(container, node) to the verdict; the container is kept so that its identity stays its own."""
-
-    def remember(self, value: Any, node: Node, verdict: bool) -> None:
-        """Note a verdict that was reached while the container was open."""
-        self.known[id(value), id(node)] = (value, verdict)
-
-    def matches(self, value: Any, node: Node) -> bool:
-        """Whether a closed value matches some alternative of the node."""
-        if node.free:
-            return True
-        if not isinstance(value, dict | list):
-            kind = kind_of(value)
-            return any(_scalar_fits(value, kind, alternative) for alternative in node.alternatives)
-        known = self.known.get((id(value), id(node)))
-        if known is None:
-            self._settle(value, node)
-            known = self.known[id(value), id(node)]
-        return known[1]
-
-    def _settle(self, value: Any, node: Node) -> None:
-        """Reach a verdict on a container after all containers in it."""
-        work: list[tuple[Any, Node, bool]] = [(value, node, False)]
-        while work:
-            container, node, ready = work.pop()
-            key = (id(container), id(node))
-            if key in self.known:
-                continue
-            if ready:
-                fits = any(self._container_fits(container, alternative) for alternative in node.alternatives)
-                self.known[key] = (container, fits)
-                continue
-            work.append((container, node, True))
-            for name, child in children(container):
-                if isinstance(child, dict | list):
-                    for alternative in node.alternatives:
-                        inner = alternative.child(name)
-                        if inner is not None and not inner.free:
-                            work.append((child, inner, False))
-
-    def _container_fits(self, container: Any, alternative: Alternative) -> bool:
-        if not alternative.admits(kind_of(container)) or closing_fault(container, alternative) is not None:
-            return False
-        for name, child in children(container):
-            node = alternative.child(name)
-            if node is None or not self.matches(child, node):
-                return False
-        return True
-
-    def explain(self, value: Any, node: Node) -> tuple[tuple[str | int, ...], str]:
-        """Where in a closed value that does not match, and why; the place is exact as long as there is no choice."""
-        path: list[str | int] = []
-        while len(node.alternatives) == 1:
-            alternative = node.alternatives[0]
-            if not isinstance(value, dict | list):
-                return tuple(path), scalar_fault(value, kind_of(value), alternative) or "does not match the schema"
-            fault = kind_fault(kind_of(value), alternative) or closing_fault(value, alternative)
-            if fault is not None:
-                return tuple(path), fault
-            for name, child in children(value):
-                inner = alternative.child(name)
-                if inner is None:
-                    return (*path, name), "is not allowed here"
-                if not self.matches(child, inner):
-                    path.append(name)
-                    value, node = child, inner
-                    break
-            else:
-                break
-        return tuple(path), "matches none of the alternatives" if node.alternatives else "is not allowed here"
-
-
-def children(container: Any) -> Iterable[tuple[str | int, Any]]:
-    """The names and values in a container."""
-    if isinstance(container, dict):
-        return list(container.items())
-    return list(enumerate(container))
-
-
-def kind_fault(kind: str, alternative: Alternative) -> str | None:
-    """What is wrong with the type, if anything."""
-    for leaf in alternative.leaves:
-        if leaf.types is not None and kind not in leaf.types:
-            expected = " or ".join(sorted(leaf.types - {"integer"} if "number" in leaf.types else leaf.types))
-            return f"expected {expected}, found {kind}"
-    return None
-
-
-def closing_fault(container: Any, alternative: Alternative) -> str | None:
-    """What is wrong with a container as a whole, now that it is closed; its children are not looked at."""
-    for leaf in alternative.leaves:
-        if leaf.values is not None and not any(equal(container, allowed) for allowed in leaf.values):
-            return "is none of the allowed values"
-        if isinstance(container, dict):
-            for key in leaf.required:
-                if key not in container:
-                    return f"lacks the required property {key!r}"
-        if leaf.limits:
-            what = "Properties" if isinstance(container, dict) else "Items"
-            if len(container) < leaf.limits.get("min" + what, 0):
-                return f"has fewer than {leaf.limits['min' + what]} {what.lower()}"
-            if len(container) > leaf.limits.get("max" + what, len(container)):
-                return f"has more than {leaf.limits['max' + what]} {what.lower()}"
-    return None
-
-
-def scalar_fault(value: Any, kind: str, alternative: Alternative) -> str | None:
-    """What is wrong with a closed scalar, if anything."""
-    fault = kind_fault(kind, alternative)
-    if fault is not None:
-        return fault
-    for leaf in alternative.leaves:
-        if leaf.values is not None and not any(equal(value, allowed) for allowed in leaf.values):
-            return "is none of the allowed values"
-        if leaf.limits and not _within(value, kind, leaf):
-            return "is outside its limits"
-    return None
-
-
-def _scalar_fits(value: Any, kind: str, alternative: Alternative) -> bool:
-    return scalar_fault(value, kind, alternative) is None
-
-
-def _within(value: Any, kind: str, leaf: Leaf) -> bool:
-    limits = leaf.limits
-    if kind == "string":
-        return bool(limits.get("minLength", 0) <= len(value) <= limits.get("maxLength", len(value)))
-    if kind not in ("integer", "number"):
-        return True
-    return not (
-        value < limits.get("minimum", value)
-        or value > limits.get("maximum", value)
-        or ("exclusiveMinimum" in limits and value <= limits["exclusiveMinimum"])
-        or ("exclusiveMaximum" in limits and value >= limits["exclusiveMaximum"])
-    )
+_ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
+_NO_MORE: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """So far it fits the schema; `value` is what can be shown of it.
+class Mismatch:
+    """The text cannot become valid any more: where, and why.
 
-    >>> Match({"name": "Ad"}).value
-    {'name': 'Ad'}
-    """
+    `patchable` when a change that is allowed may still make it valid, which only the whole answer can tell.
 
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class NoMatch:
-    """Nothing can be shown yet: the text has not got that far, or which branch of a union it is remains open."""
-
-
-@dataclass(frozen=True, slots=True)
-class Invalid:
-    """It cannot become valid any more: where, and why.
-
-    >>> str(Invalid(("items", 0, "age"), "expected integer, found string"))
+    >>> str(Mismatch(("items", 0, "age"), "expected integer, found string"))
     '$.items[0].age: expected integer, found string'
     """
 
     path: tuple[str | int, ...]
     message: str
+    patchable: bool = False
 
     def __str__(self) -> str:
         steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
         return f"${steps}: {self.message}"
 
 
-NO_MATCH: Final = NoMatch()
+class AllowedChanges(Protocol):
+    """Which faults may be changed away before the answer is judged; asked only about faults."""
+
+    def of_scalar(self, value: Any, alternatives: list[Alternative], *, optional: bool) -> bool:
+        """Whether a whole scalar in the wrong place may become right; `optional` says that its key may be left out."""
+
+    def of_text(self, text: str, alternatives: list[Alternative]) -> bool:
+        """The same for a string of which this much is there."""
+
+    def of_container(self, alternatives: list[Alternative], *, root: bool) -> bool:
+        """The same for an object or array where none may stand."""
+
+    def of_closed_container(self) -> bool:
+        """The same for a container that lacks something."""
+
+    def of_key(self) -> bool:
+        """The same for a key that is not allowed."""
+
+    def of_spelling(self, key: str, missing: frozenset[str]) -> bool:
+        """Whether a key that no alternative names may be meant for one of the missing ones."""
 
 
 class Thread:
-    """One alternative an open container may still follow, within one that its parent may follow."""
+    """One alternative that a container may follow, within those that its parent may follow."""
 
-    def __init__(self, alternative: Alternative, node: Node, parent: Thread | None) -> None:
+    __slots__ = ("alternative", "parents")
+
+    def __init__(self, alternative: Alternative) -> None:
         self.alternative: Alternative = alternative
-        self.node: Node = node
-        self.parent: Thread | None = parent
+        self.parents: list[Thread] = []
 
 
 class Track:
-    """An open container, how many of its closed children have been looked at, and its threads."""
+    """An open container and its threads."""
 
-    def __init__(self, frame: Frame, threads: list[Thread]) -> None:
-        self.frame: Frame = frame
-        self.seen: int = 0
+    __slots__ = ("certain", "count", "exclusive", "is_object", "key", "keys", "limited", "opaque", "start", "threads")
+
+    def __init__(self, is_object: bool, start: int, threads: list[Thread]) -> None:
+        self.is_object: bool = is_object
+        self.start: int = start
+        self.count: int = 0
+        """How many of its children have ended."""
+        self.key: str = ""
+        self.keys: list[str] = []
+        """The keys so far, where anybody asks for them."""
         self.threads: list[Thread] = threads
+        self.keep(threads)
 
-    def decided(self) -> bool:
-        """Whether it is known what may stand where in the container."""
-        threads = self.threads
-        return len(threads) == 1 or len({thread.alternative.shape for thread in threads}) == 1
+    def keep(self, threads: list[Thread]) -> None:
+        """Go on with these threads."""
+        self.threads = threads
+        first = threads[0].alternative
+        decided = True
+        self.opaque: bool = False
+        self.limited: bool = False
+        self.exclusive: bool = False
+        """Whether more than one thread is left, of which only one may fit in the end."""
+        for thread in threads:
+            alternative = thread.alternative
+            self.opaque = self.opaque or alternative.opaque
+            most = alternative.most_members if self.is_object else alternative.most_items
+            self.limited = self.limited or most != NO_LIMIT
+            if alternative is not first:
+                self.exclusive = self.exclusive or alternative.exclusive
+                decided = decided and alternative.shape == first.shape
+        self.certain: bool = decided and not self.opaque and not self.exclusive
+        """Whether it is known what may stand where in the container, and nothing else can be wrong with it."""
 
 
-class Tracker:
-    """Follows one text through one plan; `advance` looks at what is new, and at nothing twice."""
+class Tracker(ScanListener):
+    """Follows one text; every method gives whether to go on.
 
-    def __init__(self, root: Node) -> None:
-        self.root: Node = root
-        self.checker: Checker = Checker()
+    >>> tracker = Tracker(NormalForm({"properties": {"a": {"enum": ["red", "blue"]}}}))
+    >>> tracker.opened(True, 0), tracker.key("a"), tracker.text_opened(), tracker.text("re"), tracker.text("ro")
+    (True, True, True, True, False)
+    >>> print(tracker.mismatch)
+    $.a: begins like none of the allowed values
+    """
+
+    def __init__(self, form: NormalForm, changes: AllowedChanges | None = None) -> None:
+        super().__init__()
+        self.mismatch: Mismatch | None = None
+        self.complete: bool = False
         self.tracks: list[Track] = []
-        self.invalid: Invalid | None = None
+        self.in_text: bool = False
+        """Whether a string that is a value is open."""
         self.shows_text: bool = False
-        """Whether the string open at the last position can be shown."""
+        """Whether that string need not be one of a list."""
+        self._root: list[Node] = [form.root]
+        self._nodes: list[Node] = self._root
+        """What may stand at the place being written, for each thread of the container around it."""
+        self._changes: AllowedChanges | None = changes
+        self._matchers: dict[Alternative, list[TextMatcher]] = {}
+        self._unmatched: set[Alternative] = set()
+        self._matched: int = 0
+        self._held_from: int = -1
 
-    def advance(self, machine: JsonScanner, position: Position) -> None:
-        """Move on to a position; sets `invalid` when nothing can be valid any more."""
-        if self.tracks and self.tracks[-1].frame is position.frame:
-            self._consume(self.tracks[-1], position.count)
-        else:
-            self._follow(_chain(position))
-        if self.invalid is not None:
-            return
-        if position.length >= 0:
-            self._look_at_text(machine, position)
-        elif position.frame.parent is None and position.count:
-            self._look_at_root(position.frame)
+    @property
+    def undecided_from(self) -> int:
+        """Where the outermost container begins that only more of the text, or the whole, can vouch for; -1 for none."""
+        if self._held_from >= 0:
+            return self._held_from
+        for track in self.tracks:
+            if not track.certain:
+                return track.start
+        return -1
 
-    # What happens to a container.
+    # What the text holds.
 
-    def _follow(self, chain: list[tuple[Frame, int]]) -> None:
-        """Leave the containers that have closed, and enter those that have opened."""
-        while self.tracks and not _stands_in(self.tracks[-1].frame, len(self.tracks) - 1, chain):
-            self._close(self.tracks[-1])
-            if self.invalid is not None:
-                return
-            self.tracks.pop()
-        for depth, (frame, count) in enumerate(chain):
-            if depth == len(self.tracks):
-                self._open(frame)
-                if self.invalid is not None:
-                    return
-            self._consume(self.tracks[depth], count)
-            if self.invalid is not None:
-                return
-
-    def _open(self, frame: Frame) -> None:
-        kind = "object" if frame.is_object() else "array"
-        parents = self.tracks[-1].threads if self.tracks else None
-        name = _name(frame)
-        threads: list[Thread] = []
-        fault = "matches none of the alternatives"
-        for parent in [None] if parents is None else parents:
-            node = self.root if parent is None else parent.alternative.child(name)
-            if node is None:
-                fault = "is not allowed here"
-                continue
-            for alternative in node.alternatives:
+    def opened(self, is_object: bool, start: int) -> bool:
+        """A container has opened; `start` is what `undecided_from` will say of it."""
+        if not self._enter():
+            return False
+        kind = "object" if is_object else "array"
+        depth = len(self.tracks)
+        # Threads that follow the same alternative are one: otherwise a recursive choice doubles them at every level.
+        found: dict[Alternative, Thread] = {}
+        for index in range(len(self._nodes)):
+            for alternative in self._nodes[index].alternatives:
                 if alternative.admits(kind):
-                    threads.append(Thread(alternative, node, parent))
-                else:
-                    fault = kind_fault(kind, alternative) or fault
-        self.tracks.append(Track(frame, threads))
-        self._prune(Invalid(path_of(frame), fault))
+                    thread = found.get(alternative)
+                    if thread is None:
+                        thread = found[alternative] = Thread(alternative)
+                    if depth:
+                        thread.parents.append(self.tracks[depth - 1].threads[index])
+        if not found:
+            allowed = self._alternatives()
+            changes = self._changes
+            patchable = changes is not None and changes.of_container(allowed, root=not depth)
+            return self._wrong(kind_message(kind, allowed), patchable)
+        threads = list(found.values())
+        self._prune(threads, depth)
+        self.tracks.append(Track(is_object, start, threads))
+        return True
 
-    def _consume(self, track: Track, count: int) -> None:
-        """Look at the children that have closed since the last time."""
-        frame = track.frame
-        while track.seen < count:
-            name, child = frame.name(track.seen), frame.child(track.seen)
-            track.seen += 1
-            kept: list[Thread] = []
-            fault: Invalid | None = None
-            for thread in track.threads:
-                node = thread.alternative.child(name)
-                if node is None:
-                    fault = Invalid((*path_of(frame), name), "is not allowed here")
-                elif track.seen > thread.alternative.most_items and not frame.is_object():
-                    fault = Invalid(path_of(frame), f"has more than {thread.alternative.most_items:g} items")
-                elif self.checker.matches(child, node):
-                    kept.append(thread)
-                else:
-                    inner, message = self.checker.explain(child, node)
-                    fault = Invalid((*path_of(frame), name, *inner), message)
-            if fault is not None:
-                track.threads = kept
-                self._prune(fault)
-                if self.invalid is not None:
-                    return
-
-    def _close(self, track: Track) -> None:
-        """A container has closed: look at the rest of it, then keep the verdict for its parent."""
-        frame = track.frame
-        self._consume(track, frame.size())
-        if self.invalid is not None:
-            return
-        nodes = [thread.node for thread in track.threads]
-        matched: list[Node] = []
-        fault = ""
-        for thread in track.threads:
-            problem = closing_fault(frame.final, thread.alternative)
-            if problem is None:
-                matched.append(thread.node)
-            else:
-                fault = problem
-        for node in nodes:
-            self.checker.remember(frame.final, node, any(node is other for other in matched))
-        if not matched:
-            # Its parent will find the same; only the reason is better known here.
-            self.invalid = Invalid(path_of(frame), fault)
-
-    def _prune(self, fault: Invalid) -> None:
-        """Let go of the threads of outer containers that no inner one continues; with none left it is invalid."""
-        for depth in range(len(self.tracks) - 1, 0, -1):
-            continued = {id(thread.parent) for thread in self.tracks[depth].threads}
-            outer = self.tracks[depth - 1]
-            kept = [thread for thread in outer.threads if id(thread) in continued]
-            if len(kept) == len(outer.threads):
-                return
-            outer.threads = kept
-        if self.tracks and not self.tracks[0].threads:
-            self.invalid = fault
-
-    # Strings and scalars at the open end.
-
-    def _look_at_text(self, machine: JsonScanner, position: Position) -> None:
-        """An open string: refuse it, hold it back, or let it show."""
-        frame = position.frame
-        name: str | int = key_at(machine, position) if frame.is_object() else position.count
-        self.shows_text = False
-        if frame.parent is None:
-            if not self._text_fits(self.root, machine, position):
-                self.invalid = Invalid((), _text_fault(self.root))
-            return
-        track = self.tracks[-1]
+    def closed(self, container: Any) -> bool:
+        """The innermost container has closed; `container` is what it holds."""
+        closing = self.tracks.pop()
+        problem = ""
         kept: list[Thread] = []
-        message = ""
-        for thread in track.threads:
-            node = thread.alternative.child(name)
-            if node is not None and self._text_fits(node, machine, position):
+        for thread in closing.threads:
+            found = closing_fault(container, thread.alternative)
+            if found is None:
                 kept.append(thread)
             else:
-                message = "is not allowed here" if node is None else _text_fault(node)
-        if len(kept) < len(track.threads):
-            track.threads = kept
-            self._prune(Invalid((*path_of(frame), name), message))
+                problem = found
+        if not kept:
+            return self._wrong(problem, self._changes is not None and self._changes.of_closed_container())
+        if self._held_from < 0 and (closing.opaque or (closing.exclusive and len(kept) > 1)):
+            self._held_from = closing.start
+        if len(kept) < len(closing.threads):
+            self._prune(kept, len(self.tracks))
+        return self._ended()
 
-    def _text_fits(self, node: Node, machine: JsonScanner, position: Position) -> bool:
-        """Whether a string that begins like this may stand there; notes whether it may be shown."""
+    def key(self, key: str) -> bool:
+        """A key has ended."""
+        top = self.tracks[-1]
+        top.key = key
+        kept: list[Thread] = []
+        nodes: list[Node] = []
+        full = top.limited and key not in top.keys
+        most = -1.0
+        for thread in top.threads:
+            if full and len(top.keys) >= thread.alternative.most_members:
+                most = max(most, thread.alternative.most_members)
+                continue
+            node = thread.alternative.property(key)
+            if node is not None:
+                kept.append(thread)
+                nodes.append(node)
+        if not kept:
+            patchable = self._changes is not None and self._changes.of_key()
+            if most >= 0:
+                return self._wrong(f"has more than {most:g} properties", patchable, self._path()[:-1])
+            return self._wrong("is not allowed here", patchable)
+        self._narrow(kept, nodes)
+        if self._changes is not None and self._may_be_meant_otherwise(top, key, self._changes):
+            return self._wrong("may be another spelling of a key, or stand around the answer", True)
+        if full or self._changes is not None:
+            top.keys.append(key)
+        return True
+
+    def text_opened(self) -> bool:
+        """A string that is a value has opened."""
+        if not self._enter():
+            return False
+        self.in_text = self.shows_text = True
+        self.follows_text = False
+        for node in self._nodes:
+            if "string" not in node.any_of:
+                self.follows_text = True
+        if not self.follows_text:
+            return True
+        self._matched = 0
+        self._matchers = {}
+        self._unmatched = set()
+        for node in self._nodes:
+            for each in node.strings:
+                found = [matcher_for(pattern) for pattern in each.patterns]
+                self._matchers[each] = [matcher for matcher in found if matcher is not None]
+        return self.text("")
+
+    def text(self, text: str) -> bool:
+        """The open string, decoded, has grown to this."""
+        if not self.follows_text:
+            return True
+        self._match(text[self._matched :])
+        self._matched = len(text)
+        self.shows_text = False
+        kept: list[int] = [at for at in range(len(self._nodes)) if self._text_fits(text, self._nodes[at])]
+        if not kept:
+            strings = any(node.strings for node in self._nodes)
+            message = "begins like none of the allowed values"
+            return self._wrong(message if strings else kind_message("string", self._alternatives()), False)
+        self._keep(kept)
+        return True
+
+    def scalar(self, value: Any) -> bool:
+        """A string, number or literal has ended."""
+        if self.in_text:
+            self.in_text = self.follows_text = False
+        elif not self._enter():
+            return False
+        kind = kind_of(value)
+        nodes = self._nodes
+        untold = False
+        kept: list[int] = []
+        for at in range(len(nodes)):
+            found = fitting(value, kind, nodes[at])
+            if found:
+                kept.append(at)
+                untold = untold or found > 1 or nodes[at].unknown
+        if not kept:
+            allowed, changes = self._alternatives(), self._changes
+            patchable = changes is not None and changes.of_scalar(value, allowed, optional=self._is_optional())
+            return self._wrong(scalar_message(value, allowed), patchable)
+        if untold:
+            return self._wrong("can only be judged with the whole answer", True)
+        self._keep(kept)
+        return self._ended()
+
+    def value(self, value: Any) -> bool:
+        """A whole value at once: the same as its parts one after the other."""
+        work: list[tuple[Any, Iterator[Any]]] = []
+        following: Any = value
+        while True:
+            if isinstance(following, dict | list) and not self._is_free():
+                if not self.opened(isinstance(following, dict), 0):
+                    return False
+                work.append((following, iter(following)))
+            elif not (self._ended() if isinstance(following, dict | list) else self.scalar(following)):
+                return False
+            following = _NO_MORE
+            while work and following is _NO_MORE:
+                container, children = work[-1]
+                following = next(children, _NO_MORE)
+                if following is _NO_MORE:
+                    work.pop()
+                    if not self.closed(container):
+                        return False
+                elif isinstance(container, dict):
+                    if not self.key(following):
+                        return False
+                    following = container[following]
+            if following is _NO_MORE:
+                return True
+
+    # How it is kept.
+
+    def _enter(self) -> bool:
+        """A value begins: find what may stand there. In an object its key has told already."""
+        if not self.tracks:
+            self._nodes = self._root
+            return True
+        top = self.tracks[-1]
+        if top.is_object:
+            return True
+        kept: list[Thread] = []
+        nodes: list[Node] = []
+        most = -1.0
+        for thread in top.threads:
+            alternative = thread.alternative
+            if top.limited and top.count >= alternative.most_items:
+                most = max(most, alternative.most_items)
+                continue
+            node = alternative.item(top.count)
+            if node is not None:
+                kept.append(thread)
+                nodes.append(node)
+        if not kept:
+            if most >= 0:
+                return self._wrong(f"has more than {most:g} items", False, self._path()[:-1])
+            return self._wrong("is not allowed here", False)
+        self._narrow(kept, nodes)
+        return True
+
+    def _is_free(self) -> bool:
+        """Whether anything may stand at the place where a value begins."""
+        if not self._enter():
+            return False
+        for node in self._nodes:  # noqa: SIM110 — compiled, a generator costs more than all of this
+            if not node.free:
+                return False
+        return True
+
+    def _match(self, piece: str) -> None:
+        """Tell the matchers of patterns what the string has grown by."""
+        if not piece or not self._matchers:
+            return
+        if _ESCAPED.search(piece):
+            self._matchers = {}  # they read JSON, and may spell the escape otherwise: the whole string will tell
+        for alternative, matchers in self._matchers.items():
+            for matcher in matchers:
+                if not matcher.feed(piece):
+                    self._unmatched.add(alternative)
+
+    def _text_fits(self, text: str, node: Node) -> bool:
+        """Whether a string that begins like this may stand there; notes whether it is of no list."""
         fits = False
-        for alternative in node.alternatives:
-            if not alternative.admits("string"):
-                continue
-            allowed = [leaf.values for leaf in alternative.leaves if leaf.values is not None]
-            length = position.length
-            if any(length > leaf.limits.get("maxLength", length) for leaf in alternative.leaves):
-                continue
-            if not allowed:
-                fits = self.shows_text = True
-                continue
-            text = text_at(machine, position)
-            if all(any(isinstance(value, str) and value.startswith(text) for value in values) for values in allowed):
+        for alternative in node.strings:
+            if alternative not in self._unmatched and may_become(text, alternative):
                 fits = True
-        return fits
+                self.shows_text = self.shows_text or not alternative.listed
+        return fits or (self._changes is not None and self._changes.of_text(text, node.alternatives))
 
-    def _look_at_root(self, document: Frame) -> None:
-        """The whole value has closed. A container among them has been followed already."""
-        value = document.child(0)
-        if not self.checker.matches(value, self.root):
-            path, message = self.checker.explain(value, self.root)
-            self.invalid = Invalid(path, message)
+    def _ended(self) -> bool:
+        """A value has ended."""
+        if self.tracks:
+            self.tracks[-1].count += 1
+        else:
+            self.complete = True
+        return True
 
+    def _keep(self, kept: list[int]) -> None:
+        """Go on with these of the nodes, and the threads they belong to."""
+        if len(kept) < len(self._nodes):
+            threads = self.tracks[-1].threads
+            self._narrow([threads[at] for at in kept], [self._nodes[at] for at in kept])
 
-def _chain(position: Position) -> list[tuple[Frame, int]]:
-    """The open containers, outermost first, each with how many of its children had closed."""
-    chain: list[tuple[Frame, int]] = []
-    frame = position.frame
-    count = position.count
-    while frame.parent is not None:
-        chain.append((frame, count))
-        count = frame.slot
-        frame = frame.parent
-    chain.reverse()
-    return chain
+    def _narrow(self, kept: list[Thread], nodes: list[Node]) -> None:
+        """Go on with these threads of the innermost container, and what they allow where a value is due."""
+        top = self.tracks[-1]
+        self._nodes = nodes
+        if len(kept) < len(top.threads):
+            top.keep(kept)
+            self._prune(kept, len(self.tracks) - 1)
 
+    def _prune(self, inner: list[Thread], depth: int) -> None:
+        """Let go of the threads of the outer containers, so many, that none of these inner ones continues."""
+        for at in range(depth - 1, -1, -1):
+            outer = self.tracks[at]
+            if len(outer.threads) == 1:
+                return  # it is the one that goes on
+            continued = {parent for thread in inner for parent in thread.parents}
+            inner = [thread for thread in outer.threads if thread in continued]
+            if len(inner) == len(outer.threads):
+                return
+            outer.keep(inner)
 
-def _stands_in(frame: Frame, depth: int, chain: list[tuple[Frame, int]]) -> bool:
-    return depth < len(chain) and chain[depth][0] is frame
+    def _alternatives(self) -> list[Alternative]:
+        """All that may stand at the place that is being written."""
+        return [alternative for node in self._nodes for alternative in node.alternatives]
 
+    def _may_be_meant_otherwise(self, top: Track, key: str, changes: AllowedChanges) -> bool:
+        for thread in top.threads:
+            if key in thread.alternative.declared:
+                return False
+        declared = {name for thread in top.threads for name in thread.alternative.declared}
+        if not declared:
+            return False
+        if len(self.tracks) == 1 and not top.keys:
+            return True  # the answer may stand under a key of its own
+        return changes.of_spelling(key, frozenset(declared.difference(top.keys)))
 
-def _name(frame: Frame) -> str | int:
-    parent = frame.parent
-    return frame.key if parent is not None and parent.is_object() else frame.slot
+    def _is_optional(self) -> bool:
+        """Whether the key of the value at hand may be left out."""
+        if not self.tracks or not self.tracks[-1].is_object:
+            return False
+        key, threads = self.tracks[-1].key, self.tracks[-1].threads
+        return not all(any(key in leaf.required for leaf in thread.alternative.leaves) for thread in threads)
 
+    def _path(self) -> tuple[str | int, ...]:
+        return tuple([track.key if track.is_object else track.count for track in self.tracks])
 
-def _text_fault(node: Node) -> str:
-    for alternative in node.alternatives:
-        fault = kind_fault("string", alternative)
-        if fault is not None and len(node.alternatives) == 1:
-            return fault
-    return "begins like none of the allowed values"
+    def _wrong(self, message: str, patchable: bool, path: tuple[str | int, ...] | None = None) -> Literal[False]:
+        self.mismatch = Mismatch(self._path() if path is None else path, message, patchable)
+        return False

@@ -10,7 +10,6 @@ holds is left alone and a copy is made instead. Where reference counts cannot be
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal
@@ -56,17 +55,37 @@ _ALONE: Final = _holders(Version([], 0)) if _counts_references() else -1
 """What `_holders` gives for a container only its version holds; measured, because compiled code counts otherwise."""
 
 
-class Frame(ABC):
-    """One opened container: where it stands, its closed children, and how it was last shown."""
+_NO_ITEMS: Final[list[Any]] = []
+_NO_MEMBERS: Final[dict[str, Any]] = {}
+_NO_KEYS: Final[list[str]] = []
 
-    __slots__ = ("closed", "final", "key", "parent", "shown", "shown_child", "shown_count", "slot", "versions")
 
-    def __init__(self, parent: Frame | None, slot: int, key: str) -> None:
+class Frame:
+    """One opened container: where it stands, its closed children, and how it was last shown.
+
+    A key given twice stands twice in `keys`, and `overwritten` has its earlier value.
+    """
+
+    __slots__ = (
+        "closed", "count", "final", "is_object", "items", "key", "keys", "members", "overwritten", "parent", "shown",
+        "shown_child", "shown_count", "slot", "versions",
+    )  # fmt: skip
+
+    def __init__(self, parent: Frame | None, slot: int, key: str, is_object: bool) -> None:
         self.parent: Frame | None = parent
         self.slot: int = slot
         """How many closed children the parent had, and has until this frame closes."""
         self.key: str = key
         """The key in the parent, when that is an object."""
+        self.is_object: bool = is_object
+        self.count: int = 0
+        """How many children have closed, counting those whose key came again."""
+        self.items: list[Any] = _NO_ITEMS if is_object else []
+        """The closed children of an array."""
+        self.members: dict[str, Any] = {} if is_object else _NO_MEMBERS
+        """The closed children of an object."""
+        self.keys: list[str] = [] if is_object else _NO_KEYS
+        self.overwritten: list[tuple[int, str, Any]] | None = None
         self.closed: bool = False
         self.final: Any = None
         self.shown: Any = None
@@ -74,60 +93,94 @@ class Frame(ABC):
         self.shown_child: Any = MISSING
         self.versions: list[Version] = []
 
-    @abstractmethod
-    def size(self) -> int:
-        """How many children have closed."""
-
-    @abstractmethod
-    def is_object(self) -> bool:
-        """Whether this is an object rather than an array."""
-
-    @abstractmethod
-    def has(self, key: str) -> bool:
-        """Whether a child of that key has closed."""
-
-    @abstractmethod
     def add(self, key: str, value: Any) -> None:
         """A child closed."""
+        self.count += 1
+        if not self.is_object:
+            self.items.append(value)
+            return
+        if key in self.members:
+            self.overwritten = self.overwritten or []
+            self.overwritten.append((len(self.keys), key, self.members[key]))
+        self.keys.append(key)
+        self.members[key] = value
 
-    @abstractmethod
     def child(self, index: int) -> Any:
-        """The closed child that came as number `index`."""
+        """The child that came as number `index`, as it was then."""
+        if not self.is_object:
+            return self.items[index]
+        key = self.keys[index]
+        for position, name, value in self.overwritten or ():
+            if position > index and name == key:
+                return value
+        return self.members[key]
 
-    @abstractmethod
     def name(self, index: int) -> str | int:
         """The key or the position of the child that came as number `index`."""
+        return self.keys[index] if self.is_object else index
 
-    @abstractmethod
     def log(self) -> Any:
         """The closed children, as the container they will be when it closes."""
+        return self.members if self.is_object else self.items
 
-    @abstractmethod
     def copy(self) -> Any:
         """A new container of the closed children."""
+        return self.members.copy() if self.is_object else self.items.copy()
 
-    @abstractmethod
     def catch_up(self, version: Version) -> bool:
         """Take the open child out of an old version and put in what closed since; false when it cannot be done."""
+        # Only a reader who changed the value can make the lengths differ in the end.
+        if not self.is_object:
+            items: list[Any] = version.shown
+            items[version.count :] = self.items[version.count :]
+            return len(items) == len(self.items)
+        shown: dict[str, Any] = version.shown
+        open_key = version.open_key
+        if open_key is not None:
+            if open_key in self.members:
+                shown[open_key] = self.members[open_key]
+            else:
+                shown.pop(open_key, None)
+        for key in self.keys[version.count :]:
+            shown[key] = self.members[key]
+        return len(shown) == len(self.members)
 
-    @abstractmethod
     def upto(self, count: int, key: str, child: Any) -> Any:
         """The container as it was with `count` closed children and then `child`."""
+        if self.ended_with(count, child):
+            return self.final
+        if not self.is_object:
+            return self.items[:count] if child is MISSING else [*self.items[:count], child]
+        out = {name: self.members[name] for name in self.keys[:count]}
+        for position, name, value in (self.overwritten or [])[::-1]:
+            if position >= count and name in out:
+                out[name] = value
+        if child is not MISSING:
+            out[key] = child
+        return out
 
-    @abstractmethod
     def adopt(self, container: Any, open_key: str | None) -> None:
-        """Take over the closed children of an equal container."""
+        """Take over the closed children of an equal container; what an open child hides stays."""
+        if self.is_object:
+            for key in self.members:
+                if key != open_key:
+                    self.members[key] = container[key]
+            return
+        children = container[: len(self.items)]
+        if len(children) == len(self.items):
+            self.items[:] = children
 
     def ended_with(self, count: int, child: Any) -> bool:
         """Whether it closed with just this content."""
         if not self.closed:
             return False
-        size = self.size()
-        return size == count if child is MISSING else size == count + 1 and self.child(count) is child
+        if child is MISSING:
+            return self.count == count
+        return self.count == count + 1 and self.child(count) is child
 
     def fresh(self) -> Any:
         """A container of all closed children that nobody else can see; `place` may put the open child in it."""
-        count = self.size()
+        count = self.count
         self.shown_child = MISSING
         self.shown_count = count
         if count < WIDE:
@@ -153,7 +206,7 @@ class Frame(ABC):
     def place(self, key: str, child: Any) -> None:
         """Show `child` as the open child of the container that `fresh` gave."""
         shown = self.shown
-        if self.is_object():
+        if self.is_object:
             shown[key] = child
             if self.shown_count >= WIDE:
                 self.versions[-1].open_key = key
@@ -163,7 +216,7 @@ class Frame(ABC):
 
     def close(self) -> Any:
         """The container is finished. If it was last shown with just this content, that object is the final one."""
-        count = self.size()
+        count = self.count
         shown_count = self.shown_count
         if shown_count == count:
             unchanged = self.shown_child is MISSING
@@ -186,152 +239,6 @@ class Position:
         self.frame: Frame = frame
         self.count: int = count
         self.length: int = length
-
-
-class ArrayFrame(Frame):
-    """An opened array."""
-
-    __slots__ = ("items",)
-
-    def __init__(self, parent: Frame | None, slot: int, key: str) -> None:
-        super().__init__(parent, slot, key)
-        self.items: list[Any] = []
-
-    def size(self) -> int:
-        """How many children have closed."""
-        return len(self.items)
-
-    def is_object(self) -> bool:
-        """Whether this is an object rather than an array."""
-        return False
-
-    def has(self, key: str) -> bool:  # noqa: ARG002
-        """Never: items have no keys."""
-        return False
-
-    def add(self, key: str, value: Any) -> None:  # noqa: ARG002
-        """A child closed."""
-        self.items.append(value)
-
-    def child(self, index: int) -> Any:
-        """The closed child at `index`."""
-        return self.items[index]
-
-    def name(self, index: int) -> str | int:
-        """The position itself."""
-        return index
-
-    def log(self) -> Any:
-        """The closed children."""
-        return self.items
-
-    def copy(self) -> Any:
-        """A new list of the closed children."""
-        return self.items.copy()
-
-    def catch_up(self, version: Version) -> bool:
-        """Drop the open child of an old version and append what closed since."""
-        shown: list[Any] = version.shown
-        shown[version.count :] = self.items[version.count :]
-        # Only a reader who changed the value can have made the lengths differ.
-        return len(shown) == len(self.items)
-
-    def upto(self, count: int, key: str, child: Any) -> Any:  # noqa: ARG002
-        """The list as it was with `count` closed children and then `child`."""
-        if self.ended_with(count, child):
-            return self.final
-        out = self.items[:count]
-        if child is not MISSING:
-            out.append(child)
-        return out
-
-    def adopt(self, container: Any, open_key: str | None) -> None:  # noqa: ARG002
-        """Take over the closed items of an equal list."""
-        children = container[: len(self.items)]
-        if len(children) == len(self.items):
-            self.items[:] = children
-
-
-class ObjectFrame(Frame):
-    """An opened object. A key given twice stands twice in `keys`, and `overwritten` has its earlier value."""
-
-    __slots__ = ("items", "keys", "overwritten")
-
-    def __init__(self, parent: Frame | None, slot: int, key: str) -> None:
-        super().__init__(parent, slot, key)
-        self.keys: list[str] = []
-        self.items: dict[str, Any] = {}
-        self.overwritten: list[tuple[int, str, Any]] = []
-
-    def size(self) -> int:
-        """How many children have closed, counting those whose key came again."""
-        return len(self.keys)
-
-    def is_object(self) -> bool:
-        """Whether this is an object rather than an array."""
-        return True
-
-    def has(self, key: str) -> bool:
-        """Whether a child of that key has closed."""
-        return key in self.items
-
-    def add(self, key: str, value: Any) -> None:
-        """A child closed."""
-        if key in self.items:
-            self.overwritten.append((len(self.keys), key, self.items[key]))
-        self.keys.append(key)
-        self.items[key] = value
-
-    def child(self, index: int) -> Any:
-        """The child that came as number `index`, as it was then."""
-        key = self.keys[index]
-        for position, name, value in self.overwritten:
-            if position > index and name == key:
-                return value
-        return self.items[key]
-
-    def name(self, index: int) -> str | int:
-        """The key that came as number `index`."""
-        return self.keys[index]
-
-    def log(self) -> Any:
-        """The closed children."""
-        return self.items
-
-    def copy(self) -> Any:
-        """A new dict of the closed children."""
-        return self.items.copy()
-
-    def catch_up(self, version: Version) -> bool:
-        """Drop the open child of an old version and add what closed since."""
-        shown: dict[str, Any] = version.shown
-        open_key = version.open_key
-        if open_key is not None:
-            if open_key in self.items:
-                shown[open_key] = self.items[open_key]
-            else:
-                shown.pop(open_key, None)
-        for key in self.keys[version.count :]:
-            shown[key] = self.items[key]
-        return len(shown) == len(self.items)
-
-    def upto(self, count: int, key: str, child: Any) -> Any:
-        """The dict as it was with `count` closed children and then `child`."""
-        if self.ended_with(count, child):
-            return self.final
-        out = {name: self.items[name] for name in self.keys[:count]}
-        for position, name, value in self.overwritten[::-1]:
-            if position >= count and name in out:
-                out[name] = value
-        if child is not MISSING:
-            out[key] = child
-        return out
-
-    def adopt(self, container: Any, open_key: str | None) -> None:
-        """Take over the closed values of an equal dict; what an open child hides stays."""
-        for key in self.items:
-            if key != open_key:
-                self.items[key] = container[key]
 
 
 class PendingType(Enum):

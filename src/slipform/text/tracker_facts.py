@@ -1,0 +1,137 @@
+"""Judge single values, growing or whole, against one alternative of a schema; faults come as words for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slipform.text.resolve_plan import Alternative, Leaf, Node
+
+
+def kind_of(value: Any) -> str:
+    """The JSON type of a value; integers and numbers without a fraction are "integer"."""
+    if isinstance(value, str):
+        return "string"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, dict):
+        return "object"
+    if isinstance(value, list):
+        return "array"
+    return "integer" if isinstance(value, int) or value.is_integer() else "number"
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Equal as JSON, without recursion: 1 is 1.0, but true is not 1.
+
+    >>> equal([1, {"a": 2.0}], [1.0, {"a": 2}]), equal([True], [1])
+    (True, False)
+    """
+    pairs: list[tuple[Any, Any]] = [(left, right)]
+    while pairs:
+        a, b = pairs.pop()
+        if isinstance(a, dict) and isinstance(b, dict):
+            if a.keys() != b.keys():
+                return False
+            pairs.extend((a[key], b[key]) for key in a)
+        elif isinstance(a, list) and isinstance(b, list):
+            if len(a) != len(b):
+                return False
+            pairs.extend(zip(a, b, strict=True))
+        elif isinstance(a, dict | list) or a != b or isinstance(a, bool) != isinstance(b, bool):
+            return False
+    return True
+
+
+def kind_fault(kind: str, alternative: Alternative) -> str | None:
+    """What is wrong with the type, if anything."""
+    for leaf in alternative.leaves:
+        if leaf.types is not None and kind not in leaf.types:
+            expected = " or ".join(sorted(leaf.types - {"integer"} if "number" in leaf.types else leaf.types))
+            return f"expected {expected}, found {kind}"
+    return None
+
+
+def closing_fault(container: Any, alternative: Alternative) -> str | None:
+    """What is wrong with a container as a whole, now that it is closed; its children are not looked at."""
+    for leaf in alternative.leaves:
+        if leaf.values is not None and not any(equal(container, allowed) for allowed in leaf.values):
+            return "is none of the allowed values"
+        if isinstance(container, dict):
+            for key in leaf.required:
+                if key not in container:
+                    return f"lacks the required property {key!r}"
+        if leaf.limits:
+            what = "Properties" if isinstance(container, dict) else "Items"
+            if len(container) < leaf.limits.get("min" + what, 0):
+                return f"has fewer than {leaf.limits['min' + what]} {what.lower()}"
+            if len(container) > leaf.limits.get("max" + what, len(container)):
+                return f"has more than {leaf.limits['max' + what]} {what.lower()}"
+    return None
+
+
+def scalar_fault(value: Any, kind: str, alternative: Alternative) -> str | None:
+    """What the plain keywords find wrong with a whole scalar, if anything."""
+    fault = kind_fault(kind, alternative)
+    if fault is not None:
+        return fault
+    for leaf in alternative.leaves:
+        if leaf.values is not None and not any(equal(value, allowed) for allowed in leaf.values):
+            return "is none of the allowed values"
+        if leaf.limits and not _within(value, kind, leaf):
+            return "is outside its limits"
+    return None
+
+
+def _within(value: Any, kind: str, leaf: Leaf) -> bool:
+    limits = leaf.limits
+    if kind == "string":
+        return bool(limits.get("minLength", 0) <= len(value) <= limits.get("maxLength", len(value)))
+    if kind not in ("integer", "number"):
+        return True
+    return not (
+        value < limits.get("minimum", value)
+        or value > limits.get("maximum", value)
+        or ("exclusiveMinimum" in limits and value <= limits["exclusiveMinimum"])
+        or ("exclusiveMaximum" in limits and value >= limits["exclusiveMaximum"])
+    )
+
+
+def fitting(value: Any, kind: str, node: Node) -> int:
+    """How many alternatives of the node a whole scalar follows; where that makes no difference, at most one."""
+    if kind in node.any_of:
+        return 1
+    found = 0
+    for alternative in node.alternatives:
+        if scalar_fault(value, kind, alternative) is None and alternative.accepts(value):
+            found += 1
+            if not node.exclusive:
+                break
+    return found
+
+
+def may_become(text: str, alternative: Alternative) -> bool:
+    """Whether a string that begins like this may become one that the alternative allows."""
+    for leaf in alternative.leaves:
+        if leaf.values is not None and not any(
+            isinstance(value, str) and value.startswith(text) for value in leaf.values
+        ):
+            return False
+        if leaf.limits and len(text) > leaf.limits.get("maxLength", len(text)):
+            return False
+    return True
+
+
+def kind_message(kind: str, alternatives: list[Alternative]) -> str:
+    """Why a value of that type may not stand where only these alternatives may."""
+    found = (kind_fault(kind, each) for each in alternatives)
+    return next((message for message in found if message), "is not allowed here")
+
+
+def scalar_message(value: Any, alternatives: list[Alternative]) -> str:
+    """Why that scalar may not stand where only these alternatives may."""
+    if not alternatives:
+        return "is not allowed here"
+    found = (scalar_fault(value, kind_of(value), each) for each in alternatives)
+    return next((message for message in found if message), "does not match the schema")
