@@ -135,6 +135,16 @@ def test_a_vendor_s_own_fields_and_tools_reach_that_vendor_and_are_named_elsewhe
 
 
 @pytest.mark.parametrize("name", CODECS)
+def test_a_tool_s_turns_are_carried_even_without_a_result_in_them(name: str) -> None:
+    turns = [Message("assistant", (Text("one"),)), *(Message("tool", (Text(word),)) for word in ("", "two", "three"))]
+    body, _ = sent(name, ModelRequest("m", (*HELLO, *turns)))
+    said = [leaf for _, leaf in leaves(body) if leaf in ("one", "two", "three")]
+    assert said == ["one", "two", "three"]
+    if name == "anthropic":
+        assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("name", CODECS)
 def test_the_reserved_tool_s_name_is_refused(name: str) -> None:
     with pytest.raises(RequestError) as caught:
         sent(name, ModelRequest("m", HELLO, tools=(Tool("output", {}),)))

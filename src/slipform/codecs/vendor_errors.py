@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import orjson
 
@@ -21,22 +21,21 @@ from slipform.errors import (
     UpstreamTimeout,
 )
 
-Category: TypeAlias = Literal[
-    "auth",
-    "quota",
-    "rate_limit",
-    "overloaded",
-    "timeout",
-    "server",
-    "context_length",
-    "content_filter",
-    "schema_rejected",
-    "unsupported",
-    "not_found",
-    "bad_request",
-]
-RETRYABLE: frozenset[str] = frozenset({"rate_limit", "overloaded", "timeout", "server"})
-"""The categories for which the same request may well succeed a little later."""
+_CATEGORIES: dict[str, tuple[type[UpstreamError], bool, str | None]] = {
+    "auth": (AuthenticationError, False, "Check the API key of this provider."),
+    "quota": (RateLimitError, False, "The account has run out of credit or reached its limit; waiting does not help."),
+    "rate_limit": (RateLimitError, True, None),
+    "overloaded": (UpstreamError, True, None),
+    "timeout": (UpstreamTimeout, True, None),
+    "server": (UpstreamError, True, None),
+    "context_length": (UpstreamRequestError, False, "Shorten the messages or choose a model with a longer context."),
+    "content_filter": (UpstreamRequestError, False, None),
+    "schema_rejected": (UpstreamRequestError, False, None),
+    "unsupported": (UpstreamRequestError, False, None),
+    "not_found": (UpstreamRequestError, False, None),
+    "bad_request": (UpstreamRequestError, False, None),
+}
+"""What an error may be: its class, whether the same request may well succeed a little later, what to do about it."""
 _QUOTA_CODES = re.compile(
     r"insufficient_quota|billing_(hard_limit_reached|error)|credit_balance_exhausted|spend_limit|^(1113|13(0[89]|1\d|2[01]))$"
 )
@@ -59,11 +58,14 @@ _MISSING = re.compile(r"model_not_found|model identifier is invalid|not_found_er
 _OVERLOADED = re.compile(r"overloaded|over capacity|high demand", re.IGNORECASE)
 _AUTH = re.compile(r"API_KEY_INVALID|authentication_error|invalid_api_key|AccessDenied|UnrecognizedClient|ExpiredToken")
 _FILTERED = re.compile(r"content_filter|ResponsibleAIPolicyViolation|misalignment_policy|bio_policy")
-_THROTTLED = re.compile(r"rate_limit|RESOURCE_EXHAUSTED|Throttling|ModelNotReady", re.IGNORECASE)
-_TIMEOUT = re.compile(r"timeout_error|ModelTimeout|DEADLINE_EXCEEDED", re.IGNORECASE)
-_OVERLOADED_KIND = re.compile(r"overloaded|serviceUnavailable|UNAVAILABLE", re.IGNORECASE)
-_SERVER = re.compile(r"server_error|api_error|internal|modelStreamError|ModelError", re.IGNORECASE)
-_BAD = re.compile(r"invalid_request|INVALID_ARGUMENT|validation|FAILED_PRECONDITION", re.IGNORECASE)
+_BY_NAME = (
+    (_MISSING, "not_found"),
+    (re.compile(r"rate_limit|RESOURCE_EXHAUSTED|Throttling|ModelNotReady", re.IGNORECASE), "rate_limit"),
+    (re.compile(r"timeout_error|ModelTimeout|DEADLINE_EXCEEDED", re.IGNORECASE), "timeout"),
+    (re.compile(r"overloaded|serviceUnavailable|UNAVAILABLE", re.IGNORECASE), "overloaded"),
+    (re.compile(r"server_error|api_error|internal|modelStreamError|ModelError", re.IGNORECASE), "server"),
+    (re.compile(r"invalid_request|INVALID_ARGUMENT|validation|FAILED_PRECONDITION", re.IGNORECASE), "bad_request"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,8 @@ def fault_error(
     fault = read_fault(payload)
     known = status if status is not None and status >= 400 else fault.status
     category = classify(fault, known, kind)
-    details: dict[str, Any] = {"category": category, "retryable": category in RETRYABLE}
+    error, retryable, hint = _CATEGORIES[category]
+    details: dict[str, Any] = {"category": category, "retryable": retryable}
     named = {"type": fault.type or kind, "code": fault.code, "param": fault.param}
     details |= {key: value for key, value in named.items() if value}
     if isinstance(fault.raw, Mapping) and fault.raw.get("failed_generation"):
@@ -97,30 +100,8 @@ def fault_error(
     if fault.raw is not None:
         details["raw"] = fault.raw
     message = fault.message or (f"The model's server answered {known}" if known else "The model's server failed")
-    return _class(category)(
-        message,
-        status=known,
-        retry_after=retry_after(headers or {}, fault.raw),
-        hint=_HINTS.get(category),
-        details=details,
-    )
-
-
-_HINTS: dict[Category, str] = {
-    "auth": "Check the API key of this provider.",
-    "quota": "The account has run out of credit or reached its limit; waiting does not help.",
-    "context_length": "Shorten the messages or choose a model with a longer context.",
-}
-
-
-def _class(category: Category) -> type[UpstreamError]:
-    if category == "auth":
-        return AuthenticationError
-    if category in ("quota", "rate_limit"):
-        return RateLimitError
-    if category == "timeout":
-        return UpstreamTimeout
-    return UpstreamError if category in ("overloaded", "server") else UpstreamRequestError
+    wait = retry_after(headers or {}, fault.raw)
+    return error(message, status=known, retry_after=wait, hint=hint, details=details)
 
 
 def read_fault(payload: Any) -> VendorFault:
@@ -178,7 +159,7 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def classify(fault: VendorFault, status: int | None, kind: str = "") -> Category:
+def classify(fault: VendorFault, status: int | None, kind: str = "") -> str:
     """Which category an error falls in: by its code and words first, by its HTTP status when they say nothing."""
     names = f"{fault.type} {fault.code} {kind}"
     if status in (None, 400, 413, 422) and (
@@ -195,14 +176,14 @@ def classify(fault: VendorFault, status: int | None, kind: str = "") -> Category
         category = _BY_STATUS[status]
         return "overloaded" if category == "server" and _OVERLOADED.search(fault.message) else category
     if status is None or status < 400:
-        found = _by_name(names)
+        found = next((category for pattern, category in _BY_NAME if pattern.search(names)), None)
         if found is not None and found != "bad_request":
             return found
         return _bad_request(fault, names) if found else "server"
     return _bad_request(fault, names) if status < 500 else "server"
 
 
-_BY_STATUS: dict[int | None, Category] = {
+_BY_STATUS: dict[int | None, str] = {
     404: "not_found",
     408: "timeout",
     429: "rate_limit",
@@ -214,19 +195,7 @@ _BY_STATUS: dict[int | None, Category] = {
 }
 
 
-def _by_name(names: str) -> Category | None:
-    table: tuple[tuple[re.Pattern[str], Category], ...] = (
-        (_MISSING, "not_found"),
-        (_THROTTLED, "rate_limit"),
-        (_TIMEOUT, "timeout"),
-        (_OVERLOADED_KIND, "overloaded"),
-        (_SERVER, "server"),
-        (_BAD, "bad_request"),
-    )
-    return next((category for pattern, category in table if pattern.search(names)), None)
-
-
-def _bad_request(fault: VendorFault, names: str) -> Category:
+def _bad_request(fault: VendorFault, names: str) -> str:
     if _MISSING.search(names) or _MISSING.search(fault.message):
         return "not_found"
     if _SCHEMA.search(fault.message):

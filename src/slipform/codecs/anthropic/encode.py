@@ -142,19 +142,25 @@ def encode_messages(
             continue
         if message.name is not None:
             out.lose(f"{path}.name", "This API has no names for speakers.")
-        content = _content(message.parts, path, out)
+        is_tool = message.role == "tool"
+        # Blocks for a tool's turn in any case: the next one may be added to it.
+        content = (_blocks if is_tool else _content)(message.parts, path, out)
         own = out.own(message.extra, path)
-        if after_tool and message.role == "tool":
+        if after_tool and is_tool:
             turns[-1]["content"].extend(content)
         elif content:
-            turns.append({"role": "user" if message.role == "tool" else message.role, "content": content, **own})
-        after_tool = message.role == "tool"
+            turns.append({"role": "user" if is_tool else message.role, "content": content, **own})
+        after_tool = is_tool and (after_tool or bool(content))
     return _content(tuple(system), "system", out), turns
 
 
 def _content(parts: tuple[Part, ...], path: str, out: Encoding) -> str | list[dict[str, Any]]:
     if len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].extra:
         return parts[0].text
+    return _blocks(parts, path, out)
+
+
+def _blocks(parts: tuple[Part, ...], path: str, out: Encoding) -> list[dict[str, Any]]:
     return [block for part in parts if (block := _block(part, path, out)) is not None]
 
 

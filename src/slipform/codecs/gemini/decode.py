@@ -1,4 +1,4 @@
-"""Answer and stream → IR."""
+"""Read an answer of generateContent, whole or streamed."""
 
 from __future__ import annotations
 
