@@ -1,4 +1,4 @@
-"""FakeVendor, and what it does with a request."""
+"""Serve a scripted vendor on a loopback port: answers, errors, hangs and broken connections, one step per request."""
 
 from __future__ import annotations
 

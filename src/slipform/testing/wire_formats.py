@@ -1,4 +1,8 @@
-"""How the APIs spell an answer, for tests."""
+"""Write answers in the formats of seven vendors, for the fake vendor of tests.
+
+Written from the vendors' pages and not with `slipform.codecs`: a codec that is tried against a fake of its own making
+would only show that it agrees with itself. `tests/codecs/test_records.py` reads all of these with the codecs.
+"""
 
 from __future__ import annotations
 
