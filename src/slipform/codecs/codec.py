@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from slipform.codecs.answer import MALFORMED, malformed, read_json
-from slipform.codecs.framing import MAX_EVENT_BYTES, Framing, SniffingDecoder
+from slipform.codecs.framing import Framing, SniffingDecoder
 from slipform.codecs.request_fields import Capabilities, Encoding, dumps
 from slipform.codecs.schema_channel import SchemaChannel, StrictRule, choose_channel
 from slipform.codecs.stream_decoder import EventInterpreter, StreamDecoder
@@ -48,7 +48,7 @@ class Codec:
     """A whole answer; may raise any of `MALFORMED` where the answer is not in the vendor's shape."""
     events: Callable[[SchemaChannel], EventInterpreter]
     """What reads the events of one streamed answer."""
-    framing: Callable[[int], Framing] = SniffingDecoder
+    framing: Callable[[], Framing] = SniffingDecoder
     headers: Callable[[Capabilities], Mapping[str, str]] = lambda _capabilities: {}
     error_kind: Callable[[Mapping[str, str]], str] = lambda _headers: ""
     """The kind of an error where a header names it."""
@@ -70,11 +70,10 @@ class BoundCodec:
     b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
     """
 
-    __slots__ = ("_codec", "_max_event_bytes", "capabilities", "name", "strategy")
+    __slots__ = ("_codec", "capabilities", "name", "strategy")
 
-    def __init__(self, codec: Codec, capabilities: Capabilities, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, codec: Codec, capabilities: Capabilities) -> None:
         self._codec: Final = codec
-        self._max_event_bytes: Final = max_event_bytes
         self.name: Final = codec.name
         self.capabilities: Final = capabilities
         self.strategy: Final = capabilities.auto_strategy
@@ -99,7 +98,7 @@ class BoundCodec:
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""
         plan = _plan(encoded)
-        return StreamDecoder(self._codec.framing(self._max_event_bytes), self._codec.events(plan), plan)
+        return StreamDecoder(self._codec.framing(), self._codec.events(plan), plan)
 
     def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
         """The error that a non-2xx answer stands for."""
