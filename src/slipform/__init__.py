@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from slipform.engine.setup import Price as Price
     from slipform.errors import ConfigError as ConfigError
     from slipform.errors import EnforcementError as EnforcementError
+    from slipform.errors import InvalidResponseFormat as InvalidResponseFormat
     from slipform.errors import JsonEnforcementError as JsonEnforcementError
     from slipform.errors import RefusalError as RefusalError
     from slipform.errors import SchemaError as SchemaError
     from slipform.errors import SchemaViolationError as SchemaViolationError
     from slipform.errors import SlipformError as SlipformError
+    from slipform.errors import StructuredOutputFailed as StructuredOutputFailed
     from slipform.errors import TruncatedError as TruncatedError
     from slipform.errors import UpstreamError as UpstreamError
     from slipform.ir import Message as Message
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from slipform.schema import ResponseFormat as ResponseFormat
     from slipform.schema import Schema as Schema
     from slipform.schema import Violation as Violation
+    from slipform.text.fence import JsonFenceDetector as JsonFenceDetector
     from slipform.text.parser import Parser as Parser
 
 __version__ = "0.1.0"
@@ -67,11 +70,13 @@ _HOMES = {
     "errors": (
         "ConfigError",
         "EnforcementError",
+        "InvalidResponseFormat",
         "JsonEnforcementError",
         "RefusalError",
         "SchemaError",
         "SchemaViolationError",
         "SlipformError",
+        "StructuredOutputFailed",
         "TruncatedError",
         "UpstreamError",
     ),
@@ -80,6 +85,7 @@ _HOMES = {
     "schema": ("JsonSchemaSpec", "OutputStrategy", "ResponseFormat", "Schema", "Violation"),
     "library.shortcuts": ("ask", "ask_async", "ask_text", "ask_text_async", "stream", "stream_async"),
     "library.stream": ("AsyncStream", "Delta", "Result", "Stream"),
+    "text.fence": ("JsonFenceDetector",),
     "text.parser": ("Parser",),
     "library.wrap_client": ("wrap",),
 }

@@ -261,6 +261,10 @@ class EnforcementError(SlipformError):
     http_status = 422
 
 
+StructuredOutputFailed = EnforcementError
+"""The name that some of the design documents have for it."""
+
+
 class JsonEnforcementError(EnforcementError):
     """The answer holds no JSON."""
 

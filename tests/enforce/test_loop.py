@@ -213,3 +213,20 @@ def test_an_error_says_in_short_what_happened_and_what_to_do() -> None:
     assert error.message.startswith("Failed to produce schema-valid JSON after 2 attempts: ")
     assert len(str(error)) < 400
     assert error.hint
+
+
+@pytest.mark.covers("S2-68")
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (ModelResponse(text="no json"), "not_json"),
+        (ModelResponse(text=""), "empty_answer"),
+        (ModelResponse(text='{"name":', finish="length"), "truncated"),
+        (ModelResponse(text="", refusal="No."), "refusal"),
+        (ModelResponse(text='{"name":"Ada"}'), "required"),
+    ],
+)
+def test_every_failure_has_a_list_of_validation_errors(answer: ModelResponse, code: str) -> None:
+    _, error = run(plan(max_attempts=1), answer)
+    assert isinstance(error, SlipformError)
+    assert [each["keyword"] for each in error.details["validation_errors"]] == [code]

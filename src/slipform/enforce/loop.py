@@ -26,7 +26,7 @@ from slipform.enforce.prompts import (
 from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, SlipformError, TruncatedError
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.request import CallCount, Guard
-from slipform.schema import OutputStrategy, Schema
+from slipform.schema import OutputStrategy, Schema, Violation
 
 __all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "enforce", "unjudged"]
 
@@ -239,6 +239,9 @@ def _failure(verdict: Verdict, report: Report, ended: str | None, guard: Guard) 
     if ended is not None and ended != "attempts":
         error.hint = f"The budget of {ended} is spent; allow more of it. {error.hint or ''}".strip()
     error.details.setdefault("attempts", count)
+    # Whatever went wrong, those who read the list find it there.
+    unread = Violation("", "", error.code, error.message, steps=())
+    error.details.setdefault("validation_errors", [unread.to_dict()])
     return error
 
 

@@ -266,6 +266,14 @@ _HINTS: dict[Reason, tuple[str, str]] = {
 }
 
 
+_LIMIT_HINTS: dict[Limit, str] = {
+    "connect": "Check `providers.{name}.base_url`, the proxy settings and the network.",
+    "first_byte": "Ask again, stream, or ask another model; in Python `Timeouts(first_byte=…)` waits longer.",
+    "between_chunks": "Ask again, or ask another model; in Python `Timeouts(between_chunks=…)` waits longer.",
+    "total": "Raise `providers.{name}.timeout_seconds`, or `runtime.timeout_seconds` for all providers.",
+}
+
+
 def stream_error(prepared: PreparedCall, fault: TransportFault) -> UpstreamError:
     """What a caller is told of a fault of the network."""
     details = {"phase": fault.phase}
@@ -273,7 +281,7 @@ def stream_error(prepared: PreparedCall, fault: TransportFault) -> UpstreamError
         seconds = getattr(prepared.timeouts, fault.limit) or 0.0
         error: UpstreamError = UpstreamTimeout(
             _WHAT_RAN_OUT[fault.limit].format(round(seconds, 3)),
-            hint=f"Raise the time limit `{fault.limit}` if the model needs longer.",
+            hint=_LIMIT_HINTS[fault.limit].format(name=prepared.provider),
             details={**details, "limit": fault.limit},
         )
     elif fault.reason in _HINTS:
