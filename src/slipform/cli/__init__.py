@@ -42,7 +42,7 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Tell the version, and whether it is compiled."
+            "--version", callback=_version, is_eager=True, help="Show the version, and whether it is compiled."
         ),
     ] = False,
 ) -> None:

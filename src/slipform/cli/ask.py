@@ -41,34 +41,36 @@ class _Question:
 
 
 def ask(
-    prompt: Annotated[str | None, typer.Argument(help="What to ask; - reads standard input.")] = None,
+    prompt: Annotated[str | None, typer.Argument(help="The prompt; - reads standard input.")] = None,
     schema: Annotated[str | None, typer.Option("--schema", "-s", help=f"{HELP} Without one: plain text.")] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
             "--model",
             "-m",
-            help="provider/model or an alias; given again, who is asked when that one cannot answer.",
+            help="provider/model or an alias; repeat it for fallback models.",
             autocompletion=model_names,
         ),
     ] = None,
-    system: Annotated[str | None, typer.Option(help="What the model is told before the question.")] = None,
+    system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
     require_json: Annotated[
         bool | None,
         typer.Option("--json/--no-json", help="JSON or text without a schema; output.require_json by default."),
     ] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is written.")] = False,
-    report: Annotated[bool, typer.Option("--report", help="Tell what was repaired, patched and asked again.")] = False,
-    report_json: Annotated[bool, typer.Option("--report-json", help="The same as JSON, on standard error.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Show the answer while the model writes it.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Show what was repaired, patched and retried, on standard error.")
+    ] = False,
+    report_json: Annotated[bool, typer.Option("--report-json", help="The same as JSON.")] = False,
     attempts: Annotated[
         int | None, typer.Option(min=1, help="Model calls in all, at most; retries.attempts + 1 by default.")
     ] = None,
-    timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds in all.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="How long the answer may be.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.001, help="Timeout in seconds, over all attempts.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of the answer, at most.")] = None,
     indent: IndentOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Ask a model; with a schema the answer is JSON that is valid against it, or an error says why not."""
+    """Ask a model. With a schema the answer is JSON that validates against it, or an error says why not."""
     import asyncio
 
     from slipform.call_options import RunOptions, build_call_options

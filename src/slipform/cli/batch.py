@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a command imports what it needs when it runs: help and comp
 _FILE_NAME = re.compile(r"\S+\.(md|txt|prompt|json|ya?ml)")
 _Models: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help="provider/model; the config's default if not given. Again: who is asked when that one cannot."),
+    typer.Option(help="provider/model; default_model by default. Repeat it for fallback models."),
 ]
 
 
@@ -38,21 +38,21 @@ class BatchEngine(StrEnum):
 
 
 def run(
-    instructions: Annotated[str, typer.Argument(help="What to do with each file: words, or a file with them.")],
+    instructions: Annotated[str, typer.Argument(help="What to do with each file: text, or a file that holds it.")],
     files: Annotated[list[Path], typer.Argument(help="The files, UTF-8 text.")],
     schema: Annotated[
-        str | None, typer.Option(help="Hold answers to a schema: a JSON file, module:Class, or a name of the registry.")
+        str | None, typer.Option(help="The schema to enforce: a JSON file, module:Class, or a registered name.")
     ] = None,
     json: Annotated[
         bool | None,
-        typer.Option("--json/--no-json", help="Whether answers must be JSON; else the config decides."),
+        typer.Option("--json/--no-json", help="Whether answers must be JSON; output.require_json by default."),
     ] = None,
     out_dir: Annotated[Path | None, typer.Option(help="Where answers go; beside each file by default.")] = None,
     model: _Models = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Calls at the same time, at most.")] = 4,
+    concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 4,
     config: ConfigOption = None,
 ) -> None:
-    """Ask for each file under the same instructions; each answer becomes a file, whose path and model are printed."""
+    """Ask about each file with the same instructions; write one answer file each, and print its path and model."""
     from slipform.config import load_settings
     from slipform.runner.files import run_report
 
@@ -87,29 +87,31 @@ def run(
 
 def batch(
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Rows: .jsonl, .csv, .tsv or .parquet.")],
-    schema: Annotated[str, typer.Option(help="A JSON Schema file, module:Class, or a name of the registry.")],
+    schema: Annotated[str, typer.Option(help="A JSON Schema file, module:Class, or a registered name.")],
     out: Annotated[Path, typer.Option(help="Where results go: .jsonl or .parquet.")],
     prompt: Annotated[
-        str | None, typer.Option(help="What to ask for a row; {column} is its value. The whole row as JSON by default.")
+        str | None, typer.Option(help="The prompt for a row; {column} is its value. The whole row as JSON by default.")
     ] = None,
     prompt_file: Annotated[Path | None, typer.Option(help="A file with the prompt.")] = None,
     model: _Models = None,
     key: Annotated[
-        str | None, typer.Option(help="A column that tells rows apart; their number and content by default.")
+        str | None, typer.Option(help="The column that identifies a row; number and content by default.")
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Calls at the same time, at most.")] = 16,
-    output_format: Annotated[Format | None, typer.Option("--format", help="Of the results, if not by name.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 16,
+    output_format: Annotated[
+        Format | None, typer.Option("--format", help="Format of the results; by the file's extension by default.")
+    ] = None,
     failures: Annotated[
-        Path | None, typer.Option(help="Where rows go that failed, with the reason; OUT.failures.jsonl by default.")
+        Path | None, typer.Option(help="Where failed rows go, with the reason; OUT.failures.jsonl by default.")
     ] = None,
-    retry_failures: Annotated[bool, typer.Option("--retry-failures", help="Try the rows that failed again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Guess tokens and cost; call nothing.")] = False,
+    retry_failures: Annotated[bool, typer.Option("--retry-failures", help="Retry only the rows that failed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate tokens and cost; call nothing.")] = False,
     engine: Annotated[BatchEngine, typer.Option(help="This machine, or a Ray cluster.")] = BatchEngine.LOCAL,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many rows, from the first.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer, at most.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Process only the first N rows.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per answer, at most.")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Ask for every row of a dataset; stopped at any moment, the same command goes on where it was."""
+    """Ask about every row of a dataset. After a stop at any moment, the same command resumes."""
     from slipform.config import load_settings
     from slipform.runner.datasets import make_job, plan, start
 

@@ -25,13 +25,13 @@ _MARKS: Final = {"ok": ("✓", "green"), "note": ("-", "yellow"), "fault": ("✗
 
 
 def doctor(
-    offline: Annotated[bool, typer.Option("--offline", help="Do not look whether providers can be reached.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not check whether providers are reachable.")] = False,
     model: Annotated[
-        list[str] | None, typer.Option("--model", "-m", help="Tell what `auto` means for this model; may be repeated.")
+        list[str] | None, typer.Option("--model", "-m", help="Show what `auto` means for this model; repeatable.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Check the config, the keys (never shown), the providers, the embedded model; exit code 1 if one is amiss."""
+    """Check the config, the keys (never shown), the providers, the embedded model; exit code 1 on a problem."""
     faults = 0
     for title, findings in _sections(offline, model or [], config):
         print_data(style_text(title, bold=True) if has_colour() else title)

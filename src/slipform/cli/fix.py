@@ -110,16 +110,18 @@ class _FixOptions:
 
 def fix(
     file: Annotated[str, typer.Argument(help="The text; standard input by default.")] = STDIN,
-    schema: Annotated[str | None, typer.Option("--schema", "-s", help=f"{HELP} The JSON must fit it.")] = None,
+    schema: Annotated[
+        str | None, typer.Option("--schema", "-s", help=f"{HELP} The JSON must validate against it.")
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", "-x", help="Show every edit, on standard error.")] = False,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="Fix each line on its own, as it comes.")] = False,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Repair each line on its own, as it arrives.")] = False,
     nan_null: Annotated[
-        bool, typer.Option("--nan-null", help="Make NaN and Infinity null instead of refusing.")
+        bool, typer.Option("--nan-null", help="Read NaN and Infinity as null instead of rejecting them.")
     ] = False,
     indent: IndentOption = None,
     config: RegistryOption = None,
 ) -> None:
-    """Find the JSON in a text, repair it, and print it; with a schema also make it fit, or say why it does not."""
+    """Find the JSON in a text, repair it and print it; with a schema also validate and patch it, or say why not."""
     shape = None if schema is None else schema_for_command(schema, config)
     options = _FixOptions(shape, explain, 0 if jsonl else indent, "null" if nan_null else "refuse")
     if jsonl:

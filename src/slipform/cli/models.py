@@ -41,17 +41,17 @@ def dialects(incomplete: str) -> list[str]:
     return [name for name in dialect_names() if name.startswith(incomplete)]
 
 
-models = typer.Typer(help="Which models there are, and fetching the embedded ones.", invoke_without_command=True)
+models = typer.Typer(help="List models, and download the embedded ones.", invoke_without_command=True)
 _Row = tuple[str, str]
 
 
 @models.callback()
 def list_models(
     context: typer.Context,
-    show_all: Annotated[bool, typer.Option("--all", help="Also the vendors whose key is not set.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Include vendors whose key is not set.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """List every model that can be asked for by name: aliases, embedded models, the providers' own lists."""
+    """List every model that has a name: aliases, embedded models, the providers' own lists."""
     if context.invoked_subcommand is not None:
         return
     from slipform.config import load_settings
@@ -69,9 +69,9 @@ def list_models(
 
 @models.command()
 def pull(
-    name: Annotated[str | None, typer.Argument(help="Which embedded model.", show_default="the first")] = None,
+    name: Annotated[str | None, typer.Argument(help="The embedded model.", show_default="the first")] = None,
 ) -> None:
-    """Fetch an embedded model's weights into the cache, if they are not there."""
+    """Download an embedded model's weights into the cache, unless they are there."""
     from slipform.providers.embedded.weights import DEFAULT, pull_with_progress, weights_named
 
     print_data(str(pull_with_progress(weights_named((name or DEFAULT).removeprefix("local/")))))

@@ -35,7 +35,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print each violation as a line of JSON.")] = False,
     config: RegistryOption = None,
 ) -> None:
-    """Check JSON documents against a schema, as they stand: nothing is repaired. Every violation is a line."""
+    """Validate JSON documents against a schema. Nothing is repaired; every violation is a line."""
     shape = schema_for_command(schema, config)
     count = invalid = 0
     for where, text in _documents(files, jsonl):
@@ -87,7 +87,7 @@ def _violations(where: str, text: str | Exception, schema: Schema[Any]) -> Itera
         yield violation.to_dict()
 
 
-schema = typer.Typer(help="Look at schemas, as slipform and as the vendors see them.", no_args_is_help=True)
+schema = typer.Typer(help="Inspect schemas, as slipform and as the vendors see them.", no_args_is_help=True)
 SchemaArgument: TypeAlias = Annotated[str, typer.Argument(metavar="SCHEMA", help=HELP)]
 _ACTIONS = {
     "kept": "sent as it is",
@@ -112,7 +112,7 @@ def list_schemas(config: RegistryOption = None) -> None:
 @schema.command()
 def show(
     given: SchemaArgument,
-    summary: Annotated[bool, typer.Option("--summary", help="The short form that prompts show.")] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="The short form used in prompts.")] = False,
     indent: IndentOption = None,
     config: RegistryOption = None,
 ) -> None:
@@ -139,7 +139,7 @@ def lower_schema(
     indent: IndentOption = None,
     config: RegistryOption = None,
 ) -> None:
-    """Print a schema in a vendor's dialect: what is really sent. Answers are checked against the full schema."""
+    """Print a schema in a vendor's dialect, as it is sent. Answers are validated against the full schema."""
     from slipform.schema.lowering.lowered import lower
 
     lowered = lower(schema_for_command(given, config).document, dialect, open_objects="closed")
@@ -156,7 +156,7 @@ def preflight(
     strict: Annotated[bool, typer.Option("--strict", help="Check the rules of the vendors' strict modes.")] = False,
     config: RegistryOption = None,
 ) -> None:
-    """Tell before any call whether a vendor can take a schema, or whether it meets the strict rules (by default)."""
+    """Check before any call whether a vendor takes a schema, or (by default) whether it meets the strict rules."""
     from slipform.schema import strict_findings
     from slipform.schema.lowering.lowered import lower
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from slipform.proxy.admission.keys import KeyReaders
     from slipform.proxy.admission.revocations import Revocation
 
-app = typer.Typer(help="The API keys of those who may call the proxy.", no_args_is_help=True)
-_FileOption = Annotated[Path | None, typer.Option("--file", help="The file of keys; `server.keys_file` by default.")]
+app = typer.Typer(help="Manage the API keys of the proxy's callers.", no_args_is_help=True)
+_FileOption = Annotated[Path | None, typer.Option("--file", help="The key file; `server.keys_file` by default.")]
 _OUTCOMES = {
     "": "",  # nothing was changed
     "taken": "The running server has taken it{}.",
@@ -30,21 +30,21 @@ _NameArgument = Annotated[str, typer.Argument(help="The key's name, or its id.")
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Whose key it is.")],
+    name: Annotated[str, typer.Argument(help="A name for the key's owner.")],
     models: Annotated[
-        list[str] | None, typer.Option("--model", help="A model it may use, `*` standing for anything; repeatable.")
+        list[str] | None, typer.Option("--model", help="A model it may use; `*` matches anything; repeatable.")
     ] = None,
-    rpm: Annotated[int | None, typer.Option(help="Requests in a minute.", min=1)] = None,
+    rpm: Annotated[int | None, typer.Option(help="Requests per minute.", min=1)] = None,
     expires: Annotated[
-        str | None, typer.Option(help="When it ends: 12h, 30d, 6w, 2027-01-31 (UTC) or a time in ISO 8601.")
+        str | None, typer.Option(help="When it expires: 12h, 30d, 6w, 2027-01-31 (UTC) or a time in ISO 8601.")
     ] = None,
     operator: Annotated[
-        bool, typer.Option("--operator", help="Whether it also opens /metrics, /docs and the other operators' pages.")
+        bool, typer.Option("--operator", help="Also give access to /metrics, /docs and the other operators' pages.")
     ] = False,
     file: _FileOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Make a key and print it. It is shown this once: only a hash of it is kept."""
+    """Create a key and print it. It is shown only once: the file keeps a hash."""
     from slipform.proxy.admission.keys import add_key, expiry
 
     path, settings = _keys_file(file, config)
@@ -61,7 +61,7 @@ def add(
 
 @app.command("list")
 def list_keys(file: _FileOption = None, config: ConfigOption = None) -> None:
-    """List the keys: id, name, when made, limits, whether disabled, when they end, whether an operator's."""
+    """List the keys: id, name, creation, limits, whether disabled, expiry, whether an operator's."""
     import time
 
     from slipform.proxy.admission.key_file import read_keys
@@ -78,7 +78,7 @@ def list_keys(file: _FileOption = None, config: ConfigOption = None) -> None:
 
 @app.command()
 def remove(name: _NameArgument, file: _FileOption = None, config: ConfigOption = None) -> None:
-    """Take a key out for good, and tell whether the running server refuses it now."""
+    """Remove a key for good, and report whether the running server refuses it now."""
     from slipform.proxy.admission.key_file import RemovedKey
     from slipform.proxy.admission.keys import remove_key
     from slipform.proxy.admission.revocations import Revocation
@@ -93,13 +93,13 @@ def remove(name: _NameArgument, file: _FileOption = None, config: ConfigOption =
 
 @app.command()
 def disable(name: _NameArgument, file: _FileOption = None, config: ConfigOption = None) -> None:
-    """Refuse a key until it is enabled again, and tell whether the running server refuses it now."""
+    """Disable a key until it is enabled again, and report whether the running server refuses it now."""
     _set_disabled(name, file, config, disabled=True)
 
 
 @app.command()
 def enable(name: _NameArgument, file: _FileOption = None, config: ConfigOption = None) -> None:
-    """Let a disabled key in again, here and on machines that were only told that it is disabled."""
+    """Enable a disabled key, here and on machines that learned of it through Redis."""
     _set_disabled(name, file, config, disabled=False)
 
 
@@ -192,13 +192,13 @@ def _keys_file(file: Path | None, config: Path | None) -> tuple[Path, Settings]:
 def serve(
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port to listen on.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Serving processes on that port.", min=1)] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of serving processes.", min=1)] = None,
     config: ConfigOption = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let anybody who can reach the server call, without a key.")
+        bool, typer.Option("--insecure", help="Accept calls without a key from anybody who can reach the server.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Print the settings in force, without secrets, and stop.")
+        bool, typer.Option("--check", help="Print the settings in force, without secrets, and exit.")
     ] = False,
 ) -> None:
     """Serve the OpenAI, Anthropic and Gemini APIs on this machine; the embedded model answers by default."""

@@ -81,10 +81,10 @@ def _is_credential(name: str, value: str, secrets_in: Any) -> bool:
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="Where to write; - is standard output.")] = Path("slipform.yaml"),
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    file: Annotated[Path, typer.Argument(help="The file to write; - is standard output.")] = Path("slipform.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a settings file with every setting, its default and what it means."""
+    """Write a settings file with every setting, its default and its meaning."""
     from slipform.errors import RequestError
 
     text = settings_template()

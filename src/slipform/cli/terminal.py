@@ -177,9 +177,13 @@ def silence_closed_pipe() -> None:
 
 
 STDIN = "-"
-ConfigOption: TypeAlias = Annotated[Path | None, typer.Option(help="The settings; slipform.yaml here by default.")]
-RegistryOption: TypeAlias = Annotated[Path | None, typer.Option(help="The settings, for registered schemas.")]
-IndentOption: TypeAlias = Annotated[int | None, typer.Option(min=0, max=16, help="Spaces; 0 is compact.")]
+ConfigOption: TypeAlias = Annotated[
+    Path | None, typer.Option(help="The settings file; slipform.yaml in this folder by default.")
+]
+RegistryOption: TypeAlias = Annotated[Path | None, typer.Option(help="The settings file, for registered schemas.")]
+IndentOption: TypeAlias = Annotated[
+    int | None, typer.Option(min=0, max=16, help="Spaces of indentation; 0 is compact.")
+]
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
