@@ -158,7 +158,7 @@ class EventStreamDecoder:
     __slots__ = ("_limit", "_pending")
 
     between = False
-    """Not told: its events are not read by their likeness."""
+    """Always false: each of its events is decoded by itself."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes
@@ -259,7 +259,7 @@ class NdjsonDecoder:
     __slots__ = ("_limit", "_pending")
 
     between = False
-    """Not told: its events are not read by their likeness."""
+    """Always false: each of its events is decoded by itself."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes
@@ -296,7 +296,7 @@ class JsonArrayDecoder:
     __slots__ = ("_depth", "_escaped", "_floor", "_in_string", "_limit", "_pending")
 
     between = False
-    """Not told: its events are not read by their likeness."""
+    """Always false: each of its events is decoded by itself."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes

@@ -153,7 +153,7 @@ class Fields:
         return Fields(self.data.get(key), self.place(key))
 
     def objects(self, key: str) -> Iterator[Fields]:
-        """The objects of an array, one after the other, so that the first mistake is the one that is told."""
+        """The objects of an array, one after the other, so that the first mistake is the one reported."""
         items = self.items(key)
         if items:
             place = self.place(key)

@@ -15,7 +15,7 @@ from slipform.errors import TruncatedError, UpstreamError
 from slipform.ir import CompletionChunk
 
 _loads: Final = orjson.loads
-_MOST_MOULDS = 4
+_MOST_TEMPLATES = 4
 """How often it is tried; some servers pad every event with something else, and then it is of no use."""
 
 
@@ -59,8 +59,8 @@ class TextTemplate:
             return None
         inside = data[len(self._before) : len(data) - len(self._after)]
         texts: list[str] = []
-        for spelled in inside.split(self._between):
-            text = _string(spelled)
+        for encoded in inside.split(self._between):
+            text = _string(encoded)
             if text is None:
                 return None
             texts.append(text)
@@ -74,34 +74,34 @@ class TextTemplate:
         return None if text is None else CompletionChunk(text, "", "", (), None, None, None, 0, self._model, self._id)
 
     def widened(self, event: bytes, data: bytes) -> TextTemplate | None:
-        """The mould of the bytes that this event's data came in."""
+        """The template of the bytes that this event's data came in."""
         before, found, after = data.partition(event)
         if not found or event in after:
             return None
         return TextTemplate(before + self._before, self._after + after, self._model, self._id)
 
 
-def _string(spelled: bytes) -> str | None:
+def _string(encoded: bytes) -> str | None:
     """The string that this is and nothing else, no blank around it either: a line break would end an event."""
-    if not spelled.endswith(b'"') or not spelled.startswith(b'"'):
+    if not encoded.endswith(b'"') or not encoded.startswith(b'"'):
         return None
     try:
-        text = _loads(spelled)
+        text = _loads(encoded)
     except ValueError:  # several fields, say
         return None
     return text if isinstance(text, str) else None
 
 
-def mould_of(data: bytes, chunk: Any, key: bytes) -> TextTemplate | None:
+def template_of(data: bytes, chunk: Any, key: bytes) -> TextTemplate | None:
     """What is around the text of an event that gave no more than this chunk; None where that is not plain to see."""
     field = b'"%b":' % key
     before, _, rest = data.partition(field)
     after = rest.lstrip(b" ")
-    spelled = orjson.dumps(chunk.text)
-    if not chunk.text or data.count(field) != 1 or not after.startswith(spelled):
+    encoded = orjson.dumps(chunk.text)
+    if not chunk.text or data.count(field) != 1 or not after.startswith(encoded):
         return None
     blank = rest[: len(rest) - len(after)]
-    return TextTemplate(before + field + blank, after[len(spelled) :], chunk.model, chunk.id)
+    return TextTemplate(before + field + blank, after[len(encoded) :], chunk.model, chunk.id)
 
 
 class StreamDecoder:
@@ -111,27 +111,19 @@ class StreamDecoder:
     """
 
     __slots__ = (
-        "_alike",
-        "_done",
-        "_fault",
-        "_first",
-        "_framing",
-        "_machine",
-        "_mould",
-        "_moulds_left",
-        "_plan",
-        "_wide",
-    )
+        "_alike", "_done", "_fault", "_first", "_framing", "_interpreter", "_plan",
+        "_template", "_templates_left", "_wide",
+    )  # fmt: skip
 
-    def __init__(self, framing: Framing, machine: EventInterpreter, plan: SchemaChannel) -> None:
-        self._mould: TextTemplate | None = None
+    def __init__(self, framing: Framing, interpreter: EventInterpreter, plan: SchemaChannel) -> None:
+        self._template: TextTemplate | None = None
         self._wide: TextTemplate | None = None
-        """The mould of bytes that are one event and no more."""
+        """The template of bytes that are one event and no more."""
         self._alike = False
-        """Whether all that was fed last filled the mould, and what is fed next begins an event."""
-        self._moulds_left = _MOST_MOULDS if machine.text_key else 0
+        """Whether all that was fed last filled the template, and what is fed next begins an event."""
+        self._templates_left = _MOST_TEMPLATES if interpreter.text_key else 0
         self._framing = framing
-        self._machine = machine
+        self._interpreter = interpreter
         self._plan = plan
         self._first = True
         self._done = False
@@ -152,8 +144,8 @@ class StreamDecoder:
         chunks = self._chunks(events)
         if self._alike:
             self._alike = self._framing.between
-            if self._wide is None and self._mould is not None and alone and len(events) == 1:
-                self._wide = self._mould.widened(events[0].data, data)
+            if self._wide is None and self._template is not None and alone and len(events) == 1:
+                self._wide = self._template.widened(events[0].data, data)
         return chunks
 
     def texts(self, data: bytes) -> list[str] | None:
@@ -175,17 +167,17 @@ class StreamDecoder:
                 raise
         if self._fault is not None:
             raise self._fault
-        last = self._machine.finish(self._done)
-        if not self._machine.ended:
+        last = self._interpreter.finish(self._done)
+        if not self._interpreter.ended:
             raise cut_short()
         return chunks + self._started(last)
 
     def _chunks(self, events: list[Event]) -> list[CompletionChunk]:
         chunks: list[CompletionChunk] = []
-        machine = self._machine
+        interpreter = self._interpreter
         self._alike = True
         for name, data in events:
-            if self._mould is not None and name is None and (like := self._mould.filled(data)) is not None:
+            if self._template is not None and name is None and (like := self._template.filled(data)) is not None:
                 chunks.append(like)
                 continue
             self._alike = False
@@ -201,25 +193,25 @@ class StreamDecoder:
                 break
             if isinstance(value, dict):
                 try:
-                    said = machine.read(name, value)
+                    said = interpreter.read(name, value)
                 except MALFORMED as error:
-                    machine.fault = malformed(error)
+                    interpreter.fault = malformed(error)
                 else:
                     chunks += said
-                    if self._moulds_left and len(said) == 1 and said[0].only_text:
-                        self._moulds_left -= 1
-                        self._mould, self._wide = mould_of(data, said[0], machine.text_key), None
+                    if self._templates_left and len(said) == 1 and said[0].only_text:
+                        self._templates_left -= 1
+                        self._template, self._wide = template_of(data, said[0], interpreter.text_key), None
             elif name == "error" or isinstance(value, str):
-                machine.fault = fault_error(value, status=None, kind=name or "")
-            if machine.fault is not None:
-                self._fault = machine.fault
+                interpreter.fault = fault_error(value, status=None, kind=name or "")
+            if interpreter.fault is not None:
+                self._fault = interpreter.fault
                 break
         if self._fault is not None and not chunks:
             raise self._fault
         return self._started(chunks) if self._first else chunks
 
     def _started(self, chunks: Sequence[CompletionChunk]) -> list[CompletionChunk]:
-        """Hang what was lost while encoding, and the way back to the caller's shape, on the first chunk."""
+        """The chunks, the first one with the request's warnings and the way back to the caller's shape."""
         if not self._first or not chunks:
             return list(chunks)
         self._first = False

@@ -303,10 +303,10 @@ def openai_error(error: SlipformError) -> dict[str, Any]:
     """
     fields = error_fields(error)
     kind = "structured_output_failed" if isinstance(error, EnforcementError) else None
-    spelled = {
+    encoded = {
         "message": fields["message"],
         "type": kind or _TYPES.get(error_status(error), "server_error"),
         "param": fields.get("where"),
         "code": fields["code"],
     }
-    return {"error": {**spelled, "details": fields["details"]} if "details" in fields else spelled}
+    return {"error": {**encoded, "details": fields["details"]} if "details" in fields else encoded}

@@ -90,12 +90,12 @@ def _thinking(part: Reasoning) -> dict[str, Any]:
 def encode_usage(usage: Usage) -> dict[str, Any]:
     """Usage as Messages counts it: cached tokens are not among the input tokens."""
     cached = usage.cached or 0
-    spelled: dict[str, Any] = {"input_tokens": max(0, (usage.input or 0) - cached), "output_tokens": usage.output or 0}
+    encoded: dict[str, Any] = {"input_tokens": max(0, (usage.input or 0) - cached), "output_tokens": usage.output or 0}
     if usage.cached is not None:
-        spelled["cache_read_input_tokens"] = cached
+        encoded["cache_read_input_tokens"] = cached
     if usage.reasoning is not None:
-        spelled["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
-    return spelled
+        encoded["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+    return encoded
 
 
 class AnthropicStreamEncoder:

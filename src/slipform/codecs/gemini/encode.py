@@ -117,7 +117,7 @@ def encode_messages(messages: tuple[Message, ...], out: Encoding) -> tuple[list[
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
-        parts = [spelled for part in message.parts for spelled in _part(part, names, path, out)]
+        parts = [encoded for part in message.parts for encoded in _part(part, names, path, out)]
         if message.role == "system":
             if contents:
                 out.lose(path, "A later system message was moved to the front.", "approximated")

@@ -92,8 +92,8 @@ def _thought(part: Reasoning) -> dict[str, Any]:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    spelled = {"id": call.id, "name": call.name, "args": arguments_object(call.arguments)}
-    return {"functionCall": spelled, **call.extra.get(NAME, {})}
+    encoded = {"id": call.id, "name": call.name, "args": arguments_object(call.arguments)}
+    return {"functionCall": encoded, **call.extra.get(NAME, {})}
 
 
 def encode_usage(usage: Usage) -> dict[str, Any]:
@@ -101,16 +101,16 @@ def encode_usage(usage: Usage) -> dict[str, Any]:
     if usage == Usage():
         return {}
     thought, output = usage.reasoning or 0, usage.output or 0
-    spelled: dict[str, Any] = {
+    encoded: dict[str, Any] = {
         "promptTokenCount": usage.input or 0,
         "candidatesTokenCount": max(0, output - thought),
         "totalTokenCount": usage.total if usage.total is not None else (usage.input or 0) + output,
     }
     if usage.cached is not None:
-        spelled["cachedContentTokenCount"] = usage.cached
+        encoded["cachedContentTokenCount"] = usage.cached
     if usage.reasoning is not None:
-        spelled["thoughtsTokenCount"] = thought
-    return spelled
+        encoded["thoughtsTokenCount"] = thought
+    return encoded
 
 
 class GeminiStreamEncoder:

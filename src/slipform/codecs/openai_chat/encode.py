@@ -57,8 +57,8 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> 
     enabled = wanted.pop("enabled", None)
     if "reasoning_object" in out.quirks:
         budget = wanted.pop("budget", None)
-        spelled = {"effort": effort, "max_tokens": budget, "enabled": enabled}
-        body["reasoning"] = {key: value for key, value in spelled.items() if value is not None}
+        encoded = {"effort": effort, "max_tokens": budget, "enabled": enabled}
+        body["reasoning"] = {key: value for key, value in encoded.items() if value is not None}
     elif "thinking_object" in out.quirks:
         on = enabled if enabled is not None else effort != "none"
         body["thinking"] = {"type": "enabled" if on else "disabled"}
@@ -195,9 +195,9 @@ def _content(parts: Sequence[Text | Media | Opaque], path: str, out: Encoding) -
         if isinstance(part, Text):
             content.append({"type": "text", "text": part.text, **out.own(part.extra, path)})
         elif isinstance(part, Media):
-            spelled = _media(part, path, out)
-            if spelled is not None:
-                content.append({**spelled, **out.own(part.extra, path)})
+            encoded = _media(part, path, out)
+            if encoded is not None:
+                content.append({**encoded, **out.own(part.extra, path)})
         elif part.vendor == NAME:
             content.append(dict(part.data))
         else:

@@ -78,12 +78,12 @@ def encode_usage(usage: Usage) -> dict[str, Any] | None:
         return None
     input_, output = usage.input or 0, usage.output or 0
     total = usage.total if usage.total is not None else input_ + output
-    spelled: dict[str, Any] = {"prompt_tokens": input_, "completion_tokens": output, "total_tokens": total}
+    encoded: dict[str, Any] = {"prompt_tokens": input_, "completion_tokens": output, "total_tokens": total}
     if usage.cached is not None:
-        spelled["prompt_tokens_details"] = {"cached_tokens": usage.cached}
+        encoded["prompt_tokens_details"] = {"cached_tokens": usage.cached}
     if usage.reasoning is not None:
-        spelled["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
-    return spelled
+        encoded["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+    return encoded
 
 
 class ChatStreamEncoder:
@@ -192,7 +192,7 @@ class ChatStreamEncoder:
             delta["refusal"] = DECLINED
         if chunk.tool_calls:
             table = self._calls.setdefault(chunk.choice, CallTable())
-            calls = [spelled for each in chunk.tool_calls if (spelled := self._call(each, chunk.choice, table))]
+            calls = [encoded for each in chunk.tool_calls if (encoded := self._call(each, chunk.choice, table))]
             if calls:
                 delta["tool_calls"] = calls
         return delta
@@ -209,8 +209,8 @@ class ChatStreamEncoder:
             return None
         self._begun.add(key)
         function = {"name": call.name, "arguments": arguments}
-        spelled = {"index": call.position, "id": call.known_id(self._id), "type": "function", "function": function}
-        return {**spelled, **delta.extra.get(NAME, {})}
+        encoded = {"index": call.position, "id": call.known_id(self._id), "type": "function", "function": function}
+        return {**encoded, **delta.extra.get(NAME, {})}
 
     def _word(self, chunk: CompletionChunk) -> str | None:
         if chunk.finish is None or chunk.choice in self._ended:

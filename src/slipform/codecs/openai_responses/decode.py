@@ -92,7 +92,7 @@ def read_call(item: Mapping[str, Any]) -> ToolCall:
 
 
 def is_commentary(item: Mapping[str, Any]) -> bool:
-    """Whether a message is spoken on the way, and is not the final answer."""
+    """Whether a message is a comment on the way to the final answer."""
     return item.get("phase") == "commentary"
 
 

@@ -63,11 +63,11 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> 
     effort, enabled, summary = wanted.pop("effort", None), wanted.pop("enabled", None), wanted.pop("summary", None)
     if effort is None and enabled is False:
         effort = "none"
-    spelled: dict[str, Any] = {} if effort is None else {"effort": effort}
+    encoded: dict[str, Any] = {} if effort is None else {"effort": effort}
     if summary:
-        spelled["summary"] = summary if summary in ("auto", "concise", "detailed") else "auto"
-    if spelled:
-        body["reasoning"] = spelled
+        encoded["summary"] = summary if summary in ("auto", "concise", "detailed") else "auto"
+    if encoded:
+        body["reasoning"] = encoded
     for key in wanted:
         out.lose(f"reasoning.{key}", f"This API has no place for {key}.")
 
