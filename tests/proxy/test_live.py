@@ -165,7 +165,7 @@ class Client:
 def written_to(client: Client, exchange: Any) -> StreamWriter:
     record = CallRecord("r")
     served = ServedRequest(ModelRequest("m", ()), stream=True)
-    return StreamWriter(find_api("openai-chat"), served, record, RecordingSend(client.send, record, exchange=exchange))
+    return StreamWriter(find_api("openai-chat"), served, record, RecordingSend(client.send, record, cycle=exchange))
 
 
 async def test_what_is_pushed_leaves_at_once_and_in_order_also_when_the_client_is_slow() -> None:

@@ -38,7 +38,7 @@ def outgoing(exchange: Any) -> tuple[RecordingSend, CallRecord, list[Any]]:
         sent.append(message)
 
     record = CallRecord("r")
-    out = RecordingSend(send, record, exchange=exchange, keep=True)
+    out = RecordingSend(send, record, cycle=exchange, capture=True)
     out.extra = [MARK]
     return out, record, sent
 
@@ -53,7 +53,7 @@ async def test_a_whole_answer_is_noted_and_marked_on_both_ways(exchange: Exchang
     else:
         assert [each["type"] for each in sent] == ["http.response.start", "http.response.body"]
         assert (sent[0]["headers"], sent[1]["body"]) == ([*HEADERS, MARK], b"ok")
-    assert (out.begun, out.whole, bytes(out.kept or b"")) == (True, True, b"ok")
+    assert (out.head_sent, out.complete, bytes(out.captured or b"")) == (True, True, b"ok")
     assert record.status == 201
     assert record.first_byte is not None
     assert record.ended is not None
@@ -64,5 +64,5 @@ def test_a_pushed_piece_is_noted_only_when_it_left(exchange: Exchanged | None) -
     out, record, _ = outgoing(exchange)
     left = out.push(b"piece")
     assert left is (exchange is not None and not exchange.full)
-    assert (record.first_byte is not None, bytes(out.kept or b"")) == (left, b"piece" if left else b"")
-    assert not out.whole
+    assert (record.first_byte is not None, bytes(out.captured or b"")) == (left, b"piece" if left else b"")
+    assert not out.complete

@@ -109,17 +109,17 @@ async def test_a_byte_that_leaves_is_progress_and_one_that_is_added_is_not() -> 
     connection.connection_made(transport)
     connection.write(b"x" * 100)
     transport.unsent = 100
-    assert [connection.stuck(now) for now in (5.0, 6.0, 14.0)] == [0, 1, 9]
+    assert [connection.seconds_stalled(now) for now in (5.0, 6.0, 14.0)] == [0, 1, 9]
     transport.unsent = 99
-    assert connection.stuck(15.0) == 0
+    assert connection.seconds_stalled(15.0) == 0
     connection.write(b"x" * 100)
     transport.unsent = 199
-    assert connection.stuck(25.0) == 10
+    assert connection.seconds_stalled(25.0) == 10
     transport.unsent = 0
-    assert connection.stuck(26.0) == 0
+    assert connection.seconds_stalled(26.0) == 0
     connection.write(b"x" * 100)
     transport.unsent = 100
-    assert connection.stuck(1000.0) == 0  # nothing was waiting before
+    assert connection.seconds_stalled(1000.0) == 0  # nothing was waiting before
     door.close()
 
 

@@ -28,7 +28,7 @@ from slipform.proxy.http_server.asgi import (
     RecordingSend,
     Scope,
     Send,
-    exchange_of,
+    cycle_of,
     read_body,
     run_until_disconnected,
     send_bytes,
@@ -88,7 +88,7 @@ class App:
             if cors is None:
                 await self._http(scope, receive, send)
             elif not await cors.preflight(scope, send):
-                await self._http(scope, receive, send, cors.marks(scope))
+                await self._http(scope, receive, send, cors.cors_headers(scope))
 
     def _names(self) -> list[str]:
         return self._deployments.current.client.router.names()
@@ -177,8 +177,8 @@ class App:
         deployment = self._deployments.enter()
         record.generation = deployment.generation
         self.metrics.call_started()
-        exchange = exchange_of(scope, send)
-        out = RecordingSend(send, record, exchange=exchange, keep=deployment.settings.server.debug_traces)
+        exchange = cycle_of(scope, send)
+        out = RecordingSend(send, record, cycle=exchange, capture=deployment.settings.server.debug_traces)
         out.extra = marks
         span = tracing.start_server_span("POST", route_of(scope["path"]), headers) if tracing.is_tracing() else None
         body, caller, address = b"", ANYBODY, _address(scope)
@@ -224,13 +224,13 @@ class App:
             if span is not None:
                 tracing.end_server_span(span, record.fields())
             await self._deployments.leave(deployment)
-            if out.kept is not None:
-                log_trace(record, body, bytes(out.kept))
+            if out.captured is not None:
+                log_trace(record, body, bytes(out.captured))
 
     def _over(self, record: CallRecord, deployment: Deployment, out: RecordingSend) -> None:
         if record.ended is None:
             record.ended = time.monotonic()
-        if not out.whole and record.outcome == "ok":
+        if not out.complete and record.outcome == "ok":
             record.outcome, record.status = "client_gone", _GONE
         record.answer = None  # kept where it is to be kept; counting and logging need only the figures
         self.metrics.call_ended(record, caching=deployment.settings.cache.enabled)
@@ -344,9 +344,9 @@ async def _failed(api: Api, record: CallRecord, error: SlipformError, out: Recor
     record.fail(error)
     if isinstance(error, LocalModelError):
         _log.warning("%s", error)  # with the place of the file, which callers are not told
-    if out.whole:  # its end has left too, with the API's error event
+    if out.complete:  # its end has left too, with the API's error event
         return
-    if out.begun:  # the answer's head has left: all that can be done is to leave the answer visibly unfinished
+    if out.head_sent:  # the answer's head has left: all that can be done is to leave the answer visibly unfinished
         return
     record.status, body = api.encode_error(error)
     await send_bytes(out, record.status, body, [*record.headers(), *error_headers(error)])

@@ -1,1 +1,1 @@
-"""Our HTTP/1.1 server."""
+"""Serve an ASGI application over HTTP/1.1, with limits on everything a client sends and holds."""

@@ -1,4 +1,4 @@
-"""One request and its answer as ASGI sees them; heads."""
+"""Handle one request and its response as an ASGI cycle, and encode response heads."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _TOKEN = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _CONTROLS = bytes([*range(9), *range(10, 32), 127])
-"""What a value must not hold: with a line end in it, it could say another header, or a body."""
+"""Not allowed in a value: a line end could start another header, or a body."""
 _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 _BODYLESS = frozenset({204, 304})
 
 
 class Head(NamedTuple):
-    """A head, and what it says of what follows: a body of so many bytes, in chunks, or all until the end."""
+    """An encoded head, and the framing of its body: a length, chunks, or everything until the end."""
 
     data: bytes
     length: int | None
@@ -33,20 +33,20 @@ class Head(NamedTuple):
     keep_alive: bool
 
 
-def spell_head(
+def encode_head(
     status: int,
     headers: Iterable[Header],
     *,
     date: bytes = b"",
     keep_alive: bool = True,
-    modern: bool = True,
-    asked_head: bool = False,
+    is_http11: bool = True,
+    is_head_request: bool = False,
 ) -> Head:
-    r"""The head of an answer; `modern` says that the client knows chunks, `asked_head` that it wants no body.
+    r"""Return the encoded head of a response; raises `ValueError` for headers that would break its framing.
 
-    >>> spell_head(200, [(b"content-length", b"2")]).data
+    >>> encode_head(200, [(b"content-length", b"2")]).data
     b'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n'
-    >>> spell_head(200, [(b"x-name", b"a\r\nset-cookie: b")])
+    >>> encode_head(200, [(b"x-name", b"a\r\nset-cookie: b")])
     Traceback (most recent call last):
     ValueError: A header of the answer holds a line end or another control character
     """
@@ -54,18 +54,18 @@ def spell_head(
     length: int | None = None
     chunked = False
     for name, value in headers:
-        spelled = _spelled(name)
-        if spelled is not None:
-            parts += (spelled, value)
+        line = _header_line(name)
+        if line is not None:
+            parts += (line, value)
             values.append(value)
-        elif (plain := name.lower()) == b"content-length":
+        elif (lower_name := name.lower()) == b"content-length":
             length = _length(value, length)
-        elif plain == b"connection":
+        elif lower_name == b"connection":
             keep_alive = keep_alive and b"close" not in value.lower()
         else:
             chunked = _is_chunked(value)
-    said = b"".join(values)
-    if len(said.translate(None, _CONTROLS)) != len(said):
+    joined = b"".join(values)
+    if len(joined.translate(None, _CONTROLS)) != len(joined):
         raise ValueError("A header of the answer holds a line end or another control character")
     if status in _BODYLESS:
         chunked, length = False, None
@@ -73,28 +73,28 @@ def spell_head(
         if chunked:
             raise ValueError("The answer's head says both how long the body is and that it comes in chunks")
         parts.append(b"\r\ncontent-length: %d" % length)
-    elif not asked_head:
-        chunked = modern
-        keep_alive = keep_alive and modern
-        if modern:
+    elif not is_head_request:
+        chunked = is_http11
+        keep_alive = keep_alive and is_http11
+        if is_http11:
             parts.append(b"\r\ntransfer-encoding: chunked")
     parts.append(b"\r\n\r\n" if keep_alive else b"\r\nconnection: close\r\n\r\n")
-    if asked_head or status in _BODYLESS:
+    if is_head_request or status in _BODYLESS:
         return Head(b"".join(parts), 0, chunked=False, keep_alive=keep_alive)
     return Head(b"".join(parts), length, chunked, keep_alive)
 
 
 def date_line() -> bytes:
-    """The date as it stands in a head, to be made once a second."""
+    """Return the `date` header line; the server builds it once a second."""
     return b"\r\ndate: " + formatdate(time.time(), usegmt=True).encode()
 
 
 def refusal(
-    status: int, said: bytes, content_type: bytes = b"text/plain; charset=utf-8", more: Iterable[Header] = ()
+    status: int, body: bytes, content_type: bytes = b"text/plain; charset=utf-8", more: Iterable[Header] = ()
 ) -> bytes:
-    """An answer to what is not understood, after which the connection is closed."""
-    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(said)), *more]
-    return spell_head(status, headers, keep_alive=False).data + said
+    """Return the bytes of a response after which the connection is closed."""
+    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *more]
+    return encode_head(status, headers, keep_alive=False).data + body
 
 
 @lru_cache(maxsize=64)
@@ -109,16 +109,16 @@ def _status_line(status: int) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _spelled(name: bytes) -> bytes | None:
-    """A header's line up to its value; None for those that are ours to say."""
+def _header_line(name: bytes) -> bytes | None:
+    """Return a header's line up to its value; None for framing headers, which the server writes itself."""
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"{name[:100]!r} is no name of a header")
-    plain = name.lower()
-    return None if plain in _FRAMING else b"\r\n%b: " % plain
+    lower_name = name.lower()
+    return None if lower_name in _FRAMING else b"\r\n%b: " % lower_name
 
 
-def _length(value: bytes, known: int | None) -> int:
-    if not value.isdigit() or known is not None:
+def _length(value: bytes, previous: int | None) -> int:
+    if not value.isdigit() or previous is not None:
         raise ValueError("The answer's content-length is said twice, or is no number")
     return int(value)
 
@@ -132,20 +132,21 @@ def _is_chunked(value: bytes) -> bool:
 _log = logging.getLogger("slipform.server")
 _FAILED = refusal(500, b"Internal Server Error")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_ONE_PIECE = 64 * 1024
-"""A body up to this size is copied behind its head, to leave with it."""
+_MAX_JOINED_BODY = 64 * 1024
+"""A body up to this size is written together with its head."""
 App = Callable[[MutableMapping[str, Any], Callable[..., Awaitable[Any]], Callable[..., Awaitable[None]]], Any]
 
 
 class RequestCycle:
-    """Gives the application a request, and writes its answer: `receive` and `send`, and shorter ways for our own.
+    """One request and its response: ASGI's `receive` and `send`, and shortcuts for our own application.
 
-    The shorter ways are in the scope, as `scope["extensions"]["slipform"]`: `ends_with_client`, `push` and `answer`.
+    The shortcuts are in the scope, as `scope["extensions"]["slipform"]`: `ends_with_client`, `push` and `answer`.
     """
 
     __slots__ = (
-        "_chunked", "_connection", "_expects", "_head", "_held", "_is_head", "_left", "_modern", "_news",
-        "_said_whole", "begun", "complete", "counted", "ends", "gone", "keep_alive", "scope", "task", "whole",
+        "_body_delivered", "_buffer", "_chunked", "_connection", "_expects", "_head", "_is_head", "_is_http11",
+        "_remaining", "_wake_event", "body_complete", "complete", "counted_network", "disconnected", "head_written",
+        "is_cancelled_with_client", "keep_alive", "scope", "task",
     )  # fmt: skip
 
     def __init__(
@@ -154,165 +155,165 @@ class RequestCycle:
         scope: MutableMapping[str, Any],
         *,
         keep_alive: bool,
-        modern: bool,
+        is_http11: bool,
         expects: bool,
     ) -> None:
         self._connection = connection
         self.scope = scope
         self.keep_alive = keep_alive
         """Whether another request may follow on the connection."""
-        self._modern = modern
+        self._is_http11 = is_http11
         self._expects = expects
-        """Whether the client waits for a word before it sends the body."""
+        """Whether the client waits for `100 Continue` before it sends the body."""
         self._is_head = scope["method"] == "HEAD"
-        self._held: bytes | bytearray = b""
-        self.whole = False
-        """Whether the request's last byte is here."""
-        self._said_whole = False
-        self.begun = False
-        """Whether the answer's head is spelled."""
+        self._buffer: bytes | bytearray = b""
+        self.body_complete = False
+        """Whether the request's last byte has arrived."""
+        self._body_delivered = False
+        self.head_written = False
+        """Whether the response's head is encoded."""
         self.complete = False
-        """Whether the answer's last byte is written."""
-        self.gone = False
-        """Whether the client has gone before."""
+        """Whether the response's last byte is written."""
+        self.disconnected = False
+        """Whether the client disconnected before that."""
         self._head = b""
-        """The answer's head until something follows it."""
+        """The encoded head, until it is written with what follows it."""
         self._chunked = False
-        self._left: int | None = None
-        self._news: asyncio.Event | None = None
-        self.ends = False
-        """Whether the task is of no use without the client."""
-        self.counted: str | None = None
-        """The network among whose requests this one is counted."""
+        self._remaining: int | None = None
+        self._wake_event: asyncio.Event | None = None
+        self.is_cancelled_with_client = False
+        """Whether the task is cancelled when the client disconnects."""
+        self.counted_network: str | None = None
+        """The key under which the request is counted, see `ServerState.count_address`."""
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, app: App) -> None:
-        """Let the application answer."""
+        """Run the application on the request."""
         try:
             await app(self.scope, self.receive, self.send)
         except asyncio.CancelledError:
-            self._break_off()
+            self._abandon()
             raise
         except Exception:  # noqa: BLE001 — whatever it was, this connection only
             _log.exception("an unexpected error in the application")
-            self._break_off(_FAILED)
+            self._abandon(_FAILED)
         else:
-            if not self.begun and not self.gone:
+            if not self.head_written and not self.disconnected:
                 _log.error("the application has not answered")
-                self._break_off(_FAILED)
+                self._abandon(_FAILED)
             else:
-                self._break_off()
+                self._abandon()
         finally:
-            self.scope = {}  # which holds this exchange in turn, as does the task
+            self.scope = {}  # it refers to this cycle, as does the task
             self.task = None
-            self._connection.over(self)
+            self._connection.cycle_ended(self)
 
-    def _break_off(self, instead: bytes = b"") -> None:
-        """Leave an answer that was not finished visibly so."""
-        if not self.complete and not self.gone:
+    def _abandon(self, fallback_response: bytes = b"") -> None:
+        """Close the connection after an unfinished response, so that the client notices."""
+        if not self.complete and not self.disconnected:
             self.complete = True
             self._flush()
-            self._connection.break_off(b"" if self.begun else instead)
+            self._connection.abandon(b"" if self.head_written else fallback_response)
 
-    # What comes in.
+    # The request.
 
     def add(self, data: bytes) -> None:
-        """The next piece of the body."""
+        """Add the next piece of the body."""
         if self.complete:
             return
-        held = self._held
-        if not held:
-            self._held = data
-        elif isinstance(held, bytearray):
-            held += data
+        buffered = self._buffer
+        if not buffered:
+            self._buffer = data
+        elif isinstance(buffered, bytearray):
+            buffered += data
         else:
-            self._held = bytearray(held) + data
+            self._buffer = bytearray(buffered) + data
         self.wake()
 
     def end(self) -> None:
-        """The body is whole."""
-        self.whole = True
+        """End the body."""
+        self.body_complete = True
         self.wake()
 
     @property
-    def held(self) -> int:
-        """How much of the body is here that nobody has taken."""
-        return 0 if self.complete else len(self._held)
+    def buffered(self) -> int:
+        """Bytes of the body received but not yet read by the application."""
+        return 0 if self.complete else len(self._buffer)
 
     def wake(self) -> None:
-        """There is something to receive."""
-        if self._news is not None:
-            self._news.set()
+        """Wake the task that waits in `receive`."""
+        if self._wake_event is not None:
+            self._wake_event.set()
 
-    def lose(self) -> None:
-        """The client has gone."""
+    def on_disconnect(self) -> None:
+        """Handle the disconnect of the client."""
         if not self.complete:
-            self.gone = True
-            self.ends_with_client(self.ends)
+            self.disconnected = True
+            self.ends_with_client(self.is_cancelled_with_client)
         self.wake()
 
-    def ends_with_client(self, ends: bool) -> None:
-        """Whether the task is cancelled when the client goes before its answer is complete, or has gone already."""
-        self.ends = ends
-        if ends and self.gone and self.task is not None:
+    def ends_with_client(self, cancels: bool) -> None:
+        """Set whether the task is cancelled when the client disconnects, or already has, before the response's end."""
+        self.is_cancelled_with_client = cancels
+        if cancels and self.disconnected and self.task is not None:
             self.task.cancel()
 
     def make_room(self) -> bool:
-        """Cut another request, whose client does not read, in favour of this one; False when all clients read."""
-        return self._connection.door.cut_stalled()
+        """Abort another request, whose client does not read, in favour of this one; return False without one."""
+        return self._connection.state.cut_stalled()
 
     def take(self) -> bytes | None:
-        """The whole body, where it is here and nobody has received any of it; None: `receive` it."""
-        if not self.whole or self._said_whole or self.gone or self.complete:
+        """Return the whole body if it has arrived and none of it was received; else None: use `receive`."""
+        if not self.body_complete or self._body_delivered or self.disconnected or self.complete:
             return None
-        data, self._held = self._held, b""
-        self._said_whole = True
-        self._connection.read_on()
+        data, self._buffer = self._buffer, b""
+        self._body_delivered = True
+        self._connection.update_reading()
         return bytes(data)
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """ASGI's: a piece of the body, or that the client has gone."""
-        while not (self.gone or self.complete):
-            if self._held or (self.whole and not self._said_whole):
-                data, self._held = self._held, b""
-                self._said_whole = self.whole
-                self._connection.read_on()
-                return {"type": "http.request", "body": bytes(data), "more_body": not self.whole}
-            if self._expects and not self.whole and not self.begun:
+        """Return ASGI's next message: a piece of the body, or the disconnect."""
+        while not (self.disconnected or self.complete):
+            if self._buffer or (self.body_complete and not self._body_delivered):
+                data, self._buffer = self._buffer, b""
+                self._body_delivered = self.body_complete
+                self._connection.update_reading()
+                return {"type": "http.request", "body": bytes(data), "more_body": not self.body_complete}
+            if self._expects and not self.body_complete and not self.head_written:
                 self._expects = False
                 self._connection.write(_CONTINUE)
-            if self._news is None:
-                self._news = asyncio.Event()
-            self._news.clear()
-            await self._news.wait()
+            if self._wake_event is None:
+                self._wake_event = asyncio.Event()
+            self._wake_event.clear()
+            await self._wake_event.wait()
         return {"type": "http.disconnect"}
 
-    # What goes out.
+    # The response.
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """ASGI's: the head, then pieces of the body; waits while the client does not read."""
+        """Write ASGI's next message: the head, then pieces of the body; waits while the client does not read."""
         if self._connection.full:
             await self._connection.writable()
-        if self.gone:
+        if self.disconnected:
             return
         kind = message["type"]
-        if self.complete or kind != ("http.response.body" if self.begun else "http.response.start"):
+        if self.complete or kind != ("http.response.body" if self.head_written else "http.response.start"):
             raise RuntimeError(f"The application sent {kind} where it cannot stand")
-        if self.begun:
+        if self.head_written:
             self._write(message.get("body", b""), more=message.get("more_body", False))
         else:
             self._begin(message["status"], message.get("headers", ()))
-            self._connection.soon(self._flush)
+            self._connection.call_soon(self._flush)
 
     @property
     def can_push(self) -> bool:
-        """Whether the answer has begun and its client is there and keeps up."""
-        return self.begun and not (self._connection.full or self.gone or self.complete)
+        """Whether the response has started and its client is connected and reads fast enough."""
+        return self.head_written and not (self._connection.full or self.disconnected or self.complete)
 
     def push(self, data: bytes) -> bool:
-        """Write one more piece of a begun answer without being waited for.
+        """Write one more piece of a started response without waiting.
 
-        False: nothing was written, because the client does not keep up, or has gone; `send` it instead.
+        Returns False when nothing was written, because the client reads too slowly or disconnected; use `send` then.
         """
         if not self.can_push:
             return False
@@ -320,32 +321,32 @@ class RequestCycle:
         return True
 
     def answer(self, status: int, headers: Iterable[Header], body: bytes) -> bool:
-        """Write a whole answer at once; False, and nothing was written, as with `push`."""
-        if self._connection.full or self.gone or self.begun:
+        """Write a whole response at once; return False when nothing was written, as with `push`."""
+        if self._connection.full or self.disconnected or self.head_written:
             return False
         self._begin(status, headers)
         self._write(body, more=False)
         return True
 
     def _begin(self, status: int, headers: Iterable[Header]) -> None:
-        # A client that was not told to send its body may send it or not: nobody knows where the next request begins.
-        head = spell_head(
+        # A client that got no `100 Continue` may send its body or not: the start of the next request is unknown.
+        head = encode_head(
             status,
             headers,
-            date=self._connection.door.date,
-            keep_alive=self.keep_alive and not (self._expects and not self.whole),
-            modern=self._modern,
-            asked_head=self._is_head,
+            date=self._connection.state.date,
+            keep_alive=self.keep_alive and not (self._expects and not self.body_complete),
+            is_http11=self._is_http11,
+            is_head_request=self._is_head,
         )
-        self.begun = True
-        self._head, self._left, self._chunked, self.keep_alive = head
+        self.head_written = True
+        self._head, self._remaining, self._chunked, self.keep_alive = head
 
     def _write(self, body: bytes, *, more: bool) -> None:
         data = self._framed(body, more=more)
         head = self._head
         if head:
             self._head = b""
-            if len(data) <= _ONE_PIECE:
+            if len(data) <= _MAX_JOINED_BODY:
                 data = head + data
             else:
                 self._connection.write(head)
@@ -353,24 +354,24 @@ class RequestCycle:
             self._connection.write(data)
         if not more:
             self.complete = True
-            self._head = self._held = b""
+            self._head = self._buffer = b""
             self.wake()
-            self._connection.answered(self)
+            self._connection.response_complete(self)
 
     def _framed(self, body: bytes, *, more: bool) -> bytes:
         if self._chunked:
             if more:
                 return b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
-        if self._is_head or self._left is None:
+        if self._is_head or self._remaining is None:
             return b"" if self._is_head else body
-        self._left -= len(body)
-        if self._left < 0 or (self._left and not more):
+        self._remaining -= len(body)
+        if self._remaining < 0 or (self._remaining and not more):
             raise RuntimeError("The answer is longer or shorter than its content-length says")
         return body
 
     def _flush(self) -> None:
-        """The head has waited for what follows it as long as it should."""
-        if self._head and not self.gone:
+        """Write a head that was not followed by a body within this turn of the event loop."""
+        if self._head and not self.disconnected:
             data, self._head = self._head, b""
             self._connection.write(data)

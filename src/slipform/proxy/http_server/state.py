@@ -1,4 +1,4 @@
-"""What all connections of a server share: limits, counts, and which balancers are trusted."""
+"""Hold what all connections of a server share: limits, counts, and the trusted balancers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SCHEMES = frozenset({"http", "https"})
 
 
 class Trusted:
-    """The balancers to be believed: addresses, networks, or all (`*`), as `FORWARDED_ALLOW_IPS` lists them.
+    """The trusted balancers: addresses, networks, or all (`*`), as `FORWARDED_ALLOW_IPS` lists them.
 
     >>> trusted = Trusted("10.0.0.0/8, 192.168.1.7")
     >>> trusted.client(("10.1.2.3", 80), [(b"x-forwarded-for", b"203.0.113.9, 192.168.1.7")])
@@ -33,8 +33,8 @@ class Trusted:
     ('203.0.113.1', 80)
     """
 
-    def __init__(self, listed: str) -> None:
-        names = [name.strip() for name in listed.split(",") if name.strip()]
+    def __init__(self, addresses: str) -> None:
+        names = [name.strip() for name in addresses.split(",") if name.strip()]
         self._all = names == ["*"]
         self._networks: list[_Network] = []
         self._names: set[str] = set()
@@ -46,12 +46,12 @@ class Trusted:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Trusted | None:
-        """As the operator has listed them; None when there is no list, and nobody is believed."""
-        listed = environment.get("FORWARDED_ALLOW_IPS")
-        return None if listed is None else cls(listed)
+        """Return the balancers that the operator listed; None without a list: then none is trusted."""
+        addresses = environment.get("FORWARDED_ALLOW_IPS")
+        return None if addresses is None else cls(addresses)
 
     def believes(self, host: str) -> bool:
-        """Whether what this one says of others is believed."""
+        """Whether this host is a trusted balancer."""
         if self._all:
             return True
         try:
@@ -61,31 +61,31 @@ class Trusted:
         return any(address in network for network in self._networks)
 
     def client(self, peer: Client | None, headers: Iterable[Header]) -> Client | None:
-        """Who really calls: the last in `x-forwarded-for` that is none of the balancers."""
+        """Return the client: the last in `x-forwarded-for` that is no trusted balancer."""
         if not self.believes(peer[0] if peer else ""):
             return peer
-        said = b",".join([value for name, value in headers if name == b"x-forwarded-for"]).decode("latin-1")
-        passed = [each.strip() for each in said.split(",") if each.strip()]
-        if not passed:
+        header_value = b",".join([value for name, value in headers if name == b"x-forwarded-for"]).decode("latin-1")
+        forwarded = [each.strip() for each in header_value.split(",") if each.strip()]
+        if not forwarded:
             return peer
         if not self._all:
-            for each in reversed(passed):
-                found = _address(each)
-                if not self.believes(found[0]):
-                    return found
-        return _address(passed[0])
+            for each in reversed(forwarded):
+                address = _address(each)
+                if not self.believes(address[0]):
+                    return address
+        return _address(forwarded[0])
 
     def scheme(self, peer: Client | None, headers: Iterable[Header]) -> str:
-        """How the caller came to the balancer: http or https."""
+        """Return the scheme by which the client reached the balancer: http or https."""
         for name, value in headers:
             if name == b"x-forwarded-proto" and self.believes(peer[0] if peer else ""):
-                said = value.decode("latin-1").strip()
-                return said if said in _SCHEMES else "http"
+                header_value = value.decode("latin-1").strip()
+                return header_value if header_value in _SCHEMES else "http"
         return "http"
 
 
 def network_of(host: str) -> str:
-    """What connections are counted by: an IPv4 address, or the /64 of an IPv6 one, of which a caller has all.
+    """Return the key of connection counts: an IPv4 address, or the /64 of an IPv6 one, all of which a caller may own.
 
     >>> network_of("203.0.113.9"), network_of("2001:db8::1:2"), network_of("::ffff:203.0.113.9")
     ('203.0.113.9', '2001:db8::', '203.0.113.9')
@@ -101,33 +101,33 @@ def network_of(host: str) -> str:
     return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
 
 
-def _address(said: str) -> Client:
-    """An address with or without a port; whatever is neither stays as it is, and is nobody who is believed."""
-    if said.startswith("["):
-        host, found, rest = said[1:].partition("]")
-        if not found or (rest and not rest.startswith(":")):
-            return said, 0
+def _address(header_value: str) -> Client:
+    """Return a host with or without a port; anything else is returned unchanged, and is never trusted."""
+    if header_value.startswith("["):
+        host, bracket, rest = header_value[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            return header_value, 0
         return host, _port(rest[1:])
-    if said.count(":") == 1:
-        host, _, port = said.partition(":")
-        return (host, _port(port)) if port.isdecimal() else (said, 0)
-    return said, 0
+    if header_value.count(":") == 1:
+        host, _, port = header_value.partition(":")
+        return (host, _port(port)) if port.isdecimal() else (header_value, 0)
+    return header_value, 0
 
 
-def _port(said: str) -> int:
-    return int(said) if said.isdecimal() and len(said) < 6 else 0
+def _port(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 6 else 0
 
 
 _log = logging.getLogger("slipform.server")
 _due = attrgetter("due")
-_stuck_since = attrgetter("stuck_since")
-_EVICTED_AT_ONCE = 32
-"""One in so many idle connections is closed when there are too many: finding them is not free."""
+_stalled_since = attrgetter("stalled_since")
+_EVICTED_SHARE = 32
+"""One in so many idle connections is closed when there are too many, because finding them is not free."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What a client may take: bytes, seconds and connections.
+    """The limits of a client: bytes, seconds and connections.
 
     >>> ServerLimits().head_seconds
     30.0
@@ -138,25 +138,25 @@ class ServerLimits:
     headers: int = 256
     """Of one request."""
     head_seconds: float = 30.0
-    """For a request's head to be whole."""
+    """For a complete request head."""
     idle_seconds: float = 75.0
-    """Between requests; longer than balancers keep their idle connections, so that it is they who close them."""
+    """Between requests; longer than balancers keep idle connections, so that they close them first."""
     held_bytes: int = 64 * 1024
-    """Of a body that nobody has taken yet, before no more of it is read."""
+    """Bytes of a body received but not yet read by the application, at which reading pauses."""
     queued: int = 64
-    """Requests sent before the one ahead of them is answered."""
+    """Pipelined requests of one connection."""
     write_seconds: float = 30.0
-    """Without a byte of the answer leaving, because the client does not read."""
+    """Without progress in writing a response, because the client does not read."""
     connections: int = 10_000
-    """Open at the same time; beyond, idle ones are closed for new ones."""
+    """Open at the same time; beyond it, idle ones are closed for new ones."""
     connections_per_address: int | None = None
-    """Open at the same time; of a balancer that is believed, requests of one client under way instead."""
+    """Open at the same time; of a trusted balancer, running requests of one client instead."""
     tick_seconds: float = 1.0
-    """How often it is looked whether somebody takes too long."""
+    """The interval of the checks for timeouts."""
 
 
 class ServerState:
-    """Made once for all the sockets that a server listens on."""
+    """The state that all connections of one `HttpServer` share."""
 
     def __init__(self, app: App, limits: ServerLimits | None = None, trusted: Trusted | None = None) -> None:
         self.app = app
@@ -165,9 +165,9 @@ class ServerState:
         self.loop = asyncio.get_running_loop()
         self.connections: set[ServerConnection] = set()
         self.running: set[RequestCycle] = set()
-        """Requests that the application is at work on."""
+        """Requests that the application is answering."""
         self._stalled: list[ServerConnection] = []
-        """Whose client had read nothing between the last two ticks; the longest without progress is last."""
+        """Connections whose client read nothing between the last two ticks; the longest stalled is last."""
         self._by_network: dict[str, int] = {}
         """Connections, or a balancer's requests, of each network that has any; empty unless they are limited."""
         self.closing = False
@@ -175,64 +175,64 @@ class ServerState:
         self._timer = self.loop.call_later(self.limits.tick_seconds, self._tick)
 
     def close(self) -> None:
-        """Nobody is waited for any longer; whoever is still there is cut off."""
+        """Close all connections at once."""
         self._timer.cancel()
         for connection in list(self.connections):
             connection.abort()
 
     def finish(self) -> None:
-        """Let every connection end after the answer that is under way on it."""
+        """Let every connection end after its current response."""
         self.closing = True
         for connection in list(self.connections):
             connection.finish()
 
     def evict_idle(self) -> None:
-        """Close some of the connections without a request under way: those whose time would be over soonest."""
+        """Close some of the idle connections: those that would time out soonest."""
         idle = [each for each in self.connections if each.is_idle]
-        for each in heapq.nsmallest(len(idle) // _EVICTED_AT_ONCE + 1, idle, key=_due):
+        for each in heapq.nsmallest(len(idle) // _EVICTED_SHARE + 1, idle, key=_due):
             self.connections.discard(each)
             each.abort()
 
     def cut_stalled(self) -> bool:
-        """Cut the request whose client has read nothing for the longest; False when all clients read."""
+        """Abort the request whose client has read nothing for the longest; return False when all clients read."""
         while self._stalled:
             if self._stalled.pop().cut_if_stalled():
                 return True
         return False
 
-    def take_address(self, host: str) -> str | None:
-        """Count one more for an address: what to give back with `leave_address`, or None when it has too many."""
-        network, most = network_of(host), self.limits.connections_per_address
+    def count_address(self, host: str) -> str | None:
+        """Count one more for an address; return the key for `release_address`, or None when it has too many."""
+        network, limit = network_of(host), self.limits.connections_per_address
         count = self._by_network.get(network, 0)
-        if most is not None and count >= most:
+        if limit is not None and count >= limit:
             return None
         self._by_network[network] = count + 1
         return network
 
-    def leave_address(self, network: str) -> None:
-        """One less."""
+    def release_address(self, network: str) -> None:
+        """Count one less for the key of `count_address`."""
         count = self._by_network.pop(network) - 1
         if count:
             self._by_network[network] = count
 
     def _tick(self) -> None:
-        """One timer for all connections: nearly all that is timed is over long before its limit."""
+        """Check all connections with one timer: nearly everything that is timed ends long before its limit."""
         self.date = date_line()
         now = self.loop.time()
         stalled: list[ServerConnection] = []
-        cut = 0
+        cut_count = 0
         for connection in [each for each in self.connections if each.due <= now or each.unsent()]:
-            stuck = connection.stuck(now)
-            if stuck >= self.limits.write_seconds:
+            seconds_stalled = connection.seconds_stalled(now)
+            if seconds_stalled >= self.limits.write_seconds:
                 connection.abort()
-                cut += 1
+                cut_count += 1
                 continue
-            if stuck:
+            if seconds_stalled:
                 stalled.append(connection)
             if connection.due <= now:
                 connection.overdue()
-        if cut:
-            _log.warning("%d clients read nothing for %g seconds: cut off", cut, self.limits.write_seconds)
-        stalled.sort(key=_stuck_since, reverse=True)
+        if cut_count:
+            _log.warning("%d clients read nothing for %g seconds: cut off", cut_count, self.limits.write_seconds)
+        stalled.sort(key=_stalled_since, reverse=True)
         self._stalled = stalled
         self._timer = self.loop.call_later(self.limits.tick_seconds, self._tick)
