@@ -108,13 +108,12 @@ class GrowingChannel:
             return
         if self._deferred and not complete:
             return
-        match = self._resolve(self._schema, self._parser, self._cache)
-        value = getattr(match, "value", UNRESOLVED)
-        if value is not UNRESOLVED:
-            self._set_value(value, complete=complete)
-        elif complete or hasattr(match, "message"):
-            self.mismatch = True
-            self.error = f"the value does not match the schema: {match}"
+        match self._resolve(self._schema, self._parser, self._cache):
+            case object(value=value):
+                self._set_value(value, complete=complete)
+            case found if complete or hasattr(found, "message"):
+                self.mismatch = True
+                self.error = f"the value does not match the schema: {found}"
 
     def _set_value(self, value: Any, *, complete: bool) -> None:
         if self._growing_lift is None or self._lift is None:

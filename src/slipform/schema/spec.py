@@ -8,7 +8,7 @@ import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, overload
 
 import orjson
@@ -49,7 +49,7 @@ def _spoken(shape: Any) -> str:
     if origin in {Union, types.UnionType}:
         return "_or_".join(map(_spoken, arguments))
     if origin is Literal:
-        return "_or_".join(str(getattr(value, "value", value)) for value in arguments)
+        return "_or_".join(str(value.value if isinstance(value, Enum) else value) for value in arguments)
     if origin is dict:
         return f"dict_of_{_spoken(arguments[1])}"
     if isinstance(origin, type) and arguments:
