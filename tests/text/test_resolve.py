@@ -418,7 +418,7 @@ def test_closed_parts_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
         keys.append(key)
         return search(pattern, key)
 
-    monkeypatch.setattr("slipform.text.resolve_plan.search", counting)
+    monkeypatch.setattr("slipform.schema.keywords.search", counting)
     rows = [{f"n{n}": f"n{n}", "age": n} for n in range(300)]
     schema = {"type": "array", "items": {"patternProperties": {"^n": {"type": "string"}}, "additionalProperties": True}}
     parser, cache = Parser(), ResolveCache()

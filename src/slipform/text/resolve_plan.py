@@ -17,17 +17,22 @@ from typing import Any, Final
 from slipform.bounded import BoundedCache
 from slipform.errors import SlipformError
 from slipform.schema import Schema
-from slipform.schema.document import DYNAMIC_REF, RECURSIVE_REF, REF, lookup, reference_of, with_plain_references
-from slipform.schema.patterns import search
+from slipform.schema.document import (
+    DYNAMIC_REF,
+    RECURSIVE_REF,
+    REF,
+    found_at,
+    lookup,
+    reference_of,
+    with_plain_references,
+)
+from slipform.schema.keywords import JSON_TYPES, TIGHTER, common_values, property_places, tuple_parts, widened
 
 MAX_ALTERNATIVES: Final = 64
 """A choice with more branches than this is not followed: everything may stand there."""
 
 NO_LIMIT: Final = float("inf")
 _MAX_NESTING: Final = 100
-_TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
-_LOW: Final = ("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum")
-_HIGH: Final = ("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum")
 _OF_NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _SCALARS: Final[dict[str, frozenset[str]]] = {
     "string": frozenset({"minLength", "maxLength"}),
@@ -51,24 +56,21 @@ class Leaf:
     """The plain keywords of one schema, and in an exact form what its other keywords ask for."""
 
     def __init__(self, schema: Mapping[str, Any], exact: bool = False) -> None:
+        self.schema: Mapping[str, Any] = schema
         self.types: frozenset[str] | None = _types(schema.get("type"))
         self.values: list[Any] | None = _values(schema)
         properties = schema.get("properties")
         self.properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
         patterns = schema.get("patternProperties")
         self.patterns: Mapping[str, Any] = patterns if isinstance(patterns, Mapping) else {}
-        self.additional: Any = schema.get("additionalProperties", True)
         required = schema.get("required")
         self.required: list[str] = [k for k in required if isinstance(k, str)] if isinstance(required, list) else []
-        items = schema.get("items", True)
-        prefix = schema.get("prefixItems")
-        if isinstance(items, list):  # how drafts before 2020-12 spell prefixItems
-            prefix, items = items, schema.get("additionalItems", True)
-        self.prefix: list[Any] = prefix if isinstance(prefix, list) else []
+        prefix, items = tuple_parts(schema)
+        self.prefix: list[Any] = prefix
         self.items: Any = items
         self.limits: dict[str, Any] = {
             name: schema[name]
-            for name in (*_LOW, *_HIGH)
+            for name in TIGHTER
             if isinstance(schema.get(name), int | float) and not isinstance(schema[name], bool)
         }
         self.structural: bool = self.values is not None or any(
@@ -98,7 +100,7 @@ class Leaf:
         if not self.goes_further:
             return
         if self.types is None:
-            self.types = frozenset(_TYPES)
+            self.types = JSON_TYPES
         pattern = further.get("pattern")
         self.pattern = pattern if isinstance(pattern, str) else None
         try:
@@ -120,20 +122,15 @@ class Leaf:
 
     def property_schemas(self, key: str, out: list[Any]) -> bool:
         """Add the schemas for that key; false when the key is not allowed."""
-        found = False
-        if key in self.properties:
-            out.append(self.properties[key])
-            found = True
-        for pattern, schema in self.patterns.items():
-            match = search(pattern, key)
-            if match is not False:
-                # Where it cannot be told whether the key is meant, it is not refused: the validator has the last word.
-                out.append(schema if match else True)
-                found = True
-        if not found:
-            if self.additional is False:
+        places, certain = property_places(self.schema, key)
+        for steps in places:
+            schema = found_at(self.schema, steps)
+            if schema is False and len(steps) == 1:  # of `additionalProperties`
                 return False
-            out.append(self.additional)
+            out.append(schema)
+        # Where it cannot be told whether the key is meant, it is not refused: the validator has the last word.
+        if not certain or not places:
+            out.append(True)
         return True
 
     def item_schemas(self, index: int, out: list[Any]) -> bool:
@@ -349,15 +346,15 @@ _FORMS = BoundedCache[str, NormalForm]("followed schemas", entries=128, max_byte
 
 def _types(keyword: Any) -> frozenset[str] | None:
     names = [keyword] if isinstance(keyword, str) else keyword
-    if not isinstance(names, list) or not all(isinstance(name, str) and name in _TYPES for name in names):
+    if not isinstance(names, list) or not all(isinstance(name, str) and name in JSON_TYPES for name in names):
         return None
-    return frozenset((*names, "integer")) if "number" in names else frozenset(names)
+    return widened(frozenset(names))
 
 
 def _values(schema: Mapping[str, Any]) -> list[Any] | None:
     values = schema.get("enum")
     allowed: list[Any] | None = values if isinstance(values, list) else None
     if "const" in schema:
-        const = schema["const"]
-        allowed = [const] if allowed is None or const in allowed else []
+        const = [schema["const"]]
+        allowed = const if allowed is None else common_values(const, allowed)
     return allowed
