@@ -30,6 +30,7 @@ COMPILED = [
     "src/slipform/enforce/stream.py",
     "src/slipform/text/loads.py",
     "src/slipform/text/parser.py",
+    "src/slipform/text/repair/continuation.py",
     "src/slipform/text/repair/fast_paths.py",
     "src/slipform/text/repair/machine.py",
     "src/slipform/text/repair/scalars.py",

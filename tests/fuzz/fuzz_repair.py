@@ -52,7 +52,7 @@ def main() -> None:
 def _write_seeds(folder: Path) -> None:
     """Every text of the corpus as a file of its own; the fuzzer adds its finds beside them."""
     number = 0
-    for path in (Path(__file__).resolve().parents[1] / "corpus").glob("*.jsonl"):
+    for path in (Path(__file__).resolve().parents[1] / "corpus").rglob("*.jsonl"):
         for line in path.read_text(encoding="utf-8").splitlines():
             number += 1
             text: str = json.loads(line)["input"]

@@ -102,9 +102,10 @@ def test_with_a_hint_the_first_that_fits_is_taken() -> None:
 
 
 @pytest.mark.covers("C04")
-def test_with_a_hint_and_none_that_fits_the_type_decides_then_the_size() -> None:
+def test_with_a_hint_and_none_that_fits_the_type_decides_then_the_violations_then_the_order() -> None:
     assert load('[1, "x"] or {"name": "Ada"}', PERSON).value == {"name": "Ada"}
-    assert load('["x"] or ["longer", "list"]', PERSON).value == ["longer", "list"]
+    assert load('{"x": 1} or {"name": "Ada"}', PERSON).value == {"name": "Ada"}
+    assert load('["x"] or ["longer", "list"]', PERSON).value == ["x"]
 
 
 @pytest.mark.covers("C04")

@@ -34,6 +34,9 @@ class SchemaHint:
     def violations(self, value: Any) -> int:
         return len(violations(self.schema, value))
 
+    def remaining(self, value: Any) -> int:
+        return self.violations(value)
+
 
 @pytest.mark.covers("S2-15", "S2-16", "S2-38", "S2-41", "S2-42", "S0-68", "C04", "C05")
 @pytest.mark.parametrize("case", _cases())

@@ -24,8 +24,9 @@ from slipform.errors import (
 from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, ToolCall
 from slipform.schema import Schema, Violation
 from slipform.schema.document import followed, lookup, reference_of, with_plain_references
-from slipform.text.loads import Loaded, load
+from slipform.text.loads import Loaded, LoadWarning, load
 from slipform.text.repair.tokens import RepairEdit
+from slipform.text.strict import conflicting_keys
 
 _MOST_NODES = 100
 
@@ -39,11 +40,14 @@ class SchemaHint:
     frozenset({'array'})
     """
 
-    __slots__ = ("_lift", "_schema")
+    __slots__ = ("_lift", "_schema", "_switches")
 
-    def __init__(self, schema: Schema[Any], lift: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, schema: Schema[Any], lift: Callable[[Any], Any] | None = None, switches: Switches | None = None
+    ) -> None:
         self._schema = schema
         self._lift = lift
+        self._switches = switches
 
     @property
     def root_types(self) -> frozenset[str] | None:
@@ -58,6 +62,10 @@ class SchemaHint:
     def violations(self, value: Any) -> int:
         """In how many ways a value does not fit."""
         return len(self._schema.validate(lifted(value, self._lift)))
+
+    def remaining(self, value: Any) -> int:
+        """In how many ways a value does not fit after the patches that it would get."""
+        return len(patch(lifted(value, self._lift), self._schema, self._switches).violations)
 
 
 def lifted(value: Any, lift: Callable[[Any], Any] | None) -> Any:
@@ -133,6 +141,8 @@ class Verdict(msgspec.Struct, frozen=True):
     violations: tuple[Violation, ...] = ()
     warnings: tuple[ModelWarning, ...] = ()
     error: EnforcementError | None = None
+    doubt: Violation | None = None
+    """Why a valid value may not be what was meant: it is taken only when no attempt is left."""
     typed: Any = NOT_TYPED
     """The value as an object of the schema's Python type, where there is a valid one."""
     hopeless: bool = False
@@ -141,6 +151,13 @@ class Verdict(msgspec.Struct, frozen=True):
     """The model's calls of the caller's tools, with their arguments mended."""
     wrong_calls: Mapping[str, tuple[Violation, ...]] = msgspec.field(default_factory=dict)
     """What is wrong with the arguments of which call."""
+
+    def doubted(self) -> Verdict:
+        """The same verdict as a failure."""
+        found = (self.doubt,) if self.doubt is not None else ()
+        return msgspec.structs.replace(
+            self, violations=found, error=violation_error(found) if found else None, doubt=None, typed=NOT_TYPED
+        )
 
     @property
     def ok(self) -> bool:
@@ -236,7 +253,7 @@ def judge_value(value: Any, standard: Requirement) -> Verdict:
 
 
 def _judge_text(text: str, response: ModelResponse, standard: Requirement, schema: Schema[Any]) -> Verdict:
-    hint = SchemaHint(schema, response.lift)
+    hint = SchemaHint(schema, response.lift, standard.switches)
     try:
         loaded = load(text, hint, strict=not standard.repair)
     except JsonEnforcementError as error:
@@ -282,8 +299,18 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         tuple(found),
         tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
         violation_error(found) if found else None,
+        None if found or not notes else _doubt(notes, loaded.source),
         NOT_TYPED if found else typed,
     )
+
+
+def _doubt(notes: Sequence[LoadWarning], source: str) -> Violation | None:
+    """Why a valid value may lack what the model wrote: one key was given several values."""
+    if not any(note.kind == "duplicate_key" for note in notes) or not (keys := conflicting_keys(source)):
+        return None
+    named = ", ".join(f'"{key}"' for key in keys)
+    message = f"one object has the key {named} more than once, with different values"
+    return Violation("", "", "duplicate_key", message, steps=())
 
 
 def _own_validators(value: Any, standard: Requirement) -> list[Violation]:

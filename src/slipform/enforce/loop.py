@@ -72,7 +72,12 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             error.report = report
             raise
         verdict = _judged(response, turn, standard)
-        report = _recorded(report, response, verdict, turn.request.model, turn.strategy, plan, plan.clock() - sent)
+        seconds = plan.clock() - sent
+        if verdict.doubt is not None and not calls.is_spent:
+            doubted = _recorded(report, response, verdict.doubted(), turn.request.model, turn.strategy, plan, seconds)
+            if plan.budget.spent_by(doubted, plan.clock() - started) is None:
+                verdict = verdict.doubted()
+        report = _recorded(report, response, verdict, turn.request.model, turn.strategy, plan, seconds)
         if verdict.ok:
             return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
         ended = plan.budget.spent_by(report, plan.clock() - started)

@@ -13,14 +13,23 @@ from typing import Final, NamedTuple
 from slipform.text.reasoning import Block, block_at, closing_at
 from slipform.text.repair import NanPolicy, Repaired, repair_at
 from slipform.text.repair.machine import CannotRepair
-from slipform.text.repair.tokens import QUOTED_KEY_AHEAD
+from slipform.text.repair.tokens import (
+    BLOCK_COMMENT,
+    LAX_STRING,
+    LINE_COMMENT,
+    NUMBER,
+    QUOTED_KEY,
+    QUOTED_KEY_AHEAD,
+    SPACE,
+    STOP,
+)
 
 
 class Candidate(NamedTuple):
     """A part of a text that may be its JSON, unrepaired.
 
-    `kind` is `whole`, `fenced`, `tagged`, `bare`, `sequence` (several values in a row), `weak` (it may be prose) or
-    `thought` (found only in a reasoning block that never closed).
+    `kind` is `whole`, `fenced`, `lines` (fenced as JSON Lines), `tagged`, `bare`, `sequence` (several values in a
+    row), `weak` (it may be prose) or `thought` (found only in a reasoning block that never closed).
     """
 
     start: int
@@ -34,6 +43,20 @@ class RepairedCandidate(NamedTuple):
 
     kind: str
     repaired: Repaired
+
+
+class GivenUp(NamedTuple):
+    """A part of a text that begins like JSON and cannot be repaired: nothing inside it is a candidate."""
+
+    start: int
+    error: CannotRepair
+
+
+class Candidates(NamedTuple):
+    """Everything in a text that may be its JSON, best candidates first, and what could not be read."""
+
+    found: list[RepairedCandidate]
+    given_up: list[GivenUp]
 
 
 _MARKER: Final = re.compile(
@@ -59,6 +82,16 @@ _STATEMENT: Final = re.compile(r"(?:[:=(]|\bis|\bare|\breturns?|\A|\n)[ \t]*\Z")
 _WORD: Final = re.compile(r"[^\W\d_]")
 _PLACEHOLDER: Final = re.compile(r"['`]\s*+[{\[]|\[\s*+[^\W\d][^\[\]{}\",:]*+\]|\((?!\s*+[\"'\d\[{-])")
 _NOTHING: Final = re.compile(r"\s*+\Z")
+_BEGUN: Final = re.compile(
+    rf"[\[\s]*+(?:\{{{SPACE}{QUOTED_KEY}{SPACE}[:：]|(?<=[\[\s])(?:{LAX_STRING}|{NUMBER}|true|false|null){SPACE},)",
+    re.DOTALL,
+)
+"""A bracket with a first key and its colon, or a first item and its comma: JSON, however it goes on."""
+_INSIDE: Final = re.compile(rf"{LAX_STRING}|[{{}}\[\]]|{STOP.pattern}", re.DOTALL)
+_QUOTE_PAIRS: Final = {
+    '"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "‘": "’", "«": "»", "»": "«", "＂": "＂", "「": "」",
+}  # fmt: skip
+_LINES_LABELS: Final = frozenset({"jsonl", "ndjson", "jsonlines"})
 _OPENING: Final = re.compile(r"[{}\[\]]")
 _LEAD: Final = re.compile(r"[\[\s｛［]*+")
 MIN_FAILURES: Final = 4
@@ -72,21 +105,22 @@ def candidates(text: str) -> Iterator[Candidate]:
     >>> [c.text for c in candidates('Sure [1]: {"a": 1}. Or {"b": 2}?')]
     ['{"a": 1}', '{"b": 2}']
     """
-    for kind, repaired in find_candidates(text, nan="null"):
+    for kind, repaired in find_candidates(text, nan="null").found:
         yield Candidate(repaired.start, repaired.end, text[repaired.start : repaired.end], kind)
 
 
-def find_candidates(text: str, *, nan: NanPolicy, include_cited: bool = False) -> list[RepairedCandidate]:
+def find_candidates(text: str, *, nan: NanPolicy, include_cited: bool = False) -> Candidates:
     """Return every candidate with its repair: fenced and tagged first, then bare, then weak, then open reasoning.
 
     `include_cited` adds lists of numbers that are most likely citations, for callers with a schema to decide.
     """
     search = _Search(text, nan)
     search.run()
-    order = {"whole": 0, "fenced": 1, "tagged": 1, "bare": 2, "sequence": 2, "weak": 3, "cited": 4}
+    order = {"whole": 0, "fenced": 1, "lines": 1, "tagged": 1, "bare": 2, "sequence": 2, "weak": 3, "cited": 4}
     matches = (each for each in search.matches if include_cited or each.kind != "cited")
     ranked = sorted(matches, key=lambda each: order[each.kind])
-    return ranked or [RepairedCandidate("thought", each.repaired) for each in reversed(search.reasoning_matches)]
+    in_reasoning = [RepairedCandidate("thought", each.repaired) for each in reversed(search.reasoning_matches)]
+    return Candidates(ranked or in_reasoning, search.given_up)
 
 
 class _Search:
@@ -97,7 +131,7 @@ class _Search:
         self.nan = nan
         self.matches: list[RepairedCandidate] = []
         self.reasoning_matches: list[RepairedCandidate] = []
-        self.failure: CannotRepair | None = None
+        self.given_up: list[GivenUp] = []
         self.failures = 0
         self.wordless = _WORD.search(text) is None
         self.is_final = False
@@ -117,6 +151,7 @@ class _Search:
             elif (end := closing_at(text, marker.start())) >= 0:
                 # Everything before an unpaired end of reasoning was reasoning.
                 self.matches.clear()
+                self.given_up.clear()
                 position = end
             elif what == "bracket":
                 position = self._match_bracket(marker.start(), kind)
@@ -156,40 +191,70 @@ class _Search:
         if _PLACEHOLDER.match(text):
             return False
         repaired = self._repair(start, len(self.text), many=False)
-        if repaired is None:
+        if isinstance(repaired, CannotRepair):
             return False
-        if self.text[repaired.end :].strip() and not QUOTED_KEY_AHEAD.match(self.text, start):
+        if not _only_comments(self.text, repaired.end) and not QUOTED_KEY_AHEAD.match(self.text, start):
             return False
         self._add("whole", repaired)
         return True
 
     def _match_bracket(self, at: int, kind: str) -> int:
         text = self.text
-        if not can_open_json(text, at) or (_NOTHING.match(text, at + 1) and _OPENING.search(text, 0, at)):
+        if not can_open_json(text, at) or self._is_lone(at):
             return at + 1
+        if (after := _quoted_alone(text, at)) >= 0:
+            return after
         if kind == "bare" and (citation := _CITATION.match(text, at)):
-            kind = "bare" if self.wordless else "weak" if _is_stated(text, at, citation.end()) else "cited"
+            if self.wordless or (not text[:at].strip() and _only_comments(text, citation.end())):
+                kind = "bare"
+            else:
+                kind = "weak" if _is_stated(text, at, citation.end()) else "cited"
             if kind == "cited" and "," not in citation.group():
                 return citation.end()
         repaired = self._repair(at, len(text), many=kind == "bare")
-        if repaired is None:
-            return at + 1
+        if isinstance(repaired, CannotRepair):
+            return self._give_up(at, repaired)
         if kind == "bare" and _is_bare_words(repaired):
             if isinstance(repaired.value, list):
                 return at + 1
             kind = "weak"
+        if kind == "bare" and _is_placeholder(repaired):
+            kind = "weak"
         self._add("sequence" if repaired.parts and kind == "bare" else kind, repaired)
         return max(repaired.end, at + 1)
 
-    def _repair(self, at: int, end: int, *, many: bool) -> Repaired | None:
+    def _is_lone(self, at: int) -> bool:
+        """Whether a bracket that ends the text belongs to a sentence: `Use {`."""
+        text = self.text
+        if not _NOTHING.match(text, at + 1):
+            return False
+        return _OPENING.search(text, 0, at) is not None or _STATEMENT.search(text[max(0, at - 40) : at]) is None
+
+    def _repair(self, at: int, end: int, *, many: bool) -> Repaired | CannotRepair:
         try:
             return repair_at(self.text, at, end, nan=self.nan, many=many)
         except CannotRepair as error:
             self.failures += 1
             self.is_final = self.is_final or error.final
-            if self.failure is None or error.position - at > 8:
-                self.failure = error
-            return None
+            return error
+
+    def _give_up(self, at: int, error: CannotRepair) -> int:
+        """Return where the search goes on: after all that a bracket which begins like JSON holds, else inside it."""
+        if not _BEGUN.match(self.text, at):
+            return at + 1
+        self.given_up.append(GivenUp(at, error))
+        depth = 0
+        for token in _INSIDE.finditer(self.text, at):
+            what = token.group()
+            if what in "{[":
+                depth += 1
+            elif what in "}]":
+                depth -= 1
+                if depth == 0:
+                    return token.end()
+            elif what[0] != '"':
+                return token.start()
+        return len(self.text)
 
     def _match_fence(self, marker: str, at: int) -> int:
         """Match a fenced block; its end is the next fence that is not inside a string."""
@@ -204,16 +269,16 @@ class _Search:
         while end > start and text[end - 1].isspace():
             end -= 1
         repaired = self._repair(start, end, many=True)
-        if first >= 0 and (repaired is None or repaired.in_string):
+        if first >= 0 and (isinstance(repaired, CannotRepair) or repaired.in_string):
             last = text.rfind(marker[:3], first + 1)
             for end in (len(text), last):
                 alternative = self._repair(start, end, many=True) if end > first else None
-                if alternative is not None and not alternative.in_string:
+                if isinstance(alternative, Repaired) and not alternative.in_string:
                     repaired = alternative
                     break
-        if repaired is None:
-            return start
-        self._add("fenced", repaired)
+        if isinstance(repaired, CannotRepair):
+            return self._give_up(start, repaired)
+        self._add("lines" if label in _LINES_LABELS else "fenced", repaired)
         closing = text.find(marker[:3], repaired.end)
         return repaired.end if closing < 0 or text[repaired.end : closing].strip() else closing + 3
 
@@ -225,6 +290,31 @@ class _Search:
 
 
 _LEAD_BLANK: Final = re.compile(r"\s*+")
+
+
+def _quoted_alone(text: str, at: int) -> int:
+    """Return where a quotation of a bracket ends, as in `"{"` or in a code span that does not close it; else -1."""
+    closing = _QUOTE_PAIRS.get(text[at - 1 : at])
+    if closing is None:
+        return -1
+    if text.startswith(closing, at + 1) and not QUOTED_KEY_AHEAD.match(text, at + 1):
+        return at + 2
+    if closing != "`":
+        return -1
+    end = text.find("`", at)
+    inside = text[at:end] if end >= 0 and "\n" not in text[at:end] else ""
+    is_open = sum(map(inside.count, "{[")) > sum(map(inside.count, "}]"))
+    return end + 1 if is_open else -1
+
+
+def _only_comments(text: str, at: int) -> bool:
+    """Whether nothing but comments follows."""
+    while True:
+        at = _LEAD_BLANK.match(text, at).end()  # type: ignore[union-attr]
+        comment = LINE_COMMENT.match(text, at) or BLOCK_COMMENT.match(text, at)
+        if comment is None:
+            return at == len(text)
+        at = comment.end()
 
 
 def can_open_json(text: str, at: int) -> bool:
@@ -251,6 +341,14 @@ def _is_bare_words(repaired: Repaired) -> bool:
         return False
     quoted = [edit for edit in repaired.edits if edit.before[:1] in ('"', "'", "“")]
     return not quoted and repaired.text.count('"') == 2 * sum(edit.after.count('"') // 2 for edit in repaired.edits)
+
+
+def _is_placeholder(repaired: Repaired) -> bool:
+    """Whether a candidate shows a form and no values: `{"name", "age"}`, `{"name": ..., "age": ...}`."""
+    kinds = {edit.kind for edit in repaired.edits}
+    if isinstance(repaired.value, list):
+        return any(edit.kind == "wrong_bracket" and edit.before == "{" for edit in repaired.edits[:1])
+    return "ellipsis" in kinds and "missing_value" in kinds and not any(repaired.value.values())
 
 
 def _is_stated(text: str, at: int, end: int) -> bool:

@@ -31,6 +31,9 @@ class Hint(Protocol):
     def violations(self, value: Any) -> int:
         """Return the number of violations of `value`; 0 when it is valid."""
 
+    def remaining(self, value: Any) -> int:
+        """Return the number of violations of `value` that mechanical patches would leave."""
+
 
 class LoadWarning(NamedTuple):
     """A warning about a loaded text: its `kind`, the position, and a sentence."""
@@ -78,8 +81,9 @@ class Loaded(NamedTuple):
 def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanPolicy = "refuse") -> Loaded:
     r"""Load the JSON in `text`: parse valid JSON, find and repair anything else.
 
-    Without a hint it is the first JSON in the text. With one: the first that is valid, else the first of an accepted
-    type, else the largest. Raises `JsonEnforcementError`, with position and reason, when there is none.
+    Without a hint it is the first JSON in the text. With one it is the JSON with the fewest violations after patches,
+    then one that follows a correction ("instead", "final answer"), then the first. Raises `JsonEnforcementError`, with
+    position and reason, when there is none.
 
     >>> load('Sure! ```json\n{"a": 1,}\n```').value
     {'a': 1}
@@ -166,6 +170,9 @@ class _ContainerHint:
         if not isinstance(value, dict | list):
             return 1
         return self._check(value) if self._check else 0
+
+    def remaining(self, value: Any) -> int:
+        return self.violations(value)
 
 
 _make: Final = tuple.__new__

@@ -5,26 +5,77 @@ A module of its own because it loads the repair, whose regular expressions take 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from slipform.errors import JsonEnforcementError
-from slipform.text.candidates import RepairedCandidate, find_candidates
+from slipform.text.candidates import GivenUp, RepairedCandidate, find_candidates
 from slipform.text.loads import OPENING_BRACKET, Hint, Loaded, LoadWarning, accepts, load, type_of
+from slipform.text.reasoning import call_arguments
 from slipform.text.repair import NanPolicy, Repaired, not_json, repair_at
+from slipform.text.repair.continuation import REASON as CONTINUED
 from slipform.text.repair.machine import CannotRepair
+from slipform.text.repair.tokens import RepairEdit, apply_edits
 
-_ARGUMENTS: Final = ("arguments", "parameters", "input", "args")
+_IN_PROSE: Final = frozenset({"bare", "sequence", "weak", "cited"})
+_MAX_PATCHED: Final = 20
+"""How many candidates of a text are judged with their patches; those after them as they are."""
+CORRECTION: Final = re.compile(
+    r"\b(?:correct(?:ed|ion)|instead|final (?:answer|result|version|output|response|json)|actually|revised|updated"
+    r"|fixed|sorry|apolog\w+|my mistake|second thought|scratch that|better|improved"
+    r"|korrigiert\w*|berichtigt\w*|stattdessen|endgültig\w*|corrig\w+|plutôt|réponse finale|corregid\w+|respuesta final"
+    r"|en su lugar|corrett\w+|risposta finale|resposta final|исправлен\w*|итоговый)"
+    r"|更正|修正|改正|订正|訂正|最终|最終|수정|정정",
+    re.IGNORECASE,
+)
+"""Between two candidates: the second replaces the first."""
+EXAMPLE: Final = re.compile(
+    r"(?:\b(?:examples?|e\.g\.|for instance|such as|sample|format|template|beispiel|exemple|ejemplo|esempio|exemplo)"
+    r"|例|示例)[^\n{}\[\]]{0,30}\Z",
+    re.IGNORECASE,
+)
+"""Right before a candidate: it only shows what an answer looks like."""
 
 
 def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     """Load the JSON in a text that is not valid JSON as a whole; raises `JsonEnforcementError` without one."""
-    candidates = find_candidates(text, nan=nan, include_cited=hint is not None)
+    # With a hint, NaN may become null where the schema allows that.
+    candidates, given_up = find_candidates(text, nan=nan if hint is None else "null", include_cited=hint is not None)
     if not candidates:
-        raise not_json(text, _failure_reason(text, nan))
+        raise not_json(text, given_up[0].error if given_up else _failure_reason(text, nan))
     if hint is None:
-        return _loaded(text, candidates[0], candidates[0].repaired, len(candidates))
-    return _choose(text, candidates, hint, nan)
+        return _first(text, candidates, given_up, nan)
+    return _choose(text, candidates, given_up, hint, nan)
+
+
+def _first(text: str, candidates: list[RepairedCandidate], given_up: list[GivenUp], nan: NanPolicy) -> Loaded:
+    """Return the first candidate; of several values in a row the first, unless they are written as a list."""
+    first = candidates[0]
+    repaired, count = first.repaired, _count(candidates) + len(given_up)
+    if given_up and first.kind in _IN_PROSE and given_up[0].start < repaired.start:
+        raise not_json(text, given_up[0].error)
+    if repaired.parts and first.kind != "lines":
+        if not _is_joined(repaired):
+            count += len(repaired.parts) - 1
+            repaired = repair_at(text, *repaired.parts[0], nan=nan, many=False)
+        elif first.kind in _IN_PROSE and (text[: repaired.start] + text[repaired.end :]).strip():
+            raise not_json(text, CannotRepair(repaired.parts[1][0], CONTINUED))
+    several = f"The text holds {count} pieces of JSON; this is the first." if count > 1 else ""
+    notes = _notes(first, repaired, several)
+    return _loaded(repaired, notes + _unreadable(given_up))
+
+
+def _is_joined(repaired: Repaired) -> bool:
+    """Whether a comma stands between values in a row: then only the brackets of a list are missing."""
+    inserted = {edit.position for edit in repaired.edits if edit.kind == "missing_comma"}
+    return not all(start in inserted for start, _ in repaired.parts[1:])
+
+
+def _count(candidates: list[RepairedCandidate]) -> int:
+    """Return how many candidates there are beside brackets of prose."""
+    strong = sum(each.kind not in ("weak", "cited") for each in candidates)
+    return strong or len(candidates)
 
 
 def _failure_reason(text: str, nan: NanPolicy) -> CannotRepair:
@@ -38,75 +89,140 @@ def _failure_reason(text: str, nan: NanPolicy) -> CannotRepair:
     return CannotRepair(first.start(), "what looks like it is part of a sentence or of a closed reasoning block")
 
 
-def _choose(text: str, candidates: list[RepairedCandidate], hint: Hint, nan: NanPolicy) -> Loaded:
-    """Return the first valid candidate, else the first of an accepted type, else the largest."""
-    typed: Loaded | None = None
-    largest: Loaded | None = None
-    for candidate in candidates:
-        for loaded in _interpretations(text, candidate, hint, nan, len(candidates)):
-            if hint.violations(loaded.value) == 0:
-                return loaded
-            if candidate.kind == "cited":
+def _choose(
+    text: str, candidates: list[RepairedCandidate], given_up: list[GivenUp], hint: Hint, nan: NanPolicy
+) -> Loaded:
+    """Return the candidate with the fewest violations after patches, then one after a correction, then the first."""
+    corrections = _corrections(text, candidates)
+    ranked: list[tuple[tuple[int, ...], Loaded]] = []
+    for order, candidate in enumerate(candidates):
+        for loaded in _interpretations(text, candidate, hint):
+            if nan == "refuse" and (undefined := _nan_edit(loaded)) and hint.violations(loaded.value):
+                given_up = [
+                    *given_up,
+                    GivenUp(loaded.start, CannotRepair(undefined.position, _not_a_number(undefined))),
+                ]
                 continue
-            if typed is None and accepts(hint, type_of(loaded.value)):
-                typed = loaded
-            if largest is None or loaded.end - loaded.start > largest.end - largest.start:
-                largest = loaded
-    best = typed or largest
-    if best is None:
-        raise not_json(text, _failure_reason(text, nan))
-    return best
-
-
-def _interpretations(
-    text: str, candidate: RepairedCandidate, hint: Hint, nan: NanPolicy, count: int
-) -> Iterator[Loaded]:
-    repaired = candidate.repaired
-    if repaired.edits and hint.violations(repaired.value):
-        repaired = repair_at(text, repaired.start, repaired.end, nan=nan, check=hint.violations)
-    yield _loaded(text, candidate, repaired, count)
-    for start, end in repaired.parts:
-        try:
-            part = repair_at(text, start, end, nan=nan, check=hint.violations, many=False)
-        except CannotRepair:
-            continue
-        yield _loaded(text, candidate, part, count)
-    value = repaired.value
-    if isinstance(value, dict) and ("name" in value or "function" in value or "type" in value):
-        for name in _ARGUMENTS:
-            inner = value.get(name)
-            if isinstance(inner, str):
-                try:
-                    inner = load(inner, hint, nan=nan).value
-                except JsonEnforcementError:
-                    continue
-            if isinstance(inner, dict | list):
-                note = LoadWarning("tool_call", repaired.start, f'The value is the "{name}" of a tool call.')
-                yield _loaded(text, candidate, repaired, count)._replace(value=inner, notes=(note,))
-
-
-def _loaded(text: str, candidate: RepairedCandidate, repaired: Repaired, count: int) -> Loaded:
-    return Loaded(
-        repaired.value,
-        repaired.start,
-        repaired.end,
-        repaired.edits,
-        _notes(text, candidate, repaired, count),
-        repaired.text,
+            rank = _rank(loaded.value, hint, patches=order < _MAX_PATCHED)
+            if rank[0] == 0 or candidate.kind != "cited":
+                ranked.append(((*rank[:3], -corrections[candidate.repaired.start], *rank[3:], order), loaded))
+        if ranked and ranked[0][0][0] == 0 and not any(corrections.values()):
+            break
+    if accepts(hint, "array") and (joined := _joined(text, candidates)) is not None:
+        rank = _rank(joined.value, hint, patches=True)
+        if rank[0] == 0:
+            ranked.append(((*rank[:3], 0, *rank[3:], len(candidates)), joined))
+    if not ranked:
+        raise not_json(text, given_up[0].error if given_up else _failure_reason(text, nan))
+    _, best = min(ranked, key=lambda each: each[0])
+    return best._replace(
+        notes=(*_several(candidates, given_up, best, corrections), *best.notes, *_unreadable(given_up))
     )
 
 
-def _notes(text: str, candidate: RepairedCandidate, repaired: Repaired, count: int) -> tuple[LoadWarning, ...]:
+def _rank(value: Any, hint: Hint, *, patches: bool) -> tuple[int, ...]:
+    """Return how badly a value fits, the least being best: not at all, of another type, by its violations."""
+    violations = hint.violations(value)
+    if violations == 0:
+        return (0, 0, 0, 0)
+    left = hint.remaining(value) if patches else violations
+    return (int(left > 0), 0 if left == 0 or accepts(hint, type_of(value)) else 1, left, 1)
+
+
+def _corrections(text: str, candidates: list[RepairedCandidate]) -> dict[int, int]:
+    """Return for the start of each candidate how many corrections precede it; an example counts as one less."""
+    counts: dict[int, int] = {}
+    corrected, end = 0, 0
+    for candidate in sorted(candidates, key=lambda each: each.repaired.start):
+        start = candidate.repaired.start
+        if end and CORRECTION.search(text, end, start):
+            corrected += 1
+        is_example = EXAMPLE.search(text[max(end, start - 60) : start]) is not None
+        counts[start] = corrected - is_example
+        end = candidate.repaired.end
+    return counts
+
+
+def _nan_edit(loaded: Loaded) -> RepairEdit | None:
+    return next((edit for edit in loaded.edits if edit.kind == "nan"), None)
+
+
+def _not_a_number(edit: RepairEdit) -> str:
+    return f"{edit.before} is not a JSON number"
+
+
+def _several(
+    candidates: list[RepairedCandidate], given_up: list[GivenUp], best: Loaded, corrections: dict[int, int]
+) -> tuple[LoadWarning, ...]:
+    count = _count(candidates) + len(given_up) - sum(each.start == best.start for each in given_up)
+    if len(candidates) == 1 and (parts := candidates[0].repaired.parts) and not isinstance(best.value, list):
+        count = len(parts)
+    if count < 2 or (best.edits and best.edits[0].after == "["):
+        return ()
+    chosen = (
+        "it follows a correction" if corrections.get(best.start, 0) > 0 else "it fits best, or is the first that does"
+    )
+    message = f"The text holds {count} pieces of JSON; this one is taken because {chosen}."
+    return (LoadWarning("several_candidates", best.start, message),)
+
+
+def _joined(text: str, candidates: list[RepairedCandidate]) -> Loaded | None:
+    """Return the objects of a text as one list, as in `Record 1: {…} Record 2: {…}`; None with other JSON there."""
+    bare = [each.repaired for each in candidates if each.kind == "bare"]
+    if len(bare) < 2 or len(bare) != _count(candidates) or not all(isinstance(each.value, dict) for each in bare):
+        return None
+    edits = [RepairEdit("missing_bracket", bare[0].start, "", "[")]
+    for i, each in enumerate(bare):
+        if i:
+            before = bare[i - 1].end
+            edits.append(RepairEdit("stray_text", before, text[before : each.start], ","))
+        edits.extend(each.edits)
+    end = bare[-1].end
+    edits.append(RepairEdit("missing_bracket", end, "", "]"))
+    value = [each.value for each in bare]
+    return Loaded(value, bare[0].start, end, tuple(edits), (), apply_edits(text, edits, bare[0].start, end))
+
+
+def _interpretations(text: str, candidate: RepairedCandidate, hint: Hint) -> Iterator[Loaded]:
+    repaired = candidate.repaired
+    if repaired.parts and candidate.kind != "lines" and not _is_joined(repaired):
+        for start, end in repaired.parts[:_MAX_PATCHED]:
+            try:
+                part = repair_at(text, start, end, nan="null", check=hint.violations, many=False)
+            except CannotRepair:
+                continue
+            yield _loaded(part, _notes(candidate, part))
+    if repaired.edits and hint.violations(repaired.value):
+        repaired = repair_at(text, repaired.start, repaired.end, nan="null", check=hint.violations)
+    loaded = _loaded(repaired, _notes(candidate, repaired))
+    yield loaded
+    for name, arguments in call_arguments(repaired.value):
+        if isinstance(arguments, str):
+            try:
+                arguments = load(arguments, hint, nan="null").value
+            except JsonEnforcementError:
+                continue
+        if isinstance(arguments, dict | list):
+            note = LoadWarning("tool_call", repaired.start, f'The value is the "{name}" of a tool call.')
+            yield loaded._replace(value=arguments, notes=(*loaded.notes, note))
+
+
+def _loaded(repaired: Repaired, notes: tuple[LoadWarning, ...]) -> Loaded:
+    return Loaded(repaired.value, repaired.start, repaired.end, repaired.edits, notes, repaired.text)
+
+
+def _unreadable(given_up: list[GivenUp]) -> tuple[LoadWarning, ...]:
+    return tuple(
+        LoadWarning("unreadable", each.start, f"Other JSON in the text cannot be read: {each.error.reason}.")
+        for each in given_up[:1]
+    )
+
+
+def _notes(candidate: RepairedCandidate, repaired: Repaired, several: str = "") -> tuple[LoadWarning, ...]:
     notes: list[LoadWarning] = []
     start = repaired.start
-    if count > 1:
-        notes.append(
-            LoadWarning("several_candidates", start, f"The text holds {count} pieces of JSON; this is one of them.")
-        )
-    if text[repaired.end : repaired.end + 20].lstrip()[:1] in (",", ":", "}", "]"):
-        notes.append(
-            LoadWarning("ignored_text", repaired.end, "The text goes on after the JSON as if it were not over.")
-        )
+    if several:
+        notes.append(LoadWarning("several_candidates", start, several))
     if candidate.kind == "thought":
         notes.append(LoadWarning("thought", start, "The JSON stands in a reasoning block that was never closed."))
     if candidate.kind in ("weak", "cited"):

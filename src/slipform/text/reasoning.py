@@ -7,7 +7,8 @@ skips, the stream skips too.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 _TAGS: Final = (
     "think", "thinking", "thought", "thoughts", "reasoning", "reason", "reflection", "scratchpad", "analysis",
@@ -98,3 +99,27 @@ def has_marker(text: str, start: int, stop: int) -> bool:
 
 def _canonical(token: str) -> str:
     return next(each for each in _TOKENS if each.lower() == token.lower())
+
+
+_ARGUMENTS: Final = ("arguments", "parameters", "input", "args")
+
+
+def call_arguments(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the arguments of a tool call that was written as text, each with the key that holds them.
+
+    A call is an object with its name and its arguments, alone or wrapped as vendors do: in `function`, in
+    `tool_calls`, or as the only item of a list.
+
+    >>> list(call_arguments([{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]))
+    [('arguments', {'a': 1})]
+    """
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, dict):
+        return
+    if isinstance(value.get("function"), dict) or (isinstance(value.get("tool_calls"), list) and len(value) < 4):
+        yield from call_arguments(value.get("function") or value["tool_calls"])
+    elif "name" in value or "function" in value or "type" in value:
+        for name in _ARGUMENTS:
+            if isinstance(value.get(name), dict | list | str):
+                yield name, value[name]

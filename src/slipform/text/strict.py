@@ -115,6 +115,29 @@ def duplicates(text: str) -> list[Duplicate]:
     return repeated
 
 
+def conflicting_keys(text: str) -> list[str]:
+    """Return the keys of a valid JSON text that one object has more than once with different values.
+
+    >>> conflicting_keys('[{"a": 1, "a": 1}, {"b": 1, "b": 2}]')
+    ['b']
+    """
+    conflicting: dict[str, None] = {}
+
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value: dict[str, Any] = {}
+        for key, each in pairs:
+            if key in value and value[key] != each:
+                conflicting[key] = None
+            value[key] = each
+        return value
+
+    try:
+        json.loads(text, object_pairs_hook=build)
+    except RecursionError:
+        return [each.key for each in duplicates(text)]
+    return list(conflicting)
+
+
 def has_unique_keys(value: Any, text: str, encoded: bytes | None = None) -> bool:
     """Whether a valid text certainly has no duplicate key: its value, encoded again, has as many quotes as the text.
 

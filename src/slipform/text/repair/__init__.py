@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
+from slipform.text.repair.continuation import CONTINUES, IS_KEY, REASON, Attempt, whole_reading
 from slipform.text.repair.machine import CannotRepair, RepairState
 from slipform.text.repair.tokens import QUOTED_KEY_AHEAD, SPACE, RepairEdit, apply_edits
 from slipform.text.repair.values import read
@@ -81,7 +82,10 @@ def repair(text: str, check: Check | None = None, *, nan: NanPolicy = "refuse") 
 def repair_at(
     text: str, start: int, end: int, *, nan: NanPolicy, check: Check | None = None, many: bool = True
 ) -> Repaired:
-    """Return the repaired document that begins at `start`; raises `CannotRepair` when there is none."""
+    """Return the repaired document that begins at `start`; raises `CannotRepair` when there is none.
+
+    Text after the document that continues it is read with it if that can be done in one way, and is an error otherwise.
+    """
     cleaned = _without_surrogates(text)
     first = _BLANK.match(cleaned, start, end)
     begin = first.end() if first else start
@@ -91,10 +95,38 @@ def repair_at(
         m = read(cleaned, begin, end, many=many, nan=nan, readings=readings, braceless=braceless)
         return _build(text, cleaned, begin, m), m
 
-    plain, m = read_once(None)
+    def read_changed(changed: str) -> Attempt:
+        m = read(changed, begin, end, many=False, nan=nan, braceless=braceless)
+        found = _build(changed, changed, begin, m)
+        return Attempt(found.value, found.edits, found.start, found.end, m.roots[0][1], len(m.roots))
+
+    try:
+        plain, m = read_once(None)
+    except CannotRepair as error:
+        reading = None if error.final else whole_reading(cleaned, end, error.position, (), read_changed, check)
+        if reading is None:
+            raise
+        return Repaired(*reading[:5])
+    if isinstance(plain.value, dict) and IS_KEY.match(cleaned, plain.end, end):
+        raise CannotRepair(plain.end, REASON)
+    at = _continues_at(cleaned, end, plain, m)
+    if at >= 0:
+        reading = whole_reading(cleaned, end, at, plain.edits, read_changed, check)
+        if reading is None:
+            raise CannotRepair(at, REASON)
+        return Repaired(*reading[:5])
     if check is None or not m.choices or (violations := check(plain.value)) == 0:
         return plain
     return _best_reading(plain, violations, m.choices, check, read_once)
+
+
+def _continues_at(text: str, end: int, plain: Repaired, m: RepairState) -> int:
+    """Return where the text goes on as if the document were not over; -1 where it does not."""
+    if CONTINUES.match(text, plain.end, end):
+        return plain.end
+    if len(m.roots) > 1 and any(edit[0] == "extra_bracket" and edit[1] >= m.roots[0][1] for edit in m.edits):
+        return m.roots[1][0]
+    return -1
 
 
 def _best_reading(

@@ -112,8 +112,10 @@ def _fits(m: RepairState, outer: list[str], after: int) -> bool:
 def reopen(m: RepairState, comma: int) -> None:
     """Reopen the object that was just closed: it continues after `comma`, and its closing brace was one too many."""
     at = m.last_close
+    surplus = [edit for edit in m.edits if edit[0] == "extra_bracket" and edit[1] > at]
     m.undo_change(at)
     m.edit("extra_bracket", at, m.text[at], "")
+    m.edits.extend(surplus)
     m.stack.append("{")
     m.last_close = -1
     m.comma = comma

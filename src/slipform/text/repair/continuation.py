@@ -1,0 +1,144 @@
+"""Read a document whose brackets close it too early, so that the text after it is part of it.
+
+Every reading tried here only removes or swaps closing brackets near the place where the text goes on. One counts if
+it is whole: it reads the text to its end, and no bracket is left over or missing there. So no record is ever lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from slipform.text.repair.machine import CannotRepair
+from slipform.text.repair.tokens import LAX_STRING, NUMBER, QUOTED_KEY, SPACE, RepairEdit, apply_edits
+
+CONTINUES: Final = re.compile(
+    rf"{SPACE}(?:[,，]{SPACE}(?:[{{｛]{SPACE}(?:[\"'“}}]|{QUOTED_KEY}{SPACE}[:：])|\[{SPACE}[\"{{\[]"
+    rf"|{LAX_STRING}{SPACE}(?:[,:\]}}]|\Z)|(?:{NUMBER}|true|false|null){SPACE}[,\]}}]))",
+    re.DOTALL,
+)
+"""After a document: text that looks like the rest of it."""
+IS_KEY: Final = re.compile(rf"{SPACE}[:：]{SPACE}[\"{{\[]")
+"""After a document: a colon and a value, as if the document were a key."""
+REASON: Final = "the text goes on after the JSON as if it were not over"
+_BRACKET_EDITS: Final = frozenset({"missing_bracket", "wrong_bracket", "extra_bracket"})
+_SWAPPED: Final = {"}": "]", "]": "}"}
+_MAX_READINGS: Final = 24
+_MAX_WORK: Final = 2_000_000
+"""Characters read over all readings of one document."""
+
+
+class Reading(NamedTuple):
+    """A whole reading of a document: its edits of the original text, and where it stands."""
+
+    text: str
+    value: Any
+    edits: tuple[RepairEdit, ...]
+    start: int
+    end: int
+
+
+class Attempt(NamedTuple):
+    """What one pass over a changed text found."""
+
+    value: Any
+    edits: tuple[RepairEdit, ...]
+    start: int
+    end: int
+    first_end: int
+    """The end of the first value."""
+    values: int
+    """How many values there are in a row."""
+
+
+def whole_reading(
+    text: str,
+    end: int,
+    at: int,
+    edits: tuple[RepairEdit, ...],
+    attempt: Callable[[str], Attempt],
+    check: Callable[[Any], int] | None,
+) -> Reading | None:
+    """Return the one whole reading of a document that seems to end before `at`; None without one, or with several.
+
+    `edits` are those of the reading that left the rest of the text out. With `check`, a reading must also be the only
+    valid one.
+    """
+    allowed = max(4, min(_MAX_READINGS, _MAX_WORK // max(1, end)))
+    readings: list[tuple[int, Reading]] = []
+    for changes in list(_changes(text, at, edits))[:allowed]:
+        characters = list(text)
+        for position, char in changes:
+            characters[position] = char
+        changed = "".join(characters)
+        try:
+            found = attempt(changed)
+        except CannotRepair:
+            continue
+        if not _is_whole(found, changed, end) or changes[-1][0] >= found.end:
+            continue
+        merged = _merged(text, changes, found.edits)
+        if merged is not None:
+            cost = sum(edit.kind in _BRACKET_EDITS for edit in merged)
+            start = min(found.start, merged[0].position)
+            written = apply_edits(text, merged, start, found.end)
+            readings.append((cost, Reading(written, found.value, merged, start, found.end)))
+    return _only_one(readings, check)
+
+
+def _only_one(readings: list[tuple[int, Reading]], check: Callable[[Any], int] | None) -> Reading | None:
+    if check is not None and (valid := [each for each in readings if check(each[1].value) == 0]):
+        readings = valid
+    least = min((cost for cost, _ in readings), default=0)
+    cheapest = [reading for cost, reading in readings if cost == least]
+    if not cheapest or any(each.value != cheapest[0].value for each in cheapest):
+        return None
+    return cheapest[0]
+
+
+def _is_whole(found: Attempt, text: str, end: int) -> bool:
+    if found.values > 1 or CONTINUES.match(text, found.end, end):
+        return False
+    return not any(
+        edit.kind in ("extra_bracket", "missing_bracket") and edit.position >= found.first_end for edit in found.edits
+    )
+
+
+def _changes(text: str, at: int, edits: tuple[RepairEdit, ...]) -> Iterator[tuple[tuple[int, str], ...]]:
+    """Yield what may be changed: closing brackets right before `at`, and where brackets were repaired before it."""
+    closers = _closers_before(text, at)
+    for count in range(1, len(closers) + 1):
+        yield tuple((position, " ") for position in closers[-count:])
+    repaired = [edit.position for edit in edits if edit.kind in _BRACKET_EDITS and edit.position < at]
+    singles = dict.fromkeys([*closers, *(each for each in repaired if text[each : each + 1] in _SWAPPED)])
+    for position in singles:
+        yield ((position, " "),)
+        yield ((position, _SWAPPED[text[position]]),)
+
+
+def _closers_before(text: str, at: int) -> list[int]:
+    while at > 0 and (text[at - 1].isspace() or text[at - 1] in ",，"):
+        at -= 1
+    closers: list[int] = []
+    while at > 0 and (text[at - 1].isspace() or text[at - 1] in _SWAPPED):
+        at -= 1
+        if text[at] in _SWAPPED:
+            closers.append(at)
+    return closers[::-1]
+
+
+def _merged(
+    text: str, changes: tuple[tuple[int, str], ...], edits: tuple[RepairEdit, ...]
+) -> tuple[RepairEdit, ...] | None:
+    """Return the edits with the changed brackets among them; None when an edit covers one."""
+    own = [
+        RepairEdit("extra_bracket", position, text[position], "")
+        if char == " "
+        else RepairEdit("wrong_bracket", position, text[position], char)
+        for position, char in changes
+    ]
+    for edit in edits:
+        if any(edit.position <= position < edit.position + len(edit.before) for position, _ in changes):
+            return None
+    return tuple(sorted([*edits, *own], key=lambda edit: (edit.position, bool(edit.before))))
