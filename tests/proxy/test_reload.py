@@ -111,12 +111,14 @@ async def test_what_needs_a_restart_is_said(caplog: pytest.LogCaptureFixture) ->
 async def test_deployments_count_who_uses_them() -> None:
     models = [FakeModel(["hi"], models=("m",)) for _ in range(3)]
     held = Deployments(made(models[0], 1))
-    first = held.enter()
+    first = held.current
+    first.users += 1
     await held.replace(made(models[1], 2))
     await held.replace(made(models[2], 3))
     assert [model.closed for model in models] == [False, True, False]
-    assert held.in_use == {1: 1, 3: 0}
-    await held.leave(first)
+    assert [each.generation for each in held.retired] == [1]
+    first.users -= 1
+    await held.close_unused()
     assert [model.closed for model in models] == [True, True, False]
     await held.close()
     assert models[2].closed

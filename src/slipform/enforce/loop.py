@@ -59,10 +59,11 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         calls = CallCount(plan.budget.calls)
         request = request.replace(calls=calls)
     request, warnings = _guarded(request, plan)
-    first = first_request(request, plan.strategy, plan.wording)
-    turn = _Turn(first.request, plan.strategy)
+    turn, said = _Turn(request, plan.strategy), warnings
+    if plan.strategy is OutputStrategy.PROMPTED or plan.wording.list_keys:
+        first = first_request(request, plan.strategy, plan.wording)
+        turn, said = _Turn(first.request, plan.strategy), (*warnings, *first.warnings)
     standard = _standard(plan, request)
-    said = (*warnings, *first.warnings)
     report = Report((), said) if said else _UNTRIED
     while True:
         sent = plan.clock()

@@ -22,7 +22,8 @@ from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import is_heavy, schema_text
 from slipform.ir.response import ChunkSink
 from slipform.providers.concurrency import off_loop
-from slipform.schema import OutputStrategy, is_large
+from slipform.schema import OutputStrategy
+from slipform.schema.limits import LARGE_BYTES
 
 Mode: TypeAlias = Literal["auto", "live", "buffer"]
 """`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: live where the channel is held to the
@@ -171,7 +172,7 @@ def _is_live(request: ModelRequest, plan: Plan, mode: Mode) -> bool:
 
 
 async def _judge(call: EnforcedCall, response: ModelResponse, *, heavy: bool) -> None:
-    if heavy or is_large(len(response.text)):
+    if heavy or len(response.text) >= LARGE_BYTES:
         await off_loop(call.answer, response)
     else:
         call.answer(response)

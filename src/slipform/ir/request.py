@@ -219,6 +219,9 @@ def is_heavy(request: ModelRequest) -> bool:
     >>> is_heavy(ModelRequest("m", (), tools=(Tool("t", {"enum": ["x" * 5000]}),)))
     True
     """
+    wanted = request.response_format
+    if not request.tools and (wanted is None or wanted.json_schema.is_light):
+        return False
     return is_heavy_text(schema_text(request))
 
 

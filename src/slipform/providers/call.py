@@ -150,13 +150,13 @@ def _exchange(
     endpoint: Endpoint, request: ModelRequest, *, streamed: bool
 ) -> Generator[Effect, Any, tuple[PreparedCall, ByteStream, bytes]]:
     """Send until the vendor answers with success; raises what stands in the way. A stream's body is still to come."""
-    total = endpoint.timeouts_for(request).total
-    deadline = None if total is None else endpoint.clock() + total
+    started = endpoint.clock()
     attempt = 0
     taught = False
     while True:
         prepared = endpoint.prepare(request, streamed=streamed)
-        asked = None
+        total, asked = prepared.timeouts.total, None
+        deadline = None if total is None else started + total
         sent = prepared.http(time_left(endpoint, prepared, deadline if attempt else None))
         head: ByteStream
         body = b""

@@ -14,7 +14,7 @@ from slipform.providers import retry
 from slipform.providers.auth import Authorised, Secret, authorise, from_environment, scrub_error, secrets_in
 from slipform.providers.catalog import Vendor
 from slipform.providers.network.transport import HttpRequest, Timeouts
-from slipform.providers.retry import DowngradeStore, RetryPolicy
+from slipform.providers.retry import DowngradeStore, MemoryDowngrades, RetryPolicy
 
 _USUAL: Final = Timeouts()
 _REQUEST_ID: Final = (
@@ -72,6 +72,7 @@ class PreparedCall:
 
 logger = logging.getLogger("slipform.providers")
 _KEPT = 256
+_NOTHING_LEARNED: Final[frozenset[str]] = frozenset()
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
@@ -128,7 +129,7 @@ class Endpoint:
 
     def capabilities(self, model: str) -> Capabilities:
         """What the model can do here, less what it was learned not to do."""
-        return self._spoken(model, self.store.get(retry.model_key(self.url(), model)))[0]
+        return self._spoken(model, self._learned(self.url(), model))[0]
 
     def codec(self, model: str, capabilities: Capabilities) -> BoundCodec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
@@ -222,8 +223,15 @@ class Endpoint:
             known = self._known[model, learned] = (capabilities, self.codec(model, capabilities))
         return known
 
+    def _learned(self, url: str, model: str) -> frozenset[str]:
+        """What was learned of a model, mostly nothing."""
+        store = self.store
+        if isinstance(store, MemoryDowngrades) and store.is_blank:
+            return _NOTHING_LEARNED
+        return store.get(retry.model_key(url, model))
+
     def _lessons(self, url: str, request: ModelRequest) -> frozenset[str]:
-        learned = self.store.get(retry.model_key(url, request.model))
+        learned = self._learned(url, request.model)
         if retry.BY_SCHEMA not in learned:
             return learned
         key = retry.schema_key(url, request.model, request)

@@ -54,7 +54,7 @@ async def answered_async(steps: Steps, transport: Transport, *, heavy: bool = Fa
     """
     wire = AsyncDriver(transport, heavy=heavy)
     try:
-        effect = await wire.begin(steps)
+        effect = await off_loop(next, steps) if heavy else next(steps)
         while not isinstance(effect, FinishEffect):
             effect = await wire.step(steps, effect)
         return effect.response
@@ -111,14 +111,6 @@ class AsyncDriver:
         self._heavy = heavy
         self.stream: AsyncByteStream | None = None
 
-    async def begin(self, steps: Steps) -> Effect:
-        """What is to be done first."""
-        return await off_loop(next, steps) if self._heavy else next(steps)
-
-    async def go_on(self, steps: Steps, reply: object) -> Effect:
-        """What is to be done after this has come back."""
-        return await off_loop(steps.send, reply) if self._heavy else steps.send(reply)
-
     async def step(self, steps: Steps, effect: Effect) -> Effect:
         """Do this, and come back with what is to be done next."""
         reply: object = None
@@ -141,7 +133,7 @@ class AsyncDriver:
                 await asyncio.sleep(effect.seconds)
         except TransportFault as fault:
             return steps.throw(fault)
-        return await self.go_on(steps, reply)
+        return await off_loop(steps.send, reply) if self._heavy else steps.send(reply)
 
     async def follow(
         self, steps: Steps, read: ReadEffect, sink: ChunkSink
@@ -292,9 +284,10 @@ class HttpProvider:
     ) -> AsyncGenerator[Sequence[CompletionChunk], None]:
         """`stream_async` into a sink, which gets the chunks that arrived together as soon as they have."""
         steps = call.stream(self._endpoint, request)
-        wire = AsyncDriver(self.transport, heavy=is_heavy(request))
+        heavy = is_heavy(request)
+        wire = AsyncDriver(self.transport, heavy=heavy)
         try:
-            effect = await wire.begin(steps)
+            effect = await off_loop(next, steps) if heavy else next(steps)
             while not isinstance(effect, FinishEffect):
                 if not isinstance(effect, ReadEffect):
                     effect = await wire.step(steps, effect)

@@ -46,7 +46,9 @@ class Masker:
         for word in self._words:
             if word in data:
                 data = data.replace(word, mask_of(word))
-        begun = max((_begun_word(data, word) for word in self._words), default=0)
+        begun = 0
+        for word in self._words:
+            begun = max(begun, _begun_word(data, word))
         if begun:
             data, self._held = data[:-begun], data[-begun:]
         return data
@@ -96,6 +98,11 @@ def spellings(secrets: tuple[Secret, ...]) -> tuple[bytes, ...]:
     return tuple(sorted((word.encode("utf-8", "surrogatepass") for word in found), key=lambda word: (-len(word), word)))
 
 
+@lru_cache(maxsize=64)
+def _as_text(words: tuple[bytes, ...]) -> tuple[str, ...]:
+    return tuple([word.decode("utf-8", "surrogatepass") for word in words])
+
+
 def masked(stream: ByteStream, secrets: Iterable[Secret]) -> ByteStream:
     """An answer without any of these secrets in it."""
     words = spellings(tuple(secrets))
@@ -109,8 +116,8 @@ def masked_async(stream: AsyncByteStream, secrets: Iterable[Secret]) -> AsyncByt
 
 
 def _masked_headers(headers: Mapping[str, str], words: tuple[bytes, ...]) -> Mapping[str, str]:
-    spelled = [word.decode("utf-8", "surrogatepass") for word in words]
-    if not any(word in value for value in headers.values() for word in spelled):
+    spelled, said = _as_text(words), "\n".join(headers.values())
+    if not any(word in said for word in spelled):
         return headers
     changed = dict(headers)
     for name, value in headers.items():

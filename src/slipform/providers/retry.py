@@ -108,6 +108,8 @@ class MemoryDowngrades:
         self._lifetime = lifetime
         self._clock = clock
         self._lock = threading.Lock()
+        self.is_blank = True
+        """Whether nothing was ever learned."""
 
     def get(self, key: str) -> frozenset[str]:
         """The lessons under this key that are not too old."""
@@ -119,6 +121,7 @@ class MemoryDowngrades:
     def add(self, key: str, lesson: str, seconds: float | None = None) -> None:
         """Remember one more, for so long, and forget the oldest when there are too many."""
         with self._lock:
+            self.is_blank = False
             lessons = self.get(key) | {lesson}
             self._kept[key] = (self._clock() + (self._lifetime if seconds is None else seconds), lessons)
             self._kept.move_to_end(key)

@@ -174,11 +174,12 @@ class App:
     async def _serve(self, api: Api, scope: Scope, receive: Receive, send: Send, marks: Sequence[Header]) -> None:
         headers = dict(scope["headers"])
         record = CallRecord(request_id(headers), api=api.name)
-        deployment = self._deployments.enter()
-        record.generation = deployment.generation
+        deployment = self._deployments.current
+        deployment.users += 1
+        settings, record.generation = deployment.settings, deployment.generation
         self.metrics.call_started()
         exchange = cycle_of(scope, send)
-        out = RecordingSend(send, record, cycle=exchange, capture=deployment.settings.server.debug_traces)
+        out = RecordingSend(send, record, cycle=exchange, capture=settings.server.debug_traces)
         out.extra = marks
         span = tracing.start_server_span("POST", route_of(scope["path"]), headers) if tracing.is_tracing() else None
         body, caller, address = b"", ANYBODY, _address(scope)
@@ -189,9 +190,9 @@ class App:
             record.caller = caller.name
             if guard.is_limited(caller):
                 told = await guard.permitted(caller, address, api.name)
-            make_room = None if exchange is None else exchange.make_room
-            with guard.admit(caller, headers, told, address, make_room) as admission:
-                most, declared = deployment.settings.server.max_body_bytes, headers.get(b"content-length")
+            make_room, task = (None, None) if exchange is None else (exchange.make_room, exchange.task)
+            with guard.admit(caller, headers, told, address, make_room, task) as admission:
+                most, declared = settings.server.max_body_bytes, headers.get(b"content-length")
                 body = await read_body(receive, most, exchange, declared)
                 admission.body_read()
                 call = await read_call(
@@ -203,7 +204,7 @@ class App:
                     caller=caller,
                     router=deployment.client.router,
                     ways=deployment.gate.ways,
-                    settings=deployment.settings,
+                    settings=settings,
                 )
                 await run_until_disconnected(deployment.gate.answer(call, admission, out), receive, out)
         except SlipformError as error:
@@ -220,20 +221,22 @@ class App:
             _log.exception("unexpected error on %s", scope["path"])
             await _failed(api, record, SlipformError("An unexpected error inside slipform", hint=_SEE_LOG), out)
         finally:
-            self._over(record, deployment, out)
+            self._over(record, settings, out)
             if span is not None:
                 tracing.end_server_span(span, record.fields())
-            await self._deployments.leave(deployment)
+            deployment.users -= 1
+            if self._deployments.retired:
+                await self._deployments.close_unused()
             if out.captured is not None:
                 log_trace(record, body, bytes(out.captured))
 
-    def _over(self, record: CallRecord, deployment: Deployment, out: RecordingSend) -> None:
+    def _over(self, record: CallRecord, settings: Settings, out: RecordingSend) -> None:
         if record.ended is None:
             record.ended = time.monotonic()
         if not out.complete and record.outcome == "ok":
             record.outcome, record.status = "client_gone", _GONE
         record.answer = None  # kept where it is to be kept; counting and logging need only the figures
-        self.metrics.call_ended(record, caching=deployment.settings.cache.enabled)
+        self.metrics.call_ended(record, caching=settings.cache.enabled)
         log_request(record)
 
     async def _page(self, method: str, path: str, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from slipform.config import ConfigReading, Settings, load_config
@@ -37,7 +37,7 @@ _PROTECTING = ("server", "redis", "output", "enforcement")
 """Blocks without which calls are less bounded, or answers less held to their shapes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Deployment:
     """One reading of the configuration and all that was made from it; never changed, only replaced as a whole."""
 
@@ -45,11 +45,13 @@ class Deployment:
     client: AsyncClient
     gate: CallRouter
     generation: int = 1
+    users: int = 0
+    """Requests under way."""
+    settings: Settings = field(init=False)
+    """What was read."""
 
-    @property
-    def settings(self) -> Settings:
-        """What was read."""
-        return self.reading.settings
+    def __post_init__(self) -> None:
+        self.settings = self.reading.settings
 
     async def close(self) -> None:
         """Let go of connections and models."""
@@ -147,49 +149,29 @@ def _anonymous(reading: ConfigReading) -> bool:
 class Deployments:
     """The current deployment, and the ones before it that still have requests under way.
 
-    A request enters, and leaves when it is over; an old deployment is closed when its last request leaves.
+    Whoever serves a request counts among the deployment's `users`; an old one is closed when its last request is over.
     """
 
     def __init__(self, first: Deployment) -> None:
         self.current = first
-        self._users: dict[int, int] = {first.generation: 0}
-        self._retired: dict[int, Deployment] = {}
-
-    @property
-    def in_use(self) -> dict[int, int]:
-        """How many requests each generation has under way."""
-        return dict(self._users)
-
-    def enter(self) -> Deployment:
-        """The current deployment, which stays open until `leave`."""
-        current = self.current
-        self._users[current.generation] += 1
-        return current
-
-    async def leave(self, deployment: Deployment) -> None:
-        """A request of this deployment is over."""
-        self._users[deployment.generation] -= 1
-        if self._retired:
-            await self._close_unused()
+        self.retired: list[Deployment] = []
 
     async def replace(self, new: Deployment) -> None:
         """Serve from `new` from now on; requests under way finish where they began."""
-        self._retired[self.current.generation] = self.current
-        self._users[new.generation] = 0
+        self.retired.append(self.current)
         self.current = new
-        await self._close_unused()
+        await self.close_unused()
 
     async def close(self) -> None:
         """Close everything, whether in use or not."""
-        last = [*self._retired.values(), self.current]
-        self._retired.clear()
+        last = [*self.retired, self.current]
+        self.retired.clear()
         for deployment in last:
             await deployment.close()
 
-    async def _close_unused(self) -> None:
-        unused = [generation for generation in self._retired if not self._users[generation]]
-        for generation in unused:
-            deployment = self._retired.pop(generation)
-            del self._users[generation]
+    async def close_unused(self) -> None:
+        """Close old deployments that nobody uses any more."""
+        for deployment in [each for each in self.retired if not each.users]:
+            self.retired.remove(deployment)
             await deployment.close()
-            _log.info("the configuration's generation %d is closed", generation)
+            _log.info("the configuration's generation %d is closed", deployment.generation)

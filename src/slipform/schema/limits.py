@@ -26,6 +26,8 @@ MAX_VALUE_DEPTH = 1_000
 """JSON levels of a value; parsers stop about here too, and the validator's own stack ends far above."""
 LARGE_BYTES = 1_000_000
 """From about this size on, work belongs off an event loop."""
+LIGHT_BYTES = 2_048
+"""Schemas that are no longer than this and have no patterns have no more values than this, either."""
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PATTERN = b'"pattern'
@@ -222,7 +224,16 @@ def check_size(documents: Mapping[str, Mapping[str, Any]], max_bytes: int, max_n
             )
 
 
-def is_heavy_text(text: bytes, most: int = 2_048) -> bool:
+def is_light_text(text: bytes) -> bool:
+    """Whether a schema's text is short and plain enough to be worked on anywhere; only where not, look closer.
+
+    >>> is_light_text(b'{"type":"object"}'), is_light_text(b'{"pattern":"a*"}')
+    (True, False)
+    """
+    return len(text) <= LIGHT_BYTES and _PATTERN not in text
+
+
+def is_heavy_text(text: bytes, most: int = LIGHT_BYTES) -> bool:
     """Whether work on schemas with this text is to be kept off event loops: it is long, or it may repeat patterns.
 
     >>> is_heavy_text(b'{"type":"object"}')

@@ -15,7 +15,7 @@ from typing_extensions import TypeForm
 from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, SchemaViolationError
 from slipform.schema.document import join_pointer
-from slipform.schema.limits import MAX_SCHEMA_BYTES, not_json, plain_copy, plainly_json
+from slipform.schema.limits import MAX_SCHEMA_BYTES, is_light_text, not_json, plain_copy, plainly_json
 from slipform.schema.spec import JsonSchemaSpec, ResponseFormat, fit_name, name_of
 from slipform.schema.validator import Formats, find_violations, prepare
 from slipform.schema.violations import Violation, shown
@@ -259,7 +259,7 @@ def cached_format(name: str, document: Any, *, strict: bool) -> ResponseFormat:
     key = (name, text, strict)
     found = _FORMATS.get(key)
     if found is None:
-        found = ResponseFormat(JsonSchemaSpec.from_text(name, text), strict=strict)
+        found = ResponseFormat(JsonSchemaSpec.from_text(name, text, is_light=is_light_text(text)), strict=strict)
         _FORMATS.put(key, found, _LEAST + len(name) + _TIMES_TEXT * len(text))
     return found
 

@@ -70,18 +70,16 @@ class JsonSchemaSpec:
 
     name: str
     schema: Mapping[str, Any]
-    _text: bytes | None = field(default=None, init=False, compare=False, repr=False)
+    text: bytes | None = field(default=None, init=False, compare=False, repr=False)
+    """The JSON text that the schema was read from, where nobody else holds the schema and can change it."""
+    is_light: bool = field(default=False, init=False, compare=False, repr=False)
+    """Whether it is known to be so short and plain that work on it need not be kept off event loops."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise ConfigError("JsonSchemaSpec: name must be non-empty")
         if not isinstance(self.schema, Mapping):
             raise ConfigError("JsonSchemaSpec: schema must be a JSON object at the top level")
-
-    @property
-    def text(self) -> bytes | None:
-        """The JSON text that the schema was read from, where nobody else holds the schema and can change it."""
-        return self._text
 
     def to_dict(self) -> dict[str, Any]:
         """The serialised form, `{"name": …, "schema": …}`."""
@@ -93,14 +91,16 @@ class JsonSchemaSpec:
         spec = object.__new__(cls)
         object.__setattr__(spec, "name", data["name"])
         object.__setattr__(spec, "schema", data["schema"])
-        object.__setattr__(spec, "_text", None)
+        object.__setattr__(spec, "text", None)
+        object.__setattr__(spec, "is_light", False)
         return spec
 
     @classmethod
-    def from_text(cls, name: str, text: bytes) -> JsonSchemaSpec:
+    def from_text(cls, name: str, text: bytes, *, is_light: bool = False) -> JsonSchemaSpec:
         """A spec with a schema of its own; what is made of it may be kept by its text."""
         spec = cls(name, orjson.loads(text))
-        object.__setattr__(spec, "_text", text)
+        object.__setattr__(spec, "text", text)
+        object.__setattr__(spec, "is_light", is_light)
         return spec
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from slipform.codecs.codec import Api, Codec
 from slipform.codecs.openai_chat.decode import ChatEvents, decode_body, read_usage
-from slipform.codecs.openai_chat.encode import NAME, encode_body
+from slipform.codecs.openai_chat.encode import NAME, encode_body, request_path
 from slipform.codecs.openai_chat.serve_decode import decode_request
 from slipform.codecs.openai_chat.serve_encode import ChatStreamEncoder, encode_answer
 from slipform.codecs.vendor_errors import openai_error
 
 CODEC = Codec(
     NAME,
-    path=lambda _model, _capabilities, _stream: "/chat/completions",
+    path=request_path,
     encode=encode_body,
     decode=decode_body,
     events=lambda _plan: ChatEvents(),
@@ -20,7 +20,7 @@ CODEC = Codec(
 )
 API = Api(
     NAME,
-    read=lambda body, _path: decode_request(body),
+    read=decode_request,
     answer=encode_answer,
     events=ChatStreamEncoder,
     error=openai_error,

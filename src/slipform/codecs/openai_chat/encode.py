@@ -8,7 +8,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipform.codecs.request_fields import SAMPLING, Encoding, data_url, encode_function
+from slipform.codecs.request_fields import SAMPLING, Capabilities, Encoding, data_url, encode_function
 from slipform.codecs.schema_channel import SchemaChannel, schema_name
 from slipform.ir import Media, Message, ModelRequest, NamedTool, Opaque, Reasoning, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
@@ -17,6 +17,11 @@ NAME = "openai-chat"
 
 _SAMPLING = {name: name for name in SAMPLING if name != "top_k"}
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+def request_path(_model: str, _capabilities: Capabilities, _stream: bool) -> str:
+    """The path of the call."""
+    return "/chat/completions"
 
 
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:

@@ -50,7 +50,7 @@ _MESSAGE = frozenset(
 )
 
 
-def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
+def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
     """Read a request."""
     data = Fields(read_body(body))
     tools = tuple([read_tool(tool) for tool in data.objects("tools")])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from slipform.codecs.codec import Api, Codec
 from slipform.codecs.openai_responses.decode import ResponsesEvents, decode_body, read_usage
-from slipform.codecs.openai_responses.encode import NAME, encode_body
+from slipform.codecs.openai_responses.encode import NAME, encode_body, request_path
 from slipform.codecs.openai_responses.serve_decode import decode_request
 from slipform.codecs.openai_responses.serve_encode import ResponsesStreamEncoder, encode_answer
 from slipform.codecs.vendor_errors import openai_error
 
 CODEC = Codec(
     NAME,
-    path=lambda _model, _capabilities, _stream: "/responses",
+    path=request_path,
     encode=encode_body,
     decode=decode_body,
     events=lambda plan: ResponsesEvents(shaped=plan.strategy is not None),
@@ -20,7 +20,7 @@ CODEC = Codec(
 )
 API = Api(
     NAME,
-    read=lambda body, _path: decode_request(body),
+    read=decode_request,
     answer=encode_answer,
     events=ResponsesStreamEncoder,
     error=openai_error,

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.request_fields import Encoding, data_url, encode_function
+from slipform.codecs.request_fields import Capabilities, Encoding, data_url, encode_function
 from slipform.codecs.schema_channel import SchemaChannel, schema_name
 from slipform.ir import (
     Media,
@@ -26,6 +26,11 @@ from slipform.schema import OutputStrategy
 NAME = "openai-responses"
 
 SAMPLING_NAMES = {"temperature": "temperature", "top_p": "top_p"}
+
+
+def request_path(_model: str, _capabilities: Capabilities, _stream: bool) -> str:
+    """The path of the call."""
+    return "/responses"
 
 
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:

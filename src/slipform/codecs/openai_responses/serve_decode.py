@@ -24,7 +24,7 @@ _KNOWN = frozenset(
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
-def decode_request(body: bytes | Mapping[str, Any]) -> ServedRequest:
+def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
     """Read a request."""
     data = Fields(read_body(body))
     tools = tuple([_tool(tool) for tool in data.objects("tools")])

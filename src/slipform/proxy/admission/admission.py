@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 from slipform.config import Settings
@@ -155,12 +155,14 @@ class AdmissionControl:
         told: Sequence[Header] = (),
         address: str = "",
         make_room: Callable[[], bool] | None = None,
+        task: asyncio.Task[None] | None = None,
     ) -> Admission:
         """A caller's call at the door: `with` lets it in, or raises what they are to be told.
 
-        `make_room` stops another call whose client does not read, and says whether there was one.
+        `make_room` stops another call whose client does not read, and says whether there was one. `task` is the one
+        that answers, where that is known: to ask asyncio for it is a system call.
         """
-        return Admission(self, caller, headers, told, _name(caller, address), make_room)
+        return Admission(self, caller, headers, told, _name(caller, address), make_room, task)
 
     def caller(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Caller:
         """Whose key came with a request: in one of the headers the vendors use, or in Gemini's `?key=`."""
@@ -343,6 +345,7 @@ class Admission:
         told: Sequence[Header],
         name: str,
         make_room: Callable[[], bool] | None,
+        task: asyncio.Task[None] | None,
     ) -> None:
         self._guard = guard
         self.name = name
@@ -353,7 +356,7 @@ class Admission:
         self.headers = told
         """What the caller is told of their limits."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[object] | None = None
+        self._task: asyncio.Task[Any] | None = task
         self.began = 0.0
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
@@ -361,7 +364,7 @@ class Admission:
         """Why it was stopped, if it was."""
 
     def __enter__(self) -> Self:
-        self._task = task = asyncio.current_task()
+        self._task = task = self._task or asyncio.current_task()
         self._loop = loop = asyncio.get_running_loop() if task is None else task.get_loop()
         self.began = loop.time()
         self._guard.enter(self, loop)

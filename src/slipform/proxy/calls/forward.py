@@ -20,7 +20,6 @@ from slipform.ir.request import CallCount
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy.calls.model_names import is_named_plainly
 from slipform.proxy.http_server.asgi import RecordingSend, Send, send_whole
 from slipform.proxy.observability.call_record import Header
 
@@ -202,11 +201,18 @@ class ForwardRoutes:
         self._known: dict[tuple[str, str, bool], tuple[HttpProvider, Route] | None] = {}
 
     def find(
-        self, api: str, data: Mapping[str, Any], body: bytes, *, path: str, headers: Mapping[bytes, bytes]
+        self,
+        api: str,
+        data: Mapping[str, Any],
+        body: bytes,
+        *,
+        path: str,
+        headers: Mapping[bytes, bytes],
+        is_named_plainly: bool = False,
     ) -> tuple[ServedRequest, ForwardedCall] | None:
         """A call without a shape as one that goes through; None where several models or another API's provider answer.
 
-        `body` is what `data` was read from; where they differ `data` counts.
+        `body` is what `data` was read from; where they differ `data` counts. `is_named_plainly`: see inbound.py.
         """
         if api == "gemini":
             model: Any = named_in_path(path)
@@ -219,7 +225,7 @@ class ForwardRoutes:
         if way is None:
             return None
         provider, route = way
-        sent = _renamed(body, data, model, route.model) if route.in_body else body
+        sent = _renamed(body, data, model, route.model, plainly=is_named_plainly) if route.in_body else body
         return _named(model, streamed), ForwardedCall(api, provider, route, sent, _said(headers))
 
     def way(self, api: str, model: str, *, streamed: bool) -> tuple[HttpProvider, Route] | None:
@@ -250,11 +256,11 @@ def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
     return {name.decode(): headers[name].decode("latin-1") for name in sorted(found)} if found else _NOTHING_SAID
 
 
-def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str) -> bytes:
+def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str, *, plainly: bool) -> bytes:
     """The body with the upstream's name for the model, byte for byte the same otherwise where that can be had."""
     if model == upstream:
         return body
-    if is_named_plainly(body):
+    if plainly:
         for asked, sent in _spellings(model, upstream):
             if asked in body:
                 return body.replace(asked, sent, 1)

@@ -107,10 +107,14 @@ class CallRecord:
     @property
     def overhead(self) -> float | None:
         """Seconds that slipform itself added; None where the vendor's share is not known, as in streams."""
-        upstream = self.upstream_seconds
-        if upstream is None and self.report is not None:
-            upstream = sum([attempt.seconds or 0.0 for attempt in self.report.attempts])
-        return None if upstream is None or self.stream else max(0.0, self.seconds - upstream)
+        upstream, report = self.upstream_seconds, self.report
+        if self.stream or (upstream is None and report is None):
+            return None
+        if upstream is None and report is not None:
+            upstream = 0.0
+            for attempt in report.attempts:
+                upstream += attempt.seconds or 0.0
+        return max(0.0, self.seconds - (upstream or 0.0))
 
     def headers(self) -> list[Header]:
         """Return what slipform did, as response headers."""

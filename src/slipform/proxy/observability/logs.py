@@ -99,7 +99,8 @@ class LogFormatter(logging.Formatter):
         names, request_id = self._names_text(record.names()), record.request_id
         if self._json or names is None or not _OUR_ID.fullmatch(request_id):
             return self.format(as_record(record, at))
-        figures, ending = pairs(record.figures()), _ending_text(record.ending())
+        figures = " ".join([f"{name}={value}" for name, value in record.figures().items()])  # all are numbers
+        ending = _ending_text(record.ending())
         line = f"{_time(at)} info {_REQUEST} id={request_id} {names} {figures} {ending}"
         for secret in self._secrets:
             if secret in line:
