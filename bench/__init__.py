@@ -1,1 +1,1 @@
-"""Benchmarks: each module runs on its own with `python -m bench.<name>` and prints one table."""
+"""Measure slipform beside its peers: each module runs on its own with `python -m bench.<name>` and prints one table."""

@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark, one after another, each in a process of its own."""
+"""Run every benchmark, one after another, each in a process of its own: `make bench`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP clients alone, with the bodies a batch sends: nothing is encoded, decoded, checked or written."""
+"""Measure HTTP clients alone, with the bodies of a batch: nothing is encoded, decoded, validated or written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where other gateways are: what `make bench` installed, or what the environment names. For the benchmarks."""
+"""Locate the other gateways: those that `make bench` installed, or that the environment names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas that are costly to make ready or to hold answers to, each as large as the proxy takes it by default."""
+"""Build schemas that are costly to compile or to validate, each as large as the proxy accepts by default."""
 
 from __future__ import annotations
 

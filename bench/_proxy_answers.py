@@ -1,4 +1,4 @@
-"""What the fake model of `bench.proxy` answers: 300 bytes of words, or 1 KB of JSON, whole and in 100 events."""
+"""Build the responses of `bench.proxy`'s fake model: 300 bytes of text, or 1 KB of JSON, whole and in 100 events."""
 
 from __future__ import annotations
 

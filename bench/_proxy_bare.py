@@ -1,4 +1,4 @@
-"""The least a proxy can do: `python -m bench._proxy_bare UPSTREAM (slipform|uvicorn) (slipform|pyreqwest) PORT`.
+"""Run the smallest possible proxy: `python -m bench._proxy_bare UPSTREAM (slipform|uvicorn) (slipform|pyreqwest) PORT`.
 
 For `bench.proxy`. Bare ASGI on slipform's server or on uvicorn, with slipform's client or with pyreqwest. The request,
 the answer, the JSON in it and every event are parsed and written again, and nothing else is done with them.

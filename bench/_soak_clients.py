@@ -1,4 +1,4 @@
-"""The clients of the soak: four APIs over bare sockets, some of them ill-mannered, each answer checked."""
+"""Send the requests of the soak: four APIs over plain sockets, some of them misbehaving, each response checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch against a provider on loopback, beside HTTP clients alone; and what a long one keeps in memory.
+"""Measure a batch against a provider on loopback, beside HTTP clients alone, and the memory of a long one.
 
     python -m bench.batch                     5,000 rows, and memory for 100,000
     python -m bench.batch --memory 1000000    memory for a million: some minutes

@@ -1,4 +1,4 @@
-"""The Python face: import time, the cost of a call, the cost of a stream, beside other libraries.
+"""Measure the library: import time, the cost of a call and of a stream, beside other libraries.
 
 Run with `PYTHONPATH=src python -m bench.client`. CPU time of the client process; the server runs in another one and
 answers at once. Per call: the 10th percentile of some hundred calls, best of a few passes. The other libraries run in

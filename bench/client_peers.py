@@ -1,4 +1,4 @@
-"""The other libraries of `bench.client`, in the environment that has them: measured, and printed as JSON.
+"""Measure the other libraries of `bench.client` in their own environment, and print the results as JSON.
 
 Run by `bench.client` as `python -m bench.client_peers URL`; one object a line, with `error` where one is not there.
 """

@@ -1,4 +1,4 @@
-"""What `bench.client` and its peers share: the answer that is asked for, and how a call and a stream are measured.
+"""Define what `bench.client` and its peers share: the answer, and how a call and a stream are measured.
 
 Nothing of slipform's is imported here, because the peers run in an environment of their own.
 """

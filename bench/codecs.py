@@ -1,4 +1,4 @@
-"""What the codecs cost: encode + decode per call, and chunks per second through decode + reduce, against peers.
+"""Measure the codecs: encode + decode per call, and chunks per second through decode + reduce, beside peers.
 
     PYTHONPATH=src python bench/codecs.py
 

@@ -1,4 +1,4 @@
-"""The fourteen faults that structured-output libraries were tried with, and some more, over real HTTP.
+"""Try slipform and its peers on fourteen known faults of structured output, and some more, over real HTTP.
 
     PYTHONPATH=src SLIPFORM_PEERS=.venv/peers/bin/python python -m bench.faults          # a table for the terminal
     PYTHONPATH=src SLIPFORM_PEERS=.venv/peers/bin/python python -m bench.faults --markdown

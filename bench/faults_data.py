@@ -1,4 +1,4 @@
-"""The faults of `bench.faults`: bad answers of a model, as data. Needs pydantic only, so that peers can load them."""
+"""Define the faults of `bench.faults`: bad answers of a model, as data. Needs pydantic only: peers load it too."""
 
 from __future__ import annotations
 

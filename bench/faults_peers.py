@@ -1,4 +1,4 @@
-"""What other libraries make of the faults; run by `bench.faults` with the interpreter that has them, prints JSON.
+"""Try other libraries on the faults; run by `bench.faults` with the interpreter that has them, prints JSON.
 
 `python -m bench.faults_peers http://127.0.0.1:8080/v1`. The API key says which library, fault and kind of model it is:
 the server keeps a script for each. What a library cannot be loaded for is told in `missing`.

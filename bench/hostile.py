@@ -1,4 +1,4 @@
-"""Callers and vendors that mean harm, against a real `slipform serve` with its settings as they come.
+"""Attack a real `slipform serve` with its default settings, as a caller and as a vendor.
 
 Run with `PYTHONPATH=src python -m bench.hostile` (`make hostile`); it stops by itself after about two minutes and
 exits with 1 when a bar is missed. All of it stays on 127.0.0.0/8.

@@ -1,4 +1,4 @@
-"""What a call costs: CPU per call of `HttpProvider`, of the bare clients below it, and of the usual ones beside it.
+"""Measure the CPU of a call: of `HttpProvider`, of the plain clients below it, and of common ones beside it.
 
 All of them ask the same canned server, in a process of its own, for the same answer. Run: `python -m bench.http`.
 """

@@ -1,4 +1,4 @@
-"""The embedded model: what the constraint costs, what it brings, and how it compares.
+"""Measure the embedded model: the cost and the benefit of its grammar, beside peers.
 
     python -m bench.local                        # tasks and speed with the default model
     python -m bench.local --model qwen2.5-coder-1.5b --only tasks

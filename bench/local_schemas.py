@@ -1,4 +1,4 @@
-"""The embedded model over real-world schemas: every answer valid against the full schema, or cut off and said so.
+"""Run the embedded model over real-world schemas: every answer must be valid, or reported as truncated.
 
     python -m bench.local_schemas ../shared/schemas/real_world.jsonl --share           # what decoding is held to: quick
     python -m bench.local_schemas ../shared/schemas/real_world.jsonl --max-tokens 256  # with answers: many minutes

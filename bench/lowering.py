@@ -1,4 +1,4 @@
-"""Lowering, beside the SDKs' own rewriters, over real-world schemas: acceptable schemas, surviving answers, cost.
+"""Measure lowering over real-world schemas, beside the SDKs' own: accepted schemas, surviving answers, cost.
 
 Run from the root of the repository: `python -m bench.lowering`. The pydantic-ai rows need that package on the path.
 """

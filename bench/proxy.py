@@ -1,4 +1,4 @@
-"""What the proxy costs: CPU per request and per streamed event, added latency, throughput, memory, time to start.
+"""Measure the proxy: CPU per request and per streamed event, added latency, throughput, memory, time to start.
 
 One fast fake model and one load generator, both in C and on a core of their own; on another core, and alone there, in
 turn: nothing, a relay that only copies bytes, a bare forwarder on slipform's own server and client, the same on

@@ -1,4 +1,4 @@
-"""How often each validator is right, on the official suite and on real schemas. Run: `python -m bench.schema_suite`.
+"""Compare validators on the official suite and on real schemas. Run: `python -m bench.schema_suite`.
 
 Both data sets are looked for in a `shared` folder beside the project; what is missing is left out with a note.
 """

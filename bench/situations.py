@@ -1,4 +1,4 @@
-"""The same scripted bad upstream behind slipform and other gateways: who lets what through.
+"""Compare what slipform and other gateways let through from the same scripted bad upstream.
 
 Run with `python -m bench.situations`. Twenty kinds of fault on five shapes, whole and streamed: 200 requests to each
 gateway, over HTTP, in OpenAI's API with `response_format: json_schema`. `valid` counts answers that are valid against

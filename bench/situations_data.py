@@ -1,4 +1,4 @@
-"""Two hundred ways an answer goes wrong: twenty kinds of fault on five shapes, asked for whole and streamed."""
+"""Define two hundred bad answers: twenty kinds of fault on five shapes, whole and streamed."""
 
 from __future__ import annotations
 

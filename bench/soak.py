@@ -1,4 +1,4 @@
-"""The proxy under random faults for a long time: nothing may leak, and every request must end well or say why.
+"""Run the proxy under random faults for a long time: nothing may leak, and every request must succeed or say why not.
 
 Run with `PYTHONPATH=src python -m bench.soak --minutes 30 --streams 200` (`make soak`). A `slipform serve` of its own
 process stands between clients of all four APIs and three scripted vendors that are slow, silent, wrong, cut off or

@@ -1,4 +1,4 @@
-"""A hundred small tasks for a small model that nothing holds to the shape: how many answers are valid and right.
+"""Measure how many answers of a small, unconstrained model to a hundred small tasks are valid and right.
 
     PYTHONPATH=src SLIPFORM_PEERS=.venv/peers/bin/python python -m bench.tasks
 

@@ -1,4 +1,4 @@
-"""A hundred small tasks for `bench.tasks`: what is asked, the shape of the answer, and the right one.
+"""Define the hundred tasks of `bench.tasks`: the prompt, the shape of the answer, and the right one.
 
 They were written once, before anything was tuned to them. Every other task is for development (even places), the rest
 is held out. Needs pydantic only, so that another interpreter with other libraries can load the same tasks.

@@ -1,4 +1,4 @@
-"""What Instructor makes of the tasks; run by `bench.tasks` with the interpreter that has Instructor, prints JSON.
+"""Try Instructor on the tasks; run by `bench.tasks` with the interpreter that has Instructor, prints JSON.
 
 `python -m bench.tasks_peers http://127.0.0.1:8080/v1`. The mode is MD_JSON: it asks in the prompt only. (JSON mode
 would send `response_format`, and the proxy would hold the model to it.)

@@ -1,4 +1,4 @@
-"""Repairing and reading JSON from model text: slipform beside json_repair, orjson and others, in one run.
+"""Measure repairing and loading JSON from model text, beside json_repair, orjson and others, in one run.
 
     python -m bench.text_repair [seconds per cell]
 

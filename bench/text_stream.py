@@ -1,4 +1,4 @@
-"""Streaming: what a chunk costs, at the start and at the end, and against the peers.
+"""Measure the streaming parser: the cost of a chunk at the start and at the end, beside peers.
 
 Run with `PYTHONPATH=src python bench/text_stream.py`. CPU time, best of a few passes; the peers `jiter` and `jsonriver`
 are measured when they are installed. jiter re-parses the whole text for every chunk; its total is integrated from

@@ -1,4 +1,4 @@
-"""Compiling and validating, beside the validators people use bare. Run: `python -m bench.validate`.
+"""Measure compiling and validating, beside plain validators. Run: `python -m bench.validate`.
 
 Times are CPU microseconds, the best of several passes; the ratios are what to trust. Peers that are not installed are
 left out with a note.

@@ -28,7 +28,7 @@ class BoundedCache(Generic[K, V]):
     (None, 'second', 60)
     """
 
-    __slots__ = ("__weakref__", "_entries", "_held", "_lock", "_sizes", "_values", "get", "max_bytes", "name")
+    __slots__ = ("__weakref__", "_entries", "_lock", "_sizes", "_total_bytes", "_values", "get", "max_bytes", "name")
 
     def __init__(self, name: str, *, entries: int, max_bytes: int) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class BoundedCache(Generic[K, V]):
         self._entries = entries
         self._values: dict[K, V] = {}
         self._sizes: dict[K, int] = {}
-        self._held = 0
+        self._total_bytes = 0
         self._lock = threading.Lock()
         self.get: Callable[[K], V | None] = self._values.get
         """Return the value, or None: the dict's own method, since most calls look up several; see `use`."""
@@ -45,7 +45,7 @@ class BoundedCache(Generic[K, V]):
     @property
     def held_bytes(self) -> int:
         """Bytes that all values keep alive, by the estimates."""
-        return self._held
+        return self._total_bytes
 
     def __len__(self) -> int:
         return len(self._values)
@@ -69,8 +69,8 @@ class BoundedCache(Generic[K, V]):
                 return
             self._values[key] = value
             self._sizes[key] = size
-            self._held += size
-            while len(self._values) > self._entries or self._held > self.max_bytes:
+            self._total_bytes += size
+            while len(self._values) > self._entries or self._total_bytes > self.max_bytes:
                 self._drop(next(iter(self._sizes)))
 
     def clear(self) -> None:
@@ -78,12 +78,12 @@ class BoundedCache(Generic[K, V]):
         with self._lock:
             self._values.clear()
             self._sizes.clear()
-            self._held = 0
+            self._total_bytes = 0
 
     def _drop(self, key: K) -> None:
         if key in self._values:
             del self._values[key]
-            self._held -= self._sizes.pop(key)
+            self._total_bytes -= self._sizes.pop(key)
 
 
 def live_caches() -> list[BoundedCache[Any, Any]]:

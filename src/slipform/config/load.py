@@ -132,8 +132,8 @@ def _expand_variables(
         return environment[match[2]]
 
     text = _REFERENCE.sub(replacement, data)
-    whole = _REFERENCE.fullmatch(data)
-    return _read_value(model, path, text, where) if whole and not whole[1] else text
+    reference = _REFERENCE.fullmatch(data)
+    return _read_value(model, path, text, where) if reference and not reference[1] else text
 
 
 def _annotation(model: type[BaseModel], path: Path) -> Any:

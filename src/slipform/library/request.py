@@ -66,10 +66,10 @@ def request_for(
     if not overrides:
         return ModelRequest(first_of(model), messages_of(prompt), _response_format(schema)), options
     _refuse_unknown(overrides, _NAMES)
-    wanted = _response_format(schema)
+    response_format = _response_format(schema)
     if (strategy := overrides.get("strategy")) is not None:
-        wanted = wanted.with_strategy(OutputStrategy(strategy))
-    request = _base_request(prompt, model, overrides).replace(response_format=wanted)
+        response_format = response_format.with_strategy(OutputStrategy(strategy))
+    request = _base_request(prompt, model, overrides).replace(response_format=response_format)
     return request, _merge_options(overrides.get("options") or options, overrides)
 
 
@@ -118,10 +118,10 @@ def _merge_options(options: Options, overrides: Overrides) -> Options:
     return dataclasses.replace(options, budget=budget, validators=validators)
 
 
-def _refuse_unknown(overrides: Mapping[str, Any], known: frozenset[str]) -> None:
+def _refuse_unknown(overrides: Mapping[str, Any], allowed: frozenset[str]) -> None:
     for name in overrides:
-        if name not in known:
-            raise TypeError(f"There is no argument {name!r}; there are {', '.join(sorted(known))}")
+        if name not in allowed:
+            raise TypeError(f"There is no argument {name!r}; there are {', '.join(sorted(allowed))}")
 
 
 def messages_of(prompt: Prompt) -> tuple[Message, ...]:

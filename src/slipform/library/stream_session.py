@@ -107,7 +107,7 @@ class Session(Generic[T]):
         self._schema = schema
         self._kind = kind
         self.call = call
-        self._wanted = call.asked.response_format
+        self._response_format = call.asked.response_format
         self.yielded_items: list[Any] = []
         """The items that were yielded to the caller, over all attempts."""
         self.result: Result[T] | None = None
@@ -132,8 +132,8 @@ class Session(Generic[T]):
         # A retry for the invalid parts only has another shape, so none of it can be shown.
         self._visible = (
             request.response_format is None
-            or self._wanted is None
-            or request.response_format.json_schema is self._wanted.json_schema
+            or self._response_format is None
+            or request.response_format.json_schema is self._response_format.json_schema
         )
         self._restarted = self.attempt > 1
         self._watch = self.call.plan.watch(request)
@@ -160,8 +160,8 @@ class Session(Generic[T]):
             return self.call.plan.strategy
         if formatter is not None and self.attempt > 1 and request.model == formatter.model:
             return formatter.strategy
-        chosen = request.response_format.strategy
-        return self.call.plan.strategy if chosen is OutputStrategy.AUTO else chosen
+        strategy = request.response_format.strategy
+        return self.call.plan.strategy if strategy is OutputStrategy.AUTO else strategy
 
     def push(self, chunk: CompletionChunk) -> None:
         """Feed one chunk of the answer."""

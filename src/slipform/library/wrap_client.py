@@ -119,12 +119,12 @@ def wrap(client: C, *, options: Options | None = None) -> C:
             hint="Give an openai or anthropic client, or use slipform.Client.",
         )
     wrapped = cast("Any", client).copy()
-    chosen = options or _DEFAULT
+    effective = options or _DEFAULT
     awaits = any(each.__name__.startswith("Async") for each in kind.__mro__)
     # All that the SDKs' calls and helpers send goes through the client's `post`.
-    wrapped.post = (_enforce_post_async if awaits else _enforce_post)(wrapped.post, chosen)
+    wrapped.post = (_enforce_post_async if awaits else _enforce_post)(wrapped.post, effective)
     copy = wrapped.copy
-    wrapped.copy = wrapped.with_options = lambda **changes: wrap(copy(**changes), options=chosen)
+    wrapped.copy = wrapped.with_options = lambda **changes: wrap(copy(**changes), options=effective)
     return cast("C", wrapped)
 
 

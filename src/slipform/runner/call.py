@@ -84,8 +84,8 @@ class RowCaller:
             return None
         name = self.route.router.full_name
         costs = [cost_of(price_of(self.prices, name(each.model)), each.usage) for each in report.attempts]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if known else None
+        priced = [cost for cost in costs if cost is not None]
+        return sum(priced) if priced else None
 
 
 def failure_entry(task: Task, error: SlipformError) -> JournalEntry:

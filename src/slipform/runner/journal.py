@@ -131,8 +131,8 @@ class Journal:
     @property
     def segments(self) -> tuple[Segment, ...]:
         """The passes so far; the last one ends at the end of the file."""
-        *whole, last = self._segments
-        return (*whole, replace(last, end=self._size))
+        *earlier, last = self._segments
+        return (*earlier, replace(last, end=self._size))
 
     @property
     def is_empty(self) -> bool:

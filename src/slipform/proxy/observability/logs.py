@@ -113,8 +113,8 @@ class LogFormatter(logging.Formatter):
         message = cut(message, _MAX_MESSAGE)
         longest = _MAX_TRACE + len(_CUT) if name == traces.name else LONGEST_FIELD
         if self._json:
-            shown = {key: cut(value, longest) if isinstance(value, str) else value for key, value in fields.items()}
-            entry = {"time": _time(at), "level": level, "logger": name, **shown}
+            texts = {key: cut(value, longest) if isinstance(value, str) else value for key, value in fields.items()}
+            entry = {"time": _time(at), "level": level, "logger": name, **texts}
             if message:
                 entry["message"] = message
             if trace is not None:

@@ -196,11 +196,11 @@ class Metrics:
 
     def _may_be_label(self, name: str, record: CallRecord) -> bool:
         """Whether a name may become a label: there is room, and it is configured or has answered."""
-        known = set(self._known_models())
-        if name in known:
+        configured = set(self._known_models())
+        if name in configured:
             return len(self._model_labels) < _MAX_MODELS
         succeeded = record.outcome == "ok" and 200 <= record.status < 300
-        return succeeded and len(self._model_labels | known) < _MAX_MODELS  # room is reserved for the configured ones
+        return succeeded and len(self._model_labels | configured) < _MAX_MODELS  # room stays for those
 
     def render(self, accept: str = "", others: Iterable[tuple[str, str]] = (), worker: str = "") -> tuple[bytes, str]:
         """Return the page and its content type; with pages of `others` (workers by name), samples name their worker."""
