@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any
 
-import orjson
-
 from slipform.schema.document import REF, SubSchema, lookup, reference_of, with_plain_references
 from slipform.schema.keywords import TIGHTER, implied_types, json_type, tuple_parts
 from slipform.schema.patterns import parsed, search
+from slipform.schema.summary import compact
 from slipform.schema.validator import Compiled, compile_schema
 
 FORMATS = {
@@ -146,10 +144,7 @@ class Example:
     @property
     def text(self) -> str:
         """The value as compact JSON."""
-        try:
-            return orjson.dumps(self.value).decode()
-        except TypeError:
-            return json.dumps(self.value, ensure_ascii=False, separators=(",", ":"))
+        return compact(self.value)
 
 
 class _NoExampleError(Exception):

@@ -74,7 +74,7 @@ def summarize(schema: Mapping[str, Any], max_chars: int = MAX_CHARS, *, descript
     canonical_text(schema)  # refuses what is too deep to walk, or no JSON
     schema = with_plain_references(schema)
     plain = _tidy(_stripped(schema, descriptions=descriptions))
-    text = _dump(plain)
+    text = compact(plain)
     if len(text) <= max_chars:
         return SchemaSummary(text, cut=False)
     if descriptions:
@@ -85,7 +85,7 @@ def summarize(schema: Mapping[str, Any], max_chars: int = MAX_CHARS, *, descript
 def _reduced(schema: Any, max_chars: int) -> str:
     """What fits of a schema: keys and types stay longest, and each branch is cut by itself, the deepest first."""
     if not isinstance(schema, dict):
-        return _dump(schema)
+        return compact(schema)
     if len(schema) - sum(key in schema for key in DEFINITIONS) == 1:  # a root that is only a reference says no key
         schema = {**{key: schema[key] for key in DEFINITIONS if key in schema}, **followed(schema, schema)}
     cut = _Cut(_tidy(_without_bounds(schema)), max_chars)
@@ -94,7 +94,7 @@ def _reduced(schema: Any, max_chars: int) -> str:
             cut.branches(keeps_required=keeps_required)
     if not cut.fits:
         cut.root()
-    texts = (_dump(_tidy(cut.schema)), _dump(cut.schema), _dump(_SHORTENED), "{}")
+    texts = (compact(_tidy(cut.schema)), compact(cut.schema), compact(_SHORTENED), "{}")
     return next((text for text in texts if len(text) <= max_chars), "")
 
 
@@ -102,8 +102,8 @@ class _Cut:
     """A schema of one's own on the way to a length; what a branch says of its parts leaves, never half of it."""
 
     def __init__(self, schema: Any, max_chars: int) -> None:
-        self.schema: dict[str, Any] = json.loads(_dump(schema))
-        self.over = len(_dump(self.schema)) - max_chars
+        self.schema: dict[str, Any] = json.loads(compact(schema))
+        self.over = len(compact(self.schema)) - max_chars
         """Characters that are still too many; as JSON is compact, what is taken out anywhere is taken off here."""
 
     @property
@@ -115,7 +115,7 @@ class _Cut:
         kept = ("type", REF, "required") if keeps_required else ("type", REF)
         nodes = [(len(steps), node) for steps, node in subschemas(self.schema) if steps and isinstance(node, dict)]
         for _, level in groupby(sorted(nodes, key=lambda found: -found[0]), key=lambda found: found[0]):
-            for node in sorted((node for _, node in level), key=lambda node: -len(_dump(node))):
+            for node in sorted((node for _, node in level), key=lambda node: -len(compact(node))):
                 if self.fits:
                     return
                 if _has_parts(node) or ("required" in node and not keeps_required):
@@ -144,14 +144,14 @@ class _Cut:
             self._put_key(properties, name, None)
 
     def _put(self, node: dict[str, Any], new: dict[str, Any]) -> None:
-        self.over -= len(_dump(node)) - len(_dump(new))
+        self.over -= len(compact(node)) - len(compact(new))
         node.clear()
         node.update(new)
 
     def _put_key(self, properties: dict[str, Any], name: str, new: Any) -> None:
         """`new` in place of what a key must be; None takes the key away."""
-        before = len(_dump(properties[name])) + (len(_dump(name)) + 2 if new is None else 0)
-        self.over -= before - (0 if new is None else len(_dump(new)))
+        before = len(compact(properties[name])) + (len(compact(name)) + 2 if new is None else 0)
+        self.over -= before - (0 if new is None else len(compact(new)))
         if new is None:
             del properties[name]
         else:
@@ -187,7 +187,7 @@ def _is_annotation(keyword: str) -> bool:
 
 def _has_parts(node: Mapping[str, Any]) -> bool:
     """Whether there is anything in a node worth leaving out."""
-    return any(key in MAPS or key in LISTS or key in SINGLES for key in node) or len(_dump(dict(node))) > 120
+    return any(key in MAPS or key in LISTS or key in SINGLES for key in node) or len(compact(dict(node))) > 120
 
 
 def _tidy(schema: Any) -> Any:
@@ -264,8 +264,9 @@ def _without_unused(schema: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _dump(value: Any) -> str:
+def compact(value: Any) -> str:
+    """A JSON value as text without blanks."""
     try:
         return orjson.dumps(value).decode()
-    except TypeError:
+    except TypeError:  # integers beyond 64 bits
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

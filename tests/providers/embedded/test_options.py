@@ -221,8 +221,8 @@ def test_the_fence_detector_is_a_module_of_its_own() -> None:
 def test_the_limits_of_the_prompt_only_path_are_documented() -> None:
     text = " ".join((Path(__file__).parents[3] / "docs" / "local.md").read_text().split())
     for said in (
-        "the schema is only told to the model",
-        "schemas may be shortened in the prompt",
+        "the schema is only in the prompt",
+        "a long schema may be shortened there",
         "Text only: no images, no sound",
         "where a backend exposes no logits",
         "Tools and a prompted schema do not go together in one turn",
