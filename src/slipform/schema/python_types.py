@@ -22,6 +22,7 @@ from slipform.schema.violations import Violation, shown
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
+    from pydantic.json_schema import GenerateJsonSchema
 
 T = TypeVar("T")
 S = TypeVar("S")  # of `of`, which is called before there is a T
@@ -179,10 +180,42 @@ class Schema(Generic[T]):
 @lru_cache(maxsize=512)
 def _of_type(shape: Any, _order: str) -> Schema[Any]:
     """`_order` tells `A | B` from `B | A`, which are equal but ask in another order."""
-    from slipform.schema.adapters import adapter_of
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+    from pydantic_core import SchemaError as CoreSchemaError
 
-    adapter, document = adapter_of(shape)
+    broken = PydanticUserError, PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, CoreSchemaError, NameError
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(shape)
+        document = adapter.json_schema(schema_generator=_generator())
+    except broken as error:
+        said = " ".join(str(error).split())[:200]
+        raise SchemaError(
+            f"No JSON Schema can be made of {shape!r:.200}: {said}",
+            hint="Use a pydantic model, dataclass, TypedDict, enum, Literal, list, dict, tuple or scalar type.",
+        ) from error
     return Schema(name_of(shape), document, adapter)
+
+
+@lru_cache(maxsize=1)
+def _generator() -> type[GenerateJsonSchema]:
+    """Pydantic's own schemas, less its warnings and less defaults that JSON cannot write.
+
+    Made when the first type is asked for: pydantic takes a while to import, and many programs give JSON Schemas.
+    """
+    from pydantic.json_schema import GenerateJsonSchema
+    from pydantic_core import PydanticSerializationError
+
+    class PlainJsonSchema(GenerateJsonSchema):
+        ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 — pydantic's name, type
+
+        def encode_default(self, dft: Any) -> Any:
+            encoded = super().encode_default(dft)
+            if any(not_json(encoded)):
+                raise PydanticSerializationError("not JSON")
+            return encoded
+
+    return PlainJsonSchema
 
 
 def _read(text: str) -> Any:
