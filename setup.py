@@ -32,6 +32,7 @@ COMPILED = [
     "src/slipform/text/parser.py",
     "src/slipform/text/repair/continuation.py",
     "src/slipform/text/repair/fast_paths.py",
+    "src/slipform/text/repair/layers.py",
     "src/slipform/text/repair/machine.py",
     "src/slipform/text/repair/scalars.py",
     "src/slipform/text/repair/strings.py",

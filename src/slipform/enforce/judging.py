@@ -24,7 +24,7 @@ from slipform.errors import (
 from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, ToolCall
 from slipform.schema import Schema, Violation
 from slipform.schema.document import followed, lookup, reference_of, with_plain_references
-from slipform.text.loads import Loaded, LoadWarning, load
+from slipform.text.loads import Loaded, LoadWarning, load, type_of
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.strict import conflicting_keys
 
@@ -96,7 +96,10 @@ def root_types(document: Mapping[str, Any]) -> frozenset[str] | None:
         kind = node.get("type")
         union = node.get("anyOf", node.get("oneOf"))
         reference = reference_of(node)
-        if isinstance(kind, str):
+        members = [node["const"]] if "const" in node else node.get("enum")
+        if isinstance(members, list):
+            types.update(type_of(each) for each in members)
+        elif isinstance(kind, str):
             types.add(kind)
         elif isinstance(kind, list):
             types.update(each for each in kind if isinstance(each, str))

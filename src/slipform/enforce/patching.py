@@ -34,6 +34,8 @@ from slipform.schema.document import (
     split_pointer,
     with_plain_references,
 )
+from slipform.text.reasoning import call_arguments
+from slipform.text.strict import parse
 
 _AROUND = " \t\r\n\"'`*.!,;:()"
 
@@ -235,7 +237,15 @@ def patch(value: Any, schema: Schema[Any], switches: Switches | None = None) -> 
 
 
 def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches) -> Patched | None:
-    """`{"invoice": {…}}` where the inside is the answer."""
+    """`{"invoice": {…}}` where the inside is the answer, or a tool call whose arguments are."""
+    for name, inner in call_arguments(value):
+        if isinstance(inner, str):
+            try:
+                inner = parse(inner)
+            except ValueError:
+                continue
+        if schema.fits(inner):
+            return Patched(inner, (PatchEdit("replace", (), f"the {name!r} of a tool call", "medium", inner),))
     if not isinstance(value, dict) or len(value) != 1:
         return None
     (key, inner), *_ = value.items()

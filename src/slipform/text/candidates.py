@@ -70,11 +70,13 @@ _JSON_LABELS: Final = frozenset(
 )
 _GAP: Final = r"(?:[\s\u200b-\u200f\u2060\ufeff]|\\[nrt])*+"
 _OBJECT: Final = re.compile(
-    r"[{｛]" + _GAP + r"(?:[\"'“”„‘’`«＂}｝]|,\s*+[\"}]|<!--|\\\"|&quot;|&#34;|//|/\*|#|\Z|\.\.\.|…|\{\s*+[\"'“\w]"
+    r"[{｛]"
+    + _GAP
+    + r"(?:[\"'“”„‘’`«＂}｝]|,\s*+[\"}]|<!--|\\\"|&quot;|&#34;|&#[xX]22;|//|/\*|#|\Z|\.\.\.|…|\{\s*+[\"'“\w]"
     r"|[\w$][^{}\[\]\"'\n,:]{0,60}+[\"'”]?\s*+[:：]|-?\d++\s*+:)"
 )
 _ARRAY: Final = re.compile(
-    r"[\[［]" + _GAP + r"(?:[\"'“‘`＂\]］]|,|<!--|\\\"|&quot;|-?\.?\d|[+.]\d|//|/\*|\Z|\(\s*[\d\"']"
+    r"[\[［]" + _GAP + r"(?:[\"'“‘`＂\]］]|,|<!--|\\\"|&quot;|&#34;|&#[xX]22;|-?\.?\d|[+.]\d|//|/\*|\Z|\(\s*[\d\"']"
     r"|(?:true|false|null|True|False|None|NaN|undefined)\b|[-tfnTFN][a-z]{0,4}+\s*+\Z)"
 )
 _CITATION: Final = re.compile(r"\[\s*+(?:\d+(?:\s*[-–,;]\s*\d+)*)?\s*+\]|\{\s*+\}")
@@ -193,7 +195,7 @@ class _Search:
         repaired = self._repair(start, len(self.text), many=False)
         if isinstance(repaired, CannotRepair):
             return False
-        if not _only_comments(self.text, repaired.end) and not QUOTED_KEY_AHEAD.match(self.text, start):
+        if not only_comments(self.text, repaired.end) and not QUOTED_KEY_AHEAD.match(self.text, start):
             return False
         self._add("whole", repaired)
         return True
@@ -205,7 +207,7 @@ class _Search:
         if (after := _quoted_alone(text, at)) >= 0:
             return after
         if kind == "bare" and (citation := _CITATION.match(text, at)):
-            if self.wordless or (not text[:at].strip() and _only_comments(text, citation.end())):
+            if self.wordless or (not text[:at].strip() and only_comments(text, citation.end())):
                 kind = "bare"
             else:
                 kind = "weak" if _is_stated(text, at, citation.end()) else "cited"
@@ -307,7 +309,7 @@ def _quoted_alone(text: str, at: int) -> int:
     return end + 1 if is_open else -1
 
 
-def _only_comments(text: str, at: int) -> bool:
+def only_comments(text: str, at: int) -> bool:
     """Whether nothing but comments follows."""
     while True:
         at = _LEAD_BLANK.match(text, at).end()  # type: ignore[union-attr]

@@ -118,6 +118,11 @@ def value_of(text: str, *, strict: bool = False, nan: NanPolicy = "refuse") -> A
 def _load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     if not text.strip():
         raise EmptyAnswerError("The answer is empty", hint="Ask again.")
+    if hint is not None and (types := hint.root_types) is not None and types.isdisjoint(_CONTAINERS):
+        from slipform.text.loads_scalar import load_scalar
+
+        if (scalar := load_scalar(text, hint)) is not None:
+            return scalar
     return _load_surrounded(text, hint) or _search(text, hint, nan)
 
 
@@ -176,6 +181,7 @@ class _ContainerHint:
 
 
 _make: Final = tuple.__new__
+_CONTAINERS: Final = frozenset({"object", "array"})
 _OBJECT_OR_ARRAY: Final = _ContainerHint()
 OPENING_BRACKET: Final = re.compile(r"[{\[]")
 

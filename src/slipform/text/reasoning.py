@@ -12,10 +12,14 @@ from typing import Any, Final
 
 _TAGS: Final = (
     "think", "thinking", "thought", "thoughts", "reasoning", "reason", "reflection", "scratchpad", "analysis",
-    "rationale", "inner_monologue",
+    "rationale", "inner_monologue", "internal_monologue", "inner_thoughts", "chain_of_thought", "cot", "antthinking",
+    "seed:think", "longcat_think",
 )  # fmt: skip
 _TOKENS: Final = {
     "<|channel|>analysis<|message|>": "<|end|>",
+    "<|channel|>commentary<|message|>": "<|end|>",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|START_THINKING|>": "<|END_THINKING|>",
     "[THINK]": "[/THINK]",
     "◁think▷": "◁/think▷",
 }
@@ -35,6 +39,9 @@ _CLOSING: Final = re.compile(
     rf"</(?:{_ANY_TAG}){_BLANKS}>|" + "|".join(re.escape(each) for each in _TOKENS.values() if each != "<|end|>"),
     re.IGNORECASE,
 )
+_MARKER: Final = re.compile(f"{_OPENING.pattern}|{_CLOSING.pattern}", re.IGNORECASE)
+_FRAME: Final = re.compile(r"(?:<\|(?:start|channel)\|>[ \w]{0,40}|<\|[\w ]{1,40}\|>|</?s>|<eos>|<end_of_turn>|\s)+")
+"""Special tokens around a message, and the role or channel that some of them name."""
 STARTS: Final = frozenset({"<", "◁", "["})
 """The characters that a marker can begin with."""
 
@@ -92,9 +99,32 @@ def may_open_at(text: str, at: int) -> bool:
     return any(tag.startswith(name) for tag in _TAGS)
 
 
+def answer_span(text: str) -> tuple[int, int]:
+    """Return the part of a text that is no reasoning and no special token: from its start to its end.
+
+    Of an open reasoning block nothing is answer.
+
+    >>> text = "<think>maybe 41</think> 42<|im_end|>"
+    >>> text[slice(*answer_span(text))]
+    '42'
+    """
+    start, at, end = 0, 0, len(text)
+    while (match := _MARKER.search(text, at)) is not None:
+        block = block_at(text, match.start())
+        at = match.end() if block is None else block.end(text, block.start)
+        if at < 0:
+            end = match.start()
+            break
+        start = at
+    if (frame := _FRAME.match(text, start, end)) is not None:
+        start = frame.end()
+    closing = max((match.start() for match in _FRAME.finditer(text, start, end) if match.end() == end), default=end)
+    return start, max(start, closing)
+
+
 def has_marker(text: str, start: int, stop: int) -> bool:
     """Whether a part of a text contains any marker."""
-    return any(pattern.search(text, start, stop) is not None for pattern in (_OPENING, _CLOSING))
+    return _MARKER.search(text, start, stop) is not None
 
 
 def _canonical(token: str) -> str:

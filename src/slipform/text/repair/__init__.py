@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
 from slipform.text.repair.continuation import CONTINUES, IS_KEY, REASON, Attempt, whole_reading
+from slipform.text.repair.layers import layer_at
 from slipform.text.repair.machine import CannotRepair, RepairState
 from slipform.text.repair.tokens import QUOTED_KEY_AHEAD, SPACE, RepairEdit, apply_edits
 from slipform.text.repair.values import read
@@ -89,6 +90,8 @@ def repair_at(
     cleaned = _without_surrogates(text)
     first = _BLANK.match(cleaned, start, end)
     begin = first.end() if first else start
+    if (unescaped := _without_layer(cleaned, begin, end, nan, check, many)) is not None:
+        return unescaped
     braceless = cleaned[begin : begin + 1] not in ("{", "[") and _lacks_braces(cleaned, begin, end)
 
     def read_once(readings: dict[int, int] | None) -> tuple[Repaired, RepairState]:
@@ -118,6 +121,20 @@ def repair_at(
     if check is None or not m.choices or (violations := check(plain.value)) == 0:
         return plain
     return _best_reading(plain, violations, m.choices, check, read_once)
+
+
+def _without_layer(text: str, start: int, end: int, nan: NanPolicy, check: Check | None, many: bool) -> Repaired | None:
+    """Return a document that was escaped as a whole; None when it was not, or cannot be read without its escapes."""
+    layer = layer_at(text, start, end)
+    if layer is None:
+        return None
+    try:
+        inner = repair_at(layer.text, 0, len(layer.text), nan=nan, check=check, many=many)
+    except CannotRepair:
+        return None
+    stop = layer.original(inner.end)
+    edit = RepairEdit(layer.kind, start, text[start:stop], inner.text)
+    return Repaired(inner.text, inner.value, (edit,), start, stop, (), inner.in_string, inner.hinted)
 
 
 def _continues_at(text: str, end: int, plain: Repaired, m: RepairState) -> int:

@@ -266,6 +266,18 @@ _CUT_ESCAPE: Final = re.compile(
 )
 _CONTROL: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 _PATH: Final = re.compile(r"[A-Za-z]:\\|\\\\[\w.$-]+\\[^\\]")
+_PATH_INSIDE: Final = re.compile(r"(?<![A-Za-z])[A-Za-z]:\\[^\s\"<>|*?]*+")
+_COMMAND: Final = re.compile(r"[A-Za-z]++")
+_COMMANDS: Final = frozenset({
+    "nabla", "natural", "ne", "nearrow", "neg", "neq", "newcommand", "newline", "nexists", "ngeq", "ni", "nleq",
+    "nmid", "nolimits", "nonumber", "norm", "not", "notag", "notin", "nparallel", "nprec", "nsubseteq", "nsucc",
+    "nu", "nwarrow", "raise", "rangle", "rbrace", "rbrack", "rceil", "ref", "renewcommand", "rfloor", "rho",
+    "right", "rightarrow", "rightharpoonup", "rightleftharpoons", "rm", "root", "rtimes", "rule", "tag", "tan",
+    "tanh", "tau", "tbinom", "text", "textbf", "textcolor", "textit", "textrm", "textstyle", "texttt", "textup",
+    "tfrac", "therefore", "theta", "thickapprox", "thicksim", "tilde", "times", "tiny", "to", "top", "triangle",
+    "triangleleft", "triangleright", "twoheadrightarrow",
+})  # fmt: skip
+"""The commands of formulas that begin like an escape of a newline, a carriage return or a tab."""
 _ODD_ESCAPE: Final = re.compile(r"\\(?:[^\"\\/bfnrtu'`]|u(?![0-9a-fA-F]{4}))", re.DOTALL)
 _OVERESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _KIND: Final = {"&quot;": "html_entity", "&#34;": "html_entity", "&apos;": "html_entity", "&#39;": "html_entity"}
@@ -317,12 +329,15 @@ def _cut_before(text: str, body: int, at: int) -> int:
 def _content_edits(text: str, body: int, stop: int, delimiter: str) -> list[RawEdit]:
     has_odd_escapes = _ODD_ESCAPE.search(text, body, stop) is not None and delimiter == '"'
     is_path = has_odd_escapes and _PATH.match(text, body, stop) is not None
+    paths = [match.span() for match in _PATH_INSIDE.finditer(text, body, stop)] if has_odd_escapes else []
     edits: list[RawEdit] = []
     for match in _SPECIAL.finditer(text, body, stop):
         group = match.lastindex
         before = match.group()
         if group == 1:
-            if has_odd_escapes and _is_literal_backslash(before, is_path):
+            at = match.start()
+            in_path = is_path or any(start < at < end for start, end in paths)
+            if has_odd_escapes and (in_path or _is_command(text, at, stop)) and before[1] in "bfnrtu":
                 edits.append(("bad_escape", match.start(), before, "\\" + before))
         elif group == 2:
             edits.append(("lone_surrogate", match.start(), before, "\\ufffd"))
@@ -346,12 +361,10 @@ def control_edit(at: int, char: str) -> RawEdit:
     return ("control_character", at, char, _CONTROL.get(char) or f"\\u{ord(char):04x}")
 
 
-def _is_literal_backslash(escape: str, is_path: bool) -> bool:
-    r"""Whether an escape like `\new` of a Windows path or `\frac` of a formula is meant as a backslash."""
-    letter = escape[1]
-    if is_path:
-        return letter in "bfnrtu"
-    return letter in "bf"
+def _is_command(text: str, at: int, stop: int) -> bool:
+    r"""Whether an escape among others that are none is a command: `\frac`, `\neq` of a formula, `\b` of a pattern."""
+    name = _COMMAND.match(text, at + 1, stop)
+    return text[at + 1] in "bf" or (name is not None and name.group() in _COMMANDS)
 
 
 def _escape(before: str, delimiter: str) -> str:

@@ -10,10 +10,13 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 CERTAIN: Final = frozenset({
-    "bad_escape", "comment", "control_character", "escaped", "extra_comma", "html_entity", "invisible", "literal",
-    "missing_comma", "number", "punctuation", "trailing_comma", "unquoted_key", "wrong_quote",
+    "bad_escape", "comment", "control_character", "extra_comma", "invisible", "literal", "missing_comma",
+    "number", "punctuation", "trailing_comma", "unquoted_key", "wrong_quote",
 })  # fmt: skip
 """Kinds that write the same value as JSON; every other kind is a guess at what was meant."""
+
+
+_ESCAPE_LETTERS: Final = frozenset("bfnrt")
 
 
 class RepairEdit(NamedTuple):
@@ -30,8 +33,11 @@ class RepairEdit(NamedTuple):
 
     @property
     def certain(self) -> bool:
-        """Whether the edit writes the same value as JSON, and is not a guess at what was meant."""
-        return self.kind in CERTAIN
+        """Whether the edit writes the same value as JSON, and is not a guess at what was meant.
+
+        To read a valid escape as a backslash, because others beside it are none, is a guess.
+        """
+        return self.kind in CERTAIN and not (self.kind == "bad_escape" and self.before[1:2] in _ESCAPE_LETTERS)
 
 
 RawEdit = tuple[str, int, str, str]
@@ -93,7 +99,7 @@ LAX_THEN: Final = tuple(re.compile(rf"{LAX_STRING}(?={WS}(?:{c}|\Z))", re.DOTALL
 SINGLE_THEN: Final = tuple(re.compile(rf"'[^'\"\\\x00-\x1f]*+'(?={WS}(?:{c}|\Z))") for c in _FOLLOW)
 SPACE: Final = r"[\s\u200b-\u200f\u2060\ufeff]*+"
 _QUOTES: Final = "\"'`“”„‟‘’‚‛«»＂＇"
-_MARK: Final = rf"""(?:\\"|&quot;|[{_QUOTES}]{{1,3}})"""
+_MARK: Final = rf"""(?:\\"|&quot;|&#34;|&#x22;|[{_QUOTES}]{{1,3}})"""
 QUOTED_KEY: Final = rf"""(?:{STRING}|{_MARK}[^"'`“”:,{{}}\[\]\n]{{0,120}}+{_MARK})"""
 BARE_KEY: Final = r"[A-Za-z_$\u00aa-\uffff][\w$ .-]{0,60}+"
 KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:{QUOTED_KEY}|{BARE_KEY}){SPACE}[:：](?!//)")
