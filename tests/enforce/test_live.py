@@ -20,6 +20,7 @@ from slipform.providers.router import Router
 from slipform.schema import JsonSchemaSpec, ResponseFormat, Schema
 from slipform.testing import FakeModel
 from tests.conftest import PERSON
+from tests.enforce.test_patch import MENDED
 
 ORDER: dict[str, Any] = {
     "type": "object",
@@ -349,3 +350,16 @@ async def test_nothing_invalid_leaves_behind_any_spelling_of_a_reference(referen
     assert isinstance(outcome, Outcome)
     assert left == '{"a":"RIGHT"}'
     assert len(model.requests) == 2
+
+
+# A bracket where a scalar is wanted stops a stream at once: that it will hold exactly one value is a long shot.
+@pytest.mark.parametrize(
+    ("document", "value"),
+    [pytest.param(*row[1:3], id=row[0]) for row in MENDED if row[0] != "one value in a list"],
+)
+def test_what_the_judge_would_mend_does_not_stop_a_stream(document: dict[str, Any], value: Any) -> None:
+    schema = Schema[Any]("mended", document)
+    live = ReleaseGate(schema, Switches())
+    for char in json.dumps(value):
+        live.feed(char)
+        assert live.fault is None or not live.confirmed(Requirement(schema)), live.closed_text()

@@ -228,7 +228,11 @@ class PatchableFaults:
             return False
         text = text.lstrip(" \t\r\n")
         begun = text.casefold().rstrip()
-        words = [*_wanted_words(alternatives), *(_WORDS if "boolean" in types else ()), *["null"] * ("null" in types)]
+        words = [
+            *_wanted_words(alternatives),
+            *(_WORDS if "boolean" in types else ()),
+            *(_NOTHING if "null" in types else ()),
+        ]
         if any(word.casefold().startswith(begun) for word in words):
             return True
         if types & {"object", "array"} and (not text or text[0] in "{["):
