@@ -76,7 +76,9 @@ def _tail(scanner: JsonScanner, value: Any) -> str:
     key, out = scanner.key, ":" if scanner.state == COLON else ""
     if STRING <= scanner.state <= HIGH_ESCAPE and scanner.in_key:
         begun = "".join(scanner.pieces)
-        key = next((name for name in left if name.startswith(begun)), "")
+        names = [name for name in left if name.startswith(begun)]
+        _must(bool(names))
+        key = names[0]
         out = dumps(key[len(begun) :])[1:] + ":"
     return out + _missing(scanner, _take(left, key)) + _rest(",", left) + after
 

@@ -156,6 +156,8 @@ class Alternative:
         self.most_items: float = min([leaf.limits.get("maxItems", NO_LIMIT) for leaf in leaves], default=NO_LIMIT)
         most_members = [leaf.limits.get("maxProperties", NO_LIMIT) for leaf in leaves]
         self.most_members: float = min(most_members, default=NO_LIMIT)
+        self.limits_items: bool = self.most_items != NO_LIMIT
+        self.limits_members: bool = self.most_members != NO_LIMIT
         self.listed: bool = any(leaf.values is not None for leaf in leaves)
         """Whether only values of a list may stand here."""
         self.opaque: bool = any(leaf.opaque for leaf in leaves)

@@ -14,8 +14,6 @@ from slipform.text.strict import LAST_INTEGER, MAX_INT_DIGITS, NUMBER_ENDS, NUMB
 from slipform.text.tree import Frame, Note, ParseError
 
 TOO_LONG: Final = f"An integer of more than {MAX_INT_DIGITS} digits"
-
-
 INFINITE: Final = (float("inf"), float("-inf"))
 
 # Between tokens: what may come next.
@@ -52,10 +50,20 @@ EXPECTED: Final = {
 }
 """What a reader of an error is told was due between two tokens."""
 LONG_TEXT: Final = 1024
-SHORT_RUN: Final = 16
-"""So many characters of a string are looked at one by one when that is quicker, in compiled code."""
 _COMPILED: Final = not __file__.endswith(".py")
-_AFTER_NUMBER: Final = " \t\r\n,]}"
+SHORT_RUN: Final = 16
+"""So many characters of a string are looked at one by one where that is quicker, in compiled code."""
+_QUOTE: Final = 34
+_COMMA: Final = 44
+_MINUS: Final = 45
+_ZERO: Final = 48
+_NINE: Final = 57
+_COLON_SIGN: Final = 58
+_OPEN_BRACKET: Final = 91
+_BACKSLASH: Final = 92
+_CLOSE_BRACKET: Final = 93
+_OPEN_BRACE: Final = 123
+_CLOSE_BRACE: Final = 125
 _RUN: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*').match
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LITERALS: Final[dict[str, tuple[str, Any]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
@@ -235,8 +243,8 @@ class JsonScanner:
         """Stop for good at this character; gives the index that ends the loop."""
         if self.listener is not None:
             self.tell_text(self.listener)
-            if self.stopped:  # what came before was wrong already, however the text was cut into pieces
-                return i
+        if self.stopped:  # what came before was wrong already, however the text was cut into pieces
+            return i
         index = self.offset + i
         newline = text.rfind("\n", 0, i)
         line = self.line + text.count("\n", 0, i)
@@ -259,65 +267,66 @@ class JsonScanner:
         n = len(text)
         listener = self.listener
         while i < n:
-            c = text[i]
-            if c == " " or c == "\n" or c == "\r" or c == "\t":
+            code = ord(text[i])  # compiled, numbers are compared much faster than characters
+            if code <= 32 and code in (9, 10, 13, 32):
                 if listener is not None:
                     self.blanks.append(i)
                     self.blank_count += 1
                 i += 1
                 continue
             state = self.state
-            if c == '"' and state < COLON:
+            if code == _QUOTE and state < COLON:
                 self.open_string(state >= FIRST_KEY, '"')
                 return i + 1 if self.stopped else self.in_string(text, i + 1)
             if state == AFTER:
-                if c == ",":
+                if code == _COMMA:
                     if listener is not None:
                         self.member = self.offset + i - self.blank_count
                     self.state = KEY if self.top.is_object else ITEM
                     i += 1
                     continue
             elif state == COLON:
-                if c == ":":
+                if code == _COLON_SIGN:
                     self.state = VALUE
                     i += 1
                     continue
             elif state < FIRST_KEY:
-                return self.start_value(text, i, c)
-            return self.structure(text, i, c)
+                return self.start_value(text, i, code)
+            return self.structure(text, i, code)
         return i
 
-    def structure(self, text: str, i: int, c: str) -> int:
+    def structure(self, text: str, i: int, code: int) -> int:
         """A closing bracket where one may stand, or a mistake."""
         state = self.state
-        if c == "}":
+        if code == _CLOSE_BRACE:
             if state in (AFTER, FIRST_KEY) and self.top.is_object:
                 self.close()
                 return i + 1
-        elif c == "]" and state in (AFTER, FIRST_ITEM) and not self.top.is_object:
+        elif code == _CLOSE_BRACKET and state in (AFTER, FIRST_ITEM) and not self.top.is_object:
             self.close()
             return i + 1
-        return self.unexpected(text, i, c)
+        return self.unexpected(text, i, text[i])
 
-    def start_value(self, text: str, i: int, c: str) -> int:
+    def start_value(self, text: str, i: int, code: int) -> int:
         """The first character of a value that is not a string."""
-        if c == "{" or c == "[":
+        is_object = code == _OPEN_BRACE
+        if is_object or code == _OPEN_BRACKET:
             if self.depth == self.max_depth:
                 return self.fail(text, i, "too_deep", f"More than {self.max_depth} levels of nesting")
-            self.open(c == "{")
+            self.open(is_object)
             return i + 1
-        if c in NUMBER_STEPS[0]:
+        if _ZERO <= code <= _NINE or code == _MINUS:
             self.number = 0
             self.digits = []
             self.state = NUMBER
             return self.in_number(text, i)
-        literal = _LITERALS.get(c)
+        literal = _LITERALS.get(text[i])
         if literal is not None:
             self.word, self.word_value = literal
             self.matched = 0
             self.state = LITERAL
             return self.in_literal(text, i)
-        return self.structure(text, i, c)
+        return self.structure(text, i, code)
 
     def unexpected(self, text: str, i: int, c: str) -> int:
         """A character that cannot stand here."""
@@ -343,9 +352,9 @@ class JsonScanner:
             self.top = parent
             self.depth -= 1
             self.key = frame.key
-            self.add(frame.close())
+            self.add(frame.close(), True)
 
-    def add(self, value: Any) -> None:
+    def add(self, value: Any, is_container: bool = False) -> None:
         """A value is finished."""
         self.top.add(self.key, value)
         if self.depth == 0:
@@ -354,10 +363,8 @@ class JsonScanner:
         else:
             self.state = AFTER
         listener = self.listener
-        if listener is not None:
-            further = listener.closed(value) if isinstance(value, dict | list) else listener.scalar(value)
-            if not further:
-                self.stop()
+        if listener is not None and not (listener.closed(value) if is_container else listener.scalar(value)):
+            self.stop()
 
     # Strings.
 
@@ -387,14 +394,14 @@ class JsonScanner:
             self.grow(text[i:j])
         if j == len(text):
             return j
-        c = text[j]
-        if c == '"':
+        code = ord(text[j])
+        if code == _QUOTE:
             self.end_string(j)
             return j + 1
-        if c == "\\":
+        if code == _BACKSLASH:
             self.state = ESCAPE
             return j + 1
-        return self.odd_character(text, j, c)
+        return self.odd_character(text, j, text[j])
 
     def grow(self, piece: str) -> None:
         """Add decoded text to the open string."""
@@ -540,8 +547,9 @@ class JsonScanner:
         start = i
         number = self.number
         while i < n:
-            following = NUMBER_STEPS[number].get(text[i], 0)
-            if not following:
+            code = ord(text[i])
+            following = NUMBER_STEPS[number * 128 + code] if code < 128 else 0
+            if following == 0:
                 break
             number = following
             i += 1
@@ -557,13 +565,13 @@ class JsonScanner:
         if self.number not in NUMBER_ENDS:
             return self.fail(text, i, "bad_number", f"Expected a digit, found {text[i]!r}")
         digits = "".join(self.digits)
-        value = integer_value(digits) if self.number <= LAST_INTEGER else float(digits)
+        value: Any = integer_value(digits) if self.number <= LAST_INTEGER else float(digits)
         if value is None:
             return self.fail(text, i, "number_too_long", TOO_LONG)
-        if self.listener is not None and i < len(text) and text[i] not in _AFTER_NUMBER:
+        if self.listener is not None and i < len(text) and ord(text[i]) not in (9, 10, 13, 32, 44, 93, 125):
             self.state = AFTER  # not a number after all, so nobody is told of it
             return self.unexpected(text, i, text[i])
-        if value in INFINITE:
+        if self.number > LAST_INTEGER and value in INFINITE:
             self.note(i, "number_overflow", digits[:40], str(value))
         self.version += 1
         self.add(value)
@@ -571,21 +579,20 @@ class JsonScanner:
 
     def in_literal(self, text: str, i: int) -> int:
         """Inside true, false or null."""
-        n = len(text)
         word = self.word
         matched = self.matched
-        while i < n:
-            if text[i] != word[matched]:
-                self.matched = matched
-                return self.bad_literal(text, i)
-            matched += 1
-            i += 1
-            if matched == len(word):
-                self.version += 1
-                self.add(self.word_value)
-                return i
-        self.matched = matched
-        return i
+        piece = text[i : i + len(word) - matched]
+        if not word.startswith(piece, matched):
+            while text[i] == word[matched]:
+                matched += 1
+                i += 1
+            self.matched = matched
+            return self.bad_literal(text, i)
+        self.matched = matched + len(piece)
+        if self.matched == len(word):
+            self.version += 1
+            self.add(self.word_value)
+        return i + len(piece)
 
     def bad_literal(self, text: str, i: int) -> int:
         """A word that began like a literal."""

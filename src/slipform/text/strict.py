@@ -51,24 +51,25 @@ def _finite(number: str) -> float:
     return value
 
 
-def _steps() -> list[dict[str, int]]:
-    digits = "0123456789"
-    exponent = {"e": 6, "E": 6}
-    return [
-        {"-": 1, "0": 2, **dict.fromkeys("123456789", 3)},  # 0: at its start
-        {"0": 2, **dict.fromkeys("123456789", 3)},  # 1: after the minus
+def _steps() -> bytes:
+    digits, exponent = dict.fromkeys("0123456789"), {"e": 6, "E": 6}
+    whole = dict.fromkeys(digits, 3)
+    states: list[dict[str, int]] = [
+        {**whole, "-": 1, "0": 2},  # 0: at its start
+        {**whole, "0": 2},  # 1: after the minus
         {".": 4, **exponent},  # 2: after a leading zero
-        {".": 4, **exponent, **dict.fromkeys(digits, 3)},  # 3: in the integer
+        {".": 4, **exponent, **whole},  # 3: in the integer
         dict.fromkeys(digits, 5),  # 4: after the point
         {**exponent, **dict.fromkeys(digits, 5)},  # 5: in the fraction
         {"+": 7, "-": 7, **dict.fromkeys(digits, 8)},  # 6: after the e
         dict.fromkeys(digits, 8),  # 7: after its sign
         dict.fromkeys(digits, 8),  # 8: in the exponent
     ]
+    return bytes(following.get(chr(code), 0) for following in states for code in range(128))
 
 
 NUMBER_STEPS: Final = _steps()
-"""For each state, the characters that go on with the number and the state they lead to."""
+"""At 128 × state + character: the state that the character leads to; 0 where the number does not go on with it."""
 NUMBER_ENDS: Final = frozenset((2, 3, 5, 8))
 """The states in which a number may end."""
 LAST_INTEGER: Final = 3

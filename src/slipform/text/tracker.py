@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from slipform.schema.patterns import TextMatcher, matcher_for
-from slipform.text.resolve_plan import NO_LIMIT, Alternative, Node, NormalForm
+from slipform.text.resolve_plan import Alternative, Node, NormalForm
 from slipform.text.scanner import ScanListener
 from slipform.text.tracker_facts import closing_fault, fitting, kind_message, kind_of, may_become, scalar_message
 
@@ -94,16 +94,16 @@ class Track:
         self.threads = threads
         first = threads[0].alternative
         decided = True
-        self.opaque: bool = False
-        self.limited: bool = False
+        self.opaque: bool = first.opaque
+        self.limited: bool = first.limits_members if self.is_object else first.limits_items
         self.exclusive: bool = False
         """Whether more than one thread is left, of which only one may fit in the end."""
-        for thread in threads:
-            alternative = thread.alternative
-            self.opaque = self.opaque or alternative.opaque
-            most = alternative.most_members if self.is_object else alternative.most_items
-            self.limited = self.limited or most != NO_LIMIT
-            if alternative is not first:
+        if len(threads) > 1:
+            for thread in threads[1:]:
+                alternative = thread.alternative
+                self.opaque = self.opaque or alternative.opaque
+                limited = alternative.limits_members if self.is_object else alternative.limits_items
+                self.limited = self.limited or limited
                 self.exclusive = self.exclusive or alternative.exclusive
                 decided = decided and alternative.shape == first.shape
         self.certain: bool = decided and not self.opaque and not self.exclusive
@@ -157,21 +157,24 @@ class Tracker(ScanListener):
         kind = "object" if is_object else "array"
         depth = len(self.tracks)
         # Threads that follow the same alternative are one: otherwise a recursive choice doubles them at every level.
-        found: dict[Alternative, Thread] = {}
+        known: dict[Alternative, Thread] | None = {} if len(self._nodes) > 1 else None
+        threads: list[Thread] = []
         for index in range(len(self._nodes)):
             for alternative in self._nodes[index].alternatives:
                 if alternative.admits(kind):
-                    thread = found.get(alternative)
+                    thread = None if known is None else known.get(alternative)
                     if thread is None:
-                        thread = found[alternative] = Thread(alternative)
+                        thread = Thread(alternative)
+                        threads.append(thread)
+                        if known is not None:
+                            known[alternative] = thread
                     if depth:
                         thread.parents.append(self.tracks[depth - 1].threads[index])
-        if not found:
+        if not threads:
             allowed = self._alternatives()
             changes = self._changes
             patchable = changes is not None and changes.of_container(allowed, root=not depth)
             return self._wrong(kind_message(kind, allowed), patchable)
-        threads = list(found.values())
         self._prune(threads, depth)
         self.tracks.append(Track(is_object, start, threads))
         return True
@@ -199,6 +202,14 @@ class Tracker(ScanListener):
         """A key has ended."""
         top = self.tracks[-1]
         top.key = key
+        if not top.limited and len(top.threads) == 1:  # the usual case
+            alternative = top.threads[0].alternative
+            only = alternative.property(key)
+            if only is not None and (self._changes is None or key in alternative.declared or not alternative.declared):
+                self._nodes = [only]
+                if self._changes is not None:
+                    top.keys.append(key)
+                return True
         kept: list[Thread] = []
         nodes: list[Node] = []
         full = top.limited and key not in top.keys
@@ -266,6 +277,8 @@ class Tracker(ScanListener):
             return False
         kind = kind_of(value)
         nodes = self._nodes
+        if len(nodes) == 1 and kind in nodes[0].any_of and not nodes[0].unknown:  # the usual case
+            return self._ended()
         untold = False
         kept: list[int] = []
         for at in range(len(nodes)):
@@ -287,11 +300,11 @@ class Tracker(ScanListener):
         work: list[tuple[Any, Iterator[Any]]] = []
         following: Any = value
         while True:
-            if isinstance(following, dict | list) and not self._is_free():
+            if isinstance(following, (dict, list)) and not self._is_free():
                 if not self.opened(isinstance(following, dict), 0):
                     return False
                 work.append((following, iter(following)))
-            elif not (self._ended() if isinstance(following, dict | list) else self.scalar(following)):
+            elif not (self._ended() if isinstance(following, (dict, list)) else self.scalar(following)):
                 return False
             following = _NO_MORE
             while work and following is _NO_MORE:
@@ -318,6 +331,11 @@ class Tracker(ScanListener):
         top = self.tracks[-1]
         if top.is_object:
             return True
+        if not top.limited and len(top.threads) == 1:  # the usual case
+            only = top.threads[0].alternative.item(top.count)
+            if only is not None:
+                self._nodes = [only]
+                return True
         kept: list[Thread] = []
         nodes: list[Node] = []
         most = -1.0

@@ -28,6 +28,8 @@ def equal(left: Any, right: Any) -> bool:
     >>> equal([1, {"a": 2.0}], [1.0, {"a": 2}]), equal([True], [1])
     (True, False)
     """
+    if not isinstance(left, (dict, list)):
+        return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
     pairs: list[tuple[Any, Any]] = [(left, right)]
     while pairs:
         a, b = pairs.pop()
@@ -39,7 +41,7 @@ def equal(left: Any, right: Any) -> bool:
             if len(a) != len(b):
                 return False
             pairs.extend(zip(a, b, strict=True))
-        elif isinstance(a, dict | list) or a != b or isinstance(a, bool) != isinstance(b, bool):
+        elif isinstance(a, (dict, list)) or a != b or isinstance(a, bool) != isinstance(b, bool):
             return False
     return True
 
