@@ -53,7 +53,7 @@ def verdict_on(schema: Any, text: str, places: list[int], *, exact: bool) -> tup
     tracker = Tracker(NormalForm(schema, exact=exact))
     scanner = scanned(text, places, tracker)
     where = None if tracker.mismatch is None else (tracker.mismatch.path, tracker.mismatch.patchable)
-    return where, scanner.error, scanner.notes, scanner.complete
+    return where, scanner.error, scanner.notes, scanner.complete and where is None
 
 
 @settings(max_examples=200, deadline=None)

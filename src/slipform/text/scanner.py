@@ -55,9 +55,6 @@ SHORT_RUN: Final = 16
 """So many characters of a string are looked at one by one where that is quicker, in compiled code."""
 _QUOTE: Final = 34
 _COMMA: Final = 44
-_MINUS: Final = 45
-_ZERO: Final = 48
-_NINE: Final = 57
 _COLON_SIGN: Final = 58
 _OPEN_BRACKET: Final = 91
 _BACKSLASH: Final = 92
@@ -315,7 +312,7 @@ class JsonScanner:
                 return self.fail(text, i, "too_deep", f"More than {self.max_depth} levels of nesting")
             self.open(is_object)
             return i + 1
-        if _ZERO <= code <= _NINE or code == _MINUS:
+        if 48 <= code <= 57 or code == 45:  # a digit or a minus
             self.number = 0
             self.digits = []
             self.state = NUMBER
@@ -399,6 +396,10 @@ class JsonScanner:
             self.end_string(j)
             return j + 1
         if code == _BACKSLASH:
+            plain = _ESCAPES.get(text[j + 1]) if j + 1 < len(text) else None
+            if plain is not None:
+                self.grow(plain)
+                return j + 2
             self.state = ESCAPE
             return j + 1
         return self.odd_character(text, j, text[j])
