@@ -140,3 +140,31 @@ def test_hostile_text_is_done_with_in_bounded_time(text: str) -> None:
     with contextlib.suppress(JsonEnforcementError):
         end = load(text).end
     assert end <= len(text)
+
+
+RECORDS = st.lists(
+    st.fixed_dictionaries({"id": st.integers(0, 10**9), "tags": st.lists(st.sampled_from(["a", "b"]), max_size=2)}),
+    min_size=2,
+    max_size=5,
+    unique_by=lambda record: record["id"],
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(RECORDS, st.booleans(), st.randoms(use_true_random=False))
+def test_a_closed_record_is_never_lost_to_a_wrong_bracket(
+    records: list[dict[str, Any]], wrapped: bool, rng: random.Random
+) -> None:
+    """A closing bracket is doubled, swapped or dropped: all records are read, or the text is refused or warned of."""
+    text = json.dumps({"items": records} if wrapped else records)
+    at = rng.choice([i for i, char in enumerate(text[:-1]) if char in "}]"])
+    text = text[:at] + rng.choice(["", text[at] * 2, "]" if text[at] == "}" else "}", "}]", "]}"]) + text[at + 1 :]
+    try:
+        loaded = load(text)
+    except JsonEnforcementError:
+        return
+    if loaded.warnings:
+        return
+    kept = json.dumps(loaded.value)
+    for record in records:
+        assert f'"id": {record["id"]}' in kept, text

@@ -73,7 +73,7 @@ _OBJECT: Final = re.compile(
     r"[{｛]"
     + _GAP
     + r"(?:[\"'“”„‘’`«＂}｝]|,\s*+[\"}]|<!--|\\\"|&quot;|&#34;|&#[xX]22;|//|/\*|#|\Z|\.\.\.|…|\{\s*+[\"'“\w]"
-    r"|[\w$][^{}\[\]\"'\n,:]{0,60}+[\"'”]?\s*+[:：]|-?\d++\s*+:)"
+    r"|[\w$][^{}\[\]\"'\n,:]{0,60}+[\"'”]?\s*+[:：]|[^\W\d_]{1,30}+\s++\"[^\"\n]{0,60}+\"\s*+:|-?\d++\s*+:)"
 )
 _ARRAY: Final = re.compile(
     r"[\[［]" + _GAP + r"(?:[\"'“‘`＂\]］]|,|<!--|\\\"|&quot;|&#34;|&#[xX]22;|-?\.?\d|[+.]\d|//|/\*|\Z|\(\s*[\d\"']"
@@ -121,8 +121,9 @@ def find_candidates(text: str, *, nan: NanPolicy, include_cited: bool = False) -
     order = {"whole": 0, "fenced": 1, "lines": 1, "tagged": 1, "bare": 2, "sequence": 2, "weak": 3, "cited": 4}
     matches = (each for each in search.matches if include_cited or each.kind != "cited")
     ranked = sorted(matches, key=lambda each: order[each.kind])
-    in_reasoning = [RepairedCandidate("thought", each.repaired) for each in reversed(search.reasoning_matches)]
-    return Candidates(ranked or in_reasoning, search.given_up)
+    if not ranked:
+        ranked = [RepairedCandidate("thought", each.repaired) for each in reversed(search.reasoning_matches)]
+    return Candidates(ranked, search.given_up)
 
 
 class _Search:
@@ -347,10 +348,11 @@ def _is_bare_words(repaired: Repaired) -> bool:
 
 def _is_placeholder(repaired: Repaired) -> bool:
     """Whether a candidate shows a form and no values: `{"name", "age"}`, `{"name": ..., "age": ...}`."""
-    kinds = {edit.kind for edit in repaired.edits}
     if isinstance(repaired.value, list):
         return any(edit.kind == "wrong_bracket" and edit.before == "{" for edit in repaired.edits[:1])
-    return "ellipsis" in kinds and "missing_value" in kinds and not any(repaired.value.values())
+    if not isinstance(repaired.value, dict) or any(repaired.value.values()):
+        return False
+    return {"ellipsis", "missing_value"} <= {edit.kind for edit in repaired.edits}
 
 
 def _is_stated(text: str, at: int, end: int) -> bool:

@@ -63,7 +63,7 @@ def _first(text: str, candidates: list[RepairedCandidate], given_up: list[GivenU
             raise not_json(text, CannotRepair(repaired.parts[1][0], CONTINUED))
     several = f"The text holds {count} pieces of JSON; this is the first." if count > 1 else ""
     notes = _notes(first, repaired, several)
-    return _loaded(repaired, notes + _unreadable(given_up))
+    return _loaded(repaired, notes + _unreadable(given_up) if given_up else notes)
 
 
 def _is_joined(repaired: Repaired) -> bool:
@@ -74,6 +74,8 @@ def _is_joined(repaired: Repaired) -> bool:
 
 def _count(candidates: list[RepairedCandidate]) -> int:
     """Return how many candidates there are beside brackets of prose."""
+    if len(candidates) == 1:
+        return 1
     strong = sum(each.kind not in ("weak", "cited") for each in candidates)
     return strong or len(candidates)
 

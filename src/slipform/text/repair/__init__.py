@@ -110,9 +110,7 @@ def repair_at(
         if reading is None:
             raise
         return Repaired(*reading[:5])
-    if isinstance(plain.value, dict) and IS_KEY.match(cleaned, plain.end, end):
-        raise CannotRepair(plain.end, REASON)
-    at = _continues_at(cleaned, end, plain, m)
+    at = _continues_at(cleaned, end, plain, m) if plain.end < end or len(m.roots) > 1 else -1
     if at >= 0:
         reading = whole_reading(cleaned, end, at, plain.edits, read_changed, check)
         if reading is None:
@@ -138,7 +136,9 @@ def _without_layer(text: str, start: int, end: int, nan: NanPolicy, check: Check
 
 
 def _continues_at(text: str, end: int, plain: Repaired, m: RepairState) -> int:
-    """Return where the text goes on as if the document were not over; -1 where it does not."""
+    """Return where the text goes on as if the document were not over; -1 where it does not, an error as a key."""
+    if isinstance(plain.value, dict) and IS_KEY.match(text, plain.end, end):
+        raise CannotRepair(plain.end, REASON)
     if CONTINUES.match(text, plain.end, end):
         return plain.end
     if len(m.roots) > 1 and any(edit[0] == "extra_bracket" and edit[1] >= m.roots[0][1] for edit in m.edits):

@@ -6,8 +6,7 @@ import html
 import re
 from typing import Final, NamedTuple
 
-_ESCAPED: Final = re.compile(r"[{\[](?:[\s{\[]|\\[nrt])*+\\\"")
-_ENTITIES: Final = re.compile(r"[{\[][\s{\[]*+&(?:quot|apos|#34|#39|#[xX]2[27]);")
+_QUOTE: Final = re.compile(r"[{\[](?:[\s{\[]|\\[nrt])*+(\\\"|&(?:quot|apos|#34|#39|#[xX]2[27]);)")
 _ESCAPE: Final = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[\"\\/nrtbf])")
 _ENTITY: Final = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
 _CHARACTERS: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
@@ -37,12 +36,10 @@ def layer_at(text: str, at: int, end: int) -> Layer | None:
     >>> layer_at(r'{\"a\": \"x\\ny\"}', 0, 18).text
     '{"a": "x\\ny"}'
     """
-    if _ESCAPED.match(text, at, end):
-        kind, pattern = "escaped", _ESCAPE
-    elif _ENTITIES.match(text, at, end):
-        kind, pattern = "html_entity", _ENTITY
-    else:
+    quote = _QUOTE.match(text, at, end)
+    if quote is None:
         return None
+    kind, pattern = ("escaped", _ESCAPE) if quote.group(1)[0] == "\\" else ("html_entity", _ENTITY)
     pieces: list[str] = []
     steps = [(0, at)]
     length, done = 0, at

@@ -19,6 +19,7 @@ from slipform.text.repair.tokens import (
     PUNCTUATION,
     STOP,
     TOP,
+    TUPLE,
     RawEdit,
 )
 
@@ -31,7 +32,7 @@ INSERTED: Final = -2
 AT_VALUE, AT_KEY, AT_END, DONE = range(4)
 CLOSER: Final = {"{": "}", "[": "]", "t": ")", "f": ")"}
 """The closing bracket of a frame: an object, an array, a tuple in parentheses, a function call."""
-_WHERE: Final = {"{": MEMBER, "[": ITEM, "t": ITEM, "f": CALL}
+_WHERE: Final = {"{": MEMBER, "[": ITEM, "t": TUPLE, "f": CALL}
 _PLAIN: Final = frozenset('"{}[],:0123456789-tfn')
 
 

@@ -6,20 +6,22 @@ import re
 from typing import Final, NamedTuple
 
 from slipform.text.repair.strings import STRONG, closes, quoted
-from slipform.text.repair.tokens import ITEM, KEY_AHEAD, MEMBER, QUOTED_KEY_AHEAD, SPACE, TOP
+from slipform.text.repair.tokens import ITEM, KEY_AHEAD, MEMBER, QUOTED_KEY_AHEAD, SPACE, TOP, TUPLE
 
-_EDGE: Final = r"(?=[\s,:;}\]){\[\"'，｝］`]|</|\\[nrt]|\Z|//|/\*|#|…|\.\.)"
+_EDGE: Final = r"(?=[\s,:;}\]){\[\"'，、､،؛｝］`]|</|\\[nrt]|\Z|//|/\*|#|…|\.\.)"
 _ATOM: Final = re.compile(
     r"(?P<word>[-+]?[A-Za-z]++)" + _EDGE + r"|(?P<number>[-+]?(?:0[xX][0-9a-fA-F_]++|0[oO][0-7_]++|0[bB][01_]++"
     r"|(?:[0-9][0-9_]*+)?(?:\.(?!\.)[0-9_]*+)?(?:[eE][-+]?[0-9]*+)?)[nL]?)" + _EDGE
 )
 _GROUPED: Final = re.compile(r"[-+]?\d{1,3}(?:,\d{3})++(?:\.\d++)?+(?=\s*+[,}\]\n]|\s*+\Z)")
 _AFTER_ATOM: Final = re.compile(
-    r"[ \t]*+(?:[,;}\])\n\r\"'“{\[，；｝］<`\\]|\Z|//|/\*|#|\.\.|…|[-+.]?\d|(?:true|false|null|True|False|None)\b)"
+    r"(?:[ \t]|[^\S\n\r](?!\s*+\d))*+(?:[,;}\])\n\r\"'“{\[，、､،؛；｝］<`\\]|\Z|//|/\*|#|\.\.|…"
+    r"|[-+.]?\d|(?:true|false|null|True|False|None)\b)"
 )
 _BARE: Final = {
-    MEMBER: re.compile(r"[^,}\]\n\r\"，｝]*+"),
-    ITEM: re.compile(r"[^,}\]\n\r\"，］]*+"),
+    MEMBER: re.compile(r"[^,}\]\n\r\"，、､،｝]*+"),
+    ITEM: re.compile(r"[^,}\]\n\r\"，、､،］]*+"),
+    TUPLE: re.compile(r"[^,)\n\r\"，、､،）]*+"),
 }
 _COMMENT: Final = re.compile(r"\s(?://|#\s)|/\*|\s*```|\s*</[A-Za-z]")
 _CALL: Final = re.compile(
@@ -151,7 +153,7 @@ def _bare_ends(text: str, at: int, end: int, where: int) -> bool:
     char = text[at]
     if char == '"':
         return where == MEMBER and QUOTED_KEY_AHEAD.match(text, at, end) is not None
-    if char in ",，" and where == MEMBER:
+    if char in ",，、､،" and where == MEMBER:
         return _ENDS_MEMBER.match(text, at + 1, end) is not None or KEY_AHEAD.match(text, at + 1, end) is not None
     if char == "]" and where == MEMBER:
         return _ENDS_MEMBER.match(text, at, end) is not None

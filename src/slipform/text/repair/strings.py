@@ -16,10 +16,12 @@ from slipform.text.repair.tokens import (
     KEY,
     KEY_AHEAD,
     MEMBER,
+    NUMBER,
     QUOTED_KEY_AHEAD,
     SPACE,
     STRICT_STRING,
     TOP,
+    TUPLE,
     RawEdit,
     apply_edits,
 )
@@ -65,10 +67,11 @@ _FAMILY: Final = {
 _AFTER_DOUBLED: Final = re.compile(r"\s*+(?:[,:}\])]|\Z)")
 NO, WEAK, STRONG = range(3)
 _BLANKS: Final = re.compile(SPACE)
-_AFTER_CLOSER: Final = re.compile(r"[ \t]*+(?:[,}\])\n\r;<`，｝］]|\Z|//|/\*|#)")
+_AFTER_CLOSER: Final = re.compile(r"[ \t]*+(?:[,}\])\n\r;<`，、،｝］]|\Z|//|/\*|#)")
 _ITEM_AHEAD: Final = re.compile(
     rf"{SPACE}(?:[-+.]?\d|[{{\[\]｛［]|(?:true|false|null|True|False|None|undefined)\b|\Z|//|/\*|\.\.)"
 )
+_SCALAR_AHEAD: Final = re.compile(rf"(?:{NUMBER}|true|false|null){SPACE}[,\])\"]")
 _QUOTE_AHEAD: Final = re.compile(rf"{SPACE}[\"'“‘`＂]")
 _CUT_KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:[\"'“][^\"'“”:,]{{0,120}}+[\"'”]?+{SPACE})?+\Z")
 _CLOSES_AHEAD: Final = re.compile(rf"{SPACE}(?:[}}\]｝］]|\Z|//|/\*|#|\.\.)")
@@ -87,7 +90,7 @@ def closes(text: str, at: int, end: int, where: int, depth: int) -> int:
     char = text[after]
     if where == KEY:
         return STRONG if char in ":：" or text.startswith("=>", after) else NO
-    if char in ",，":
+    if char in ",，、､،؛":
         return _closes_before_comma(text, after + 1, end, where)
     if char in "}]｝］)":
         return _closes_before_closer(text, after, end, where, depth)
@@ -101,7 +104,7 @@ def _closes_before_comma(text: str, at: int, end: int, where: int) -> int:
         if KEY_AHEAD.match(text, at, end) or _CLOSES_AHEAD.match(text, at, end) or _CUT_KEY_AHEAD.match(text, at, end):
             return STRONG
         return NO
-    if where == ITEM:
+    if where in (ITEM, TUPLE):
         if _ITEM_AHEAD.match(text, at, end):
             return STRONG
         return WEAK if _QUOTE_AHEAD.match(text, at, end) else NO
@@ -112,6 +115,8 @@ def _closes_before_closer(text: str, at: int, end: int, where: int, depth: int) 
     char = text[at]
     if where in (MEMBER, ITEM) and char == ")":
         return NO
+    if where == TUPLE:
+        return STRONG if char == ")" else WEAK
     if not _AFTER_CLOSER.match(text, at + 1, end):
         return WEAK if depth == 1 else NO
     right = (char in "}｝") if where == MEMBER else (char in "]］") if where == ITEM else True
@@ -125,8 +130,11 @@ def _closes_before_more(text: str, at: int, after: int, end: int, where: int) ->
             return STRONG
         if newline and KEY_AHEAD.match(text, after, end):
             return STRONG
-    elif where == ITEM and after > at and text[after] in "\"'“{[":
-        return STRONG if newline or text[after] in "{[" else WEAK
+    elif where in (ITEM, TUPLE) and after > at:
+        if text[after] in "\"'“{[":
+            return STRONG if newline or text[after] in "{[" else WEAK
+        if _SCALAR_AHEAD.match(text, after, end):
+            return WEAK
     if newline and '"' not in text[after:end]:
         return STRONG
     return NO
@@ -258,7 +266,7 @@ def _read_key(text: str, at: int, body: int, end: int, delimiter: str) -> Span |
 
 
 _SPECIAL: Final = re.compile(
-    rf'({ESCAPE})|(\\u[0-9a-fA-F]{{4}})|(\\x[0-9a-fA-F]{{2}}|\\.?)|(["\x00-\x1f\ud800-\udfff])', re.DOTALL
+    rf'({ESCAPE})|(\\u[0-9a-fA-F]{{4}})|(\\x[0-9a-fA-F]{{2}}|\\\r\n|\\.?)|(["\x00-\x1f\ud800-\udfff])', re.DOTALL
 )
 _CLEAN: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*+')
 _CUT_ESCAPE: Final = re.compile(
@@ -278,7 +286,7 @@ _COMMANDS: Final = frozenset({
     "triangleleft", "triangleright", "twoheadrightarrow",
 })  # fmt: skip
 """The commands of formulas that begin like an escape of a newline, a carriage return or a tab."""
-_ODD_ESCAPE: Final = re.compile(r"\\(?:[^\"\\/bfnrtu'`]|u(?![0-9a-fA-F]{4}))", re.DOTALL)
+_ODD_ESCAPE: Final = re.compile(r"\\(?:[^\"\\/bfnrtu'`\n\r]|u(?![0-9a-fA-F]{4}))", re.DOTALL)
 _OVERESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _KIND: Final = {"&quot;": "html_entity", "&#34;": "html_entity", "&apos;": "html_entity", "&#39;": "html_entity"}
 
@@ -370,6 +378,8 @@ def _is_command(text: str, at: int, stop: int) -> bool:
 def _escape(before: str, delimiter: str) -> str:
     """Return the replacement of a backslash that starts no JSON escape."""
     char = before[1:]
+    if char in ("\n", "\r", "\r\n"):
+        return char.replace("\r", "\\r").replace("\n", "\\n")  # the newline itself was escaped, not its letter
     if char in ("'", "`") and char:
         return char
     if len(char) == 3 and delimiter != '"':

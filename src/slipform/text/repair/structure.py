@@ -9,7 +9,7 @@ from slipform.text.repair.fast_paths import run
 from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, CLOSER, DONE, CannotRepair, RepairState
 from slipform.text.repair.scalars import read_scalar
 from slipform.text.repair.strings import delimiter_at, quoted, read_string, requote
-from slipform.text.repair.tokens import ITEM, KEY, KEY_AHEAD, MEMBER, QUOTED_KEY_AHEAD, SPACE, STRICT_KEY
+from slipform.text.repair.tokens import ITEM, KEY, KEY_AHEAD, MEMBER, QUOTED_KEY, QUOTED_KEY_AHEAD, SPACE, STRICT_KEY
 
 _NEXT: Final = re.compile(rf"{SPACE}([,}}\])])?+")
 _MORE_AHEAD: Final = re.compile(
@@ -210,6 +210,8 @@ def grouped_number(m: RepairState, at: int) -> bool:
 MAX_VALUELESS: Final = 8
 _SET: Final = re.compile(r"\{\s*+(?:(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'|-?\d++(?:\.\d++)?+)\s*+(?:,\s*+|(?=\})))++\}")
 _COLON_OR_END: Final = re.compile(r"\s*+(?:[:：]|\Z)")
+_STRAY_WORD: Final = re.compile(rf"[^\W\d_]++(?:[ \t\r\n]++[^\W\d_]++){{0,3}}+[ \t\r\n]++(?={QUOTED_KEY}{SPACE}[:：])")
+"""Words before a key."""
 _COLON_AHEAD: Final = re.compile(r"\s*+[:：]")
 
 
@@ -323,6 +325,10 @@ def _bare_key(m: RepairState, at: int) -> None:
 
 def _no_key(m: RepairState, at: int) -> None:
     if grouped_number(m, at):
+        return
+    if word_before := _STRAY_WORD.match(m.text, at, m.end):
+        m.edit("stray_text", at, word_before.group(), "")
+        m.position = word_before.end()
         return
     scalar = read_scalar(m.text, at, m.end, ITEM)
     if scalar is None:

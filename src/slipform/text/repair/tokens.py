@@ -86,14 +86,16 @@ MEMBERS: Final = re.compile(rf"{WS}(?:{STRING}{WS}:{WS}{VALUE}{WS},{WS})*+")
 """As many valid members as possible, each with its comma. (No groups: CPython 3.11 fails on them in such repeats.)"""
 ITEMS: Final = re.compile(rf"{WS}(?:{VALUE}{WS},{WS})*+")
 """As many valid items as possible, each with its comma."""
+EMBEDDED: Final = re.compile(rf"\"{WS}(?=[{{\[])(?:{_nest(3)}){WS}\"(?={WS}[,}}\])])")
+"""A string whose content is JSON with its quotes not escaped."""
 CONTAINER: Final = re.compile(rf"{WS}(?=[{{\[])({_nest(3)})")
 COMMAS: Final = re.compile(rf",(?:{WS},)*+")
 BLANK: Final = re.compile(WS)
 STRICT_KEY: Final = re.compile(rf"{STRING}{WS}:")
 STRICT_STRING: Final = re.compile(STRING)
-KEY, MEMBER, ITEM, CALL, TOP = range(5)
-"""The place of a string: a key, an object's value, an array's item, an argument, or the whole document."""
-_FOLLOW: Final = (r":", r"[,}]", r"[,\]]", r"\)", r"\Z")
+KEY, MEMBER, ITEM, CALL, TOP, TUPLE = range(6)
+"""The place of a string: a key, an object's value, an array's item, an argument, the whole document, a tuple's item."""
+_FOLLOW: Final = (r":", r"[,}]", r"[,\]]", r"\)", r"\Z", r"[,)]")
 STRICT_THEN: Final = tuple(re.compile(rf"{STRING}(?={WS}(?:{c}|\Z))") for c in _FOLLOW)
 LAX_THEN: Final = tuple(re.compile(rf"{LAX_STRING}(?={WS}(?:{c}|\Z))", re.DOTALL) for c in _FOLLOW)
 SINGLE_THEN: Final = tuple(re.compile(rf"'[^'\"\\\x00-\x1f]*+'(?={WS}(?:{c}|\Z))") for c in _FOLLOW)
@@ -116,7 +118,7 @@ STOP: Final = re.compile(r"```|~~~|</[A-Za-z][\w:.-]*\s*>|<\|[^|>\n]{0,40}\|>|\[
 """What can only be outside the JSON: a closing fence or tag."""
 ESCAPED_BLANK: Final = re.compile(r"(?:\\[nrt])++")
 PUNCTUATION: Final = {
-    "：": ":", "，": ",", "、": ",", "；": ",", ";": ",", "｛": "{", "｝": "}", "［": "[", "］": "]", "【": "[",
-    "】": "]", "（": "(", "）": ")",
+    "：": ":", "，": ",", "、": ",", "､": ",", "،": ",", "؛": ",", "；": ",", ";": ",", "｛": "{", "｝": "}",
+    "［": "[", "］": "]", "【": "[", "】": "]", "（": "(", "）": ")",
 }  # fmt: skip
 """Full-width and foreign punctuation, and its ASCII equivalent."""

@@ -13,6 +13,7 @@ from slipform.text.repair.structure import after_root, close, drop_key, finish, 
 from slipform.text.repair.tokens import (
     BLANK,
     CONTAINER,
+    EMBEDDED,
     ITEM,
     KEY_AHEAD,
     LAX_THEN,
@@ -125,6 +126,10 @@ def _string(m: RepairState, at: int) -> None:
 
 
 def _odd_string(m: RepairState, at: int) -> None:
+    if at not in m.readings and (match := EMBEDDED.match(m.text, at, m.end)):
+        m.choices.append(at)
+        _string_read(m, Span(at, at + 1, match.end() - 1, match.end(), '"', True, True))
+        return
     span = read_string(m.text, at, m.end, m.where(), m.closers(), skip=m.readings.get(at, 0))
     if span is None:
         raise CannotRepair(at, "a string has no end that can be told from its content")
@@ -152,6 +157,13 @@ def _member_among_items(m: RepairState, at: int) -> bool:
         reopen(m, m.comma)
     elif m.comma >= 0 and len(m.stack) > 1 and m.stack[-2] == "{":
         m.edit_before("missing_bracket", m.comma, "", "]")
+        m.stack.pop()
+    elif m.comma < 0 and m.edits and m.edits[-1][0] == "extra_comma" and m.stack[-2:-1] == ["{"]:
+        _, comma, run, _ = m.edits.pop()
+        m.edit("missing_bracket", comma, "", "]")
+        if len(run) > 1:
+            m.edit("extra_comma", comma + 1, run[1:], "")
+        m.comma = comma
         m.stack.pop()
     else:
         return False
