@@ -84,9 +84,9 @@ _STATEMENT: Final = re.compile(r"(?:[:=(]|\bis|\bare|\breturns?|\A|\n)[ \t]*\Z")
 _WORD: Final = re.compile(r"[^\W\d_]")
 _PLACEHOLDER: Final = re.compile(r"['`]\s*+[{\[]|\[\s*+[^\W\d][^\[\]{}\",:]*+\]|\((?!\s*+[\"'\d\[{-])")
 _NOTHING: Final = re.compile(r"\s*+\Z")
+_FIRST_ITEM: Final = rf"(?<=[\[\s])(?:{LAX_STRING}|{NUMBER}|true|false|null){SPACE}"
 _BEGUN: Final = re.compile(
-    rf"[\[\s]*+(?:\{{{SPACE}{QUOTED_KEY}{SPACE}[:：]|(?<=[\[\s])(?:{LAX_STRING}|{NUMBER}|true|false|null){SPACE},)",
-    re.DOTALL,
+    rf"[\[\s]*+(?:\{{{SPACE}{QUOTED_KEY}{SPACE}[:：]|{_FIRST_ITEM},)|\[\s*+\[[\[\s]*+{_FIRST_ITEM}\]", re.DOTALL
 )
 """A bracket with a first key and its colon, or a first item and its comma: JSON, however it goes on."""
 _INSIDE: Final = re.compile(rf"{LAX_STRING}|[{{}}\[\]]|{STOP.pattern}", re.DOTALL)
@@ -219,7 +219,7 @@ class _Search:
             return self._give_up(at, repaired)
         if kind == "bare" and _is_bare_words(repaired):
             if isinstance(repaired.value, list):
-                return at + 1
+                return self._give_up(at, CannotRepair(at, "a list goes on in words that are no JSON"))
             kind = "weak"
         if kind == "bare" and _is_placeholder(repaired):
             kind = "weak"
