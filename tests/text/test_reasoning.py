@@ -10,7 +10,8 @@ from slipform.text.parser import Parser
 
 TAGS = [
     "think", "thinking", "thought", "thoughts", "reasoning", "reason", "reflection", "scratchpad", "analysis",
-    "rationale", "inner_monologue",
+    "rationale", "inner_monologue", "internal_monologue", "inner_thoughts", "chain_of_thought", "cot", "antThinking",
+    "seed:think", "longcat_think",
 ]  # fmt: skip
 BLOCKS = [
     *((f"<{tag}>", f"</{tag}>") for tag in TAGS),
@@ -18,6 +19,9 @@ BLOCKS = [
     ('<think effort="high">', "</think >"),
     ("[THINK]", "[/THINK]"),
     ("◁think▷", "◁/think▷"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel|>commentary<|message|>", "<|end|>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
 ]
 DRAFT = 'Maybe {"draft": [1, 2]}, or a list: ["no"].'
