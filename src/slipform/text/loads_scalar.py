@@ -19,7 +19,27 @@ from slipform.text.repair.strings import quoted
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.strict import parse
 
-_FENCE: Final = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]{0,40}\n(.*?)\n?[ \t]*\1", re.DOTALL | re.MULTILINE)
+_FENCE: Final = re.compile(r"^[ \t]*(```+|~~~+)([^\n`]{0,40})\n(.*?)\n?[ \t]*\1", re.DOTALL | re.MULTILINE)
+
+_TEXT: Final = (frozenset({"string"}), frozenset({"string", "null"}))
+
+
+def load_valid_scalar(text: str, hint: Hint | None) -> Loaded | None:
+    """Return the scalar that a fence marked as JSON holds, or with a hint any fence or the whole text; else None.
+
+    For texts without an object or array, where a scalar is not all that is wanted: only valid JSON counts.
+    """
+    start, end = answer_span(text)
+    spans = [fence.span(3) for fence in _FENCE.finditer(text, start, end) if hint or "json" in fence.group(2).lower()]
+    for span in [*spans, (start, end)] if hint else spans:
+        start, end = _stripped(text, *span)
+        try:
+            value = parse(text[start:end])
+        except ValueError:
+            continue
+        if hint is None or hint.violations(value) == 0:
+            return Loaded(value, start, end, (), (), text[start:end])
+    return None
 
 
 def load_scalar(text: str, hint: Hint) -> Loaded | None:
@@ -50,11 +70,11 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 def _fenced(text: str, start: int, end: int, hint: Hint) -> Iterator[tuple[int, int]]:
     """Yield the bodies of fences; a text that may say anything has one only if it is nothing else."""
     fences = list(_FENCE.finditer(text, start, end))
-    says_anything = accepts(hint, "string") and hint.violations("") == 0 == hint.violations("a b c")
+    says_anything = hint.root_types in _TEXT and hint.violations("") == 0 == hint.violations("a b c")
     if says_anything and not (len(fences) == 1 and _stripped(text, *fences[0].span()) == (start, end)):
         return
     for fence in fences:
-        yield _stripped(text, *fence.span(2))
+        yield _stripped(text, *fence.span(3))
 
 
 def _fitting(text: str, start: int, end: int, hint: Hint) -> list[Loaded]:

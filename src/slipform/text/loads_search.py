@@ -12,6 +12,7 @@ from typing import Any, Final
 from slipform.errors import JsonEnforcementError
 from slipform.text.candidates import GivenUp, RepairedCandidate, find_candidates
 from slipform.text.loads import OPENING_BRACKET, Hint, Loaded, LoadWarning, accepts, load, type_of
+from slipform.text.loads_scalar import load_valid_scalar
 from slipform.text.reasoning import call_arguments
 from slipform.text.repair import NanPolicy, Repaired, not_json, repair_at
 from slipform.text.repair.continuation import REASON as CONTINUED
@@ -43,6 +44,8 @@ def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     # With a hint, NaN may become null where the schema allows that.
     candidates, given_up = find_candidates(text, nan=nan if hint is None else "null", include_cited=hint is not None)
     if not candidates:
+        if not given_up and (scalar := load_valid_scalar(text, hint)) is not None:
+            return scalar
         raise not_json(text, given_up[0].error if given_up else _failure_reason(text, nan))
     if hint is None:
         return _first(text, candidates, given_up, nan)
