@@ -205,3 +205,23 @@ def test_hostile_prose_takes_linear_time(text: str) -> None:
         if finder.feed(text[start : start + 5]) is not None:
             break
     assert len(finder.text) <= len(text)
+
+
+@pytest.mark.covers("C07")
+@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'He said "{" then {"a": 1}',
+        'The char "[" opens a list: {"a": 1}',
+        'Use `{` here: {"a": 1}',
+        "Open with “{”, close with “}”: " + '{"a": 1}',
+        'It reads "{"a": 1}"',
+    ],
+)
+def test_a_quoted_bracket_does_not_open_the_json(text: str, size: int) -> None:
+    detector, passed = JsonFenceDetector(), ""
+    for at in range(0, len(text), size):
+        detector.add_chunk(text[at : at + size])
+        passed += detector.process().delta
+    assert (passed + detector.finish().delta).startswith('{"a": 1}')

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from slipform.text.reasoning import Block, block_at, closing_at
+from slipform.text.reasoning import QUOTE_PAIRS, Block, block_at, closing_at
 from slipform.text.repair import NanPolicy, Repaired, repair_at
 from slipform.text.repair.machine import CannotRepair
 from slipform.text.repair.tokens import (
@@ -90,9 +90,6 @@ _BEGUN: Final = re.compile(
 )
 """A bracket with a first key and its colon, or a first item and its comma: JSON, however it goes on."""
 _INSIDE: Final = re.compile(rf"{LAX_STRING}|[{{}}\[\]]|{STOP.pattern}", re.DOTALL)
-_QUOTE_PAIRS: Final = {
-    '"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "‘": "’", "«": "»", "»": "«", "＂": "＂", "「": "」",
-}  # fmt: skip
 _LINES_LABELS: Final = frozenset({"jsonl", "ndjson", "jsonlines"})
 _OPENING: Final = re.compile(r"[{}\[\]]")
 _LEAD: Final = re.compile(r"[\[\s｛［]*+")
@@ -297,7 +294,7 @@ _LEAD_BLANK: Final = re.compile(r"\s*+")
 
 def _quoted_alone(text: str, at: int) -> int:
     """Return where a quotation of a bracket ends, as in `"{"` or in a code span that does not close it; else -1."""
-    closing = _QUOTE_PAIRS.get(text[at - 1 : at])
+    closing = QUOTE_PAIRS.get(text[at - 1 : at])
     if closing is None:
         return -1
     if text.startswith(closing, at + 1) and not QUOTED_KEY_AHEAD.match(text, at + 1):

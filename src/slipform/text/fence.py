@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from slipform.text.reasoning import Block, block_at, may_open_at
+from slipform.text.reasoning import QUOTE_PAIRS, Block, block_at, may_open_at
 
 DEFAULT_MAX_PREFIX_CHARS: Final = 500
 
@@ -32,6 +32,8 @@ _LOOSE_START: Final = re.compile(rf"(?:\[\s*)*(?:{_LOOSE_OBJECT}|(?<=[\[\s]){_LO
 _PARTIAL: Final = re.compile(
     r"(?:\[\s*)*(?:\{\s*(?:[\w$-]*\s*|/)?|[-+]?[\d._]*(?:[eE][+-]?\d*)?\s*|[A-Za-z]{1,5}\s*|/)?\Z"
 )
+_QUOTED_KEY: Final = re.compile(r'"[^"\n]*"\s*:')
+_QUOTED_KEY_SO_FAR: Final = re.compile(r'"[^"\n]*(?:"\s*)?\Z')
 _BODY: Final = re.compile(r'[^"\\{}\[\]]*')
 
 
@@ -137,11 +139,25 @@ class StartFinder:
     def _bracket(self, text: str, i: int) -> bool | None:
         """Whether the bracket at `i` opens JSON; None when more text must tell."""
         window = i + _LOOKAHEAD
+        if (quoted := self._is_quoted(text, i, window)) is not False:
+            return False if quoted else None
         if self._start.match(text, i, window):
             return True
         if not _PARTIAL.match(text, i, window):
             return False
         return True if len(text) >= window else None
+
+    def _is_quoted(self, text: str, i: int, window: int) -> bool | None:
+        """Whether the bracket at `i` stands alone between quotes, as in `"{"`; None when more text must tell."""
+        before = text[i - 1] if i else self._passed[-1][-1:] if self._passed else ""
+        closing = QUOTE_PAIRS.get(before)
+        if closing is None or not text.startswith(closing, i + 1):
+            return None if closing is not None and i + 1 >= len(text) else False
+        if closing != '"':
+            return True
+        if _QUOTED_KEY.match(text, i + 1, window):
+            return False
+        return None if len(text) < window and _QUOTED_KEY_SO_FAR.match(text, i + 1) else True
 
 
 class JsonFenceDetector:

@@ -42,6 +42,10 @@ _CLOSING: Final = re.compile(
 _MARKER: Final = re.compile(f"{_OPENING.pattern}|{_CLOSING.pattern}", re.IGNORECASE)
 _FRAME: Final = re.compile(r"(?:<\|(?:start|channel)\|>[ \w]{0,40}|<\|[\w ]{1,40}\|>|</?s>|<eos>|<end_of_turn>|\s)+")
 """Special tokens around a message, and the role or channel that some of them name."""
+QUOTE_PAIRS: Final = {
+    '"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "‘": "’", "«": "»", "»": "«", "＂": "＂", "「": "」",
+}  # fmt: skip
+"""Quotation marks of prose, and what closes each: a bracket alone between them is quoted, and opens nothing."""
 STARTS: Final = frozenset({"<", "◁", "["})
 """The characters that a marker can begin with."""
 
