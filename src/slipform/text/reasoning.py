@@ -122,7 +122,8 @@ def answer_span(text: str) -> tuple[int, int]:
         start = at
     if (frame := _FRAME.match(text, start, end)) is not None:
         start = frame.end()
-    closing = max((match.start() for match in _FRAME.finditer(text, start, end) if match.end() == end), default=end)
+    tail = _FRAME.finditer(text, max(start, end - _MAX_TAG), end)
+    closing = next((match.start() for match in tail if match.end() == end), end)
     return start, max(start, closing)
 
 
