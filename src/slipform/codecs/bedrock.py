@@ -64,7 +64,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
     _add_tools(body, plan, request.messages, out)
     if plan.json_object:
         out.lose("json_mode", "This API has no JSON mode.")
-    more |= _thinking(plan)
+    more |= _thinking(plan, out)
     if more:
         body["additionalModelRequestFields"] = more
     if request.metadata:
@@ -73,20 +73,20 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
     return body
 
 
-def _thinking(plan: SchemaChannel) -> dict[str, Any]:
+def _thinking(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
     wanted = plan.reasoning
+    if wanted.get("summary"):
+        out.lose("reasoning.summary", "This API has no place for summary.")
     if wanted.get("budget") is not None:
         return {"thinking": {"type": "enabled", "budget_tokens": wanted["budget"]}}
-    if wanted.get("enabled") is not None:
-        return {"thinking": {"type": "adaptive" if wanted["enabled"] else "disabled"}}
-    return {}
+    enabled = False if wanted.get("effort") == "none" else wanted.get("enabled")
+    return {} if enabled is None else {"thinking": {"type": "adaptive" if enabled else "disabled"}}
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Message, ...], out: Encoding) -> None:
-    tools = out.tools(plan.tools, _tool)
+    tools, choice = out.tools(plan, _tool, "toolSpec")
     if not tools:
         return
-    choice = plan.tool_choice
     if choice == "none":
         # There is no such choice; tools may only be left out where the conversation shows no call.
         spoken = any(isinstance(part, (ToolCall, ToolResult)) for message in messages for part in message.parts)
@@ -104,14 +104,14 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Messag
         out.lose("parallel_tool_calls", "This API may call several tools at once.")
 
 
-def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
+def _tool(tool: Tool) -> dict[str, Any]:
     spec: dict[str, Any] = {"name": tool.name}
     if tool.description:
         spec["description"] = tool.description
     spec["inputSchema"] = {"json": tool.parameters or {"type": "object", "properties": {}}}
     if tool.strict is not None:
         spec["strict"] = tool.strict
-    return {"toolSpec": {**spec, **own}}
+    return {"toolSpec": spec}
 
 
 def _messages(messages: tuple[Message, ...], out: Encoding) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -119,6 +119,8 @@ def _messages(messages: tuple[Message, ...], out: Encoding) -> tuple[list[dict[s
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
+        out.speaker(message, path)
+        out.drop(message.extra, path)
         blocks = [block for part in message.parts if (block := _block(part, path, out)) is not None]
         if message.role == "system":
             if turns:
@@ -136,14 +138,14 @@ def _messages(messages: tuple[Message, ...], out: Encoding) -> tuple[list[dict[s
 def _block(part: Part, path: str, out: Encoding) -> dict[str, Any] | None:
     if isinstance(part, Text):
         # Blank text is refused.
-        return {"text": part.text, **out.own(part.extra, path)} if part.text.strip() else None
+        return out.carry({"text": part.text}, part.extra, path) if part.text.strip() else None
     if isinstance(part, ToolCall):
         use = {"toolUseId": part.id, "name": part.name, "input": arguments_object(part.arguments)}
-        return {"toolUse": {**use, **out.own(part.extra, path)}}
+        return {"toolUse": out.carry(use, part.extra, path)}
     if isinstance(part, ToolResult):
         content = [block for piece in part.parts if (block := _block(piece, path, out)) is not None]
         result = {"toolUseId": part.call_id, "content": content, "status": "error" if part.is_error else "success"}
-        return {"toolResult": {**result, **out.own(part.extra, path)}}
+        return {"toolResult": out.carry(result, part.extra, path)}
     if isinstance(part, Media):
         return _media(part, path, out)
     return out.own_part(part, path)
@@ -160,7 +162,9 @@ def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
         source = {"bytes": b64encode(media.data).decode()}
     format_ = (media.mime_type or "").rpartition("/")[2].replace("jpg", "jpeg").replace("plain", "txt") or "png"
     block = {"format": format_, "source": source}
-    return {kind: {**block, "name": media.name or "document"} if kind == "document" else block}
+    if kind == "document":
+        block["name"] = media.name or "document"
+    return {kind: out.carry_media(block, media, path, ("name", "mime_type") if kind == "document" else ("mime_type",))}
 
 
 FINISH: Finishes = {

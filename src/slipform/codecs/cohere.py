@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from slipform.codecs.answer import Finishes, build_answer, count, function_calls, rest_of, usage_of
 from slipform.codecs.codec import Codec
 from slipform.codecs.request_fields import SAMPLING, Encoding, data_url, encode_function
@@ -59,6 +61,10 @@ def _body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: boo
     elif wanted.get("enabled") is not None or wanted.get("effort") is not None:
         off = wanted.get("enabled") is False or wanted.get("effort") == "none"
         body["thinking"] = {"type": "disabled" if off else "enabled"}
+    if wanted.get("effort") not in (None, "none"):
+        out.lose("reasoning.effort", "This API thinks or does not.", "approximated")
+    if wanted.get("summary"):
+        out.lose("reasoning.summary", "This API has no place for summary.")
     _add_tools(body, plan, out)
     if request.metadata:
         out.lose("metadata", "This API keeps no metadata.")
@@ -68,18 +74,21 @@ def _body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: boo
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
-    offered = plan.tools
-    choice = plan.tool_choice
-    if isinstance(choice, NamedTool) and len(offered) > 1:
+    named = plan.tool_choice
+    if isinstance(named, NamedTool) and len(plan.tools) > 1:
         # A single tool cannot be named here, but it can be the only one there is.
-        out.lose("tools", f"Only {choice.name} is offered, so that it is the one called.", "approximated")
-        offered = tuple(tool for tool in offered if tool.name == choice.name)
-    tools = out.tools(offered, _tool)
+        out.lose("tools", f"Only {named.name} is offered, so that it is the one called.", "approximated")
+        offered = tuple(tool for tool in plan.tools if tool.name == named.name)
+        plan = msgspec.structs.replace(plan, tools=offered)
+    tools, choice = out.tools(plan, _tool)
     if not tools:
         return
     body["tools"] = tools
-    if any(tool.strict for tool in offered):
+    strict = {bool(tool.strict) for tool in plan.tools}
+    if True in strict:
         body["strict_tools"] = True
+        if False in strict:
+            out.lose("tools.strict", "All tools are strict here, or none is.", "approximated")
     if choice == "none":
         body["tool_choice"] = "NONE"
     elif choice not in (None, "auto"):
@@ -88,21 +97,19 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
         out.lose("parallel_tool_calls", "This API may call several tools at once.")
 
 
-def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "function", "function": encode_function(tool), **own}
+def _tool(tool: Tool) -> dict[str, Any]:
+    return {"type": "function", "function": encode_function(tool)}
 
 
 def _messages(messages: tuple[Message, ...], out: Encoding) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
-        results = [part for part in message.parts if isinstance(part, ToolResult)]
-        turns.extend(
-            {"role": "tool", "tool_call_id": result.call_id, "content": _content(result.parts, path, out)}
-            for result in results
-        )
+        out.speaker(message, path)
+        turns.extend(_result(part, path, out) for part in message.parts if isinstance(part, ToolResult))
         said = tuple(part for part in message.parts if not isinstance(part, (ToolResult, ToolCall)))
         if not said and not message.tool_calls:
+            out.drop(message.extra, path)
             continue
         turn: dict[str, Any] = {"role": "user" if message.role == "tool" else message.role}
         content = _content(said, path, out)
@@ -112,23 +119,34 @@ def _messages(messages: tuple[Message, ...], out: Encoding) -> list[dict[str, An
             if isinstance(part, Opaque) and part.vendor == NAME and "tool_plan" in part.data:
                 turn["tool_plan"] = part.data["tool_plan"]
         if message.tool_calls:
-            turn["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in message.tool_calls
-            ]
-        turns.append({**turn, **out.own(message.extra, path)})
+            turn["tool_calls"] = [_call(call, path, out) for call in message.tool_calls]
+        turns.append(out.carry(turn, message.extra, path))
     return turns
 
 
+def _call(call: ToolCall, path: str, out: Encoding) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return out.carry({"id": call.id, "type": "function", "function": function}, call.extra, path)
+
+
+def _result(result: ToolResult, path: str, out: Encoding) -> dict[str, Any]:
+    if result.is_error:
+        out.lose(f"{path}.is_error", "This API does not say that a tool failed.")
+    turn = {"role": "tool", "tool_call_id": result.call_id, "content": _content(result.parts, path, out)}
+    return out.carry(turn, result.extra, path)
+
+
 def _content(parts: tuple[Part, ...], path: str, out: Encoding) -> str | list[dict[str, Any]]:
-    if len(parts) == 1 and isinstance(parts[0], Text):
+    if len(parts) == 1 and isinstance(parts[0], Text) and NAME not in parts[0].extra:
+        out.drop(parts[0].extra, path)
         return parts[0].text
     content: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, Text):
-            content.append({"type": "text", "text": part.text})
-        elif isinstance(part, Media) and part.kind == "image":
-            content.append({"type": "image_url", "image_url": {"url": data_url(part)}})
+            content.append(out.carry({"type": "text", "text": part.text}, part.extra, path))
+        elif isinstance(part, Media) and part.kind == "image" and (part.data is not None or part.url):
+            image = {"type": "image_url", "image_url": {"url": data_url(part)}}
+            content.append(out.carry_media(image, part, path))
         elif isinstance(part, Reasoning) and NAME in part.opaque:
             content.append(dict(part.opaque[NAME]))
         elif not (isinstance(part, Opaque) and part.vendor == NAME):

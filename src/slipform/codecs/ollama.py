@@ -26,6 +26,7 @@ from slipform.ir import (
     Reasoning,
     Text,
     Tool,
+    ToolCall,
     ToolDelta,
     ToolResult,
     Usage,
@@ -41,19 +42,7 @@ _KNOWN = frozenset({"model", "message", "done", "done_reason", "prompt_eval_coun
 
 def _body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
     body: dict[str, Any] = {"model": request.model, "messages": _messages(request.messages, out)}
-
-    def function(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
-        if tool.strict:
-            out.lose(f"tools.{tool.name}.strict", "This API has no strict tools.")
-        return {"type": "function", "function": encode_function(tool), **own}
-
-    tools = out.tools(plan.tools, function)
-    if tools and plan.tool_choice != "none":
-        body["tools"] = tools
-        if plan.tool_choice not in (None, "auto"):
-            out.lose("tool_choice", "This API has no tool choice; the model may answer with text.")
-        if plan.parallel_tool_calls is False:
-            out.lose("parallel_tool_calls", "This API may call several tools at once.")
+    _add_tools(body, plan, out)
     if plan.strategy is OutputStrategy.NATIVE:
         body["format"] = plan.schema
     elif plan.json_object:
@@ -68,11 +57,31 @@ def _body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: boo
         body["think"] = False if wanted["effort"] == "none" else wanted["effort"]
     elif wanted.get("enabled") is not None:
         body["think"] = wanted["enabled"]
+    for key in ("budget", "summary"):
+        if wanted.get(key):
+            out.lose(f"reasoning.{key}", f"This API has no place for {key}.")
     if request.metadata:
         out.lose("metadata", "This API keeps no metadata.")
     body["stream"] = stream  # its default here is true
     out.add_extra(body, request)
     return body
+
+
+def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
+    def function(tool: Tool) -> dict[str, Any]:
+        if tool.strict:
+            out.lose(f"tools.{tool.name}.strict", "This API has no strict tools.")
+        return {"type": "function", "function": encode_function(tool)}
+
+    tools, choice = out.tools(plan, function)
+    if tools and choice == "none":
+        out.lose("tools", "This API cannot forbid tools: they were left out.", "approximated")
+    elif tools:
+        body["tools"] = tools
+        if choice not in (None, "auto"):
+            out.lose("tool_choice", "This API has no tool choice; the model may answer with text.")
+        if plan.parallel_tool_calls is False:
+            out.lose("parallel_tool_calls", "This API may call several tools at once.")
 
 
 def _messages(messages: tuple[Message, ...], out: Encoding) -> list[dict[str, Any]]:
@@ -82,14 +91,29 @@ def _messages(messages: tuple[Message, ...], out: Encoding) -> list[dict[str, An
         path = f"messages[{index}]"
         for part in message.parts:
             if isinstance(part, ToolResult):
-                said = "".join(piece.text for piece in part.parts if isinstance(piece, Text))
                 name = part.name or names.get(part.call_id)
-                turn = {"role": "tool", "content": said}
-                turns.append({**turn, "tool_name": name} if name else turn)
+                turn = {"role": "tool", "content": _result(part, path, out)}
+                turns.append(out.carry({**turn, "tool_name": name} if name else turn, part.extra, path))
+        out.speaker(message, path)
         if all(isinstance(part, ToolResult) for part in message.parts):
-            continue
-        turns.append(_turn(message, path, out))
+            out.drop(message.extra, path)
+        else:
+            turns.append(_turn(message, path, out))
     return turns
+
+
+def _result(result: ToolResult, path: str, out: Encoding) -> str:
+    """What a tool said, in words."""
+    said: list[str] = []
+    for part in result.parts:
+        if isinstance(part, Text):
+            said.append(part.text)
+            out.drop(part.extra, path)
+        else:
+            out.lose(path, "Only text goes back from a tool here.")
+    if result.is_error:
+        out.lose(f"{path}.is_error", "This API does not say that a tool failed.")
+    return "".join(said)
 
 
 def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any]:
@@ -106,12 +130,18 @@ def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any]:
         foreign = isinstance(part, Opaque) or (isinstance(part, Reasoning) and NAME not in part.opaque)
         if foreign or (isinstance(part, Media) and part not in images):
             out.lose(path, "A part that this API does not take.")
+        elif isinstance(part, Text):
+            out.drop(part.extra, path)
+        elif isinstance(part, Media):
+            out.carry_media({}, part, path)
     if message.tool_calls:
-        turn["tool_calls"] = [
-            {"function": {"name": call.name, "arguments": arguments_object(call.arguments)}}
-            for call in message.tool_calls
-        ]
-    return {**turn, **out.own(message.extra, path)}
+        turn["tool_calls"] = [_call(call, path, out) for call in message.tool_calls]
+    return out.carry(turn, message.extra, path)
+
+
+def _call(call: ToolCall, path: str, out: Encoding) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": arguments_object(call.arguments)}
+    return out.carry({"function": function}, call.extra, path)
 
 
 def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:

@@ -1,8 +1,8 @@
 """The fields of a request: read from a client with the place of each mistake, written to a vendor with each loss named.
 
 Whatever a client sends is carried, renamed by a table, named in a `LossyEncode` or refused. `Fields` reads one object
-of a request and refuses; `Encoding` writes: `sampling` renames, `own`, `own_part` and `add_extra` carry what one vendor
-alone understands, and everything else that the wire cannot carry goes through `lose`.
+of a request, refuses, and keeps what nobody has read; `Encoding` writes: `sampling` renames, `carry`, `own_part` and
+`add_extra` carry what one vendor alone understands, and everything else that the wire cannot carry goes through `lose`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,33 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
 from slipform.errors import ConfigError, RequestError, UpstreamError
-from slipform.ir import LossyEncode, Media, ModelRequest, ModelWarning, Opaque, Reasoning, Sampling, Tool
+from slipform.ir import (
+    LossyEncode,
+    Media,
+    Message,
+    ModelRequest,
+    ModelWarning,
+    NamedTool,
+    Opaque,
+    Reasoning,
+    Sampling,
+    Tool,
+    ToolChoice,
+)
 from slipform.ir.request import NO_SAMPLING
 from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.python_types import cached_format
+
+if TYPE_CHECKING:
+    from slipform.codecs.schema_channel import SchemaChannel
 
 _LARGEST = 2**63
 SAMPLING = tuple(each.name for each in fields(Sampling))
@@ -87,17 +103,21 @@ def flag(value: Any, where: str) -> bool | None:
 
 
 class Fields:
-    """One object of a client's request, read field by field; a field of the wrong kind is refused with its place.
+    """One object of a client's request; a field that is read is taken out, so that `rest` is what nobody has read.
 
-    >>> Fields({"model": "m"}, "request").text("model")
-    'm'
+    A field of the wrong kind is refused with its place. `data` is the object as it came, with all its fields.
+
+    >>> request = Fields({"model": "m", "new": 1}, "request")
+    >>> request.text("model"), request.rest()
+    ('m', {'new': 1})
     """
 
-    __slots__ = ("data", "where")
+    __slots__ = ("_left", "data", "where")
 
     def __init__(self, value: Any, where: str = "") -> None:
         self.data: Final[dict[str, Any]] = value if type(value) is dict else mapping(value, where)
         self.where: Final = where
+        self._left: Final = self.data.copy()
 
     def place(self, key: str) -> str:
         """Where a field stands in the request."""
@@ -105,38 +125,38 @@ class Fields:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Whatever the field holds."""
-        return self.data.get(key, default)
+        return self._left.pop(key, default)
 
     def text(self, key: str) -> str:
         """A string."""
-        value = self.data.get(key)
+        value = self._left.pop(key, None)
         return value if isinstance(value, str) else text(value, self.place(key))
 
     def optional_text(self, key: str) -> str | None:
         """A string, or nothing."""
-        value = self.data.get(key)
+        value = self._left.pop(key, None)
         return value if value is None or isinstance(value, str) else text(value, self.place(key))
 
     def number(self, key: str) -> float | None:
         """A number, or nothing."""
-        value = self.data.get(key)
+        value = self._left.pop(key, None)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise wrong(self.place(key), "a number", value)
         return value
 
     def whole(self, key: str) -> int | None:
         """A whole number, or nothing."""
-        value = self.data.get(key)
+        value = self._left.pop(key, None)
         return None if value is None else whole(value, self.place(key))
 
     def flag(self, key: str) -> bool | None:
         """True, false, or nothing."""
-        value = self.data.get(key)
+        value = self._left.pop(key, None)
         return None if value is None else flag(value, self.place(key))
 
     def items(self, key: str) -> list[Any]:
         """An array; nothing counts as an empty one."""
-        value = self.data.get(key)
+        value = self._left.pop(key, None)
         if value is None:
             return []
         if not isinstance(value, list):
@@ -145,12 +165,12 @@ class Fields:
 
     def mapping(self, key: str) -> dict[str, Any]:
         """An object that is taken as it is; nothing counts as an empty one."""
-        value = self.data.get(key)
+        value = self._left.pop(key, None)
         return {} if value is None else mapping(value, self.place(key))
 
     def object(self, key: str) -> Fields:
         """An object that is read further; nothing counts as an empty one."""
-        return Fields(self.data.get(key), self.place(key))
+        return Fields(self._left.pop(key, None), self.place(key))
 
     def objects(self, key: str) -> Iterator[Fields]:
         """The objects of an array, one after the other, so that the first mistake is the one reported."""
@@ -162,42 +182,45 @@ class Fields:
 
     def base64(self, key: str) -> bytes:
         """Bytes written as base64."""
-        return base64_bytes(self.data.get(key), self.place(key))
+        return base64_bytes(self._left.pop(key, None), self.place(key))
 
     def sampling(self, names: Mapping[str, str]) -> Sampling:
         """The sampling fields, renamed back by the table that `Encoding.sampling` renames them with."""
-        if self.data.keys().isdisjoint(names.values()):
+        if self._left.keys().isdisjoint(names.values()):
             return NO_SAMPLING
-        return Sampling(**{name: self._sampled(name, key) for name, key in names.items() if key in self.data})
+        return Sampling(**{name: self._sampled(name, key) for name, key in names.items() if key in self._left})
 
     def _sampled(self, name: str, key: str) -> Any:
         if name in ("top_k", "seed"):
             return self.whole(key)
         if name != "stop":
             return self.number(key)
-        if isinstance(self.data[key], str):
-            return (self.data[key],)
+        if isinstance(self._left[key], str):
+            return (self._left.pop(key),)
         return tuple(text(item, f"{self.place(key)}[{at}]") for at, item in enumerate(self.items(key)))
 
-    def response_format(self, name: Any, schema: Any, *, strict: Any, description: Any = None) -> ResponseFormat:
-        """The wanted shape, whose place is this object; a description outside the schema goes into it."""
+    def response_format(self, name: Any, schema: Any, *, strict: Any) -> ResponseFormat:
+        """The wanted shape, whose place is this object; a description beside the schema goes into it."""
         document = mapping(schema, self.place("schema"))
+        description = self._left.get("description")
         if schema is None:
             hint = "Give the JSON Schema of the answer."
             raise RequestError("The schema is missing", where=self.place("schema"), hint=hint)
         if isinstance(description, str) and "description" not in document:
-            document = {**document, "description": description}
+            document = {**document, "description": self._left.pop("description")}
         strict = flag(strict, self.place("strict")) is True
         try:
             return cached_format(name if isinstance(name, str) else "", document, strict=strict)
         except ConfigError as error:
             raise RequestError(error.message, where=self.where) from error
 
-    def rest(self, known: Collection[str], *, nulls: bool = False) -> dict[str, Any]:
-        """The fields that are not known by name, those that hold nothing only on demand."""
-        if isinstance(known, frozenset) and known.issuperset(self.data):
-            return {}
-        return {key: value for key, value in self.data.items() if key not in known and (nulls or value is not None)}
+    def rest(self, objects: Mapping[str, Fields] = MappingProxyType({}), *, nulls: bool = False) -> dict[str, Any]:
+        """What is left of this object and, by their names, of objects in it; what holds nothing only on demand."""
+        left = {key: value for key, value in self._left.items() if nulls or value is not None} if self._left else {}
+        for name, inner in objects.items():
+            if more := inner.rest():
+                left[name] = more
+        return left
 
 
 def tagged(codec: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -298,29 +321,70 @@ class Encoding:
         return values
 
     def tools(
-        self, tools: Iterable[Tool], encode: Callable[[Tool, Mapping[str, Any]], dict[str, Any]]
-    ) -> list[dict[str, Any]]:
-        """The tools as `encode` writes them with the fields meant for this codec; a vendor's own tools as they came."""
+        self, plan: SchemaChannel, encode: Callable[[Tool], dict[str, Any]], inside: str = ""
+    ) -> tuple[list[dict[str, Any]], ToolChoice | None]:
+        """The tools as `encode` writes them, and the choice among them; a vendor's own tools go as they came.
+
+        The fields meant for this codec go into the tool, or into the object that it has under `inside`.
+        """
         encoded: list[dict[str, Any]] = []
-        for tool in tools:
-            own = self.own(tool.extra, f"tools.{tool.name}")
-            if tool.vendor is None:
-                encoded.append(encode(tool, own))
-            elif tool.vendor == self.codec:
-                encoded.append(dict(own))
+        names: set[str] = set()
+        for tool in plan.tools:
+            path = f"tools.{tool.name}"
+            if tool.vendor is not None and tool.vendor != self.codec:
+                self.lose(path, f"A tool of {tool.vendor}'s own.")
+                continue
+            names.add(tool.name)
+            if tool.vendor is not None:
+                encoded.append(dict(self.own(tool.extra, path)))
             else:
-                self.lose(f"tools.{tool.name}", f"A tool of {tool.vendor}'s own.")
-        return encoded
+                written = encode(tool)
+                self.carry(written[inside] if inside else written, tool.extra, path)
+                encoded.append(written)
+        choice = plan.tool_choice
+        if choice is not None and (not encoded or (isinstance(choice, NamedTool) and choice.name not in names)):
+            self.lose("tool_choice", "The tool is not offered here." if plan.tools else "There are no tools to choose.")
+            choice = None
+        if plan.parallel_tool_calls is not None and not encoded:
+            self.lose("parallel_tool_calls", "There are no tools to call.")
+        return encoded, choice
 
     def own(self, extra: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-        """The part of a nested `extra` that is meant for this codec; the rest is named as lost."""
+        """The part of a nested `extra` that is meant for this codec; the fields of another's are named as lost."""
         if not extra:
             return extra
-        for other in extra:
+        for other, theirs in extra.items():
             if other != self.codec:
-                self.lose(path, f"Fields meant for {other} are left out.")
+                self.lose(path, f"Fields meant for {other} are left out: {', '.join(theirs)}.")
         own = extra.get(self.codec, {})
         return own if isinstance(own, Mapping) else {}
+
+    def carry(self, encoded: dict[str, Any], extra: Mapping[str, Any], path: str) -> dict[str, Any]:
+        """The object with the fields that are meant for this codec, those of the objects in it included."""
+        if extra:
+            _merge(encoded, self.own(extra, path))
+        return encoded
+
+    def drop(self, extra: Mapping[str, Any], path: str) -> None:
+        """Name all of a nested `extra` as lost, where its object is not sent as one."""
+        if extra:
+            for key in self.own(extra, path):
+                self.lose(f"{path}.{key}", "What it stands in is not sent as it came.")
+
+    def carry_media(
+        self, encoded: dict[str, Any], media: Media, path: str, carried: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """The same for a media part, whose name, or kind beside an address, is lost where it is not `carried`."""
+        if media.name is not None and "name" not in carried:
+            self.lose(f"{path}.name", f"This API takes no name for this {media.kind}.")
+        if media.mime_type is not None and media.data is None and "mime_type" not in carried:
+            self.lose(f"{path}.mime_type", "This API takes no media type beside an address.")
+        return self.carry(encoded, media.extra, path)
+
+    def speaker(self, message: Message, path: str) -> None:
+        """Name the speaker as lost, where an API has no names for them; a tool is known by the id of its call."""
+        if message.name is not None and message.role != "tool":
+            self.lose(f"{path}.name", "This API has no names for speakers.")
 
     def own_part(self, part: Reasoning | Opaque, path: str) -> dict[str, Any] | None:
         """What a vendor wants back untouched, if it is this codec's; else None, and it is named as lost."""
@@ -335,11 +399,43 @@ class Encoding:
 
     def add_extra(self, body: dict[str, Any], request: ModelRequest) -> None:
         """Pass vendor fields through untouched, or say that they were meant for another API."""
-        if request.extra_for in (None, self.codec):
-            _merge(body, request.extra)
+        if not request.extra:
             return
-        for key in request.extra:
-            self.lose(key, f"A field of {request.extra_for} that {self.codec} does not have.")
+        if request.extra_for is None:
+            _merge(body, request.extra)
+        elif request.extra_for == self.codec:
+            self._add_unread(body, request.extra, "")
+        else:
+            for path in _paths(request.extra):
+                self.lose(path, f"A field of {request.extra_for} that {self.codec} does not have.")
+
+    def _add_unread(self, into: dict[str, Any], unread: Mapping[str, Any], path: str) -> None:
+        """Put back what was not read, except into what this request is sent without or what its channel decides."""
+        for key, value in unread.items():
+            old = into.get(key)
+            decided = old is not None and (
+                (key == "tool_choice" and "type" in value) or (key == "mode" and old == "ANY")
+            )
+            if decided or (key in _PARTS and not isinstance(old, dict) and "type" not in value):
+                self.lose(f"{path}{key}", "The way in which this request asks for its schema leaves no place for it.")
+            elif isinstance(old, dict) and isinstance(value, Mapping):
+                into[key] = dict(old)
+                self._add_unread(into[key], value, f"{path}{key}.")
+            else:
+                into[key] = value
+
+
+_PARTS = frozenset({"response_format", "json_schema", "format", "tool_choice", "stream_options"})
+"""Objects that slipform reads and writes itself: what else was in one goes nowhere without it."""
+_READ = frozenset({*_PARTS, "text", "reasoning", "thinking", "output_config", "generationConfig", "thinkingConfig"})
+
+
+def _paths(extra: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    for key, value in extra.items():
+        if key in _READ and isinstance(value, Mapping):
+            yield from _paths(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}"
 
 
 def encode_function(tool: Tool, parameters: str = "parameters") -> dict[str, Any]:

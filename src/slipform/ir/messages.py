@@ -58,10 +58,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of the tool call `call_id`."""
+    """The result of the tool call `call_id`: words, media, and what only its vendor knows."""
 
     call_id: str
-    parts: tuple[Text | Media, ...]
+    parts: tuple[Text | Media | Opaque, ...]
     is_error: bool = False
     name: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -39,8 +39,10 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
     output = _output_config(plan)
     if output:
         body["output_config"] = output
-    _add_thinking(body, plan)
+    _add_thinking(body, plan, out)
     _add_tools(body, plan, out)
+    if plan.json_object:
+        out.lose("json_mode", "This API has no JSON mode.")
     if request.metadata:
         _add_metadata(body, request, out)
     out.add_extra(body, request)
@@ -79,19 +81,21 @@ def _output_config(plan: SchemaChannel) -> dict[str, Any]:
     return output
 
 
-def _add_thinking(body: dict[str, Any], plan: SchemaChannel) -> None:
+def _add_thinking(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
     wanted = plan.reasoning
-    enabled, budget = wanted.get("enabled"), wanted.get("budget")
+    enabled, budget, summary = wanted.get("enabled"), wanted.get("budget"), wanted.get("summary")
     if enabled is False or wanted.get("effort") == "none":
         body["thinking"] = {"type": "disabled"}
         return
     if budget is not None:
         body["thinking"] = {"type": "enabled", "budget_tokens": budget}
-    elif enabled or wanted.get("summary"):
+    elif enabled or summary:
         body["thinking"] = {"type": "adaptive"}
-    summary = wanted.get("summary")
     if summary and "thinking" in body:
-        body["thinking"]["display"] = summary if summary in ("summarized", "omitted") else "summarized"
+        display = summary if summary in ("summarized", "omitted") else "summarized"
+        body["thinking"]["display"] = display
+        if display != summary and summary is not True:
+            out.lose("reasoning.summary", f"{summary} is spelled {display} here.", "approximated")
 
 
 def _add_metadata(body: dict[str, Any], request: ModelRequest, out: Encoding) -> None:
@@ -103,27 +107,27 @@ def _add_metadata(body: dict[str, Any], request: ModelRequest, out: Encoding) ->
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
-    tools = out.tools(plan.tools, _tool)
+    tools, chosen = out.tools(plan, _tool)
     if not tools:
         return
     body["tools"] = tools
     choice: dict[str, Any] = {}
-    if isinstance(plan.tool_choice, NamedTool):
-        choice = {"type": "tool", "name": plan.tool_choice.name}
-    elif plan.tool_choice is not None:
-        choice = {"type": "any" if plan.tool_choice == "required" else plan.tool_choice}
+    if isinstance(chosen, NamedTool):
+        choice = {"type": "tool", "name": chosen.name}
+    elif chosen is not None:
+        choice = {"type": "any" if chosen == "required" else chosen}
     if plan.parallel_tool_calls is False and choice.get("type") != "none":
         choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
     if choice:
         body["tool_choice"] = choice
 
 
-def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
+def _tool(tool: Tool) -> dict[str, Any]:
     encoded = encode_function(tool, "input_schema")
     encoded["input_schema"] = tool.parameters or {"type": "object", "properties": {}}
     if tool.strict is not None:
         encoded["strict"] = tool.strict
-    return {**encoded, **own}
+    return encoded
 
 
 def encode_messages(
@@ -135,21 +139,22 @@ def encode_messages(
     after_tool = False
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
+        out.speaker(message, path)
         if message.role == "system" and (not turns or "mid_system" not in out.quirks):
             if turns:
                 out.lose(path, "A later system message was moved to the front.", "approximated")
+            out.drop(message.extra, path)
             system.extend(message.parts)
             continue
-        if message.name is not None:
-            out.lose(f"{path}.name", "This API has no names for speakers.")
         is_tool = message.role == "tool"
         # Blocks for a tool's turn in any case: the next one may be added to it.
         content = (_blocks if is_tool else _content)(message.parts, path, out)
-        own = out.own(message.extra, path)
-        if after_tool and is_tool:
+        if after_tool and is_tool and NAME not in message.extra:
             turns[-1]["content"].extend(content)
+            out.drop(message.extra, path)
         elif content:
-            turns.append({"role": "user" if is_tool else message.role, "content": content, **own})
+            turn = {"role": "user" if is_tool else message.role, "content": content}
+            turns.append(out.carry(turn, message.extra, path))
         after_tool = is_tool and (after_tool or bool(content))
     return _content(tuple(system), "system", out), turns
 
@@ -167,10 +172,10 @@ def _blocks(parts: tuple[Part, ...], path: str, out: Encoding) -> list[dict[str,
 def _block(part: Part, path: str, out: Encoding) -> dict[str, Any] | None:
     if isinstance(part, Text):
         # Empty text blocks are refused.
-        return {"type": "text", "text": part.text, **out.own(part.extra, path)} if part.text else None
+        return out.carry({"type": "text", "text": part.text}, part.extra, path) if part.text else None
     if isinstance(part, ToolCall):
         call = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_object(part.arguments)}
-        return {**call, **out.own(part.extra, path)}
+        return out.carry(call, part.extra, path)
     if isinstance(part, ToolResult):
         result: dict[str, Any] = {
             "type": "tool_result",
@@ -179,10 +184,9 @@ def _block(part: Part, path: str, out: Encoding) -> dict[str, Any] | None:
         }
         if part.is_error:
             result["is_error"] = True
-        return {**result, **out.own(part.extra, path)}
+        return out.carry(result, part.extra, path)
     if isinstance(part, Media):
-        block = _media(part, path, out)
-        return None if block is None else {**block, **out.own(part.extra, path)}
+        return _media(part, path, out)
     return out.own_part(part, path)
 
 
@@ -202,4 +206,6 @@ def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
         mime = media.mime_type or ("application/pdf" if kind == "document" else "image/png")
         source = {"type": "base64", "media_type": mime, "data": b64encode(media.data).decode()}
     block = {"type": kind, "source": source}
-    return {**block, "title": media.name} if kind == "document" and media.name else block
+    if kind == "image":
+        return out.carry_media(block, media, path)
+    return out.carry_media({**block, "title": media.name} if media.name else block, media, path, ("name",))

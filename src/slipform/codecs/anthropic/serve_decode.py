@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
+from slipform.codecs.answer import arguments_text
 from slipform.codecs.anthropic.decode import read_block
 from slipform.codecs.anthropic.encode import NAME, SAMPLING_NAMES
 from slipform.codecs.codec import ServedRequest
-from slipform.codecs.request_fields import Fields, read_body, tagged, wrong
+from slipform.codecs.request_fields import Fields, mapping, read_body, tagged, wrong
 from slipform.errors import RequestError
-from slipform.ir import Media, Message, ModelRequest, NamedTool, Opaque, Part, Text, Tool, ToolChoice, ToolResult
+from slipform.ir import (
+    Media,
+    Message,
+    ModelRequest,
+    NamedTool,
+    Opaque,
+    Part,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
 from slipform.schema import ResponseFormat
-
-_KNOWN = frozenset(
-    {
-        "model", "max_tokens", "system", "messages", "temperature", "top_p", "top_k", "stop_sequences", "output_config",
-        "output_format", "thinking", "tools", "tool_choice", "metadata", "stream", "anthropic_version",
-    }
-)  # fmt: skip
-
 
 _RAW_PREDICT = re.compile(r"/models/([^/:]+(?:@[^/:]+)?):(rawPredict|streamRawPredict)")
 
@@ -30,69 +34,79 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     """Read a request; on Vertex the path says the model and whether to stream."""
     data = Fields(read_body(body))
     on_vertex = _RAW_PREDICT.search(path)
-    output = data.object("output_config")
-    wanted = output.get("format") or data.get("output_format")
+    data.get("anthropic_version")
+    output, older = data.object("output_config"), data.get("output_format")
+    wanted = output.get("format") or older
+    format_ = Fields(wanted, "output_config.format")
     effort = output.optional_text("effort")
     tools = tuple([_tool(tool) for tool in data.objects("tools")])
-    choice, parallel = _choice(data.object("tool_choice"))
-    extra = data.rest(_KNOWN, nulls=True)
-    if unread := output.rest(("format", "effort"), nulls=True):
-        extra["output_config"] = unread
+    chosen, thinking = data.object("tool_choice"), data.object("thinking")
+    choice, parallel = _choice(chosen)
     turns = data.items("messages")
     system = _content(data, "system")
+    named = data.get("model") if on_vertex else data.text("model")
     request = ModelRequest(
-        model=on_vertex[1] if on_vertex else data.text("model"),
+        model=on_vertex[1] if on_vertex else named,
         messages=(
             *((Message("system", tuple(system)),) if system else ()),
             *(_message(Fields(turn, f"messages[{at}]")) for at, turn in enumerate(turns)),
         ),
-        response_format=_format(Fields(wanted, "output_config.format")) if wanted is not None else None,
+        response_format=_format(format_) if wanted is not None else None,
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=parallel,
         sampling=data.sampling(SAMPLING_NAMES),
         max_tokens=data.whole("max_tokens"),
-        reasoning=_reasoning(data.object("thinking"), effort),
+        reasoning=_reasoning(thinking, effort),
         metadata=data.mapping("metadata"),
-        extra=extra,
         extra_for=NAME,
     )
-    if on_vertex:
-        return ServedRequest(request, on_vertex[2] == "streamRawPredict")
-    return ServedRequest(request, data.flag("stream") is True)
+    stream = data.flag("stream") is True
+    unread = {
+        "output_config": output.rest({"format": format_}),
+        "thinking": _unread_thinking(thinking),
+        "tool_choice": chosen.rest(),
+    }
+    extra = data.rest(nulls=True) | {key: value for key, value in unread.items() if value}
+    return ServedRequest(request.replace(extra=extra), on_vertex[2] == "streamRawPredict" if on_vertex else stream)
 
 
 def _format(wanted: Fields) -> ResponseFormat:
-    if wanted.get("type") != "json_schema":
-        kind = wanted.get("type")
+    kind = wanted.get("type")
+    if kind != "json_schema":
         raise RequestError(f"Unknown format {kind!r}", where=wanted.place("type"), hint="Use json_schema.")
-    title = wanted.mapping("schema").get("title")
+    schema = wanted.get("schema")
+    title = mapping(schema, wanted.place("schema")).get("title")
     name = title if isinstance(title, str) and title.strip() else "answer"
-    return wanted.response_format(name, wanted.get("schema"), strict=True)
+    return wanted.response_format(name, schema, strict=True)
 
 
 def _reasoning(thinking: Fields, effort: str | None) -> dict[str, Any] | None:
     wanted: dict[str, Any] = {} if effort is None else {"effort": effort}
-    kind = thinking.get("type")
+    kind, budget, display = thinking.get("type"), thinking.whole("budget_tokens"), thinking.get("display")
     if kind == "disabled":
         wanted["enabled"] = False
     elif kind is not None:
         wanted["enabled"] = True
-        if thinking.get("budget_tokens") is not None:
-            wanted["budget"] = thinking.whole("budget_tokens")
-        if thinking.get("display") is not None:
-            wanted["summary"] = thinking.get("display")
+        if budget is not None:
+            wanted["budget"] = budget
+        if display is not None:
+            wanted["summary"] = display
     return wanted or None
+
+
+def _unread_thinking(thinking: Fields) -> dict[str, Any]:
+    """What has no word of its own: ways to think that only this vendor has, and fields that nobody has read."""
+    kind = thinking.data.get("type")
+    return thinking.rest() if kind in (None, "adaptive", "enabled", "disabled") else thinking.data
 
 
 def _tool(tool: Fields) -> Tool:
     name = tool.text("name")
     if tool.get("type") not in (None, "custom"):
         return Tool(name, {}, extra={NAME: dict(tool.data)}, vendor=NAME)
-    extra = tool.rest(("type", "name", "description", "input_schema", "strict"), nulls=True)
-    return Tool(
-        name, tool.mapping("input_schema"), tool.optional_text("description"), tool.flag("strict"), tagged(NAME, extra)
-    )
+    parameters, description = tool.mapping("input_schema"), tool.optional_text("description")
+    return Tool(name, parameters, description, tool.flag("strict"), tagged(NAME, tool.rest()))
 
 
 def _choice(choice: Fields) -> tuple[ToolChoice | None, bool | None]:
@@ -113,16 +127,16 @@ def _message(turn: Fields) -> Message:
         raise RequestError(f"Unknown role {role!r}", where=turn.place("role"), hint="Use user or assistant.")
     parts = tuple(_content(turn, "content"))
     if role == "user" and parts and all(isinstance(part, ToolResult) for part in parts):
-        return Message("tool", parts)
-    return Message(role, parts)
+        role = "tool"
+    return Message(role, parts, extra=tagged(NAME, turn.rest()))
 
 
 def _content(data: Fields, key: str) -> list[Part]:
-    content = data.get(key)
+    content = data.data.get(key)
     if content is None:
         return []
     if isinstance(content, str):
-        return [Text(content)]
+        return [Text(data.text(key))]
     if not isinstance(content, list):
         raise wrong(data.place(key), "a string or an array of blocks", content)
     return [_part(block) for block in data.objects(key)]
@@ -131,30 +145,30 @@ def _content(data: Fields, key: str) -> list[Part]:
 def _part(block: Fields) -> Part:
     kind = block.get("type")
     if kind == "text":
-        return Text(block.text("text"), tagged(NAME, block.rest(("type", "text"))))
+        return Text(block.text("text"), tagged(NAME, block.rest()))
     if kind == "tool_result":
-        said = _content(block, "content")
-        return ToolResult(
-            block.text("tool_use_id"),
-            tuple(part for part in said if isinstance(part, (Text, Media))),
-            is_error=block.flag("is_error") is True,
-            extra=tagged(NAME, block.rest(("type", "tool_use_id", "content", "is_error"), nulls=True)),
-        )
-    return _media(block) if kind in ("image", "document") else read_block(block.data)
+        said = tuple(part for part in _content(block, "content") if isinstance(part, (Text, Media, Opaque)))
+        identity, failed = block.text("tool_use_id"), block.flag("is_error") is True
+        return ToolResult(identity, said, failed, extra=tagged(NAME, block.rest()))
+    if kind == "tool_use":
+        identity, name = str(block.get("id")), str(block.get("name"))
+        return ToolCall(identity, name, arguments_text(block.get("input")), tagged(NAME, block.rest()))
+    return _media(block, kind) if kind in ("image", "document") else read_block(block.data)
 
 
-def _media(block: Fields) -> Part:
-    kind: Literal["image", "file"] = "image" if block.get("type") == "image" else "file"
-    source = block.object("source")
-    mime, name = source.optional_text("media_type"), block.optional_text("title")
-    media = partial(Media, kind, name=name, extra=tagged(NAME, block.rest(("type", "source", "title"))))
-    form = source.get("type")
+def _media(block: Fields, kind: str) -> Part:
+    source, name = block.object("source"), block.optional_text("title") if kind == "document" else None
+    form, mime = source.get("type"), source.optional_text("media_type")
+    media: dict[str, Any]
     if form == "base64":
-        return media(mime_type=mime, data=source.base64("data"))
-    if form == "url":
-        return media(url=source.text("url"))
-    if form == "file":
-        return media(file_id=source.text("file_id"))
-    if form == "text":
-        return media(mime_type="text/plain", data=source.text("data").encode())
-    return Opaque(NAME, block.data)
+        media = {"mime_type": mime, "data": source.base64("data")}
+    elif form == "url":
+        media = {"mime_type": mime, "url": source.text("url")}
+    elif form == "file":
+        media = {"file_id": source.text("file_id")}
+    elif form == "text":
+        media = {"mime_type": "text/plain", "data": source.text("data").encode()}
+    else:
+        return Opaque(NAME, block.data)
+    extra = tagged(NAME, block.rest({"source": source}))
+    return Media("image" if kind == "image" else "file", **media, name=name, extra=extra)

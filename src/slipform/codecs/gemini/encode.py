@@ -28,6 +28,10 @@ SAMPLING_NAMES = {
 }
 _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
 _DECLARED = "functionDeclarations"
+MADE_ID = "call_"
+"""How ids begin that are not sent: those made here for calls that came without, and OpenAI's."""
+RESPONSE = "response"
+"""The name of a tool's answer among the fields kept for this codec, where the words alone would make another."""
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _MIMES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4", "file": "application/pdf"}
 
@@ -45,8 +49,8 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
     """
     system, contents = encode_messages(request.messages, out)
     body: dict[str, Any] = {"contents": contents}
-    if system:
-        body["systemInstruction"] = {"parts": system, "role": "user"}
+    if system["parts"]:
+        body["systemInstruction"] = system
     config = out.sampling(request, SAMPLING_NAMES)
     if request.max_tokens is not None:
         config["maxOutputTokens"] = request.max_tokens
@@ -70,37 +74,40 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
 def _thinking(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
     wanted = plan.reasoning
     config: dict[str, Any] = {}
-    effort, budget = wanted.get("effort"), wanted.get("budget")
+    effort, budget, summary = wanted.get("effort"), wanted.get("budget"), wanted.get("summary")
     if budget is not None:
         config["thinkingBudget"] = budget
-    elif wanted.get("enabled") is False or effort == "none":
+    if budget is None and (wanted.get("enabled") is False or effort == "none"):
         config["thinkingBudget"] = 0
     elif effort is not None:
         config["thinkingLevel"] = _LEVELS.get(effort, "HIGH")
         if effort in ("xhigh", "max") or effort not in _LEVELS:
             out.lose("reasoning.effort", f"{effort} is spelled HIGH here.", "approximated")
-    if wanted.get("summary"):
-        config["includeThoughts"] = True
+    elif wanted.get("enabled") and budget is None:
+        out.lose("reasoning.enabled", "Whether to think is left to the model here.", "approximated")
+    if summary is not None:
+        config["includeThoughts"] = summary not in (False, "omitted")
+        if isinstance(summary, str) and summary not in ("auto", "summarized", "omitted"):
+            out.lose("reasoning.summary", "Thoughts are shown in one way here.", "approximated")
     return config
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
-    def declare(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
+    def declare(tool: Tool) -> dict[str, Any]:
         declaration = encode_function(tool, "parametersJsonSchema")
         if not tool.parameters:
             del declaration["parametersJsonSchema"]
         if tool.strict and tool.name != RESERVED_TOOL:
             out.lose(f"tools.{tool.name}.strict", "This API has no strict tools.")
-        return {_DECLARED: [{**declaration, **own}]}
+        return declaration
 
-    tools = out.tools(plan.tools, declare)
+    tools, choice = out.tools(plan, declare)
     if not tools:
         return
     # All declarations stand in one group; a tool of Google's own is a group of its own.
-    declared = [each for group in tools for each in group.get(_DECLARED, ())]
-    hosted = [group for group in tools if _DECLARED not in group]
+    hosted = [tool for tool in tools if "name" not in tool]
+    declared = [tool for tool in tools if "name" in tool]
     body["tools"] = [{_DECLARED: declared}, *hosted] if declared else hosted
-    choice = plan.tool_choice
     if isinstance(choice, NamedTool):
         calling = {"mode": "ANY", "allowedFunctionNames": [choice.name]}
         body["toolConfig"] = {"functionCallingConfig": calling}
@@ -110,41 +117,42 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
         out.lose("parallel_tool_calls", "This API may call several tools at once.")
 
 
-def encode_messages(messages: tuple[Message, ...], out: Encoding) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The system parts and the turns; turns of one side that follow each other are one."""
-    system: list[dict[str, Any]] = []
+def encode_messages(messages: tuple[Message, ...], out: Encoding) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The system instruction and the turns; turns of one side that follow each other are one."""
+    system: dict[str, Any] = {"parts": [], "role": "user"}
     contents: list[dict[str, Any]] = []
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
+        out.speaker(message, path)
         parts = [encoded for part in message.parts for encoded in _part(part, names, path, out)]
         if message.role == "system":
             if contents:
                 out.lose(path, "A later system message was moved to the front.", "approximated")
-            system.extend(parts)
+            system["parts"].extend(parts)
+            out.carry(system, message.extra, path)
             continue
         role = "model" if message.role == "assistant" else "user"
-        own = out.own(message.extra, path)
-        if message.role == "tool" and contents and contents[-1]["role"] == "user":
+        if message.role == "tool" and contents and contents[-1]["role"] == "user" and NAME not in message.extra:
             contents[-1]["parts"].extend(parts)
+            out.drop(message.extra, path)
         elif parts:
-            contents.append({"parts": parts, "role": role, **own})
+            contents.append(out.carry({"parts": parts, "role": role}, message.extra, path))
     return system, contents
 
 
 def _part(part: Part, names: Mapping[str, str], path: str, out: Encoding) -> list[dict[str, Any]]:
     if isinstance(part, Text):
-        return [{"text": part.text, **out.own(part.extra, path)}]
+        return [out.carry({"text": part.text}, part.extra, path)]
     if isinstance(part, ToolCall):
-        own = dict(out.own(part.extra, path))
         call = {"name": part.name, "args": arguments_object(part.arguments)}
-        if not part.id.startswith("call_"):
+        if not part.id.startswith(MADE_ID):
             call["id"] = part.id
-        return [{"functionCall": call, **own}]
+        return [out.carry({"functionCall": call}, part.extra, path)]
     if isinstance(part, ToolResult):
         return [_result(part, names, path, out)]
     if isinstance(part, Media):
-        return [{**_media(part), **out.own(part.extra, path)}]
+        return [_media(part, path, out)]
     own_data = out.own_part(part, path)
     return [] if own_data is None else [own_data]
 
@@ -152,16 +160,25 @@ def _part(part: Part, names: Mapping[str, str], path: str, out: Encoding) -> lis
 def _result(result: ToolResult, names: Mapping[str, str], path: str, out: Encoding) -> dict[str, Any]:
     said = "".join(part.text for part in result.parts if isinstance(part, Text))
     for part in result.parts:
-        if isinstance(part, Media):
+        if isinstance(part, Text):
+            out.drop(part.extra, path)
+        else:
             out.lose(path, "Only text goes back from a tool here.")
     answer: dict[str, Any] = {"name": result.name or names.get(result.call_id) or result.call_id}
-    if not result.call_id.startswith("call_"):
+    if not result.call_id.startswith(MADE_ID):
         answer["id"] = result.call_id
-    answer["response"] = {"error": said} if result.is_error else _object(said)
-    return {"functionResponse": answer, **out.own(result.extra, path)}
+    answer["response"] = result_object(said, failed=result.is_error)
+    encoded = out.carry({"functionResponse": answer}, result.extra, path)
+    response = encoded.pop(RESPONSE, None)
+    if response is not None:
+        encoded["functionResponse"]["response"] = response
+    return encoded
 
 
-def _object(said: str) -> dict[str, Any]:
+def result_object(said: str, *, failed: bool) -> dict[str, Any]:
+    """What a tool said, as the object that this API wants."""
+    if failed:
+        return {"error": said}
     try:
         value = orjson.loads(said)
     except orjson.JSONDecodeError:
@@ -169,8 +186,13 @@ def _object(said: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"output": said}
 
 
-def _media(media: Media) -> dict[str, Any]:
+def _media(media: Media, path: str, out: Encoding) -> dict[str, Any]:
     mime = media.mime_type or _MIMES[media.kind]
+    key, source = "fileData", {"mimeType": mime, "fileUri": media.url or media.file_id}
     if media.data is not None:
-        return {"inlineData": {"mimeType": mime, "data": b64encode(media.data).decode()}}
-    return {"fileData": {"mimeType": mime, "fileUri": media.url or media.file_id}}
+        key, source = "inlineData", {"mimeType": mime, "data": b64encode(media.data).decode()}
+    encoded = out.carry({key: source}, media.extra, path)
+    if media.name is not None and "displayName" not in encoded[key]:
+        # Only one of Google's two APIs takes it: it goes back where it came from, and nowhere else.
+        out.lose(f"{path}.name", f"This API takes no name for this {media.kind}.")
+    return encoded

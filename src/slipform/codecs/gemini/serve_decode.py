@@ -8,12 +8,27 @@ from typing import Any
 
 import orjson
 
+from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
-from slipform.codecs.gemini.decode import camel, read_part
-from slipform.codecs.gemini.encode import NAME, SAMPLING_NAMES
-from slipform.codecs.request_fields import Fields, base64_bytes, mapping, read_body, tagged, text
+from slipform.codecs.gemini.decode import camel
+from slipform.codecs.gemini.encode import MADE_ID, NAME, RESPONSE, SAMPLING_NAMES, result_object
+from slipform.codecs.request_fields import Fields, base64_bytes, mapping, read_body, tagged, text, wrong
 from slipform.errors import RequestError
-from slipform.ir import Media, Message, ModelRequest, NamedTool, Part, Text, Tool, ToolCall, ToolChoice, ToolResult
+from slipform.ir import (
+    Media,
+    Message,
+    ModelRequest,
+    NamedTool,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
 from slipform.schema import ResponseFormat
 
 _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
@@ -92,13 +107,6 @@ def _ordered(properties: dict[str, Any], ordering: list[Any]) -> dict[str, Any]:
 
 
 _PATH = re.compile(r"(?:^|/)(?:models|tunedModels)/(.+):(generateContent|streamGenerateContent)(?:\?.*)?\Z", re.DOTALL)
-_KNOWN = frozenset({"contents", "systemInstruction", "generationConfig", "tools", "toolConfig", "model"})
-_CONFIG = frozenset(
-    {
-        "temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty", "stopSequences",
-        "maxOutputTokens", "responseMimeType", "responseSchema", "responseJsonSchema", "thinkingConfig",
-    }
-)  # fmt: skip
 
 
 def _fields(value: Any, where: str) -> Fields:
@@ -115,28 +123,33 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     data = Fields(camel(read_body(body)))
     found = _PATH.search(path)
     model = found[1] if found else data.text("model").removeprefix("models/")
-    config = _part_of(data, "generationConfig")
+    config, deciding = _part_of(data, "generationConfig"), _part_of(data, "toolConfig")
+    thinking, calling = _part_of(config, "thinkingConfig"), _part_of(deciding, "functionCallingConfig")
     groups = enumerate(data.items("tools"))
     tools = tuple([tool for at, group in groups for tool in _tools(_fields(group, f"tools[{at}]"))])
-    choice, tools = _choice(_part_of(_part_of(data, "toolConfig"), "functionCallingConfig"), tools)
-    extra = data.rest(_KNOWN, nulls=True)
-    if unread := config.rest(_CONFIG, nulls=True):
-        extra["generationConfig"] = unread
-    shape = _format(config)
+    choice, tools = _choice(calling, tools)
+    shape, json_mode = _format(config)
     request = ModelRequest(
         model=model,
         messages=_messages(data),
         response_format=shape,
-        json_mode=config.get("responseMimeType") == "application/json" and shape is None,
+        json_mode=json_mode,
         tools=tools,
         tool_choice=choice,
         sampling=config.sampling(SAMPLING_NAMES),
         max_tokens=config.whole("maxOutputTokens"),
-        reasoning=_reasoning(_part_of(config, "thinkingConfig")),
-        extra=extra,
+        reasoning=_reasoning(thinking),
         extra_for=NAME,
     )
-    return ServedRequest(request, stream=found is not None and found[2] == "streamGenerateContent")
+    data.get("model")
+    settings = config.rest({"thinkingConfig": thinking}, nulls=True)
+    if thinking.data.get("thinkingBudget") == -1:
+        settings.setdefault("thinkingConfig", {})["thinkingBudget"] = -1
+    unread = {"generationConfig": settings, "toolConfig": deciding.rest({"functionCallingConfig": calling})}
+    if calling.data.get("mode") == "VALIDATED":
+        unread["toolConfig"].setdefault("functionCallingConfig", {})["mode"] = "VALIDATED"
+    extra = data.rest(nulls=True) | {key: value for key, value in unread.items() if value}
+    return ServedRequest(request.replace(extra=extra), stream=found is not None and found[2] == "streamGenerateContent")
 
 
 def named_in_path(path: str) -> str:
@@ -153,26 +166,31 @@ def named_in_path(path: str) -> str:
     return found[1]
 
 
-def _format(config: Fields) -> ResponseFormat | None:
+def _format(config: Fields) -> tuple[ResponseFormat | None, bool]:
+    """The shape that is wanted, and whether any JSON object is; what is not JSON is left unread."""
+    if config.data.get("responseMimeType") not in (None, "application/json"):
+        return None, False
+    json_mode = config.get("responseMimeType") is not None
     schema = config.get("responseJsonSchema")
-    if schema is None and config.get("responseSchema") is not None:
+    if schema is None and config.data.get("responseSchema") is not None:
         schema = to_json_schema(config.mapping("responseSchema"))
     if schema is None:
-        return None
+        return None, json_mode
     title = schema.get("title") if isinstance(schema, Mapping) else None
     name = title if isinstance(title, str) and title.strip() else "answer"
-    return Fields({}, config.place("responseJsonSchema")).response_format(name, schema, strict=True)
+    return Fields({}, config.place("responseJsonSchema")).response_format(name, schema, strict=True), False
 
 
 def _reasoning(config: Fields) -> dict[str, Any] | None:
     wanted: dict[str, Any] = {}
-    if config.get("thinkingBudget") is not None:
-        budget = config.whole("thinkingBudget")
-        wanted |= {"enabled": False} if budget == 0 else {"budget": budget}
-    if config.get("thinkingLevel") is not None:
+    budget, thoughts = config.whole("thinkingBudget"), config.flag("includeThoughts")
+    if budget is not None:
+        # -1 leaves it to the model, which is no number of tokens.
+        wanted |= {"enabled": budget != 0} if budget in (0, -1) else {"budget": budget}
+    if config.data.get("thinkingLevel") is not None:
         wanted["effort"] = config.text("thinkingLevel").lower()
-    if config.flag("includeThoughts"):
-        wanted["summary"] = True
+    if thoughts is not None:
+        wanted["summary"] = thoughts
     return wanted or None
 
 
@@ -180,7 +198,7 @@ def _tools(group: Fields) -> list[Tool]:
     where = group.place("functionDeclarations")
     declared = enumerate(group.items("functionDeclarations"))
     tools = [_tool(_fields(item, f"{where}[{at}]")) for at, item in declared]
-    hosted = group.rest(("functionDeclarations",))
+    hosted = group.rest()
     if hosted:
         tools.append(Tool(next(iter(hosted)), {}, extra={NAME: hosted}, vendor=NAME))
     return tools
@@ -190,19 +208,16 @@ def _tool(tool: Fields) -> Tool:
     parameters = tool.get("parametersJsonSchema")
     if parameters is None:
         parameters = to_json_schema(tool.mapping("parameters"))
-    extra = tool.rest(("name", "description", "parameters", "parametersJsonSchema"))
-    return Tool(
-        tool.text("name"),
-        mapping(parameters, tool.place("parametersJsonSchema")),
-        tool.optional_text("description"),
-        extra=tagged(NAME, extra),
-    )
+    parameters = mapping(parameters, tool.place("parametersJsonSchema"))
+    name, description = tool.text("name"), tool.optional_text("description")
+    return Tool(name, parameters, description, extra=tagged(NAME, tool.rest()))
 
 
 def _choice(calling: Fields, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None, tuple[Tool, ...]]:
-    mode, allowed = calling.get("mode"), calling.items("allowedFunctionNames")
+    mode = calling.get("mode")
     if mode is None:
         return None, tools
+    allowed = calling.items("allowedFunctionNames")
     words: dict[str, ToolChoice] = {"AUTO": "auto", "NONE": "none", "ANY": "required", "VALIDATED": "auto"}
     word = str(mode).upper()
     if word not in words:
@@ -217,20 +232,30 @@ def _messages(data: Fields) -> tuple[Message, ...]:
     messages: list[Message] = []
     system = data.get("systemInstruction")
     if system is not None:
-        content = {"parts": [{"text": system}]} if isinstance(system, str) else system
-        messages.append(Message("system", tuple(_parts(content, "systemInstruction", _Ids()))))
+        content = _fields({"parts": [{"text": system}]} if isinstance(system, str) else system, "systemInstruction")
+        parts = tuple(_parts(content, _Ids()))
+        if content.data.get("role") == "user":  # as it is written anyway
+            content.get("role")
+        messages.append(Message("system", parts, extra=tagged(NAME, content.rest())))
     ids = _Ids()
     contents = data.get("contents")
-    for at, content in enumerate([contents] if isinstance(contents, Mapping) else data.items("contents")):
-        where = f"contents[{at}]"
-        parts = tuple(_parts(content, where, ids))
-        role = mapping(content, where).get("role") or "user"
+    if isinstance(contents, Mapping):
+        contents = [contents]
+    elif contents is not None and not isinstance(contents, list):
+        raise wrong("contents", "an array", contents)
+    for at, item in enumerate(contents or ()):
+        content = _fields({"parts": [{"text": item}]} if isinstance(item, str) else item, f"contents[{at}]")
+        parts = tuple(_parts(content, ids))
+        role = content.get("role") or "user"
         if role not in ("user", "model", "function", "tool", "system"):
-            raise RequestError(f"Unknown role {role!r}", where=f"{where}.role", hint="Use user or model.")
+            raise RequestError(f"Unknown role {role!r}", where=content.place("role"), hint="Use user or model.")
+        extra = content.rest()
+        if role not in ("user", "model"):
+            extra["role"] = role
+        kind: Role = "assistant" if role == "model" else "user"
         if parts and all(isinstance(part, ToolResult) for part in parts):
-            messages.append(Message("tool", parts))
-        else:
-            messages.append(Message("assistant" if role == "model" else "user", parts))
+            kind = "tool"
+        messages.append(Message(kind, parts, extra=tagged(NAME, extra)))
     return tuple(messages)
 
 
@@ -256,43 +281,63 @@ class _Ids:
         return waiting.pop(0) if waiting else f"call_{name}"
 
 
-def _parts(content: Any, where: str, ids: _Ids) -> list[Part]:
-    if isinstance(content, str):
-        return [Text(content)]
-    items = enumerate(Fields(content, where).items("parts"))
-    return [part for at, item in items for part in _part(_fields(item, f"{where}.parts[{at}]"), ids)]
+def _parts(content: Fields, ids: _Ids) -> list[Part]:
+    items, where = content.items("parts"), content.place("parts")
+    return [_part(_fields(item, f"{where}[{at}]"), ids) for at, item in enumerate(items)]
 
 
-def _part(part: Fields, ids: _Ids) -> list[Part]:
-    if part.get("functionResponse") is not None:
-        return [_result(part, ids)]
-    if part.get("inlineData") is not None:
+def _part(part: Fields, ids: _Ids) -> Part:
+    given = part.data
+    if given.get("functionResponse") is not None:
+        return _result(part, ids)
+    if isinstance(given.get("functionCall"), Mapping):
+        return _call(part, ids)
+    if given.get("inlineData") is not None:
         inline = _part_of(part, "inlineData")
         mime = inline.optional_text("mimeType")
         payload = base64_bytes(_padded(inline.get("data")), inline.place("data"))
-        return [Media(_kind(mime), mime, payload, name=inline.optional_text("displayName"))]
-    if part.get("fileData") is not None:
+        extra = tagged(NAME, part.rest({"inlineData": inline}))
+        return Media(_kind(mime), mime, payload, name=inline.optional_text("displayName"), extra=extra)
+    if given.get("fileData") is not None:
         file = _part_of(part, "fileData")
-        mime = file.optional_text("mimeType")
-        return [Media(_kind(mime), mime, url=file.text("fileUri"))]
-    return [_identified(each, part.data, ids) for each in read_part(part.data, 0, "")]
+        mime, uri = file.optional_text("mimeType"), file.text("fileUri")
+        extra = tagged(NAME, part.rest({"fileData": file}))
+        return Media(_kind(mime), mime, url=uri, name=file.optional_text("displayName"), extra=extra)
+    if given.get("thought"):
+        return Reasoning(str(given.get("text") or ""), {NAME: dict(given)})
+    if given.get("text"):
+        return Text(str(part.get("text")), tagged(NAME, part.rest()))
+    # Empty words are sent back as they came where they carry a signature.
+    return Opaque(NAME, given)
 
 
-def _identified(part: Part, data: Mapping[str, Any], ids: _Ids) -> Part:
-    if not isinstance(part, ToolCall):
-        return part
-    return ToolCall(ids.call(part.name, data["functionCall"].get("id")), part.name, part.arguments, part.extra)
+def _call(part: Fields, ids: _Ids) -> ToolCall:
+    call = _part_of(part, "functionCall")
+    name, given = str(call.get("name") or ""), call.get("id")
+    arguments = arguments_text(call.get("args"))
+    extra = part.rest({"functionCall": call})
+    return ToolCall(ids.call(name, given), name, arguments, tagged(NAME, _with_id(extra, "functionCall", given)))
+
+
+def _with_id(extra: dict[str, Any], key: str, given: Any) -> dict[str, Any]:
+    """Keep an id that looks like one made here, which would be left out on the way back."""
+    if isinstance(given, str) and given.startswith(MADE_ID):
+        extra[key] = {**extra.get(key, {}), "id": given}
+    return extra
 
 
 def _result(part: Fields, ids: _Ids) -> ToolResult:
-    answer = Fields(mapping(part.get("functionResponse"), part.where), part.place("functionResponse"))
-    name = answer.text("name")
+    answer = _part_of(part, "functionResponse")
+    name, given = answer.text("name"), answer.get("id")
     response = answer.mapping("response")
-    failed = set(response) == {"error"}
     (key,) = response if len(response) == 1 else ("",)
-    said = response[key] if key in ("output", "result", "error") else response
+    failed = key == "error"
+    said = response[key] if failed or (key == "output" and isinstance(response[key], str)) else response
     words = said if isinstance(said, str) else orjson.dumps(said).decode()
-    return ToolResult(ids.answer(name, answer.get("id")), (Text(words),), is_error=failed, name=name)
+    extra = _with_id(part.rest({"functionResponse": answer}), "functionResponse", given)
+    if result_object(words, failed=failed) != response:
+        extra[RESPONSE] = response
+    return ToolResult(ids.answer(name, given), (Text(words),), failed, name, tagged(NAME, extra))
 
 
 def _kind(mime: str | None) -> Any:

@@ -5,12 +5,24 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from slipform.codecs.request_fields import SAMPLING, Capabilities, Encoding, data_url, encode_function
 from slipform.codecs.schema_channel import SchemaChannel, schema_name
-from slipform.ir import Media, Message, ModelRequest, NamedTool, Opaque, Reasoning, Text, Tool, ToolCall, ToolResult
+from slipform.ir import (
+    RESERVED_TOOL,
+    Media,
+    Message,
+    ModelRequest,
+    NamedTool,
+    Opaque,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 from slipform.schema import OutputStrategy
 
 NAME = "openai-chat"
@@ -71,8 +83,11 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> 
             body["reasoning_effort"] = effort
     elif effort is not None or enabled is False:
         body["reasoning_effort"] = effort if effort is not None else "none"
-    for key in wanted:
-        out.lose(f"reasoning.{key}", f"This API has no place for {key}.")
+    elif enabled:
+        out.lose("reasoning.enabled", "Whether to think is left to the model here.", "approximated")
+    for key, value in wanted.items():
+        if value is not False:
+            out.lose(f"reasoning.{key}", f"This API has no place for {key}.")
 
 
 def _add_format(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
@@ -86,26 +101,28 @@ def _add_format(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> Non
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
-    if not plan.tools:
-        return
-    tools = out.tools(plan.tools, lambda tool, own: _tool(tool, own, out))
+    tools, choice = out.tools(plan, lambda tool: _tool(tool, out))
     if not tools:
         return
     body["tools"] = tools
-    choice = plan.tool_choice
     if isinstance(choice, NamedTool):
         body["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
     elif choice is not None:
         body["tool_choice"] = choice
-    if plan.parallel_tool_calls is not None and "no_parallel_switch" not in out.quirks:
-        body["parallel_tool_calls"] = plan.parallel_tool_calls
+    if plan.parallel_tool_calls is not None:
+        if "no_parallel_switch" not in out.quirks:
+            body["parallel_tool_calls"] = plan.parallel_tool_calls
+        elif not plan.parallel_tool_calls and plan.strategy is not OutputStrategy.TOOL:
+            out.lose("parallel_tool_calls", "This API may call several tools at once.")
 
 
-def _tool(tool: Tool, own: Mapping[str, Any], out: Encoding) -> dict[str, Any]:
+def _tool(tool: Tool, out: Encoding) -> dict[str, Any]:
     function = encode_function(tool)
     if tool.strict is not None and "no_strict" not in out.quirks:
         function["strict"] = tool.strict
-    return {"type": "function", "function": function, **own}
+    elif tool.strict and tool.name != RESERVED_TOOL:
+        out.lose(f"tools.{tool.name}.strict", "This API has no strict tools.")
+    return {"type": "function", "function": function}
 
 
 def encode_messages(messages: Sequence[Message], out: Encoding) -> list[dict[str, Any]]:
@@ -117,7 +134,7 @@ def encode_messages(messages: Sequence[Message], out: Encoding) -> list[dict[str
             continue
         path = f"messages[{index}]"
         results = (part for part in message.parts if isinstance(part, ToolResult))
-        turns.extend(_tool_turn(result, path, out) for result in results)
+        turns.extend(_tool_turn(result, message.name, path, out) for result in results)
         turn = _turn(message, path, out)
         if turn is not None:
             turns.append(turn)
@@ -132,13 +149,18 @@ def _plain_text(message: Message) -> str | None:
     return part.text if type(part) is Text and not part.extra else None
 
 
-def _tool_turn(result: ToolResult, path: str, out: Encoding) -> dict[str, Any]:
+def _tool_turn(result: ToolResult, name: str | None, path: str, out: Encoding) -> dict[str, Any]:
     content = _content(result.parts, path, out)
-    if result.is_error and isinstance(content, str) and not content.lower().startswith("error"):
+    if result.is_error:
         out.lose(f"{path}.is_error", "The failure of the tool is said in words.", "approximated")
-        content = f"Error: {content}"
-    own = out.own(result.extra, path)
-    return {"role": "tool", "tool_call_id": call_id(result.call_id, out.quirks), "content": content, **own}
+        if isinstance(content, list):
+            content.insert(0, {"type": "text", "text": "Error:"})
+        elif not content.lower().startswith("error"):
+            content = f"Error: {content}"
+    turn = {"role": "tool", "tool_call_id": call_id(result.call_id, out.quirks), "content": content}
+    if name is not None:
+        turn["name"] = name
+    return out.carry(turn, result.extra, path)
 
 
 def call_id(identity: str, quirks: frozenset[str]) -> str:
@@ -153,8 +175,14 @@ def call_id(identity: str, quirks: frozenset[str]) -> str:
 
 
 def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
-    said = tuple(part for part in message.parts if isinstance(part, (Text, Media, Opaque)))
-    calls = message.tool_calls
+    said: list[Text | Media | Opaque | Reasoning] = []
+    custom: list[dict[str, Any]] = []
+    for part in message.parts:
+        if isinstance(part, Opaque) and part.vendor == NAME and "id" in part.data:
+            custom.append(dict(part.data))
+        elif isinstance(part, (Text, Media, Opaque)) or (isinstance(part, Reasoning) and _is_said(part)):
+            said.append(part)
+    calls = [*(_call(call, path, out) for call in message.tool_calls), *custom]
     if message.role == "tool" and not said:
         return None
     if any(isinstance(part, ToolResult) for part in message.parts) and not said and not calls:
@@ -165,21 +193,22 @@ def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
     if message.name is not None:
         turn["name"] = message.name
     if calls:
-        turn["tool_calls"] = [_call(call, path, out) for call in calls]
+        turn["tool_calls"] = calls
     for part in message.parts:
-        if isinstance(part, Reasoning):
+        if isinstance(part, Reasoning) and not _is_said(part):
             _add_thought(turn, part, path, out)
-    turn.update(out.own(message.extra, path))
-    return turn
+    return out.carry(turn, message.extra, path)
+
+
+def _is_said(part: Reasoning) -> bool:
+    """Whether a thought stands among the words, as Mistral has it."""
+    return "type" in part.opaque.get(NAME, ())
 
 
 def _call(call: ToolCall, path: str, out: Encoding) -> dict[str, Any]:
-    return {
-        "id": call_id(call.id, out.quirks),
-        "type": "function",
-        "function": {"name": call.name, "arguments": call.arguments},
-        **out.own(call.extra, path),
-    }
+    function = {"name": call.name, "arguments": call.arguments}
+    encoded = {"id": call_id(call.id, out.quirks), "type": "function", "function": function}
+    return out.carry(encoded, call.extra, path)
 
 
 def _add_thought(turn: dict[str, Any], part: Reasoning, path: str, out: Encoding) -> None:
@@ -192,34 +221,38 @@ def _add_thought(turn: dict[str, Any], part: Reasoning, path: str, out: Encoding
         out.lose(f"{path}.reasoning", "Reasoning of another API cannot be sent back here.")
 
 
-def _content(parts: Sequence[Text | Media | Opaque], path: str, out: Encoding) -> str | list[dict[str, Any]]:
+def _content(
+    parts: Sequence[Text | Media | Opaque | Reasoning], path: str, out: Encoding
+) -> str | list[dict[str, Any]]:
     if len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].extra:
         return parts[0].text
     content: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, Text):
-            content.append({"type": "text", "text": part.text, **out.own(part.extra, path)})
+            item = out.carry({"type": "text", "text": part.text}, part.extra, path)
+            if item["type"] == "refusal":
+                item["refusal"] = item.pop("text")
+            content.append(item)
         elif isinstance(part, Media):
             encoded = _media(part, path, out)
             if encoded is not None:
-                content.append({**encoded, **out.own(part.extra, path)})
-        elif part.vendor == NAME:
-            content.append(dict(part.data))
-        else:
-            out.lose(path, f"A part that only {part.vendor} knows.")
+                content.append(encoded)
+        elif (own := out.own_part(part, path)) is not None:
+            content.append(own)
     return content or ""
 
 
 def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
     if media.kind == "image" and (media.data is not None or media.url):
-        return {"type": "image_url", "image_url": {"url": data_url(media)}}
+        return out.carry_media({"type": "image_url", "image_url": {"url": data_url(media)}}, media, path)
     if media.kind == "audio" and media.data is not None:
         format_ = _AUDIO.get(media.mime_type or "", (media.mime_type or "").removeprefix("audio/") or "wav")
-        return {"type": "input_audio", "input_audio": {"data": b64encode(media.data).decode(), "format": format_}}
-    if media.file_id is not None:
-        return {"type": "file", "file": {"file_id": media.file_id}}
-    if media.data is not None:
-        file = {"file_data": data_url(media)}
-        return {"type": "file", "file": {**file, "filename": media.name} if media.name else file}
-    out.lose(path, f"This API does not take a {media.kind} by its address.")
-    return None
+        audio = {"data": b64encode(media.data).decode(), "format": format_}
+        return out.carry_media({"type": "input_audio", "input_audio": audio}, media, path)
+    if media.file_id is None and media.data is None:
+        out.lose(path, f"This API does not take a {media.kind} by its address.")
+        return None
+    file = {"file_data": data_url(media)} if media.file_id is None else {"file_id": media.file_id}
+    if media.name:
+        file["filename"] = media.name
+    return out.carry_media({"type": "file", "file": file}, media, path, ("name",))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.openai_chat.decode import replayable, split_content
 from slipform.codecs.openai_chat.encode import NAME
-from slipform.codecs.request_fields import SAMPLING, Fields, media_from_url, read_body, tagged, text, whole, wrong
+from slipform.codecs.request_fields import SAMPLING, Fields, media_from_url, read_body, tagged, text, wrong
 from slipform.errors import RequestError
 from slipform.ir import (
     Media,
@@ -29,13 +29,6 @@ from slipform.ir import (
 )
 from slipform.schema import ResponseFormat
 
-_KNOWN = frozenset(
-    {
-        "model", "messages", "response_format", "tools", "tool_choice", "parallel_tool_calls", "temperature", "top_p",
-        "seed", "frequency_penalty", "presence_penalty", "stop", "max_tokens", "max_completion_tokens",
-        "reasoning_effort", "metadata", "stream", "stream_options", "top_k",
-    }
-)  # fmt: skip
 _SAMPLING = {name: name for name in SAMPLING}
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -45,56 +38,79 @@ _ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-_MESSAGE = frozenset(
-    {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "reasoning_details"}
-)
 
 
 def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
     """Read a request."""
     data = Fields(read_body(body))
     tools = tuple([read_tool(tool) for tool in data.objects("tools")])
-    choice, tools = read_choice(data.get("tool_choice"), tools)
-    limit = data.get("max_completion_tokens")
+    choice, tools, unread = read_choice(data.get("tool_choice"), tools)
     effort = data.optional_text("reasoning_effort")
     turns = data.items("messages")
     model = data.text("model")
     messages = [_plain_turn(turn) or read_message(Fields(turn, f"messages[{at}]")) for at, turn in enumerate(turns)]
-    wanted, json_mode = _format(data.object("response_format"))
+    wanted = data.get("response_format")
+    shape, json_mode = None, False
+    if wanted is not None:
+        shape, json_mode, unread["response_format"] = _format(Fields(wanted, "response_format"))
+    streaming = data.get("stream_options")
+    usage = False
+    if streaming is not None:
+        options = Fields(streaming, "stream_options")
+        usage, unread["stream_options"] = options.get("include_usage") is True, options.rest()
     request = ModelRequest(
         model,
         tuple(messages),
-        wanted,
+        shape,
         json_mode,
         tools,
         choice,
         data.flag("parallel_tool_calls"),
         data.sampling(_SAMPLING),
-        whole(limit if limit is not None else data.get("max_tokens"), "max_tokens"),
+        _limit(data),
         {"effort": effort} if effort is not None else None,
         data.mapping("metadata"),
-        data.rest(_KNOWN, nulls=True),
-        NAME,
+        extra_for=NAME,
     )
-    usage = data.mapping("stream_options").get("include_usage") is True
-    return ServedRequest(request, data.flag("stream") is True, {"include_usage": usage})
+    stream = data.flag("stream") is True
+    extra = data.rest(nulls=True)
+    for key, value in unread.items():
+        if value:
+            extra[key] = value
+    return ServedRequest(request.replace(extra=extra) if extra else request, stream, {"include_usage": usage})
 
 
-def _format(wanted: Fields) -> tuple[ResponseFormat | None, bool]:
-    """The shape that is wanted, and whether any JSON object is."""
+def _limit(data: Fields) -> int | None:
+    older, limit = data.whole("max_tokens"), data.whole("max_completion_tokens")
+    if limit is not None and older is not None and limit != older:
+        hint = "Send max_completion_tokens alone."
+        raise RequestError("There are two limits that differ", where="max_tokens", hint=hint)
+    return older if limit is None else limit
+
+
+def _format(wanted: Fields) -> tuple[ResponseFormat | None, bool, dict[str, Any]]:
+    """The shape that is wanted, whether any JSON object is, and what was not read."""
     kind = wanted.get("type", "text")
-    if kind in ("text", "json_object"):
-        return None, kind == "json_object"
+    if kind == "text":
+        unread = wanted.rest()
+        return None, False, {"type": kind, **unread} if unread else {}
+    if kind == "json_object":
+        if wanted.data.get("schema") is None:
+            return None, True, wanted.rest()
+        # Servers of open models take a schema here.
+        shape = wanted.response_format("answer", wanted.get("schema"), strict=None)
+        return shape, False, wanted.rest()
     if kind != "json_schema":
         hint = "Use text, json_object or json_schema."
         raise RequestError(f"Unknown response format {kind!r}", where=wanted.place("type"), hint=hint)
-    return read_schema(wanted.object("json_schema")), False
+    spec = wanted.object("json_schema")
+    shape = read_schema(spec)
+    return shape, False, wanted.rest({"json_schema": spec})
 
 
 def read_schema(spec: Fields, *, strict: bool = False) -> ResponseFormat:
     """A named schema, as both of OpenAI's APIs write it; `strict` is what it is where nothing is said."""
-    name, schema = spec.get("name"), spec.get("schema")
-    return spec.response_format(name, schema, strict=spec.get("strict", strict), description=spec.get("description"))
+    return spec.response_format(spec.get("name"), spec.get("schema"), strict=spec.get("strict", strict))
 
 
 def read_tool(tool: Fields) -> Tool:
@@ -104,41 +120,53 @@ def read_tool(tool: Fields) -> Tool:
         inner = tool.get(str(kind))
         name = inner.get("name") if isinstance(inner, Mapping) else None
         return Tool(str(name or kind), {}, extra={NAME: dict(tool.data)}, vendor=NAME)
-    return read_function(tool.object("function"))
+    function = tool.object("function")
+    return read_function(function, NAME, lambda: tool.rest({"function": function}))
 
 
-def read_function(function: Fields) -> Tool:
-    """A function, as both of OpenAI's APIs write it."""
+def read_function(function: Fields, codec: str, rest: Callable[[], dict[str, Any]]) -> Tool:
+    """A function, as both of OpenAI's APIs write it; `rest` is what is left of the tool afterwards."""
     return Tool(
         function.text("name"),
         function.mapping("parameters"),
         function.optional_text("description"),
         function.flag("strict"),
+        tagged(codec, rest()),
     )
 
 
-def read_choice(choice: Any, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None, tuple[Tool, ...]]:
-    """The tool choice, and the tools it leaves: an allowed subset becomes the only tools there are."""
+_Chosen: TypeAlias = tuple[ToolChoice | None, tuple[Tool, ...], dict[str, Any]]
+
+
+def read_choice(choice: Any, tools: tuple[Tool, ...]) -> _Chosen:
+    """The tool choice, the tools it leaves (an allowed subset becomes the only tools there are), and what is unread."""
     if choice is None:
-        return None, tools
+        return None, tools, {}
     if choice in ("auto", "none", "required"):
-        return choice, tools
+        return choice, tools, {}
     if choice == "any":
-        return "required", tools
+        return "required", tools, {}
     data = Fields(choice, "tool_choice")
     kind = data.get("type")
     if kind == "allowed_tools":
-        allowed = Fields(data.get("allowed_tools", data.data), "tool_choice.allowed_tools")
+        nested = data.get("allowed_tools")
+        allowed = data if nested is None else Fields(nested, "tool_choice.allowed_tools")
         names = {_tool_name(item, allowed.place("tools")) for item in allowed.items("tools")}
-        mode = allowed.get("mode")
-        return ("required" if mode == "required" else "auto"), tuple(tool for tool in tools if tool.name in names)
-    named = data.object(str(kind)).get("name") or data.get("name")
-    return NamedTool(text(named, "tool_choice.function.name")), tools
+        mode: ToolChoice = "required" if allowed.get("mode") == "required" else "auto"
+        left = tuple(tool for tool in tools if tool.name in names)
+        return mode, left, {"tool_choice": allowed.rest()}
+    if kind not in ("function", "tool", None):
+        # A tool of the vendor's own, which only the vendor can be made to call.
+        return None, tools, {"tool_choice": data.data}
+    function = data.object(str(kind))
+    named = function.get("name") or data.get("name")
+    return NamedTool(text(named, "tool_choice.function.name")), tools, {"tool_choice": data.rest({str(kind): function})}
 
 
 def _tool_name(item: Any, where: str) -> Any:
     data = Fields(item, where)
-    return Fields(data.get("function"), "function").get("name") or data.get("name")
+    kind = data.get("type")
+    return Fields(data.get("function"), "function").get("name") or data.get("name") or kind
 
 
 def _plain_turn(turn: Any) -> Message | None:
@@ -156,73 +184,87 @@ def read_message(turn: Fields) -> Message:
     if role is None:
         hint = "Use system, developer, user, assistant or tool."
         raise RequestError(f"Unknown role {word!r}", where=turn.place("role"), hint=hint)
-    extra = turn.rest(_MESSAGE)
-    if word == "developer":
-        extra["role"] = word
     name = turn.optional_text("name")
     parts = _content(turn, assistant=role == "assistant")
     if role == "tool":
-        said = tuple(part for part in parts if isinstance(part, (Text, Media)))
+        said = tuple(part for part in parts if isinstance(part, (Text, Media, Opaque)))
         identity = turn.get("tool_call_id") or name or ""
-        parts = [ToolResult(text(identity, turn.place("tool_call_id")), said, name=name)]
-    elif role == "assistant":
-        parts = [*_thought(turn.data), *parts, *map(_call, turn.objects("tool_calls"))]
-    return Message(role, tuple(parts), None if role == "tool" else name, tagged(NAME, extra))
+        extra = turn.rest()
+        if word == "function":
+            extra["role"] = word
+        identity = text(identity, turn.place("tool_call_id"))
+        return Message("tool", (ToolResult(identity, said, name=name, extra=tagged(NAME, extra)),), name)
+    if role == "assistant":
+        parts = [*_thought(turn), *parts, *map(_call, turn.objects("tool_calls"))]
+    extra = turn.rest()
+    if word == "developer":
+        extra["role"] = word
+    return Message(role, tuple(parts), name, tagged(NAME, extra))
 
 
-def _thought(data: Mapping[str, Any]) -> list[Part]:
-    fields = replayable(data)
-    thinking, _ = split_content(data.get("content"))
-    if not fields and not thinking:
-        return []
-    return [Reasoning(str(data.get("reasoning_content") or data.get("reasoning") or thinking), fields)]
-
-
-def _call(call: Fields) -> Part:
-    if not isinstance(call.get("function"), Mapping):
-        return Opaque(NAME, call.data)
-    function = call.object("function")
-    return ToolCall(
-        call.text("id"),
-        function.text("name"),
-        arguments_text(function.get("arguments")),
-        tagged(NAME, call.rest(("id", "type", "function", "index"), nulls=True)),
+def _thought(turn: Fields) -> list[Part]:
+    fields = replayable(turn.data)
+    for name in fields.get(NAME, ()):
+        turn.get(name)
+    return (
+        [Reasoning(str(turn.data.get("reasoning_content") or turn.data.get("reasoning") or ""), fields)]
+        if fields
+        else []
     )
 
 
+def _call(call: Fields) -> Part:
+    if not isinstance(call.data.get("function"), Mapping) or call.get("type") not in (None, "function"):
+        return Opaque(NAME, call.data)
+    function = call.object("function")
+    identity, name = call.text("id"), function.text("name")
+    arguments = arguments_text(function.get("arguments"))
+    return ToolCall(identity, name, arguments, tagged(NAME, call.rest({"function": function})))
+
+
 def _content(turn: Fields, *, assistant: bool) -> list[Part]:
-    content = turn.get("content")
+    content = turn.data.get("content")
     if content is None:
         return []
     if isinstance(content, str):
+        content = turn.text("content")
         return [Text(content)] if content or not assistant else []
     if not isinstance(content, list):
         raise wrong(turn.place("content"), "a string or an array of parts", content)
-    return [part for item in turn.objects("content") if (part := _part(item)) is not None]
+    return [_part(item) for item in turn.objects("content")]
 
 
-def _part(item: Fields) -> Part | None:
+def _part(item: Fields) -> Part:
     kind = item.get("type")
+    if kind == "text":
+        return Text(item.text("text"), tagged(NAME, item.rest()))
+    if kind == "refusal":
+        return Text(item.text("refusal"), {NAME: {"type": kind, **item.rest()}})
     if kind == "thinking":
-        return None
-    if kind in ("text", "refusal"):
-        return Text(item.text(kind), tagged(NAME, item.rest(("type", "text", "refusal"), nulls=True)))
+        return Reasoning(split_content([item.data])[0], {NAME: item.data})
     if kind == "image_url":
         image = item.object("image_url")
         media = media_from_url(image.text("url"), "image")
-        return media if image.data.keys() == {"url"} else replace(media, extra={NAME: {"image_url": dict(image.data)}})
+        return _with_rest(media, item.rest({"image_url": image}))
     if kind == "input_audio":
-        return read_audio(item.object("input_audio"))
+        audio = item.object("input_audio")
+        return _with_rest(read_audio(audio), item.rest({"input_audio": audio}))
     if kind == "file":
         file = item.object("file")
         name = file.optional_text("filename")
-        if file.get("file_id") is not None:
-            return Media("file", file_id=file.text("file_id"), name=name)
-        return media_from_url(file.text("file_data"), "file", name)
+        if file.data.get("file_id") is not None:
+            media = Media("file", file_id=file.text("file_id"), name=name)
+        else:
+            media = media_from_url(file.text("file_data"), "file", name)
+        return _with_rest(media, item.rest({"file": file}))
     return Opaque(NAME, item.data)
+
+
+def _with_rest(media: Media, rest: dict[str, Any]) -> Media:
+    return replace(media, extra={NAME: rest}) if rest else media
 
 
 def read_audio(audio: Fields) -> Media:
     """A sound, as both of OpenAI's APIs write it."""
-    mime = {"mp3": "audio/mpeg"}.get(str(audio.get("format")), f"audio/{audio.get('format')}")
-    return Media("audio", mime, audio.base64("data"))
+    format_ = audio.get("format")
+    return Media("audio", {"mp3": "audio/mpeg"}.get(str(format_), f"audio/{format_}"), audio.base64("data"))

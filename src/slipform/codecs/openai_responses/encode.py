@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
 from typing import Any
 
 from slipform.codecs.request_fields import Capabilities, Encoding, data_url, encode_function
@@ -53,14 +52,19 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
     _add_tools(body, plan, out)
     if request.metadata:
         body["metadata"] = dict(request.metadata)
-    out.add_extra(body, request)
     if stream:
         body["stream"] = True
+        if "stream_options" in request.extra and request.extra_for == NAME:
+            body["stream_options"] = {}
+    out.add_extra(body, request)
     return body
 
 
 def _is_plain(message: Message) -> bool:
-    return not message.extra and len(message.parts) == 1 and isinstance(message.parts[0], Text)
+    """Whether a turn is nothing but words."""
+    if message.extra or message.name is not None or len(message.parts) != 1:
+        return False
+    return isinstance(message.parts[0], Text) and not message.parts[0].extra
 
 
 def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
@@ -71,18 +75,21 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> 
     encoded: dict[str, Any] = {} if effort is None else {"effort": effort}
     if summary:
         encoded["summary"] = summary if summary in ("auto", "concise", "detailed") else "auto"
+        if encoded["summary"] != summary:
+            out.lose("reasoning.summary", f"{summary} is spelled auto here.", "approximated")
     if encoded:
         body["reasoning"] = encoded
+    if effort is None and enabled:
+        out.lose("reasoning.enabled", "Whether to think is left to the model here.", "approximated")
     for key in wanted:
         out.lose(f"reasoning.{key}", f"This API has no place for {key}.")
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
-    tools = out.tools(plan.tools, _tool)
+    tools, choice = out.tools(plan, _tool)
     if not tools:
         return
     body["tools"] = tools
-    choice = plan.tool_choice
     if isinstance(choice, NamedTool):
         body["tool_choice"] = {"type": "function", "name": choice.name}
     elif choice is not None:
@@ -91,9 +98,9 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
         body["parallel_tool_calls"] = plan.parallel_tool_calls
 
 
-def _tool(tool: Tool, own: Mapping[str, Any]) -> dict[str, Any]:
+def _tool(tool: Tool) -> dict[str, Any]:
     # The key is required here, and its default is not the same everywhere: always say it.
-    return {"type": "function", **encode_function(tool), "strict": tool.strict is True, **own}
+    return {"type": "function", **encode_function(tool), "strict": tool.strict is True}
 
 
 def _input(messages: tuple[Message, ...], offset: int, out: Encoding) -> str | list[dict[str, Any]]:
@@ -109,14 +116,13 @@ def _items(message: Message, path: str, out: Encoding) -> list[dict[str, Any]]:
     """The items of one turn: what is said in one, every call, result and thought in one of its own, in order."""
     items: list[dict[str, Any]] = []
     said: list[Part] = []
-    if message.name is not None:
-        out.lose(f"{path}.name", "This API has no names for speakers.")
+    out.speaker(message, path)
 
     def flush() -> None:
         if said:
-            own = out.own(message.extra, path)
             role = "user" if message.role == "tool" else message.role
-            items.append({"role": role, "content": _content(tuple(said), role, path, out), **own})
+            item = {"role": role, "content": _content(tuple(said), role, path, out)}
+            items.append(out.carry(item, message.extra, path))
             said.clear()
 
     for part in message.parts:
@@ -127,6 +133,8 @@ def _items(message: Message, path: str, out: Encoding) -> list[dict[str, Any]]:
             flush()
             items.extend(item)
     flush()
+    if message.extra and not any("role" in item for item in items):
+        out.drop(message.extra, path)  # nothing was said that they could go with
     return items
 
 
@@ -134,23 +142,18 @@ def _item(part: Part, path: str, out: Encoding) -> list[dict[str, Any]] | None:
     """The items a part stands for, or None when it belongs to what is said."""
     if isinstance(part, ToolCall):
         call = {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": part.arguments}
-        return [{**call, **out.own(part.extra, path)}]
+        return [out.carry(call, part.extra, path)]
     if isinstance(part, ToolResult):
         if part.is_error:
             out.lose(f"{path}.is_error", "This API does not say that a tool failed.")
         output = _content(part.parts, "user", path, out)
         result = {"type": "function_call_output", "call_id": part.call_id, "output": output}
-        return [{**result, **out.own(part.extra, path)}]
-    if isinstance(part, Reasoning):
-        if NAME in part.opaque:
-            return [dict(part.opaque[NAME])]
-        out.lose(path, "Reasoning of another API cannot be sent back here.")
-        return []
-    if isinstance(part, Opaque):
-        if part.vendor != NAME:
-            out.lose(path, f"A part that only {part.vendor} knows.")
+        return [out.carry(result, part.extra, path)]
+    if isinstance(part, (Reasoning, Opaque)):
+        own = out.own_part(part, path)
+        if own is None:
             return []
-        return None if str(part.data.get("type", "")).startswith("input_") else [dict(part.data)]
+        return None if str(own.get("type", "")).startswith("input_") else [own]
     return None
 
 
@@ -161,29 +164,34 @@ def _content(parts: tuple[Part, ...], role: str, path: str, out: Encoding) -> st
     for part in parts:
         if isinstance(part, Text):
             kind = "output_text" if role == "assistant" else "input_text"
-            content.append({"type": kind, "text": part.text, **out.own(part.extra, path)})
+            item = out.carry({"type": kind, "text": part.text}, part.extra, path)
+            if item["type"] == "refusal":
+                item["refusal"] = item.pop("text")
+            content.append(item)
         elif isinstance(part, Media):
-            content.extend({**item, **out.own(part.extra, path)} for item in _media(part, path, out))
-        elif isinstance(part, Opaque):
-            content.append(dict(part.data))
+            content.extend(_media(part, path, out))
+        elif isinstance(part, Opaque) and (own := out.own_part(part, path)) is not None:
+            content.append(own)
     return content
 
 
 def _media(media: Media, path: str, out: Encoding) -> list[dict[str, Any]]:
+    encoded: dict[str, Any]
     if media.kind == "image":
-        if media.file_id is not None:
-            return [{"type": "input_image", "file_id": media.file_id, "detail": "auto"}]
-        return [{"type": "input_image", "image_url": data_url(media), "detail": "auto"}]
-    if media.kind == "audio" and media.data is not None:
+        source = {"image_url": data_url(media)} if media.file_id is None else {"file_id": media.file_id}
+        encoded = {"type": "input_image", **source, "detail": "auto"}
+    elif media.kind == "audio" and media.data is not None:
         format_ = (media.mime_type or "audio/wav").removeprefix("audio/").replace("mpeg", "mp3")
-        audio = {"data": b64encode(media.data).decode(), "format": format_}
-        return [{"type": "input_audio", "input_audio": audio}]
-    if media.kind != "file":
+        encoded = {"type": "input_audio", "input_audio": {"data": b64encode(media.data).decode(), "format": format_}}
+    elif media.kind != "file":
         out.lose(path, f"This API takes no {media.kind}.")
         return []
-    if media.file_id is not None:
-        return [{"type": "input_file", "file_id": media.file_id}]
-    if media.data is None:
-        return [{"type": "input_file", "file_url": media.url}]
-    file = {"type": "input_file", "file_data": data_url(media)}
-    return [{**file, "filename": media.name} if media.name else file]
+    elif media.file_id is not None:
+        encoded = {"type": "input_file", "file_id": media.file_id}
+    elif media.data is None:
+        encoded = {"type": "input_file", "file_url": media.url}
+    else:
+        encoded = {"type": "input_file", "file_data": data_url(media)}
+    if media.kind == "file" and media.name:
+        encoded["filename"] = media.name
+    return [out.carry_media(encoded, media, path, ("name",) if media.kind == "file" else ())]

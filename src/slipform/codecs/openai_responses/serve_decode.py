@@ -14,13 +14,8 @@ from slipform.codecs.openai_responses.encode import NAME, SAMPLING_NAMES
 from slipform.codecs.request_fields import Fields, media_from_url, read_body, tagged, wrong
 from slipform.errors import RequestError
 from slipform.ir import Media, Message, ModelRequest, Opaque, Part, Reasoning, Role, Text, Tool, ToolCall, ToolResult
+from slipform.schema import ResponseFormat
 
-_KNOWN = frozenset(
-    {
-        "model", "input", "instructions", "text", "tools", "tool_choice", "parallel_tool_calls", "temperature", "top_p",
-        "max_output_tokens", "reasoning", "metadata", "stream", "stream_options",
-    }
-)  # fmt: skip
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -28,17 +23,17 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
     """Read a request."""
     data = Fields(read_body(body))
     tools = tuple([_tool(tool) for tool in data.objects("tools")])
-    choice, tools = read_choice(data.get("tool_choice"), tools)
-    extra = data.rest(_KNOWN, nulls=True)
-    shaping = data.object("text")
+    choice, tools, unread = read_choice(data.get("tool_choice"), tools)
+    shaping, thinking, streaming = data.object("text"), data.object("reasoning"), data.object("stream_options")
     wanted = shaping.object("format")
-    thinking = data.object("reasoning")
-    reasoning = {key: thinking.get(key) for key in ("effort", "summary") if thinking.get(key) is not None}
-    unread = (("text", shaping.rest(("format",), nulls=True)), ("reasoning", thinking.rest(reasoning, nulls=True)))
-    extra |= {key: value for key, value in unread if value}
+    shape, json_mode = _format(wanted)
+    asked = {key: thinking.get(key) for key in ("effort", "summary")}
+    reasoning = {key: value for key, value in asked.items() if value is not None}
     request = ModelRequest(
         model=data.text("model"),
         messages=_messages(data),
+        response_format=shape,
+        json_mode=json_mode,
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=data.flag("parallel_tool_calls"),
@@ -46,29 +41,34 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
         max_tokens=data.whole("max_output_tokens"),
         reasoning=reasoning or None,
         metadata=data.mapping("metadata"),
-        extra=extra,
         extra_for=NAME,
     )
-    return ServedRequest(_with_format(request, wanted), stream=data.flag("stream") is True)
+    stream = data.flag("stream") is True
+    unread |= {
+        "text": shaping.rest({"format": wanted}),
+        "reasoning": thinking.rest(),
+        "stream_options": streaming.rest(),
+    }
+    extra = data.rest(nulls=True) | {key: value for key, value in unread.items() if value}
+    return ServedRequest(request.replace(extra=extra), stream=stream)
 
 
-def _with_format(request: ModelRequest, wanted: Fields) -> ModelRequest:
+def _format(wanted: Fields) -> tuple[ResponseFormat | None, bool]:
+    """The shape that is wanted, and whether any JSON object is."""
     kind = wanted.get("type", "text")
-    if kind == "text":
-        return request
-    if kind == "json_object":
-        return request.replace(json_mode=True)
+    if kind in ("text", "json_object"):
+        return None, kind == "json_object"
     if kind != "json_schema":
         hint = "Use text, json_object or json_schema."
         raise RequestError(f"Unknown text format {kind!r}", where=wanted.place("type"), hint=hint)
-    return request.replace(response_format=read_schema(wanted, strict=True))
+    return read_schema(wanted, strict=True), False
 
 
 def _tool(tool: Fields) -> Tool:
     kind = tool.get("type", "function")
     if kind != "function":
         return Tool(str(tool.get("name") or kind), {}, extra={NAME: dict(tool.data)}, vendor=NAME)
-    return read_function(tool)
+    return read_function(tool, NAME, tool.rest)
 
 
 def _messages(data: Fields) -> tuple[Message, ...]:
@@ -76,14 +76,13 @@ def _messages(data: Fields) -> tuple[Message, ...]:
     instructions = data.optional_text("instructions")
     if instructions is not None:
         messages.append(Message.system(instructions))
-    given = data.get("input")
-    if isinstance(given, str):
-        return (*messages, Message.user(given))
+    if isinstance(data.data.get("input"), str):
+        return (*messages, Message.user(data.text("input")))
     for item in data.objects("input"):
         message = _item(item)
         last = messages[-1] if messages else None
         if last is not None and _joins(last, message):
-            messages[-1] = last.replace(parts=(*last.parts, *message.parts))
+            messages[-1] = last.replace(parts=(*last.parts, *message.parts), extra=last.extra or message.extra)
         else:
             messages.append(message)
     return tuple(messages)
@@ -91,22 +90,27 @@ def _messages(data: Fields) -> tuple[Message, ...]:
 
 def _joins(last: Message, message: Message) -> bool:
     """Whether an item goes on with the turn before: a turn is spread over several items here."""
-    if last.role != message.role or last.extra or message.extra:
+    if last.role != message.role:
         return False
+    if last.extra or message.extra:
+        # The fields of a message are those of what is said, and go back with it: it is the only one in the turn.
+        return last.role == "assistant" and not (_says(last) and _says(message))
     only_text = all(isinstance(part, Text) for part in (*message.parts, *last.parts))
     return last.role == "tool" or (last.role == "assistant" and not only_text)
+
+
+def _says(message: Message) -> bool:
+    return bool(message.extra) or any(isinstance(part, (Text, Media)) for part in message.parts)
 
 
 def _item(item: Fields) -> Message:
     kind = item.get("type", "message")
     if kind == "function_call":
-        extra = {key: value for key, value in item.data.items() if key in ("id", "namespace", "caller") and value}
-        identity, name = item.text("call_id"), item.text("name")
-        call = ToolCall(identity, name, arguments_text(item.get("arguments")), tagged(NAME, extra))
-        return Message("assistant", (call,))
+        identity, name, arguments = item.text("call_id"), item.text("name"), arguments_text(item.get("arguments"))
+        return Message("assistant", (ToolCall(identity, name, arguments, tagged(NAME, item.rest())),))
     if kind == "function_call_output":
-        kept = tuple(part for part in _content(item, "output") if isinstance(part, (Text, Media)))
-        return Message("tool", (ToolResult(item.text("call_id"), kept),))
+        kept = tuple(part for part in _content(item, "output") if isinstance(part, (Text, Media, Opaque)))
+        return Message("tool", (ToolResult(item.text("call_id"), kept, extra=tagged(NAME, item.rest())),))
     if kind == "reasoning":
         return Message("assistant", (Reasoning(reasoning_text(item.data), {NAME: dict(item.data)}),))
     if kind != "message":
@@ -116,16 +120,17 @@ def _item(item: Fields) -> Message:
     if role is None:
         hint = "Use system, developer, user or assistant."
         raise RequestError(f"Unknown role {word!r}", where=item.place("role"), hint=hint)
-    extra = {"phase": item.get("phase")} if item.get("phase") else {}
+    content = tuple(_content(item, "content"))
+    extra = item.rest()
     if word == "developer":
         extra["role"] = word
-    return Message(role, tuple(_content(item, "content")), extra=tagged(NAME, extra))
+    return Message(role, content, extra=tagged(NAME, extra))
 
 
 def _content(item: Fields, key: str) -> list[Part]:
-    content = item.get(key)
+    content = item.data.get(key)
     if isinstance(content, str):
-        return [Text(content)]
+        return [Text(item.text(key))]
     if content is not None and not isinstance(content, list):
         raise wrong(item.place(key), "a string or an array of parts", content)
     return [_part(part) for part in item.objects(key)]
@@ -134,22 +139,28 @@ def _content(item: Fields, key: str) -> list[Part]:
 def _part(part: Fields) -> Part:
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text"):
-        return Text(part.text("text"))
+        return Text(part.text("text"), tagged(NAME, part.rest()))
     if kind == "refusal":
-        return Text(part.text("refusal"))
+        return Text(part.text("refusal"), {NAME: {"type": kind, **part.rest()}})
     if kind == "input_image":
-        if part.get("file_id") is not None:
-            return Media("image", file_id=part.text("file_id"))
-        media = media_from_url(part.text("image_url"), "image")
-        detail = part.get("detail")
-        return media if detail in (None, "auto") else replace(media, extra={NAME: {"detail": detail}})
-    if kind == "input_audio":
-        return read_audio(part.object("input_audio"))
-    if kind == "input_file":
+        if part.data.get("file_id") is not None:
+            media = Media("image", file_id=part.text("file_id"))
+        else:
+            media = media_from_url(part.text("image_url"), "image")
+    elif kind == "input_audio":
+        audio = part.object("input_audio")
+        media = read_audio(audio)
+        return replace(media, extra=tagged(NAME, part.rest({"input_audio": audio})))
+    elif kind == "input_file":
         name = part.optional_text("filename")
-        if part.get("file_id") is not None:
-            return Media("file", file_id=part.text("file_id"), name=name)
-        if part.get("file_url") is not None:
-            return Media("file", url=part.text("file_url"), name=name)
-        return media_from_url(part.text("file_data"), "file", name)
-    return Opaque(NAME, part.data)
+        if part.data.get("file_id") is not None:
+            media = Media("file", file_id=part.text("file_id"), name=name)
+        elif part.data.get("file_url") is not None:
+            media = Media("file", url=part.text("file_url"), name=name)
+        else:
+            media = media_from_url(part.text("file_data"), "file", name)
+    else:
+        return Opaque(NAME, part.data)
+    if part.data.get("detail") == "auto":  # what it is anyway
+        part.get("detail")
+    return replace(media, extra=tagged(NAME, part.rest()))

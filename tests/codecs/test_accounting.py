@@ -1,0 +1,104 @@
+"""Nothing that a client sends is lost in silence: it is carried, renamed, named as lost or refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from functools import cache
+from typing import Any
+
+import pytest
+
+from slipform.codecs import APIS, CODECS
+from slipform.codecs.request_fields import Fields
+from tests.codecs.accounting import Place, leaves, lost_in_silence, outcome
+from tests.codecs.recorded import SHARED
+from tests.codecs.wire_features import FEATURES, PLAIN
+
+CASES = [(api, feature) for api, features in FEATURES.items() for feature in features]
+REFUSED = {("openai-chat", "both limits")}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(("api", "feature"), CASES)
+def test_every_leaf_of_a_feature_is_accounted_for(api: str, feature: str, codec: str) -> None:
+    body = FEATURES[api][feature]
+    assert bool(outcome(api, codec, body).refused) is ((api, feature) in REFUSED)
+    assert lost_in_silence(api, codec, body) == []
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("api", APIS)
+def test_a_plain_request_loses_nothing(api: str, codec: str) -> None:
+    losses = [path for path, _ in outcome(api, codec, PLAIN[api]).losses if path != "max_tokens"]
+    assert losses == []
+
+
+def test_what_is_lost_in_silence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The accounting itself: where nothing is left of what was not read, it says so."""
+    monkeypatch.setattr(Fields, "rest", lambda _self, _objects=(), *, nulls=False: {})
+    body = {**PLAIN["openai-chat"], "new": 1, "tools": FEATURES["openai-chat"]["tool cache"]["tools"]}
+    kept = ["tools.0.cache_control.type", "tools.0.cache_control.ttl"]
+    for codec in ("openai-chat", "anthropic"):
+        assert lost_in_silence("openai-chat", codec, body) == ["new", *kept]
+
+
+_RECORDED_APIS = {
+    "openai-chat": "openai-chat",
+    "openai-responses": "openai-responses",
+    "anthropic-messages": "anthropic",
+    "gemini-generate-content": "gemini",
+}
+
+
+def _shape(body: Any, place: Place) -> tuple[str, ...]:
+    """What kind of place it is: its keys, with the kind of each element on the way."""
+    shape: list[str] = []
+    for step in place:
+        body = body[step]
+        kind = body.get("type") or body.get("role") or "" if isinstance(body, dict) else ""
+        shape.append(str(kind) if isinstance(step, int) else step)
+    return tuple(shape)
+
+
+@cache
+def _recorded() -> dict[str, list[tuple[str, dict[str, Any], list[Place]]]]:
+    """The recorded requests by API, with those of their leaves that stand in a kind of place not seen before."""
+    found: dict[str, list[tuple[str, dict[str, Any], list[Place]]]] = defaultdict(list)
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    for path in sorted((SHARED / "recordings").glob("*.json")):
+        data = json.loads(path.read_text())
+        _add(found, seen, path.stem, _RECORDED_APIS.get(data["api"]), data["request"].get("body"))
+    for path in sorted((SHARED / "wire-samples").glob("*.json")):
+        for request in json.loads(path.read_text())["requests"]:
+            _add(found, seen, path.stem, _api_of(str(request.get("path"))), request.get("body"))
+    return found
+
+
+def _api_of(path: str) -> str | None:
+    for pattern, api in (("/chat/completions", "openai-chat"), ("/responses", "openai-responses"),
+                         ("/messages", "anthropic"), ("enerateContent", "gemini")):  # fmt: skip
+        if re.search(pattern, path):
+            return api
+    return None
+
+
+def _add(found: Any, seen: set[tuple[str, tuple[str, ...]]], name: str, api: str | None, body: Any) -> None:
+    if api is None or not isinstance(body, dict):
+        return
+    new = {(api, _shape(body, place)): place for place, _ in leaves(body)}
+    places = [place for shape, place in new.items() if shape not in seen]
+    seen.update(new)
+    if places:
+        found[api].append((name, body, places))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("api", APIS)
+def test_every_leaf_of_a_recorded_request_is_accounted_for(api: str, codec: str) -> None:
+    recorded = _recorded().get(api)
+    if not recorded:
+        pytest.skip("the recordings are not beside this repository")
+    lost = {name: found for name, body, places in recorded if (found := lost_in_silence(api, codec, body, places))}
+    assert lost == {}
