@@ -172,6 +172,11 @@ class Fields:
         """An object that is read further; nothing counts as an empty one."""
         return Fields(self._left.pop(key, None), self.place(key))
 
+    def optional(self, key: str) -> Fields:
+        """The same where nothing in it is required: without it, there is nothing to say the place of."""
+        value = self._left.pop(key, None)
+        return NO_FIELDS if value is None else Fields(value, self.place(key))
+
     def objects(self, key: str) -> Iterator[Fields]:
         """The objects of an array, one after the other, so that the first mistake is the one reported."""
         items = self.items(key)
@@ -218,9 +223,13 @@ class Fields:
         """What is left of this object and, by their names, of objects in it; what holds nothing only on demand."""
         left = {key: value for key, value in self._left.items() if nulls or value is not None} if self._left else {}
         for name, inner in objects.items():
-            if more := inner.rest():
+            if inner is not NO_FIELDS and (more := inner.rest()):
                 left[name] = more
         return left
+
+
+NO_FIELDS: Final = Fields({})
+"""An object that is not there."""
 
 
 def tagged(codec: str, fields: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from slipform.codecs.answer import arguments_text
 from slipform.codecs.anthropic.decode import read_block
 from slipform.codecs.anthropic.encode import NAME, SAMPLING_NAMES
 from slipform.codecs.codec import ServedRequest
-from slipform.codecs.request_fields import Fields, mapping, read_body, tagged, wrong
+from slipform.codecs.request_fields import NO_FIELDS, Fields, mapping, read_body, tagged, wrong
 from slipform.errors import RequestError
 from slipform.ir import (
     Media,
@@ -35,16 +35,17 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     data = Fields(read_body(body))
     on_vertex = _RAW_PREDICT.search(path)
     data.get("anthropic_version")
-    output, older = data.object("output_config"), data.get("output_format")
+    output, older = data.optional("output_config"), data.get("output_format")
     wanted = output.get("format") or older
-    format_ = Fields(wanted, "output_config.format")
+    format_ = NO_FIELDS if wanted is None else Fields(wanted, "output_config.format")
     effort = output.optional_text("effort")
     tools = tuple([_tool(tool) for tool in data.objects("tools")])
-    chosen, thinking = data.object("tool_choice"), data.object("thinking")
+    chosen, thinking = data.optional("tool_choice"), data.optional("thinking")
     choice, parallel = _choice(chosen)
     turns = data.items("messages")
     system = _content(data, "system")
     named = data.get("model") if on_vertex else data.text("model")
+    stream = data.flag("stream") is True
     request = ModelRequest(
         model=on_vertex[1] if on_vertex else named,
         messages=(
@@ -59,16 +60,20 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
         max_tokens=data.whole("max_tokens"),
         reasoning=_reasoning(thinking, effort),
         metadata=data.mapping("metadata"),
+        # Last, when all else has been read.
+        extra=_unread(data, output, format_, thinking, chosen),
         extra_for=NAME,
     )
-    stream = data.flag("stream") is True
-    unread = {
-        "output_config": output.rest({"format": format_}),
-        "thinking": _unread_thinking(thinking),
-        "tool_choice": chosen.rest(),
-    }
-    extra = data.rest(nulls=True) | {key: value for key, value in unread.items() if value}
-    return ServedRequest(request.replace(extra=extra), on_vertex[2] == "streamRawPredict" if on_vertex else stream)
+    return ServedRequest(request, on_vertex[2] == "streamRawPredict" if on_vertex else stream)
+
+
+def _unread(data: Fields, output: Fields, shape: Fields, thinking: Fields, choice: Fields) -> dict[str, Any]:
+    extra = data.rest({"tool_choice": choice, "thinking": thinking, "output_config": output}, nulls=True)
+    if more := shape.rest():
+        extra.setdefault("output_config", {})["format"] = more
+    if thinking.data.get("type") not in (None, "adaptive", "enabled", "disabled"):
+        extra["thinking"] = thinking.data  # a way to think that only this vendor has
+    return extra
 
 
 def _format(wanted: Fields) -> ResponseFormat:
@@ -93,12 +98,6 @@ def _reasoning(thinking: Fields, effort: str | None) -> dict[str, Any] | None:
         if display is not None:
             wanted["summary"] = display
     return wanted or None
-
-
-def _unread_thinking(thinking: Fields) -> dict[str, Any]:
-    """What has no word of its own: ways to think that only this vendor has, and fields that nobody has read."""
-    kind = thinking.data.get("type")
-    return thinking.rest() if kind in (None, "adaptive", "enabled", "disabled") else thinking.data
 
 
 def _tool(tool: Fields) -> Tool:

@@ -12,7 +12,7 @@ from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.gemini.decode import camel
 from slipform.codecs.gemini.encode import MADE_ID, NAME, RESPONSE, SAMPLING_NAMES, result_object
-from slipform.codecs.request_fields import Fields, base64_bytes, mapping, read_body, tagged, text, wrong
+from slipform.codecs.request_fields import NO_FIELDS, Fields, base64_bytes, mapping, read_body, tagged, text, wrong
 from slipform.errors import RequestError
 from slipform.ir import (
     Media,
@@ -115,7 +115,8 @@ def _fields(value: Any, where: str) -> Fields:
 
 
 def _part_of(fields: Fields, key: str) -> Fields:
-    return _fields(fields.get(key), fields.place(key))
+    value = fields.get(key)
+    return NO_FIELDS if value is None else _fields(value, fields.place(key))
 
 
 def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
@@ -129,6 +130,7 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     tools = tuple([tool for at, group in groups for tool in _tools(_fields(group, f"tools[{at}]"))])
     choice, tools = _choice(calling, tools)
     shape, json_mode = _format(config)
+    data.get("model")
     request = ModelRequest(
         model=model,
         messages=_messages(data),
@@ -139,17 +141,26 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
         sampling=config.sampling(SAMPLING_NAMES),
         max_tokens=config.whole("maxOutputTokens"),
         reasoning=_reasoning(thinking),
+        # Last, when all else has been read.
+        extra=_unread(data, config, thinking, deciding, calling),
         extra_for=NAME,
     )
-    data.get("model")
+    return ServedRequest(request, stream=found is not None and found[2] == "streamGenerateContent")
+
+
+def _unread(data: Fields, config: Fields, thinking: Fields, deciding: Fields, calling: Fields) -> dict[str, Any]:
     settings = config.rest({"thinkingConfig": thinking}, nulls=True)
     if thinking.data.get("thinkingBudget") == -1:
         settings.setdefault("thinkingConfig", {})["thinkingBudget"] = -1
-    unread = {"generationConfig": settings, "toolConfig": deciding.rest({"functionCallingConfig": calling})}
+    choosing = deciding.rest({"functionCallingConfig": calling})
     if calling.data.get("mode") == "VALIDATED":
-        unread["toolConfig"].setdefault("functionCallingConfig", {})["mode"] = "VALIDATED"
-    extra = data.rest(nulls=True) | {key: value for key, value in unread.items() if value}
-    return ServedRequest(request.replace(extra=extra), stream=found is not None and found[2] == "streamGenerateContent")
+        choosing.setdefault("functionCallingConfig", {})["mode"] = "VALIDATED"
+    extra = data.rest(nulls=True)
+    if settings:
+        extra["generationConfig"] = settings
+    if choosing:
+        extra["toolConfig"] = choosing
+    return extra
 
 
 def named_in_path(path: str) -> str:

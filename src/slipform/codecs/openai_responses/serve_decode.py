@@ -24,11 +24,12 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
     data = Fields(read_body(body))
     tools = tuple([_tool(tool) for tool in data.objects("tools")])
     choice, tools, unread = read_choice(data.get("tool_choice"), tools)
-    shaping, thinking, streaming = data.object("text"), data.object("reasoning"), data.object("stream_options")
-    wanted = shaping.object("format")
+    shaping, thinking, streaming = data.optional("text"), data.optional("reasoning"), data.optional("stream_options")
+    wanted = shaping.optional("format")
     shape, json_mode = _format(wanted)
     asked = {key: thinking.get(key) for key in ("effort", "summary")}
     reasoning = {key: value for key, value in asked.items() if value is not None}
+    stream = data.flag("stream") is True
     request = ModelRequest(
         model=data.text("model"),
         messages=_messages(data),
@@ -41,16 +42,20 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
         max_tokens=data.whole("max_output_tokens"),
         reasoning=reasoning or None,
         metadata=data.mapping("metadata"),
+        # Last, when all else has been read.
+        extra=_unread(data, unread, {"text": shaping, "reasoning": thinking, "stream_options": streaming}, wanted),
         extra_for=NAME,
     )
-    stream = data.flag("stream") is True
-    unread |= {
-        "text": shaping.rest({"format": wanted}),
-        "reasoning": thinking.rest(),
-        "stream_options": streaming.rest(),
-    }
-    extra = data.rest(nulls=True) | {key: value for key, value in unread.items() if value}
-    return ServedRequest(request.replace(extra=extra), stream=stream)
+    return ServedRequest(request, stream=stream)
+
+
+def _unread(data: Fields, choice: dict[str, Any], objects: dict[str, Fields], shape: Fields) -> dict[str, Any]:
+    extra = data.rest(objects, nulls=True)
+    if more := shape.rest():
+        extra.setdefault("text", {})["format"] = more
+    if more := choice.get("tool_choice"):
+        extra["tool_choice"] = more
+    return extra
 
 
 def _format(wanted: Fields) -> tuple[ResponseFormat | None, bool]:
