@@ -53,8 +53,8 @@ def _unread(data: Fields, choice: dict[str, Any], objects: dict[str, Fields], sh
     extra = data.rest(objects, nulls=True)
     if more := shape.rest():
         extra.setdefault("text", {})["format"] = more
-    if more := choice.get("tool_choice"):
-        extra["tool_choice"] = more
+    if choice.get("tool_choice"):
+        extra |= choice
     return extra
 
 
