@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from slipform.enforce import Budget as Budget
     from slipform.enforce import Guard as Guard
     from slipform.enforce import Switches as Switches
+    from slipform.enforce import ensure_json_only as ensure_json_only
     from slipform.enforce import loads as loads
     from slipform.enforce import loads_report as loads_report
     from slipform.engine.setup import Options as Options
@@ -64,7 +65,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "library.client": ("Client",),
     "library.async_client": ("AsyncClient",),
-    "enforce": ("Budget", "Guard", "Switches", "loads", "loads_report"),
+    "enforce": ("Budget", "Guard", "Switches", "ensure_json_only", "loads", "loads_report"),
     "engine": ("Options",),
     "engine.setup": ("Price",),
     "errors": (

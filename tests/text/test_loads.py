@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import orjson
 import pytest
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
-from slipform.text.loads import ensure_json_only, extract_json_payload, load
+from slipform.text.loads import extract_json_payload, load
 from slipform.text.strict import duplicates, parse
 from tests.text.test_repair import SchemaHint
 
@@ -145,26 +144,6 @@ def test_a_reading_chosen_by_the_hint_is_noted() -> None:
 )
 def test_extract_json_payload(text: str, payload: str | None) -> None:
     assert extract_json_payload(text) == payload
-
-
-@pytest.mark.covers("S1-38", "S1-39", "S1-66", "S0-50")
-def test_ensure_json_only_gives_compact_json() -> None:
-    assert ensure_json_only('The answer: {"a": [1, 2], "é": null} bye') == '{"a":[1,2],"é":null}'
-    assert ensure_json_only("[12345678901234567890123]") == "[12345678901234567890123]"
-    with pytest.raises(JsonEnforcementError):
-        ensure_json_only("no JSON")
-    with pytest.raises(JsonEnforcementError, match="neither an object nor an array"):
-        ensure_json_only("42")
-
-
-@pytest.mark.covers("S1-40")
-def test_ensure_json_only_checks_the_value() -> None:
-    def check(value: Any) -> int:
-        return 0 if isinstance(value, dict) and "a" in value else 1
-
-    assert ensure_json_only('{"b": 1} and {"a": 1}', check) == '{"a":1}'
-    with pytest.raises(JsonEnforcementError, match="fails its check"):
-        ensure_json_only('{"b": 1}', check)
 
 
 def test_parse_refuses_what_is_not_json() -> None:

@@ -3,7 +3,7 @@
 from slipform.enforce.coercion import Switches
 from slipform.enforce.early_stop import EarlyStop, GuardedAnswer
 from slipform.enforce.judging import Requirement, Verdict, judge
-from slipform.enforce.loading import loads, loads_report
+from slipform.enforce.loading import ensure_json_only, loads, loads_report
 from slipform.enforce.loop import enforce
 from slipform.enforce.patching import Patched, patch
 from slipform.enforce.plan import Attempt, Budget, Formatter, Outcome, Plan, Report, Steps
@@ -29,6 +29,7 @@ __all__ = [
     "Verdict",
     "Wording",
     "enforce",
+    "ensure_json_only",
     "judge",
     "loads",
     "loads_report",

@@ -1,4 +1,4 @@
-"""What is documented here: `loads`, `loads_report` with a schema."""
+"""Read a value out of a text that is at hand, with no model: `loads`, `loads_report`, `ensure_json_only`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeVar, overload
 from typing_extensions import TypeForm
 
 from slipform.enforce.coercion import Switches
-from slipform.enforce.judging import SchemaHint, violation_error
+from slipform.enforce.judging import SchemaHint, dumps, violation_error
 from slipform.enforce.patching import Patched, patch
 from slipform.schema import JsonSchemaSpec, Schema
-from slipform.text.loads import LoadWarning, load, value_of
+from slipform.text.loads import LoadWarning, load, only_json, value_of
 from slipform.text.repair.tokens import RepairEdit
 
 T = TypeVar("T")
@@ -84,3 +84,14 @@ def loads_report(
         raise violation_error(patched.violations)
     made = patched if patched.edits else None
     return LoadReport(patched.value, loaded.start, loaded.end, loaded.edits, loaded.warnings, made)
+
+
+def ensure_json_only(text: str, schema: Any = None) -> str:
+    """The JSON in a text and nothing else, in compact form; with a schema, valid against it.
+
+    Without one it is an object or an array. Raises what `loads` raises.
+
+    >>> ensure_json_only('Sure: {"age": "36"}. Bye!', {"type": "object", "properties": {"age": {"type": "integer"}}})
+    '{"age":36}'
+    """
+    return only_json(text) if schema is None else dumps(loads_report(text, schema).value)

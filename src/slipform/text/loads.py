@@ -13,7 +13,7 @@ from slipform.text.reasoning import has_marker
 from slipform.text.strict import duplicates, has_unique_keys, parse
 
 if TYPE_CHECKING:
-    from slipform.text.repair import Check, NanPolicy
+    from slipform.text.repair import NanPolicy
     from slipform.text.repair.tokens import RepairEdit
 
 
@@ -139,29 +139,20 @@ def extract_json_payload(text: str) -> str | None:
     return loaded.source.strip() if isinstance(loaded.value, dict | list) else None
 
 
-def ensure_json_only(text: str, check: Check | None = None) -> str:
+def only_json(text: str) -> str:
     """Return the text's JSON, an object or an array, in compact form; raises `JsonEnforcementError` without one.
 
-    `check` counts the violations of a value; the first JSON without any is taken.
-
-    >>> ensure_json_only('The answer: {"a": [1, 2]} Bye')
+    >>> only_json('The answer: {"a": [1, 2]} Bye')
     '{"a":[1,2]}'
     """
-    loaded = load(text, _ContainerHint(check))
+    loaded = load(text, _OBJECT_OR_ARRAY)
     if not isinstance(loaded.value, dict | list):
         raise _no_json_error(text, loaded.start, "it is neither an object nor an array")
-    if check is not None and (violations := check(loaded.value)):
-        raise JsonEnforcementError(
-            f"The JSON in the answer fails its check in {violations} places", hint="Ask the model to correct it."
-        )
     return _compact(loaded.value)
 
 
 class _ContainerHint:
-    """A hint that accepts any object or array, or one that passes a check."""
-
-    def __init__(self, check: Check | None = None) -> None:
-        self._check = check
+    """A hint that accepts any object or array."""
 
     @property
     def root_types(self) -> frozenset[str]:
@@ -172,9 +163,7 @@ class _ContainerHint:
         return None
 
     def violations(self, value: Any) -> int:
-        if not isinstance(value, dict | list):
-            return 1
-        return self._check(value) if self._check else 0
+        return 0 if isinstance(value, dict | list) else 1
 
     def remaining(self, value: Any) -> int:
         return self.violations(value)
