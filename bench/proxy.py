@@ -6,7 +6,7 @@ uvicorn, the same on uvicorn with pyreqwest, slipform, and the gateways that are
 below `.venv`; elsewhere `$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, and `$SLIPFORM_PORTKEY` the
 folder of `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5. Run: `python -m bench.proxy`, with
 `--seconds` for longer runs and `--only` for some of them. CPU time is the column that other load on the machine
-disturbs least; the ratios are of CPU time within the run.
+disturbs least; the ratios are of CPU time within the run. `--beside FOLDER` takes another checkout along.
 
 All of them are started first; then they take turns, so that a machine that is slower at times is slower for all, and
 the best of so many rounds counts. The events are those that the model sends. Of an enforced stream the client gets
@@ -33,6 +33,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench._gateways import litellm_command, portkey_script
@@ -43,6 +44,7 @@ CORES = sorted(os.sched_getaffinity(0))
 PROXY, REST = {CORES[0]}, {CORES[-1]}
 """Where the proxies run, and where the model and the load do: what shares its core is measured with its neighbour."""
 KEY = "bench-key-0000"
+BEFORE = "slipform before"
 _PEERS = ("SLIPFORM_LITELLM", "SLIPFORM_PORTKEY")
 _BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Left out, since installed packages have their byte code, whatever the shell says that runs this."""
@@ -93,7 +95,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def targets(upstream: int, folder: Path) -> Iterator[Target]:
+def targets(upstream: int, folder: Path, beside: Path | None) -> Iterator[Target]:
     """All that can be measured here; those that are not installed have no command."""
     base = f"http://127.0.0.1:{upstream}"
     source = {"PYTHONPATH": os.pathsep.join([str(HERE / "src"), str(HERE)]), "BENCH_KEY": KEY}
@@ -108,7 +110,10 @@ def targets(upstream: int, folder: Path) -> Iterator[Target]:
     config = folder / "slipform.yaml"
     config.write_text(json.dumps(_slipform(base)))
     serve = "from slipform.cli import main; main()"
-    yield Target("slipform", [sys.executable, "-c", serve, "serve", "--config", str(config), "--port"], 0, env=source)
+    ours = [sys.executable, "-c", serve, "serve", "--config", str(config), "--port"]
+    yield Target("slipform", ours, 0, env=source)
+    if beside is not None:
+        yield Target(BEFORE, ours, 0, env={**source, "PYTHONPATH": str(beside.resolve() / "src")})
     yield from _litellm(base, folder)
     yield _portkey(base)
 
@@ -301,6 +306,28 @@ def ratios(case: Case, found: dict[str, Any], seen: dict[str, dict[str, Any]]) -
     return told
 
 
+def paired(case: Case, names: list[str], rounds: list[list[dict[str, Any]]]) -> str:
+    """The CPU time of slipform over another's, round by round: the median and its interval.
+
+    With six rounds and more, all of them are a 95 % interval of the median; with nine, all but one at either end.
+    """
+    key = "cpu_event" if case.stream else "cpu"
+    told = ""
+    for other in (BEFORE, "bare, on uvicorn"):
+        if other not in names or "slipform" not in names:
+            continue
+        at, beside = names.index("slipform"), names.index(other)
+        both = [(each[at].get(key), each[beside].get(key)) for each in rounds]
+        found = sorted(ours / theirs for ours, theirs in both if ours and theirs)
+        if len(found) > 2:
+            cut = 1 if len(found) >= 9 else 0
+            low, high = found[cut], found[len(found) - 1 - cut]
+            told += (
+                f"  slipform / {other}: median {median(found):.2f}, {low:.2f} to {high:.2f} in {len(found)} rounds\n"
+            )
+    return told
+
+
 def started(target: Target) -> list[str]:
     target.port = target.port or free_port()
     command = list(target.command or [])
@@ -318,6 +345,7 @@ def main() -> None:
     reading.add_argument("--rounds", type=int, default=3)
     reading.add_argument("--only", default="")
     reading.add_argument("--cases", default="")
+    reading.add_argument("--beside", type=Path, help="another checkout, to be measured in the same rounds")
     given = reading.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that what was started ends with it
     only = [name.strip().lower() for name in given.only.split(",") if name.strip()]
@@ -330,8 +358,8 @@ def main() -> None:
         model = [str(build(answers, "_proxy_upstream")), str(upstream), folder]
         until_ready(upstream, "/", ending.enter_context(running(model, REST)))
         found: list[tuple[Target, int | None]] = []
-        for target in targets(upstream, Path(folder)):
-            if not only or target.name.lower().partition(",")[0] in (*only, "direct"):
+        for target in targets(upstream, Path(folder), given.beside):
+            if target.name == BEFORE or not only or target.name.lower().partition(",")[0] in (*only, "direct"):
                 found += [(target, pid) for pid in begun(target, ending, notes)]
         for case in cases:
             rounds = [
@@ -342,6 +370,7 @@ def main() -> None:
             for name, one in seen.items():
                 if name != "direct" or not case.stream:
                     print(row(name, case, one, seen["direct"]) + ratios(case, one, seen), flush=True)
+            print(paired(case, [target.name for target, _ in found], rounds), end="", flush=True)
         notes += [f"{target.name:<22} {resident(pid):.0f} MB after the load" for target, pid in found if pid]
     print("\nstart and memory")
     print("\n".join(f"  {note}" for note in notes))
