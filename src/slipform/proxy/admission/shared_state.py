@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -57,6 +58,7 @@ class SharedState:
         self._clock = clock
         self._away_until = 0.0
         self._away = False
+        self._back_at = 0.0
         self._refused_at = -_REFUSALS_APART
         self._take = self._client.register_script(_TAKE)
 
@@ -138,6 +140,7 @@ class SharedState:
     async def _tried(self, act: Callable[[], Awaitable[T]]) -> T | None:
         if self.down:
             return None
+        began = self._clock()
         try:
             result = await act()
         except self._refusal as error:  # it is there: what it keeps under this name is not ours, or it takes no more
@@ -146,13 +149,17 @@ class SharedState:
                 _log.warning("Redis refuses a command (%s); this process goes on without it", str(error)[:100])
             return None
         except self._failures as error:
+            if began < self._back_at:
+                return None  # asked before it came back
             if not self._away:
                 _log.warning("Redis cannot be reached (%s); this process goes on alone", type(error).__name__)
             self._away, self._away_until = True, self._clock() + _AWAY_SECONDS
+            with suppress(*self._failures):  # connections at rest lead to the Redis that is gone
+                await self._client.connection_pool.disconnect(inuse_connections=False)
             return None
         if self._away:
             _log.warning("Redis is back")
-            self._away = False
+            self._away, self._back_at = False, self._clock()
         return result
 
 
