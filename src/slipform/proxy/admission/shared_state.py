@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -59,6 +58,7 @@ class SharedState:
         self._away_until = 0.0
         self._away = False
         self._back_at = 0.0
+        self._closed = False
         self._refused_at = -_REFUSALS_APART
         self._take = self._client.register_script(_TAKE)
 
@@ -135,6 +135,7 @@ class SharedState:
 
     async def close(self) -> None:
         """Let go of the connections."""
+        self._closed = True
         await self._client.aclose()
 
     async def _tried(self, act: Callable[[], Awaitable[T]]) -> T | None:
@@ -149,13 +150,11 @@ class SharedState:
                 _log.warning("Redis refuses a command (%s); this process goes on without it", str(error)[:100])
             return None
         except self._failures as error:
-            if began < self._back_at:
-                return None  # asked before it came back
+            if self._closed or began < self._back_at:
+                return None  # its connection was closed under it, or it was asked before Redis came back
             if not self._away:
                 _log.warning("Redis cannot be reached (%s); this process goes on alone", type(error).__name__)
             self._away, self._away_until = True, self._clock() + _AWAY_SECONDS
-            with suppress(*self._failures):  # connections at rest lead to the Redis that is gone
-                await self._client.connection_pool.disconnect(inuse_connections=False)
             return None
         if self._away:
             _log.warning("Redis is back")
