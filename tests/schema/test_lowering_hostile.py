@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slipform.errors import SchemaError
+from slipform.schema.document import definition_of, subschemas
 from slipform.schema.lowering.dialects import dialect_names
 from slipform.schema.lowering.lowered import lower
 from tests.schema.lowering_encode import encode
@@ -178,3 +179,16 @@ def test_lifting_on_its_own_stack_gives_the_same() -> None:
         assert streamed.keys() == value.keys()
         value, streamed = value["next"], streamed["next"]
     assert value == full
+
+
+@pytest.mark.parametrize("dialect", dialect_names())
+def test_a_definition_that_nothing_fits_may_be_referred_to_from_inside(dialect: str) -> None:
+    never = {"allOf": [{"type": "string"}, {"type": "number"}]}
+    inside = {"properties": {"again": {"$ref": "#/$defs/other"}, "never": never}, "required": ["never"]}
+    schema = {
+        "properties": {"a": {"$ref": "#/$defs/node"}, "b": {"type": "string"}},
+        "$defs": {"node": inside, "other": {"additionalProperties": {"$ref": "#/$defs/node"}}},
+    }
+    lowered = lower(schema, dialect, open_objects="closed").schema
+    names = {name for _, node in subschemas(lowered) if (name := definition_of(node)) is not None}
+    assert names <= set(lowered.get("$defs", {}))

@@ -146,6 +146,9 @@ class Emitter:
             entry.named = refers
             out = self._body(parts)
             if out is None:
+                if entry.ref.name:  # parts of it that were lowered before this was known refer to it
+                    self._leave(entry, parts, self.free(parts, None))
+                    entry.out = None
                 entry.done = True
                 return None
             out = self._leave(entry, parts, out)
