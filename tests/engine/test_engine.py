@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 from slipform import AsyncClient, Budget, Client
 from slipform.codecs import Capabilities
 from slipform.config import read_settings
+from slipform.enforce import Outcome
+from slipform.engine.fallback import respond_batches, respond_chunks
 from slipform.engine.planning import plan_for
 from slipform.engine.setup import Options, router_of
-from slipform.errors import ConfigError, JsonEnforcementError
-from slipform.ir import Message, ModelRequest, Tool
+from slipform.errors import ConfigError, JsonEnforcementError, UpstreamError
+from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Tool, ToolCall
 from slipform.providers.router import Router
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from slipform.testing import FakeModel
@@ -133,3 +136,29 @@ async def test_a_pause_before_asking_again_is_kept(monkeypatch: pytest.MonkeyPat
         router = Router({"fake": FakeModel(["no", '{"age": 1}'], models=("m",))})
         await AsyncClient(router=router, options=options).respond(ASKED)
     assert slept == [2, 2, 2, 2]
+
+
+WEATHER = Tool("weather", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
+
+
+async def test_blocking_and_awaited_streams_give_the_same_pieces_from_the_first_model_that_can() -> None:
+    said = ModelResponse(
+        text="One moment.", tool_calls=(ToolCall("c", "weather", '{"city": "Oslo"}'),), finish="tool_calls"
+    )
+    seen: list[list[Any]] = []
+    for awaited in (False, True):
+        models = {"down": FakeModel([UpstreamError("The server is down")]), "up": FakeModel([said])}
+        asked = ModelRequest("down/m", (Message.user("Oslo?"),), tools=(WEATHER,))
+        names, options = ["down/m", "up/m"], Options()
+        if awaited:
+            batches = respond_batches(Router(models), names, asked, options)
+            seen.append([batch async for batch in batches])
+        else:
+            seen.append(list(respond_chunks(Router(models), names, asked, options)))
+    chunks = [chunk for chunk in seen[0] if isinstance(chunk, CompletionChunk)]
+    flat = [chunk for batch in seen[1] if not isinstance(batch, Outcome) for chunk in batch]
+    assert chunks == flat
+    assert "".join(chunk.text for chunk in chunks) == "One moment."
+    assert "".join(delta.arguments for chunk in chunks for delta in chunk.tool_calls) == '{"city":"Oslo"}'
+    outcomes = [piece for pieces in seen for piece in pieces if isinstance(piece, Outcome)]
+    assert [outcome.report.fallbacks for outcome in outcomes] == [1, 1]

@@ -162,6 +162,35 @@ async def run_stream(
     yield closing_chunks(outcome.answer, rest)
 
 
+def run_stream_blocking(
+    request: ModelRequest, plan: Plan, source: Callable[[ModelRequest], Iterator[CompletionChunk]], mode: Mode = "auto"
+) -> Generator[CompletionChunk | Outcome, None, None]:
+    """`run_stream`, blocking and chunk by chunk."""
+    call = start(request, plan, streaming=True, live=_is_live(request, plan, mode))
+    while call.outcome is None:
+        try:
+            reader = call.read()
+            chunks = source(call.asked)
+            try:
+                for chunk in chunks:
+                    yield from reader.push((chunk,)) or ()
+                    if reader.stopped:
+                        break
+            except (TruncatedError, UpstreamError):
+                if not reader.complete:
+                    raise
+            finally:
+                if isinstance(chunks, Generator):
+                    chunks.close()
+        except BaseException as error:  # noqa: BLE001 — as in `run_stream`
+            call.fail(error)
+        else:
+            call.answer(reader.response())
+    rest, outcome = call.last()
+    yield outcome
+    yield from closing_chunks(outcome.answer, rest)
+
+
 def _is_live(request: ModelRequest, plan: Plan, mode: Mode) -> bool:
     """Whether the answer can be followed: there is one shape for it, and nothing else may come in its place."""
     if plan.schema is None or request.tools or plan.on_failure == "raw" or mode == "buffer":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from slipform.codecs.vendor_errors import error_fields
 from slipform.enforce.plan import Outcome, Report
-from slipform.engine.drive import Mode, run, run_async, run_stream, start
+from slipform.engine.drive import Mode, run, run_async, run_stream, run_stream_blocking, start
 from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
 from slipform.errors import EnforcementError, RefusalError, SlipformError, UpstreamError, UpstreamRequestError
@@ -243,12 +243,37 @@ def respond_batches(
     options: Options,
     mode: Mode = "auto",
     sink: ChunkSink | None = None,
+    schema: Schema[Any] | None = None,
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """The pieces of `run_stream` from the first of these models that can answer."""
     listed = FallbackList(router, models, CallCount(options.budget.calls))
 
     def ask(route: ModelRoute) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
         aimed = listed.aimed(request, route)
-        return run_stream(aimed, partial(route.plan_async, aimed, options), route.batches_async, mode, sink)
+        return run_stream(aimed, partial(route.plan_async, aimed, options, schema), route.batches_async, mode, sink)
 
     return stream_first(listed, ask)
+
+
+def respond_chunks(
+    router: Router,
+    models: str | Sequence[str],
+    request: ModelRequest,
+    options: Options,
+    mode: Mode = "auto",
+    schema: Schema[Any] | None = None,
+) -> Generator[CompletionChunk | Outcome, None, None]:
+    """`respond_batches`, blocking and chunk by chunk."""
+    listed = FallbackList(router, models, CallCount(options.budget.calls))
+    while True:
+        left = False
+        route = listed.route()
+        aimed = listed.aimed(request, route)
+        try:
+            for piece in run_stream_blocking(aimed, route.plan(aimed, options, schema), route.stream, mode):
+                left = True
+                yield with_report_of(listed.before, piece) if isinstance(piece, Outcome) else piece
+        except SlipformError as error:
+            listed.failed(error, may_move=not left)
+        else:
+            return
