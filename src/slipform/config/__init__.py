@@ -142,6 +142,9 @@ class Enforcement(_Block):
     """Whether a schema in the prompt keeps its descriptions."""
     stream_mode: Literal["auto", "live", "buffer", "reject"] = "auto"
     """How answers with a schema are streamed: as they are written, or whole once they are valid."""
+    adopt_schemas: Literal["off", "json_mode", "all"] = "json_mode"
+    """Whether a schema that a known client library wrote into the prompt is enforced: never, in system messages of
+    requests in JSON mode, or wherever it is recognised."""
     patches: Patches = Patches()
 
 

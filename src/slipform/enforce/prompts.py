@@ -253,6 +253,8 @@ class Wording:
     """Whether a schema in the prompt keeps its descriptions."""
     schema_in_prompt: bool = False
     """Whether the prompt shows the schema although the channel carries it: some servers do not show it to the model."""
+    shown: bool = False
+    """Whether the caller's own messages show the schema, so that nothing is added to them."""
 
 
 class Worded:
@@ -267,6 +269,8 @@ class Worded:
 
 def first_request(request: ModelRequest, strategy: OutputStrategy, wording: Wording) -> Worded:
     """The request with what the model must be told about the shape, for this strategy."""
+    if wording.shown:
+        return Worded(request)
     schema = request.response_format.json_schema.schema if request.response_format else None
     if strategy is OutputStrategy.PROMPTED and (schema is not None or request.json_mode):
         return _prompted(request, schema, wording)
@@ -290,7 +294,8 @@ def reask_request(
     beginning the vendor may have cached.
     """
     said = f"That JSON is not valid:\n{faults(violations)}\n{REASK}" if violations else REPAIR
-    if unseen is not None and wording is not None and not wording.schema_in_prompt and not wording.list_keys:
+    told = wording is None or wording.schema_in_prompt or wording.list_keys or wording.shown
+    if unseen is not None and wording is not None and not told:
         said = f"{SCHEMA.format(schema=_summary(unseen.document, wording).text)}\n{said}"
     previous = (Message.assistant(answer),) if answer.strip() else ()
     return base.replace(messages=(*base.messages, *previous, Message.user(said)))

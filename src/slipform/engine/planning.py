@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -231,7 +232,11 @@ def _channel(
     stronger = tuple(each for each in _STRENGTH[_STRENGTH.index(chosen) + 1 :] if has[each])
     quirks = capabilities.quirks
     wording = Wording(
-        "list_keys" in quirks, options.max_schema_chars, options.descriptions, "schema_in_prompt" in quirks
+        "list_keys" in quirks and not options.schema_shown,
+        options.max_schema_chars,
+        options.descriptions,
+        "schema_in_prompt" in quirks,
+        options.schema_shown,
     )
     return chosen, stronger, wording
 
@@ -241,7 +246,8 @@ def _formatter(route: ModelRoute, options: Options) -> Formatter | None:
     if named is None:
         return None
     provider, upstream = route.router.resolve(named)
-    strategy, _, wording = _channel(provider.capabilities(upstream), OutputStrategy.AUTO, options)
+    shows = dataclasses.replace(options, schema_shown=False)  # the caller's messages are not what it is sent
+    strategy, _, wording = _channel(provider.capabilities(upstream), OutputStrategy.AUTO, shows)
     return Formatter(named, strategy, wording)
 
 

@@ -117,6 +117,8 @@ class Options:
     keep_text: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
     """What models cost, by `provider/model`, in which `*` stands for any run of characters; the first that fits."""
+    schema_shown: bool = False
+    """Whether the caller's own messages show the schema: nothing is added to them."""
 
 
 def options_of(settings: Settings) -> Options:

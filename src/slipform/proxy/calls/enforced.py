@@ -26,6 +26,7 @@ from slipform.proxy.calls.forward import ForwardedCall, pass_through
 from slipform.proxy.calls.inbound import FIELD, Inbound
 from slipform.proxy.http_server.asgi import RecordingSend, send_bytes, send_stream_start
 from slipform.proxy.observability.call_record import CallRecord
+from slipform.schema import OutputStrategy
 
 KEEP_ALIVE_SECONDS = 10.0
 """How long a stream may be silent before the client is told that it still lives."""
@@ -156,6 +157,8 @@ async def answer(
         options = dataclasses.replace(
             options, budget=dataclasses.replace(options.budget, attempts=call.asked.max_attempts)
         )
+    if call.adopted is not None:
+        options = dataclasses.replace(options, on_failure="raw", schema_shown=True)
 
     async def ask(route: ModelRoute) -> None:
         if listed.before.fallbacks:
@@ -163,6 +166,8 @@ async def answer(
             record.report, record.strategy = None, ""
         record.provider, record.upstream_model = route.provider.name, route.model
         request = listed.aimed(call.served.request, route)
+        if call.adopted is not None:
+            request = _shown(request, route)
         if call.served.stream:
             work = _stream(call, request, route, options, send)
         else:
@@ -267,9 +272,21 @@ def _pieces(
     return run_stream(request, partial(route.plan_async, request, options), route.batches_async, mode, writer)
 
 
+def _shown(request: ModelRequest, route: ModelRoute) -> ModelRequest:
+    """A request whose schema was found in its prompt: in the vendor's native mode, or with nothing but that prompt."""
+    wanted = request.response_format
+    if wanted is None or wanted.strategy is not OutputStrategy.AUTO:
+        return request
+    native = route.provider.capabilities(route.model).auto_strategy is OutputStrategy.NATIVE
+    strategy = OutputStrategy.NATIVE if native else OutputStrategy.PROMPTED
+    return request.replace(response_format=wanted.with_strategy(strategy))
+
+
 def _learn(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str, Any] | None]:
     """Note how it went; gives the answer, and the fields that the caller asked to see of it."""
     record, report = call.record, outcome.report
+    if call.adopted is not None:
+        report = report.replace(warnings=(call.adopted.warning, *report.warnings))
     record.report, record.answer = report, outcome.answer
     if report.attempts:
         record.strategy = report.attempts[-1].strategy.value

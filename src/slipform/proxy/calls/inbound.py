@@ -18,6 +18,7 @@ from slipform.codecs.gemini.serve_decode import named_in_path
 from slipform.codecs.model_name import check_name, shown
 from slipform.codecs.request_fields import dumps, read_body
 from slipform.config import ServerSettings, Settings
+from slipform.enforce.adoption import Adopted, AdoptionMode, find_schema, may_hold_schema
 from slipform.engine.planning import is_enforced
 from slipform.errors import RequestError
 from slipform.ir import ModelRequest
@@ -36,6 +37,7 @@ StreamMode: TypeAlias = Literal["auto", "live", "buffer", "reject"]
 _PREFIX = b"x-slipform-"
 _LONGEST = 60
 _MODES = ("auto", "live", "buffer", "reject")
+_ADOPTIONS = ("off", "json_mode", "all")
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _OTHERS = frozenset({"request_id", "cache", "key"})
 """Headers with the same beginning that are somebody else's business."""
@@ -49,6 +51,7 @@ class RequestSwitches:
     strategy: OutputStrategy | None = None
     stream_mode: StreamMode | None = None
     max_attempts: int | None = None
+    adopt: AdoptionMode | None = None
 
 
 NOTHING = RequestSwitches()
@@ -58,7 +61,7 @@ def switches_of(field: Any, headers: Mapping[bytes, bytes], most_attempts: int) 
     """The switches of a request, the body's before the headers'; a name or value that is wrong is a `RequestError`.
 
     >>> switches_of({"report": True}, {b"x-slipform-max-attempts": b"2"}, 3)
-    RequestSwitches(report=True, strategy=None, stream_mode=None, max_attempts=2)
+    RequestSwitches(report=True, strategy=None, stream_mode=None, max_attempts=2, adopt=None)
     """
     asked = NOTHING
     for name, value in headers.items():
@@ -104,19 +107,26 @@ def _mode(value: Any) -> StreamMode:
     return cast("StreamMode", value)
 
 
+def _adoption(value: Any) -> AdoptionMode:
+    if value not in _ADOPTIONS:
+        raise ValueError
+    return cast("AdoptionMode", value)
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
     "report": _flag,
     "strategy": OutputStrategy,
     "stream_mode": _mode,
     "max_attempts": _count,
+    "adopt": _adoption,
 }
 
 
 def _hint() -> str:
     strategies = ", ".join(each.value for each in OutputStrategy)
     return (
-        f"The switches are report (true or false), strategy ({strategies}), stream_mode ({', '.join(_MODES)}) "
-        "and max_attempts (a number)."
+        f"The switches are report (true or false), strategy ({strategies}), stream_mode ({', '.join(_MODES)}), "
+        f"max_attempts (a number) and adopt ({', '.join(_ADOPTIONS)})."
     )
 
 
@@ -140,6 +150,8 @@ class Inbound(NamedTuple):
     """As it was asked for, else as the configuration says."""
     forwarded: ForwardedCall | None = None
     """Set when the call goes through untouched; `served` then holds no more than the model's name."""
+    adopted: Adopted | None = None
+    """Set when the schema was found in the prompt; its caller did not ask for more than the text."""
 
 
 async def read_call(
@@ -174,8 +186,11 @@ async def read_call(
     mode = asked.stream_mode or settings.enforcement.stream_mode
     enforces_tools = settings.enforcement.tools == "enforce"
     shaped = _SHAPES[api.name](data) or (enforces_tools and data.get("tools"))
-    through = None
-    if not shaped:
+    adoption = asked.adopt or settings.enforcement.adopt_schemas
+    through, adopted = None, None
+    if not shaped and adoption == "all" and may_hold_schema(body):
+        adopted = find_schema((await _decoded(api, data, body, path, models)).request, adoption)
+    if not shaped and adopted is None:
         plain = is_named_plainly(body)
         through = ways.find(api.name, data, body, path=path, headers=headers, is_named_plainly=plain)
     if through is not None:
@@ -183,15 +198,14 @@ async def read_call(
         call = Inbound(api, served, body, record, models, asked, mode, forwarded)
         record.provider, record.upstream_model = forwarded.provider.name, forwarded.route.model
     else:
-        if models and isinstance(data.get("model"), list):  # no vendor's API has it: its reader gets the first
-            data = {**data, "model": models[0]}
-        given = (api, data, body, path)
-        served = await asyncio.to_thread(_decode, *given) if large else _decode(*given)
+        served = await _decoded(api, data, body, path, models)
+        served, adopted = _adopt(served, adoption, settings.server)
         if is_heavy(served.request):
             await off_loop(_check_schemas, served.request, settings.server)
         else:
             _check_schemas(served.request, settings.server)
-        call = Inbound(api, _switched(served, asked), body, record, models, asked, mode)
+        call = Inbound(api, _switched(served, asked), body, record, models, asked, mode, adopted=adopted)
+        record.schema_from = "" if adopted is None else adopted.library
         record.enforced = is_enforced(served.request, tools=enforces_tools)
         if served.request.response_format is not None:
             record.schema = served.request.response_format.json_schema.name
@@ -251,6 +265,14 @@ def _switched(served: ServedRequest, asked: RequestSwitches) -> ServedRequest:
     return ServedRequest(request, served.stream, served.options)
 
 
+async def _decoded(api: Api, data: Mapping[str, Any], body: bytes, path: str, models: tuple[str, ...]) -> ServedRequest:
+    if models and isinstance(data.get("model"), list):  # no vendor's API has it: its reader gets the first
+        data = {**data, "model": models[0]}
+    if len(body) >= LARGE_BYTES:
+        return await asyncio.to_thread(_decode, api, data, body, path)
+    return _decode(api, data, body, path)
+
+
 def _decode(api: Api, data: Mapping[str, Any], body: bytes, path: str) -> ServedRequest:
     _check_depth(data, body)
     served = api.decode_request(data, path=path)
@@ -261,6 +283,21 @@ def _decode(api: Api, data: Mapping[str, Any], body: bytes, path: str) -> Served
     if shaped and request.extra.get("n") not in (None, 1):
         raise RequestError("One answer is enforced per request", where="n", hint="Leave `n` out, or ask again.")
     return served
+
+
+def _adopt(served: ServedRequest, mode: AdoptionMode, limits: ServerSettings) -> tuple[ServedRequest, Adopted | None]:
+    """The request with the schema that a library wrote into its prompt, if it did and the schema is within limits."""
+    if mode == "off" or (mode == "json_mode" and not served.request.json_mode):
+        return served, None
+    adopted = find_schema(served.request, mode)
+    if adopted is None:
+        return served, None
+    request = served.request.replace(response_format=adopted.format, json_mode=False)
+    try:
+        _check_schemas(request, limits)
+    except RequestError:
+        return served, None
+    return ServedRequest(request, served.stream, served.options), adopted
 
 
 def _check_schemas(request: ModelRequest, limits: ServerSettings) -> None:

@@ -59,6 +59,8 @@ class CallRecord:
     enforced: bool = False
     schema: str = ""
     """The name of the response format, if the call has one."""
+    schema_from: str = ""
+    """The client library in whose prompt the schema was found, if it was not sent as a field."""
     timeout: float | None = None
     """The seconds the whole request may take."""
     report: Report | None = None
@@ -125,6 +127,8 @@ class CallRecord:
         model = self.upstream_model or self.model
         shared = _shared_headers(self.provider, model[:_MAX_NAME], self.strategy, verdict, self.cached, self.fallbacks)
         headers: list[Header] = [(b"x-request-id", request_id), (b"x-slipform-request-id", request_id), *shared]
+        if self.schema_from:
+            headers.append((b"x-slipform-schema-from", self.schema_from.encode()))
         overhead = self.overhead
         if overhead is not None:
             headers.append((b"x-slipform-overhead-ms", b"%.2f" % (overhead * 1000)))
@@ -149,6 +153,8 @@ class CallRecord:
             figures["input_tokens"] = usage.input
         if usage.output is not None:
             figures["output_tokens"] = usage.output
+        if self.schema_from:
+            figures["schema_from"] = self.schema_from
         if self.cached:
             figures["cached"] = True
         if self.fallbacks:
