@@ -10,6 +10,7 @@ _NEEDS_A_MODEL = {"local", "local_schemas", "tasks"}
 _PARTS = {
     "client_peers",
     "client_shapes",
+    "compare",
     "faults_data",
     "faults_peers",
     "situations_data",

@@ -33,11 +33,11 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from bench._gateways import litellm_command, portkey_script
 from bench._proxy_answers import SCHEMA, events_sent, write
+from bench.compare import interval
 
 HERE = Path(__file__).parent.parent
 CORES = sorted(os.sched_getaffinity(0))
@@ -307,10 +307,7 @@ def ratios(case: Case, found: dict[str, Any], seen: dict[str, dict[str, Any]]) -
 
 
 def paired(case: Case, names: list[str], rounds: list[list[dict[str, Any]]]) -> str:
-    """The CPU time of slipform over another's, round by round: the median and its interval.
-
-    With six rounds and more, all of them are a 95 % interval of the median; with nine, all but one at either end.
-    """
+    """The CPU time of slipform over another's, round by round: the median and its interval."""
     key = "cpu_event" if case.stream else "cpu"
     told = ""
     for other in (BEFORE, "bare, on uvicorn"):
@@ -318,13 +315,10 @@ def paired(case: Case, names: list[str], rounds: list[list[dict[str, Any]]]) -> 
             continue
         at, beside = names.index("slipform"), names.index(other)
         both = [(each[at].get(key), each[beside].get(key)) for each in rounds]
-        found = sorted(ours / theirs for ours, theirs in both if ours and theirs)
+        found = [ours / theirs for ours, theirs in both if ours and theirs]
         if len(found) > 2:
-            cut = 1 if len(found) >= 9 else 0
-            low, high = found[cut], found[len(found) - 1 - cut]
-            told += (
-                f"  slipform / {other}: median {median(found):.2f}, {low:.2f} to {high:.2f} in {len(found)} rounds\n"
-            )
+            middle, low, high = interval(found)
+            told += f"  slipform / {other}: median {middle:.2f}, {low:.2f} to {high:.2f} in {len(found)} rounds\n"
     return told
 
 
