@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
-from slipform.text.repair.continuation import CONTINUES, IS_KEY, REASON, Attempt, whole_reading
+from slipform.text.repair.continuation import CONTINUES, IS_KEY, REASON, RepairPass, whole_reading
 from slipform.text.repair.layers import layer_at
 from slipform.text.repair.machine import CannotRepair, RepairState
 from slipform.text.repair.tokens import QUOTED_KEY_AHEAD, SPACE, RepairEdit, apply_edits
@@ -98,10 +98,10 @@ def repair_at(
         m = read(cleaned, begin, end, many=many, nan=nan, readings=readings, braceless=braceless)
         return _build(text, cleaned, begin, m), m
 
-    def read_changed(changed: str) -> Attempt:
+    def read_changed(changed: str) -> RepairPass:
         m = read(changed, begin, end, many=False, nan=nan, braceless=braceless)
         found = _build(changed, changed, begin, m)
-        return Attempt(found.value, found.edits, found.start, found.end, m.roots[0][1], len(m.roots))
+        return RepairPass(found.value, found.edits, found.start, found.end, m.roots[0][1], len(m.roots))
 
     try:
         plain, m = read_once(None)

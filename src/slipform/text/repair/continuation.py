@@ -39,7 +39,7 @@ class Reading(NamedTuple):
     end: int
 
 
-class Attempt(NamedTuple):
+class RepairPass(NamedTuple):
     """What one pass over a changed text found."""
 
     value: Any
@@ -57,7 +57,7 @@ def whole_reading(
     end: int,
     at: int,
     edits: tuple[RepairEdit, ...],
-    attempt: Callable[[str], Attempt],
+    attempt: Callable[[str], RepairPass],
     check: Callable[[Any], int] | None,
 ) -> Reading | None:
     """Return the one whole reading of a document that seems to end before `at`; None without one, or with several.
@@ -97,7 +97,7 @@ def _only_one(readings: list[tuple[int, Reading]], check: Callable[[Any], int] |
     return cheapest[0]
 
 
-def _is_whole(found: Attempt, text: str, end: int) -> bool:
+def _is_whole(found: RepairPass, text: str, end: int) -> bool:
     if found.values > 1 or CONTINUES.match(text, found.end, end):
         return False
     return not any(
