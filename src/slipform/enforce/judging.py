@@ -21,7 +21,7 @@ from slipform.errors import (
     SchemaViolationError,
     TruncatedError,
 )
-from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, ToolCall
+from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, Opaque, ToolCall
 from slipform.schema import Schema, Violation
 from slipform.schema.document import followed, lookup, reference_of, with_plain_references
 from slipform.text.loads import Loaded, LoadWarning, load, type_of
@@ -237,6 +237,8 @@ def judge(response: ModelResponse, standard: Requirement) -> Verdict:
     if response.stopped is not None:
         return Verdict(candidate=text, error=response.stopped)
     failed = _declined(response, text)
+    if isinstance(failed, EmptyAnswerError) and standard.calls and not own_calls and _calls_vendor_tool(response):
+        return Verdict(value="", candidate="")
     if failed is not None and not (own_calls and isinstance(failed, EmptyAnswerError)):
         return Verdict(candidate=text, error=failed, hopeless=isinstance(failed, RefusalError))
     if own_calls:
@@ -246,6 +248,12 @@ def judge(response: ModelResponse, standard: Requirement) -> Verdict:
     if standard.schema is None:
         return Verdict(value=text, candidate=text)
     return _judge_text(text, response, standard, standard.schema)
+
+
+def _calls_vendor_tool(response: ModelResponse) -> bool:
+    """Whether an answer without words is a call, or work, of a tool that only its vendor knows."""
+    unknown = (part.data for part in response.parts if isinstance(part, Opaque))
+    return any(data.get("type") != "message" and not {"text", "tool_plan"} & data.keys() for data in unknown)
 
 
 def judge_value(value: Any, standard: Requirement) -> Verdict:

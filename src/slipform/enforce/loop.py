@@ -25,6 +25,7 @@ from slipform.enforce.prompts import (
 )
 from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, SlipformError, TruncatedError
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning
+from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
 from slipform.schema import OutputStrategy, Schema, Violation
 
@@ -97,7 +98,9 @@ def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
     if not response.tool_calls and not verdict.tool_calls:
         return response
     own = tuple(call for call in response.tool_calls if call.name == RESERVED_TOOL)
-    return response.replace(tool_calls=verdict.tool_calls or own)
+    calls = verdict.tool_calls or own
+    parts = with_content(response.parts, response.text, calls) if response.parts else ()
+    return response.replace(tool_calls=calls, parts=parts)
 
 
 def unjudged(request: ModelRequest, plan: Plan) -> Steps:

@@ -15,6 +15,7 @@ from slipform.enforce.judging import NOT_TYPED, Requirement, Validator
 from slipform.enforce.patching import Patched
 from slipform.enforce.prompts import Wording
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir.parts import with_content
 from slipform.ir.request import Guard
 from slipform.schema import OutputStrategy, Schema, Violation
 from slipform.text.repair.tokens import RepairEdit
@@ -227,13 +228,14 @@ class Outcome(msgspec.Struct, frozen=True):
             calls,
             said.reasoning,
             said.refusal,
-            "tool_calls" if calls else "stop",
+            "tool_calls" if calls else "pause" if said.finish == "pause" else "stop",
             said.raw_finish,
             self.report.usage,
             said.model,
             said.id,
             said.warnings,
             said.extra,
+            with_content(said.parts, self.text, calls) if said.parts else (),
             content_resolved=said.content_resolved,
             stopped=said.stopped,
         )

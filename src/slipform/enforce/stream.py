@@ -11,7 +11,8 @@ from slipform.enforce.early_stop import GuardedAnswer
 from slipform.enforce.plan import Outcome, Plan, Steps
 from slipform.enforce.release import ReleaseGate
 from slipform.errors import JsonEnforcementError
-from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, ToolDelta
+from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, Reasoning, Text
+from slipform.ir.parts import part_chunks
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.response import ChunkSink
 from slipform.schema import OutputStrategy
@@ -35,6 +36,9 @@ class EnforcedStream:
         self._watched: GuardedAnswer | None = None
         self._id: Any = None
         self._model: Any = None
+        self._sent: list[Any] = []
+        """Parts of the answer that is followed that have left: thinking, and what only its vendor knows."""
+        self._thought = False
         self.stopped = False
 
     @property
@@ -93,8 +97,11 @@ class EnforcedStream:
             else:
                 self._fold()
                 self._reducer.push(chunk)
-                if (live := self._following) is not None and (piece := self._followed(chunk, live)):
-                    certain.append(self._certain(piece))
+                if (live := self._following) is not None:
+                    if chunk.reasoning or chunk.parts:
+                        certain += self._aside(chunk)
+                    if piece := self._followed(chunk, live):
+                        certain.append(self._certain(piece))
             if self.stopped:
                 break
         return certain
@@ -107,6 +114,17 @@ class EnforcedStream:
         if chunk.model is not None:
             self._model = chunk.model
         return self._grown(self._text(chunk, live), live)
+
+    def _aside(self, chunk: Any) -> list[CompletionChunk]:
+        """What stands beside the text: no schema holds it, so it leaves as it comes."""
+        parts = tuple([part for part in chunk.parts if not isinstance(part, Text)])
+        if chunk.choice != 0 or not (chunk.reasoning or parts):
+            return []
+        self._sent += parts
+        self._thought = self._thought or bool(chunk.reasoning)
+        return [
+            CompletionChunk(reasoning=chunk.reasoning, parts=parts, model=chunk.model, id=chunk.id, extra=chunk.extra)
+        ]
 
     def _grown(self, text: str, live: ReleaseGate) -> str:
         piece = live.feed(text)
@@ -133,8 +151,8 @@ class EnforcedStream:
             return response.replace(text=live.closed_text(), tool_calls=(), parts=(), finish="stop")
         return response
 
-    def settled(self, outcome: Outcome) -> tuple[str, Outcome]:
-        """What is to leave last, and the outcome with the text that has left then."""
+    def settled(self, outcome: Outcome) -> tuple[list[CompletionChunk], Outcome]:
+        """The chunks that are to leave last, and the outcome with the text that has left then."""
         found = (outcome.text, outcome.text) if self._live is None else self._live.rest(outcome.text)
         if found is None:
             error = JsonEnforcementError(
@@ -144,7 +162,21 @@ class EnforcedStream:
             error.report = outcome.report
             raise error
         rest, whole = found
-        return rest, outcome if whole == outcome.text else msgspec.structs.replace(outcome, text=whole)
+        if whole != outcome.text:
+            outcome = msgspec.structs.replace(outcome, text=whole)
+        return self._closing(outcome.answer, len(whole) - len(rest)), outcome
+
+    def _closing(self, answer: ModelResponse, sent_text: int) -> list[CompletionChunk]:
+        """What has not left yet, why the answer ended, and what it cost."""
+        sent = {id(part) for part in self._sent}
+        parts = answer.message.parts
+        if self._thought and self._following is not None:
+            # Its words have left; a part with nothing but words says no more.
+            parts = tuple([part for part in parts if not (isinstance(part, Reasoning) and not part.opaque)])
+        last = CompletionChunk(
+            finish=answer.finish, raw_finish=answer.raw_finish, usage=answer.usage, id=answer.id, extra=answer.extra
+        )
+        return [*part_chunks(parts, sent_text=sent_text, sent=sent), last]
 
     def _text(self, chunk: Any, live: ReleaseGate) -> str:
         """What the chunk adds to the text that holds the answer."""
@@ -214,7 +246,7 @@ class EnforcedCall:
         """There is no answer. Raises the error, with the report of the attempts before, unless it can be gone on."""
         self._advance(lambda: self._steps.throw(error))
 
-    def last(self) -> tuple[str, Outcome]:
+    def last(self) -> tuple[list[CompletionChunk], Outcome]:
         """What is still to leave of a streamed answer that is over, and the outcome with all that has left then."""
         if self._reader is None or self.outcome is None:
             raise TypeError("There is no streamed answer, or it is not over")
@@ -227,12 +259,3 @@ class EnforcedCall:
             self.outcome = done.value
         else:
             self.attempt += 1
-
-
-def closing_chunks(answer: ModelResponse, rest: str) -> list[CompletionChunk]:
-    """What ends a stream: the text that has not left yet, tool calls, why it ended, and what it cost."""
-    chunks = [CompletionChunk(text=rest)] if rest else []
-    for index, call in enumerate(answer.tool_calls):
-        chunks.append(CompletionChunk(tool_calls=(ToolDelta(index, call.id, call.name, call.arguments),)))
-    chunks.append(CompletionChunk(finish=answer.finish, usage=answer.usage, id=answer.id))
-    return chunks

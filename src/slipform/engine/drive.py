@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from slipform.enforce.loop import enforce, unjudged
 from slipform.enforce.plan import Outcome, Plan
-from slipform.enforce.stream import EnforcedCall, EnforcedStream, closing_chunks
+from slipform.enforce.stream import EnforcedCall, EnforcedStream
 from slipform.engine.tracing import observed
 from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -157,9 +157,9 @@ async def run_stream(
             call.fail(error)
         else:
             await _judge(call, reader.response(), heavy=heavy)
-    rest, outcome = call.last()
+    closing, outcome = call.last()
     yield outcome
-    yield closing_chunks(outcome.answer, rest)
+    yield closing
 
 
 def run_stream_blocking(
@@ -186,9 +186,9 @@ def run_stream_blocking(
             call.fail(error)
         else:
             call.answer(reader.response())
-    rest, outcome = call.last()
+    closing, outcome = call.last()
     yield outcome
-    yield from closing_chunks(outcome.answer, rest)
+    yield from closing
 
 
 def _is_live(request: ModelRequest, plan: Plan, mode: Mode) -> bool:

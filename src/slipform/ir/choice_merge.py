@@ -84,7 +84,7 @@ class CallTable:
 class ChoiceBuilder:
     """The content of one choice so far, and its order; the reducer owns one for each choice."""
 
-    __slots__ = ("_sequence", "calls", "finish", "raw_finish", "reasoning", "refusal", "text")
+    __slots__ = ("_sequence", "_thinking_at", "calls", "finish", "raw_finish", "reasoning", "refusal", "text")
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -94,6 +94,8 @@ class ChoiceBuilder:
         self.finish: FinishReason | None = None
         self.raw_finish: str | None = None
         self._sequence: list[list[str] | OpenCall | Part] = []
+        self._thinking_at: int | None = None
+        """Where the reasoning began whose part is still to come: some servers send that part only at the end."""
 
     def add(self, chunk: CompletionChunk) -> None:
         """Merge one chunk."""
@@ -101,6 +103,8 @@ class ChoiceBuilder:
             self._add_text(chunk.text)
         if chunk.reasoning:
             self.reasoning.append(chunk.reasoning)
+            if self._thinking_at is None:
+                self._thinking_at = len(self._sequence)
         if chunk.refusal:
             self.refusal.append(chunk.refusal)
         for delta in chunk.tool_calls:
@@ -108,8 +112,14 @@ class ChoiceBuilder:
             call.add(delta)
             if is_new:
                 self._sequence.append(call)
-        if chunk.parts:
-            self._sequence.extend(chunk.parts)
+        for part in chunk.parts:
+            if isinstance(part, Text):
+                self._end_text(part.extra)
+            elif isinstance(part, Reasoning) and self._thinking_at is not None:
+                self._sequence.insert(self._thinking_at, part)
+                self._thinking_at = None
+            else:
+                self._sequence.append(part)
         if chunk.finish is not None:
             self.finish, self.raw_finish = chunk.finish, chunk.raw_finish
 
@@ -120,6 +130,12 @@ class ChoiceBuilder:
             last.append(text)
         else:
             self._sequence.append([text])
+
+    def _end_text(self, extra: Mapping[str, Any]) -> None:
+        """End the text that is open: this is what its vendor says about it, and what follows is another one."""
+        last = self._sequence[-1] if self._sequence else None
+        if type(last) is list:
+            self._sequence[-1] = Text("".join(last), extra)
 
     def parts(
         self, calls: Mapping[int, ToolCall], output: OpenCall | None = None, answer_text: str = ""

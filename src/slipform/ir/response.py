@@ -184,7 +184,8 @@ class CompletionChunk(NamedTuple):
     """One chunk of a streamed answer. A chunk with `finish` ends its choice; usage may follow it.
 
     `parts` arrive whole: a finished block of reasoning with its signature (its text was streamed in `reasoning`), or a
-    part of a kind slipform does not know. `lift` comes with the first chunk only: see `ModelResponse.lift`.
+    part of a kind slipform does not know. An empty `Text` among them ends the text before it, and its `extra` is what
+    the vendor says about that text. `lift` comes with the first chunk only: see `ModelResponse.lift`.
 
     A named tuple, because there is one for every token and a frozen dataclass takes five times as long to build.
 
@@ -204,7 +205,7 @@ class CompletionChunk(NamedTuple):
     id: str | None = None
     warnings: tuple[ModelWarning, ...] = ()
     extra: Mapping[str, Any] = _NO_EXTRA
-    parts: tuple[Reasoning | Opaque | Media, ...] = ()
+    parts: tuple[Reasoning | Opaque | Media | Text, ...] = ()
     lift: Lift | None = None
 
     @property

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from slipform.codecs import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ToolDelta
+from slipform.ir.parts import part_chunks
 from slipform.ir.response import ChunkSink
 
 
@@ -101,16 +103,19 @@ def _with_head(chunk: CompletionChunk, response: ModelResponse) -> CompletionChu
 
 
 def _pieces(response: ModelResponse, size: int | None) -> Iterator[CompletionChunk]:
-    for piece in _cut(response.reasoning, size):
-        yield CompletionChunk(reasoning=piece)
-    for piece in _cut(response.text, size):
-        yield CompletionChunk(text=piece)
+    for chunk in part_chunks(response.message.parts):
+        for piece in _cut(chunk.reasoning, size):
+            yield CompletionChunk(reasoning=piece)
+        for piece in _cut(chunk.text, size):
+            yield CompletionChunk(text=piece)
+        for call in chunk.tool_calls:
+            yield CompletionChunk(tool_calls=(replace(call, arguments=""),))
+            for piece in _cut(call.arguments, size):
+                yield CompletionChunk(tool_calls=(ToolDelta(call.index, arguments=piece),))
+        if chunk.parts:
+            yield CompletionChunk(parts=chunk.parts)
     for piece in _cut(response.refusal or "", size):
         yield CompletionChunk(refusal=piece)
-    for index, call in enumerate(response.tool_calls):
-        yield CompletionChunk(tool_calls=(ToolDelta(index, call.id, call.name, extra=call.extra),))
-        for piece in _cut(call.arguments, size):
-            yield CompletionChunk(tool_calls=(ToolDelta(index, arguments=piece),))
 
 
 def _cut(text: str, size: int | None) -> Iterator[str]:

@@ -24,6 +24,7 @@ FINISH: Finishes = {
     "refusal": "refusal",
     "pause_turn": "pause",
 }
+_CALL = frozenset({"type", "id", "name", "input"})
 _KNOWN = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage", "error"})
 
 
@@ -52,14 +53,19 @@ def read_block(block: Mapping[str, Any]) -> Part:
         cited = block.get("citations")
         return Text(str(block.get("text") or ""), {NAME: {"citations": cited}} if cited else {})
     if kind == "tool_use":
-        extra = {key: block[key] for key in ("caller", "toolset_name", "cache_control") if block.get(key)}
         arguments = arguments_text(block.get("input"))
-        return ToolCall(str(block.get("id")), str(block.get("name")), arguments, {NAME: extra} if extra else {})
+        return ToolCall(str(block.get("id")), str(block.get("name")), arguments, call_extra(block))
     if kind == "thinking":
         return Reasoning(str(block.get("thinking") or ""), {NAME: dict(block)})
     if kind == "redacted_thinking":
         return Reasoning("", {NAME: dict(block)})
     return Opaque(NAME, block)
+
+
+def call_extra(block: Mapping[str, Any]) -> dict[str, Any]:
+    """What a call says besides its name and arguments."""
+    extra = {key: value for key, value in block.items() if key not in _CALL and value is not None}
+    return {NAME: extra} if extra else {}
 
 
 def refusal(word: str | None, details: Any) -> str | None:
@@ -91,7 +97,7 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
 class AnthropicEvents:
     """What the events of a Messages stream mean; unknown events, blocks and deltas are stepped over."""
 
-    __slots__ = ("_blocks", "_usage", "ended", "fault")
+    __slots__ = ("_after_text", "_blocks", "_usage", "ended", "fault")
 
     text_key = b""
 
@@ -100,6 +106,7 @@ class AnthropicEvents:
         self.fault: UpstreamError | None = None
         self._usage: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
+        self._after_text = False
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
         """The chunks that one event stands for."""
@@ -148,9 +155,12 @@ class AnthropicEvents:
         self._blocks[index] = block
         kind = block.get("type")
         if kind == "text":
-            return [CompletionChunk(block["text"])] if block.get("text") else []
+            # Two texts in a row are two parts.
+            ended = [CompletionChunk(parts=(Text(""),))] if self._after_text else []
+            return [*ended, CompletionChunk(block["text"])] if block.get("text") else ended
         if kind == "tool_use":
-            return [CompletionChunk(tool_calls=(ToolDelta(index, block.get("id"), block.get("name")),))]
+            extra = call_extra(block)
+            return [CompletionChunk(tool_calls=(ToolDelta(index, block.get("id"), block.get("name"), "", extra),))]
         if kind == "thinking" and block.get("thinking"):
             return [CompletionChunk(reasoning=block["thinking"])]
         return []
@@ -173,12 +183,15 @@ class AnthropicEvents:
         elif kind == "signature_delta":
             block["signature"] = (block.get("signature") or "") + (delta.get("signature") or "")
         elif kind == "citations_delta":
-            return [CompletionChunk(extra={"citations": [delta.get("citation")]})]
+            block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
         return []
 
     def _stop(self, index: int) -> list[CompletionChunk]:
         block = self._blocks.pop(index, {})
         kind = block.get("type")
+        self._after_text = kind == "text" and not block.get("citations")
+        if kind == "text" and block.get("citations"):
+            return [CompletionChunk(parts=(Text("", {NAME: {"citations": block["citations"]}}),))]
         if kind == "thinking":
             text = (block.get("thinking") or "") + "".join(block.pop("pieces", ()))
             return [CompletionChunk(parts=(Reasoning(text, {NAME: {**block, "thinking": text}}),))]

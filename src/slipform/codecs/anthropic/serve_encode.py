@@ -10,11 +10,22 @@ import orjson
 from slipform.codecs.answer import arguments_object
 from slipform.codecs.anthropic.decode import FINISH
 from slipform.codecs.anthropic.encode import NAME
-from slipform.codecs.codec import ServedRequest, Stamp, reasoning_parts, refusal_text
+from slipform.codecs.codec import ServedRequest, Stamp, refusal_text
 from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import error_fields, error_status
 from slipform.errors import SlipformError
-from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Reasoning, ToolDelta, Usage
+from slipform.ir import (
+    CompletionChunk,
+    FinishReason,
+    ModelResponse,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolDelta,
+    Usage,
+)
 from slipform.ir.choice_merge import CallTable, OpenCall
 from slipform.ir.response import resolve_finish
 
@@ -26,6 +37,8 @@ _WORDS: dict[FinishReason, str] = {
     "content_filter": "refusal",
     "pause": "pause_turn",
 }
+_PASSED = ("stop_sequence", "stop_details", "container", "context_management")
+"""What only this vendor says of an answer as a whole."""
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -47,14 +60,15 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
         "type": "message",
         "role": "assistant",
         "model": response.model or served.request.model,
-        "content": _blocks(response),
+        "content": [block for part in response.message.parts if (block := _block(part)) is not None],
         "stop_reason": _word(response.finish, response.raw_finish),
-        "stop_sequence": response.extra.get("stop_sequence"),
+        "stop_sequence": None,
         "usage": encode_usage(response.usage),
     }
     refusal = refusal_text(response)
     if refusal is not None:
         answer["stop_details"] = {"type": "refusal", "category": None, "explanation": refusal}
+    answer.update({key: response.extra[key] for key in _PASSED if response.extra.get(key)})
     return answer
 
 
@@ -71,20 +85,18 @@ def _word(finish: FinishReason, raw: str | None) -> str:
     return raw if raw in FINISH and FINISH[raw] == finish else _WORDS.get(finish, "end_turn")
 
 
-def _blocks(response: ModelResponse) -> list[dict[str, Any]]:
-    blocks = [_thinking(part) for part in reasoning_parts(response)]
-    if response.text:
-        blocks.append({"type": "text", "text": response.text})
-    blocks += [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_object(call.arguments)}
-        for call in response.tool_calls
-    ]
-    return blocks
-
-
-def _thinking(part: Reasoning) -> dict[str, Any]:
-    own = part.opaque.get(NAME)
-    return dict(own) if own else {"type": "thinking", "thinking": part.text, "signature": ""}
+def _block(part: Part) -> dict[str, Any] | None:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text, **part.extra.get(NAME, {})} if part.text else None
+    if isinstance(part, ToolCall):
+        call = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_object(part.arguments)}
+        return {**call, **part.extra.get(NAME, {})}
+    if isinstance(part, Reasoning):
+        own = part.opaque.get(NAME)
+        if own:
+            return dict(own)
+        return {"type": "thinking", "thinking": part.text, "signature": ""} if part.text else None
+    return dict(part.data) if isinstance(part, Opaque) and part.vendor == NAME else None
 
 
 def encode_usage(usage: Usage) -> dict[str, Any]:
@@ -127,17 +139,17 @@ class AnthropicStreamEncoder:
         if chunk.reasoning:
             out.append(self._block("thinking", {"type": "thinking", "thinking": "", "signature": ""}))
             out.append(self._delta({"type": "thinking_delta", "thinking": chunk.reasoning}))
-        out.extend(self._thought(part) for part in chunk.parts if isinstance(part, Reasoning))
         if chunk.text:
             out.append(self._block("text", {"type": "text", "text": ""}))
             out.append(self._delta({"type": "text_delta", "text": chunk.text}))
         out.extend(self._call(delta) for delta in chunk.tool_calls)
+        out.extend(self._part(part) for part in chunk.parts)
         if chunk.refusal:
             self._refusal.append(chunk.refusal)
         if chunk.finish is not None:
             self._finish, self._raw = chunk.finish, chunk.raw_finish
-        if chunk.extra.get("stop_sequence"):
-            self._extra["stop_sequence"] = chunk.extra["stop_sequence"]
+        if chunk.extra:
+            self._extra.update({key: chunk.extra[key] for key in _PASSED if chunk.extra.get(key)})
         return b"".join(out)
 
     def feed_text(self, text: str) -> bytes:
@@ -154,7 +166,8 @@ class AnthropicStreamEncoder:
         finish = resolve_finish(self._finish, bool(self._calls.calls), refusal)
         delta: dict[str, Any] = {
             "stop_reason": _word(finish, self._raw),
-            "stop_sequence": self._extra.get("stop_sequence"),
+            "stop_sequence": None,
+            **self._extra,
         }
         if refusal:
             delta["stop_details"] = {"type": "refusal", "category": None, "explanation": refusal}
@@ -207,15 +220,32 @@ class AnthropicStreamEncoder:
             self._current = None
         return _event("content_block_stop", {"index": self._index})
 
-    def _thought(self, part: Reasoning) -> bytes:
+    def _part(self, part: Part) -> bytes:
+        """A part that comes whole; what is not this API's own only ends the thinking that it is about."""
+        if isinstance(part, Text):
+            return self._end_text(part)
+        if isinstance(part, Opaque):
+            return self._whole(part.data) if part.vendor == NAME else b""
+        if not isinstance(part, Reasoning):
+            return b""
         own = part.opaque.get(NAME) or {}
         if own.get("type") == "redacted_thinking":
-            return self._block("redacted", dict(own)) + self._close()
+            return self._whole(own)
         signature = own.get("signature")
         if not signature:
-            return b""
+            return self._close() if self._open == "thinking" else b""
         opened = self._block("thinking", {"type": "thinking", "thinking": "", "signature": ""})
         return opened + self._delta({"type": "signature_delta", "signature": signature}) + self._close()
+
+    def _whole(self, block: Mapping[str, Any]) -> bytes:
+        return self._block("whole", dict(block)) + self._close()
+
+    def _end_text(self, part: Text) -> bytes:
+        if self._open != "text":
+            return b""
+        cited = part.extra.get(NAME, {}).get("citations") or ()
+        events = [self._delta({"type": "citations_delta", "citation": each}) for each in cited]
+        return b"".join(events) + self._close()
 
     def _call(self, delta: ToolDelta) -> bytes:
         call, _ = self._calls.place(delta)
@@ -234,7 +264,7 @@ class AnthropicStreamEncoder:
     def _start_call(self, call: OpenCall) -> bytes:
         out = self._close()
         block = {"type": "tool_use", "id": call.known_id(self._id), "name": call.name or "", "input": {}}
-        out += self._block("tool_use", block)
+        out += self._block("tool_use", {**block, **call.extra.get(NAME, {})})
         self._current = call
         held = "".join(call.pieces)
         return out + self._delta({"type": "input_json_delta", "partial_json": held})

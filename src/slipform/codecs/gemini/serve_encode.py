@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
 from slipform.codecs.answer import arguments_object
-from slipform.codecs.codec import ServedRequest, Stamp, reasoning_parts, refusal_text
+from slipform.codecs.codec import ServedRequest, Stamp, refusal_text
 from slipform.codecs.gemini.decode import FINISH
 from slipform.codecs.gemini.encode import NAME
 from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import error_fields, error_status
 from slipform.errors import SlipformError
-from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Reasoning, ToolCall, Usage
-from slipform.ir.choice_merge import ChoiceBuilder
+from slipform.ir import (
+    CompletionChunk,
+    FinishReason,
+    Media,
+    ModelResponse,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    Usage,
+)
+from slipform.ir.choice_merge import ChoiceBuilder, merge_extra
 
 _WORDS: dict[FinishReason, str] = {
     "stop": "STOP",
@@ -22,6 +34,12 @@ _WORDS: dict[FinishReason, str] = {
     "content_filter": "SAFETY",
     "refusal": "SAFETY",
 }
+_OF_CANDIDATE = (
+    "safetyRatings", "citationMetadata", "groundingMetadata", "urlContextMetadata", "avgLogprobs", "logprobsResult",
+    "finishMessage", "continuationToken",
+)  # fmt: skip
+_OF_ANSWER = ("promptFeedback", "modelStatus")
+"""What only this vendor says of a candidate, and of the answer as a whole."""
 _STATUS = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -43,6 +61,7 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
         "candidates": [_candidate(each, at) for at, each in enumerate((response, *response.others))],
         "modelVersion": response.model or served.request.model,
         "responseId": response.id or stamp.new_id(),
+        **_said_of(response.extra, _OF_ANSWER),
     }
     usage = encode_usage(response.usage)
     if usage:
@@ -74,21 +93,33 @@ def _word(finish: FinishReason, raw: str | None) -> str:
 
 
 def _candidate(response: ModelResponse, index: int) -> dict[str, Any]:
-    parts = [_thought(part) for part in reasoning_parts(response) if part.text]
-    if response.text:
-        parts.append({"text": response.text})
-    parts += [_call(call) for call in response.tool_calls]
+    parts = [encoded for part in response.message.parts if (encoded := _part(part)) is not None]
     candidate: dict[str, Any] = {
         "content": {"parts": parts, "role": "model"},
         "finishReason": _word(response.finish, response.raw_finish),
         "index": index,
+        **_said_of(response.extra, _OF_CANDIDATE),
     }
     refusal = refusal_text(response)
     return {**candidate, "finishMessage": refusal} if refusal else candidate
 
 
-def _thought(part: Reasoning) -> dict[str, Any]:
-    return dict(part.opaque[NAME]) if NAME in part.opaque else {"text": part.text, "thought": True}
+def _said_of(extra: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {key: extra[key] for key in names if extra.get(key) is not None}
+
+
+def _part(part: Part) -> dict[str, Any] | None:
+    if isinstance(part, Text):
+        return {"text": part.text, **part.extra.get(NAME, {})} if part.text else None
+    if isinstance(part, ToolCall):
+        return _call(part)
+    if isinstance(part, Reasoning):
+        if NAME in part.opaque:
+            return dict(part.opaque[NAME])
+        return {"text": part.text, "thought": True} if part.text else None
+    if isinstance(part, Media) and part.data is not None:
+        return {"inlineData": {"mimeType": part.mime_type, "data": b64encode(part.data).decode()}}
+    return dict(part.data) if isinstance(part, Opaque) and part.vendor == NAME else None
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
@@ -113,6 +144,26 @@ def encode_usage(usage: Usage) -> dict[str, Any]:
     return encoded
 
 
+def _new_parts(chunk: CompletionChunk) -> list[dict[str, Any]]:
+    """What a chunk adds, but for its calls; a signature goes with what it signs, or follows it with empty words."""
+    parts: list[dict[str, Any]] = [{"text": chunk.reasoning, "thought": True}] if chunk.reasoning else []
+    if chunk.text:
+        parts.append({"text": chunk.text})
+    for part in chunk.parts:
+        if isinstance(part, Reasoning):
+            own = part.opaque.get(NAME, {})
+            if chunk.reasoning and own.get("text") == chunk.reasoning:
+                parts[0] = dict(own)
+            elif own.get("thoughtSignature"):
+                parts.append({**own, "text": ""})
+        elif isinstance(part, Text):
+            if NAME in part.extra:
+                parts.append({"text": "", **part.extra[NAME]})
+        elif (encoded := _part(part)) is not None:
+            parts.append(encoded)
+    return parts
+
+
 class GeminiStreamEncoder:
     """Writes the events of one streamed answer; calls go out whole, at the end. No comments: clients break on them."""
 
@@ -122,6 +173,7 @@ class GeminiStreamEncoder:
         self._id = stamp.new_id()
         self._choices: dict[int, ChoiceBuilder] = {}
         self._usage = Usage()
+        self._extra: dict[str, Any] = {}
 
     def feed(self, chunk: CompletionChunk) -> bytes:
         """The bytes for one chunk."""
@@ -129,10 +181,10 @@ class GeminiStreamEncoder:
         self._model = chunk.model or self._model
         if chunk.usage is not None:
             self._usage = chunk.usage
+        if chunk.extra:
+            merge_extra(self._extra, chunk.extra)
         said: dict[str, Any] = {}
-        parts = [{"text": chunk.reasoning, "thought": True}] if chunk.reasoning else []
-        if chunk.text:
-            parts.append({"text": chunk.text})
+        parts = _new_parts(chunk)
         keep = CompletionChunk(
             refusal=chunk.refusal, tool_calls=chunk.tool_calls, finish=chunk.finish, raw_finish=chunk.raw_finish
         )
@@ -165,6 +217,7 @@ class GeminiStreamEncoder:
             "content": {"parts": [_call(call.close(self._id)) for call in choice.calls.calls], "role": "model"},
             "finishReason": _word(finish, choice.raw_finish),
             "index": index,
+            **(_said_of(self._extra, _OF_CANDIDATE) if index == 0 else {}),
         }
         return {**candidate, "finishMessage": refusal} if refusal else candidate
 
@@ -174,5 +227,6 @@ class GeminiStreamEncoder:
         if usage:
             event["usageMetadata"] = usage
         if last:
+            event.update(_said_of(self._extra, _OF_ANSWER))
             event.update(self.extra)
         return b"data: " + dumps(event) + b"\n\n"

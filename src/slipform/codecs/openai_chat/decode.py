@@ -29,8 +29,11 @@ _CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
 _ANSWER = frozenset({"id", "object", "created", "model", "choices", "usage", "error", "obfuscation"})
 _CHOICE = frozenset({"index", "message", "finish_reason", "delta", "error"})
 _MESSAGE = frozenset(
-    {"role", "content", "refusal", "tool_calls", "function_call", "reasoning", "reasoning_content", "reasoning_details"}
-)
+    {
+        "role", "content", "refusal", "tool_calls", "function_call", "reasoning", "reasoning_content",
+        "reasoning_details", "thinking", "token_id", "channel",
+    }
+)  # fmt: skip
 
 
 def decode_body(data: dict[str, Any], plan: SchemaChannel) -> ModelResponse:
@@ -182,7 +185,7 @@ _NO_EXTRA: dict[str, Any] = {}
 class ChatEvents:
     """What the events of a Chat Completions stream mean."""
 
-    __slots__ = ("_details", "_extra", "_open", "_thought", "_word", "ended", "fault")
+    __slots__ = ("_custom", "_details", "_extra", "_open", "_thought", "_word", "ended", "fault")
 
     text_key = b"content"
 
@@ -194,6 +197,8 @@ class ChatEvents:
         self._extra: dict[str, Any] = {}
         self._thought: dict[str, list[str]] = {}
         self._details: list[Any] = []
+        self._custom: dict[Any, dict[str, Any]] = {}
+        """Calls of the first choice whose tools are no functions, by index."""
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
         """The chunks that one event stands for."""
@@ -222,6 +227,7 @@ class ChatEvents:
         if done:
             self.ended = self._word or bool(self._open)
         chunks = [CompletionChunk(parts=(part,)) for part in self._reasoning()]
+        chunks += [CompletionChunk(parts=(Opaque(NAME, call),)) for call in self._custom.values()]
         if not self._word:
             chunks.append(CompletionChunk(finish="stop", warnings=(FINISH_MISSING,)))
         return chunks
@@ -254,6 +260,8 @@ class ChatEvents:
         calls: tuple[ToolDelta, ...] = ()
         if type(content) is not str or len(delta) > 1:
             content, reasoning, calls = self._more(delta, index)
+            if not _MESSAGE.issuperset(delta):
+                extra = {**extra, **rest_of(delta, _MESSAGE)}
         if choice.get("logprobs"):
             extra = {**extra, "logprobs": choice["logprobs"]}
         if choice.get("error"):
@@ -277,8 +285,21 @@ class ChatEvents:
         """Text, thinking and calls of a delta that is more, or less, than a piece of text."""
         thought, said = split_content(delta.get("content"))
         calls = delta.get("tool_calls")
+        if calls:
+            calls = [call for call in calls if not self._is_custom(call, index)]
         found = tuple(map(_delta, calls)) if calls else _legacy(delta.get("function_call"))
         return said, self._think(delta, index) or thought, found
+
+    def _is_custom(self, call: Mapping[str, Any], index: int) -> bool:
+        """Whether this is a piece of a call whose tool is no function; its pieces are put together."""
+        piece = call.get("custom")
+        if piece is None or not isinstance(piece, dict) or index != 0:
+            return False
+        whole = self._custom.setdefault(call.get("index"), {"id": "", "type": "custom", "custom": {"input": ""}})
+        whole["id"] = call.get("id") or whole["id"]
+        custom = whole["custom"]
+        whole["custom"] = {**custom, **piece, "input": custom["input"] + (piece.get("input") or "")}
+        return True
 
     def _think(self, delta: Mapping[str, Any], index: int) -> str:
         found = ""

@@ -12,7 +12,7 @@ from slipform.codecs.openai_chat.encode import NAME
 from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import openai_error
 from slipform.errors import SlipformError
-from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Reasoning, ToolCall, ToolDelta, Usage
+from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Opaque, Reasoning, ToolCall, ToolDelta, Usage
 from slipform.ir.choice_merge import CallTable
 from slipform.ir.response import NO_USAGE
 
@@ -23,6 +23,8 @@ _WORDS: dict[FinishReason, str] = {
     "content_filter": "content_filter",
 }
 _PASSED = ("service_tier", "system_fingerprint")
+_OF_MESSAGE = ("annotations", "audio", "images")
+"""What only servers of this API say of a message."""
 _dumps: Final = orjson.dumps
 
 
@@ -51,19 +53,31 @@ def _choice(response: ModelResponse, index: int) -> dict[str, Any]:
         "content": response.text if response.text or not (refusal or response.tool_calls) else None,
         "refusal": refusal,
     }
+    calls = [encode_call(call) for call in response.tool_calls]
     for part in response.parts:
         if isinstance(part, Reasoning) and NAME in part.opaque:
             message.update(part.opaque[NAME])
+        elif isinstance(part, Opaque) and is_custom_call(part):
+            calls.append(dict(part.data))
     if response.reasoning:
         message["reasoning_content"] = response.reasoning
-    if response.tool_calls:
-        message["tool_calls"] = [encode_call(call) for call in response.tool_calls]
+    if calls:
+        message["tool_calls"] = calls
+    for key in _OF_MESSAGE:
+        if response.extra.get(key):
+            message[key] = response.extra[key]
+    word = _WORDS.get(response.finish, "stop")
     return {
         "index": index,
         "message": message,
         "logprobs": response.extra.get("logprobs"),
-        "finish_reason": _WORDS.get(response.finish, "stop"),
+        "finish_reason": "tool_calls" if calls and word == "stop" else word,
     }
+
+
+def is_custom_call(part: Opaque) -> bool:
+    """Whether a part is a call of a tool that is no function."""
+    return part.vendor == NAME and "custom" in part.data
 
 
 def encode_call(call: ToolCall) -> dict[str, Any]:
@@ -116,6 +130,8 @@ class ChatStreamEncoder:
         if chunk.usage is not None:
             self._usage = chunk.usage
         delta = self._delta(chunk)
+        if chunk.parts or chunk.extra:
+            self._add_parts(delta, chunk)
         word = self._word(chunk)
         logprobs = chunk.extra.get("logprobs")
         if not delta and word is None and logprobs is None:
@@ -196,6 +212,19 @@ class ChatStreamEncoder:
             if calls:
                 delta["tool_calls"] = calls
         return delta
+
+    def _add_parts(self, delta: dict[str, Any], chunk: CompletionChunk) -> None:
+        """What this API's servers say besides: details of the reasoning, calls of custom tools, annotations."""
+        for part in chunk.parts:
+            if isinstance(part, Reasoning) and part.opaque.get(NAME, {}).get("reasoning_details"):
+                delta["reasoning_details"] = part.opaque[NAME]["reasoning_details"]
+            elif isinstance(part, Opaque) and is_custom_call(part):
+                table = self._calls.setdefault(chunk.choice, CallTable())
+                call, _ = table.place(ToolDelta(len(table.calls), str(part.data.get("id")), "custom"))
+                delta.setdefault("tool_calls", []).append({**part.data, "index": call.position})
+        for key in _OF_MESSAGE:
+            if chunk.extra.get(key):
+                delta[key] = chunk.extra[key]
 
     def _call(self, delta: ToolDelta, choice: int, table: CallTable) -> dict[str, Any] | None:
         call, _ = table.place(delta)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipform.codecs.answer import Finishes, arguments_text, build_answer, count, rest_of, usage_of
-from slipform.codecs.openai_responses.encode import NAME
+from slipform.codecs.openai_responses.encode import MESSAGE, NAME
+from slipform.codecs.request_fields import tagged
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
@@ -23,6 +24,8 @@ FINISH: Finishes = {
     "cancelled": "error",
     "failed": "error",
 }
+_MESSAGE = frozenset({"type", "role", "content"})
+_CALL = frozenset({"type", "call_id", "name", "arguments", "status"})
 _ECHOED = frozenset(
     {
         "id", "object", "created_at", "completed_at", "status", "error", "incomplete_details", "output", "usage",
@@ -75,7 +78,7 @@ def read_item(item: Any, refusals: list[str], *, shaped: bool) -> list[Part]:
         return []
     kind = item.get("type")
     if kind == "message":
-        return [Opaque(NAME, item)] if shaped and is_commentary(item) else _message(item, refusals)
+        return [Opaque(NAME, item)] if shaped and is_commentary(item) else list[Part](_message(item, refusals))
     if kind == "function_call":
         return [read_call(item)]
     if kind == "reasoning":
@@ -85,10 +88,10 @@ def read_item(item: Any, refusals: list[str], *, shaped: bool) -> list[Part]:
 
 def read_call(item: Mapping[str, Any]) -> ToolCall:
     """A function call; results refer to its `call_id`, not to its `id`."""
-    extra = {key: item[key] for key in ("id", "namespace", "caller") if item.get(key)}
+    extra = {key: value for key, value in item.items() if key not in _CALL and value is not None}
     identity = str(item.get("call_id") or item.get("id") or "")
     name, arguments = str(item.get("name") or ""), arguments_text(item.get("arguments"))
-    return ToolCall(identity, name, arguments, {NAME: extra} if extra else {})
+    return ToolCall(identity, name, arguments, tagged(NAME, extra))
 
 
 def is_commentary(item: Mapping[str, Any]) -> bool:
@@ -96,16 +99,18 @@ def is_commentary(item: Mapping[str, Any]) -> bool:
     return item.get("phase") == "commentary"
 
 
-def _message(item: Mapping[str, Any], refusals: list[str]) -> list[Part]:
-    parts: list[Part] = []
+def _message(item: Mapping[str, Any], refusals: list[str]) -> list[Text]:
+    parts: list[Text] = []
+    fields = {key: value for key, value in item.items() if key not in _MESSAGE and value is not None}
+    said = {MESSAGE: fields} if fields else {}
     for piece in item.get("content") or ():
         if not isinstance(piece, Mapping):
             continue
         if piece.get("type") == "refusal":
             refusals.append(str(piece.get("refusal") or ""))
         elif isinstance(piece.get("text"), str):
-            noted = piece.get("annotations")
-            parts.append(Text(piece["text"], {NAME: {"annotations": noted}} if noted else {}))
+            noted = {key: piece[key] for key in ("annotations", "logprobs") if piece.get(key)}
+            parts.append(Text(piece["text"], tagged(NAME, {**noted, **said})))
     return parts
 
 
@@ -139,6 +144,7 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
 
 
 _TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+ITEM_ID = "item_id"
 _THINKING = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 
 
@@ -174,7 +180,7 @@ class ResponsesEvents:
             self._streamed.add(("arguments", at))
             return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=data.get("arguments") or ""),))]
         if kind in _THINKING:
-            return [CompletionChunk(reasoning=data.get("delta") or "")]
+            return [self._thought(at, data)]
         if kind == "response.refusal.delta":
             self._said.add(at)
             return [CompletionChunk(refusal=data.get("delta") or "")]
@@ -198,6 +204,13 @@ class ResponsesEvents:
         """Nothing is left at the end."""
         return []
 
+    def _thought(self, at: Any, data: Mapping[str, Any]) -> CompletionChunk:
+        """A piece of reasoning; the first says whose, since an encrypted item is only valid under its own id."""
+        text, is_new = data.get("delta") or "", ("reasoning", at) not in self._streamed
+        self._streamed.add(("reasoning", at))
+        extra = {NAME: {ITEM_ID: data["item_id"]}} if is_new and data.get("item_id") else {}
+        return CompletionChunk(reasoning=text, extra=extra)
+
     def _added(self, at: Any, item: Mapping[str, Any]) -> list[CompletionChunk]:
         if self._shaped and item.get("type") == "message" and is_commentary(item):
             self._commentary.add(at)
@@ -210,17 +223,21 @@ class ResponsesEvents:
     def _done(self, at: Any, item: Mapping[str, Any]) -> list[CompletionChunk]:
         """What an item holds that was not streamed: all of it, or only its opaque parts."""
         kind = item.get("type")
-        if kind == "message" and at in self._said:
-            return []
         refusals: list[str] = []
+        if kind == "message" and at in self._said:
+            said = _message(item, refusals)
+            return [CompletionChunk(parts=(Text("", said[-1].extra),))] if said and said[-1].extra else []
         chunks: list[CompletionChunk] = []
         for part in read_item(item, refusals, shaped=self._shaped):
             if isinstance(part, ToolCall):
                 arguments = "" if ("arguments", at) in self._streamed else part.arguments
                 chunks.append(CompletionChunk(tool_calls=(ToolDelta(at, part.id, part.name, arguments, part.extra),)))
             elif isinstance(part, Text):
-                chunks.append(CompletionChunk(part.text))
-            elif isinstance(part, (Reasoning, Opaque)):
+                chunks.append(CompletionChunk(part.text, parts=(Text("", part.extra),)))
+            elif isinstance(part, Reasoning):
+                text = "" if ("reasoning", at) in self._streamed else part.text
+                chunks.append(CompletionChunk(reasoning=text, parts=(part,)))
+            elif isinstance(part, Opaque):
                 chunks.append(CompletionChunk(parts=(part,)))
         self._said.add(at)
         if refusals:

@@ -24,6 +24,8 @@ from slipform.schema import OutputStrategy
 
 NAME = "openai-responses"
 
+MESSAGE = "message"
+"""Under which name a text keeps the fields of the message that it stood in: a turn may have several here."""
 SAMPLING_NAMES = {"temperature": "temperature", "top_p": "top_p"}
 
 
@@ -116,18 +118,25 @@ def _items(message: Message, path: str, out: Encoding) -> list[dict[str, Any]]:
     """The items of one turn: what is said in one, every call, result and thought in one of its own, in order."""
     items: list[dict[str, Any]] = []
     said: list[Part] = []
+    fields: dict[str, Any] = {}
     out.speaker(message, path)
 
     def flush() -> None:
         if said:
             role = "user" if message.role == "tool" else message.role
-            item = {"role": role, "content": _content(tuple(said), role, path, out)}
+            item: dict[str, Any] = {"role": role, "content": _content(tuple(said), role, path, out)}
+            if fields:
+                item = {"type": "message", **item, **fields}
             items.append(out.carry(item, message.extra, path))
             said.clear()
 
     for part in message.parts:
         item = _item(part, path, out)
         if item is None:
+            part, of_message = _apart(part)
+            if of_message != fields:
+                flush()
+                fields = of_message
             said.append(part)
         else:
             flush()
@@ -136,6 +145,16 @@ def _items(message: Message, path: str, out: Encoding) -> list[dict[str, Any]]:
     if message.extra and not any("role" in item for item in items):
         out.drop(message.extra, path)  # nothing was said that they could go with
     return items
+
+
+def _apart(part: Part) -> tuple[Part, dict[str, Any]]:
+    """A part of what is said, and the fields of the message that it came in."""
+    own = part.extra.get(NAME, {}) if isinstance(part, Text) else {}
+    if not isinstance(part, Text) or MESSAGE not in own:
+        return part, {}
+    # Messages with an id of their own have their parts in a list, with what was noted to each.
+    left = {"annotations": [], **{key: value for key, value in own.items() if key != MESSAGE}}
+    return Text(part.text, {**part.extra, NAME: left}), own[MESSAGE]
 
 
 def _item(part: Part, path: str, out: Encoding) -> list[dict[str, Any]] | None:

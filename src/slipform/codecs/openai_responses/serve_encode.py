@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, reasoning_parts, refusal_text
-from slipform.codecs.openai_responses.encode import NAME
+from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, refusal_text
+from slipform.codecs.openai_responses.decode import ITEM_ID
+from slipform.codecs.openai_responses.encode import MESSAGE, NAME
 from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import openai_error
 from slipform.errors import SlipformError
-from slipform.ir import CompletionChunk, FinishReason, ModelResponse, NamedTool, ToolDelta, Usage
+from slipform.ir import (
+    CompletionChunk,
+    FinishReason,
+    ModelResponse,
+    NamedTool,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolDelta,
+    Usage,
+)
 from slipform.ir.choice_merge import CallTable, OpenCall
 from slipform.ir.response import resolve_finish
 
@@ -105,7 +118,7 @@ def _format(served: ServedRequest) -> dict[str, Any]:
 class ResponsesStreamEncoder:
     """Writes the events of one streamed answer: every item is announced before its pieces and closed once.
 
-    Thinking and text are one item each; a call is an item from the moment its name is known.
+    A thought, a message and a call are an item each; a call from the moment its name is known.
     """
 
     def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
@@ -117,12 +130,12 @@ class ResponsesStreamEncoder:
         self._begun = False
         self._sequence = 0
         self._items: list[dict[str, Any]] = []
-        self._text = _Item()
-        self._refusal = _Item()
-        self._thought = _Item()
+        self._growing: list[_Growing] = []
+        """The thoughts, texts and refusals among them, in order."""
         self._calls = CallTable()
         self._at: dict[int, int] = {}
         self._finish: FinishReason = "stop"
+        self._refused = False
         self._usage = Usage()
 
     def feed(self, chunk: CompletionChunk) -> bytes:
@@ -133,14 +146,17 @@ class ResponsesStreamEncoder:
             self._usage = chunk.usage
         out = [self._begin(chunk)]
         if chunk.reasoning:
-            out += self._think(chunk.reasoning)
+            out += self._grow("reasoning", chunk.reasoning, _item_id(chunk))
         if chunk.text:
-            out += self._say(chunk.text)
-        refusal = chunk.refusal or (DECLINED if chunk.finish == "refusal" and not self._refusal.pieces else "")
+            out += self._grow("output_text", chunk.text)
+        refusal = chunk.refusal or (DECLINED if chunk.finish == "refusal" and not self._refused else "")
         if refusal:
-            out += self._refuse(refusal)
+            self._refused = True
+            out += self._grow("refusal", refusal)
         for delta in chunk.tool_calls:
             out += self._call(delta)
+        for part in chunk.parts:
+            out += self._part(part)
         if chunk.finish is not None:
             self._finish = chunk.finish
         return b"".join(out)
@@ -153,13 +169,13 @@ class ResponsesStreamEncoder:
         """The ends of all items and of the response."""
         out = [self._begin(CompletionChunk())]
         if not self._items:
-            out += self._say("")
+            out += self._grow("output_text", "")
         for call in self._calls.calls:
             out += self._open_call(call) if call.position not in self._at else []
         for at in range(len(self._items)):
             out += self._end_item(at)
             out.append(self._event("response.output_item.done", {"output_index": at, "item": self._items[at]}))
-        finish = resolve_finish(self._finish, bool(self._calls.calls), "".join(self._refusal.pieces))
+        finish = resolve_finish(self._finish, bool(self._calls.calls), "refused" if self._refused else None)
         kind = "response.incomplete" if finish in ("length", "content_filter") else "response.completed"
         out.append(self._event(kind, {"response": {**self._response(finish), **self.extra}}))
         return b"".join(out)
@@ -193,45 +209,83 @@ class ResponsesStreamEncoder:
         self._items.append(done)
         return at, self._event("response.output_item.added", {"output_index": at, "item": item})
 
-    def _think(self, text: str) -> list[bytes]:
+    def _open(self, kind: str) -> _Growing | None:
+        """The part of this kind that may still grow."""
+        return next((each for each in reversed(self._growing) if each.kind == kind and not each.closed), None)
+
+    def _identity(self, prefix: str) -> str:
+        """An id for the next item of this kind."""
+        count = sum(str(item["id"]).startswith(prefix) for item in self._items)
+        return f"{prefix}_{self._id}_{count}" if count else f"{prefix}_{self._id}"
+
+    def _grow(self, kind: str, text: str, identity: str = "") -> list[bytes]:
         out: list[bytes] = []
-        thought = self._thought
-        if thought.at is None:
-            identity = f"rs_{self._id}"
-            thought.at, event = self._add(reasoning_item(identity, ""), reasoning_item(identity, ""))
-            part = {"summary_index": 0, "part": {"type": "summary_text", "text": ""}}
-            out += [event, self._event("response.reasoning_summary_part.added", {**self._where(thought.at), **part})]
-        thought.pieces.append(text)
-        fields = {**self._where(thought.at), "summary_index": 0, "delta": text}
-        return [*out, self._event("response.reasoning_summary_text.delta", fields)]
+        part = self._open(kind)
+        if part is None:
+            part = _Growing(kind)
+            out = self._start_thought(part, identity) if kind == "reasoning" else self._start_said(part)
+            self._growing.append(part)
+        part.pieces.append(text)
+        if not text:
+            return out
+        fields = {**self._where(part.at), part.place: part.index, "delta": text}
+        if kind == "output_text":
+            fields["logprobs"] = []
+        return [*out, self._event(f"response.{_EVENTS[kind]}.delta", fields)]
 
-    def _say(self, text: str) -> list[bytes]:
-        out = self._open_part(self._text, text_part(""))
-        self._text.pieces.append(text)
-        fields = {**self._where(self._text.at), "content_index": self._text.content, "delta": text, "logprobs": []}
-        return [*out, self._event("response.output_text.delta", fields)] if text else out
+    def _start_thought(self, part: _Growing, identity: str) -> list[bytes]:
+        identity = identity or self._identity("rs")
+        part.at, event = self._add(reasoning_item(identity, ""), reasoning_item(identity, ""))
+        fields = {**self._where(part.at), "summary_index": 0, "part": {"type": "summary_text", "text": ""}}
+        return [event, self._event("response.reasoning_summary_part.added", fields)]
 
-    def _refuse(self, text: str) -> list[bytes]:
-        out = self._open_part(self._refusal, refusal_part(""))
-        self._refusal.pieces.append(text)
-        fields = {**self._where(self._refusal.at), "content_index": self._refusal.content, "delta": text}
-        return [*out, self._event("response.refusal.delta", fields)]
-
-    def _open_part(self, part: _Item, content: dict[str, Any]) -> list[bytes]:
-        """Make sure that the message and this part of it have been announced."""
-        if part.at is not None:
-            return []
+    def _start_said(self, part: _Growing) -> list[bytes]:
+        """Announce this part of a message, and the message if there is none to add it to."""
         out: list[bytes] = []
-        other = self._refusal if part is self._text else self._text
-        part.at = other.at
-        if part.at is None:
-            identity = f"msg_{self._id}"
+        beside = self._open("refusal" if part.kind == "output_text" else "output_text")
+        if beside is not None:
+            part.at = beside.at
+        else:
+            identity = self._identity("msg")
             part.at, event = self._add(message_item(identity, [], "in_progress"), message_item(identity, []))
             out.append(event)
-        part.content = len(self._items[part.at]["content"])
-        self._items[part.at]["content"].append(content)
-        fields = {**self._where(part.at), "content_index": part.content, "part": dict(content)}
+        content = self._items[part.at]["content"]
+        part.index = len(content)
+        content.append(text_part("") if part.kind == "output_text" else refusal_part(""))
+        fields = {**self._where(part.at), "content_index": part.index, "part": dict(content[-1])}
         return [*out, self._event("response.content_part.added", fields)]
+
+    def _part(self, part: Part) -> list[bytes]:
+        """A part that comes whole, or ends one that has grown."""
+        if isinstance(part, Text):
+            return self._end_text(part)
+        if isinstance(part, Opaque):
+            # Comments on the way to an answer of a shape are kept apart from it: clients join all texts.
+            is_item = part.vendor == NAME and part.data.get("type") != "message"
+            return [self._add(dict(part.data), dict(part.data))[1]] if is_item else []
+        thought = self._open("reasoning") if isinstance(part, Reasoning) else None
+        own = part.opaque.get(NAME) if isinstance(part, Reasoning) else None
+        if thought is not None:
+            thought.closed = True
+            if own and own.get("id") == self._items[thought.at]["id"]:
+                thought.own = dict(own)
+            return []
+        return [self._add(dict(own), dict(own))[1]] if own else []
+
+    def _end_text(self, part: Text) -> list[bytes]:
+        text = self._open("output_text")
+        if text is None:
+            return []
+        text.closed = True
+        own = part.extra.get(NAME, {})
+        text.annotations = list(own.get("annotations") or ())
+        said = {key: value for key, value in own.get(MESSAGE, {}).items() if key not in ("id", "status")}
+        self._items[text.at].update(said)
+        where = {**self._where(text.at), "content_index": text.index}
+        return [
+            self._event("response.output_text.annotation.added", {**where, "annotation_index": at, "annotation": each})
+            for at, each in enumerate(text.annotations)
+        ]
 
     def _call(self, delta: ToolDelta) -> list[bytes]:
         call, _ = self._calls.place(delta)
@@ -244,10 +298,9 @@ class ResponsesStreamEncoder:
         return [self._event("response.function_call_arguments.delta", {**self._where(at), "delta": delta.arguments})]
 
     def _open_call(self, call: OpenCall) -> list[bytes]:
-        identity = f"fc_{self._id}_{call.position}"
-        known = call.known_id(self._id)
-        name = call.name or ""
-        at, event = self._add(call_item(identity, known, name, "", "in_progress"), call_item(identity, known, name, ""))
+        own = call.extra.get(NAME, {})
+        item = {**call_item(f"fc_{self._id}_{call.position}", call.known_id(self._id), call.name or "", ""), **own}
+        at, event = self._add({**item, "status": "in_progress"}, item)
         self._at[call.position] = at
         held = "".join(call.pieces)
         if not held:
@@ -255,35 +308,35 @@ class ResponsesStreamEncoder:
         return [event, self._event("response.function_call_arguments.delta", {**self._where(at), "delta": held})]
 
     def _end_item(self, at: int) -> list[bytes]:
-        if at == self._thought.at:
-            return self._end_thought(at)
         out: list[bytes] = []
-        for part, kind in ((self._text, "output_text"), (self._refusal, "refusal")):
+        for part in self._growing:
             if at == part.at:
-                out += self._end_part(part, at, kind)
+                out += self._end_thought(part) if part.kind == "reasoning" else self._end_said(part)
         for call in self._calls.calls:
             if at == self._at[call.position]:
                 out += self._end_call(call, at)
         return out
 
-    def _end_thought(self, at: int) -> list[bytes]:
-        text = "".join(self._thought.pieces)
+    def _end_thought(self, thought: _Growing) -> list[bytes]:
+        text = "".join(thought.pieces)
         part = {"type": "summary_text", "text": text}
-        self._items[at]["summary"] = [part]
-        where = {**self._where(at), "summary_index": 0}
+        where = {**self._where(thought.at), "summary_index": 0}
+        self._items[thought.at] = thought.own or {**self._items[thought.at], "summary": [part]}
         return [
             self._event("response.reasoning_summary_text.done", {**where, "text": text}),
             self._event("response.reasoning_summary_part.done", {**where, "part": part}),
         ]
 
-    def _end_part(self, part: _Item, at: int, kind: str) -> list[bytes]:
+    def _end_said(self, part: _Growing) -> list[bytes]:
         text = "".join(part.pieces)
-        whole = text_part(text) if kind == "output_text" else refusal_part(text)
-        self._items[at]["content"][part.content] = whole
-        where = {**self._where(at), "content_index": part.content}
-        said: dict[str, Any] = {"text": text, "logprobs": []} if kind == "output_text" else {"refusal": text}
+        whole = {**text_part(text), "annotations": part.annotations}
+        said: dict[str, Any] = {"text": text, "logprobs": []}
+        if part.kind == "refusal":
+            whole, said = refusal_part(text), {"refusal": text}
+        self._items[part.at]["content"][part.index] = whole
+        where = {**self._where(part.at), "content_index": part.index}
         return [
-            self._event(f"response.{kind}.done", {**where, **said}),
+            self._event(f"response.{part.kind}.done", {**where, **said}),
             self._event("response.content_part.done", {**where, "part": whole}),
         ]
 
@@ -293,8 +346,8 @@ class ResponsesStreamEncoder:
         fields = {**self._where(at), "name": call.name or "", "arguments": arguments}
         return [self._event("response.function_call_arguments.done", fields)]
 
-    def _where(self, at: int | None) -> dict[str, Any]:
-        return {"item_id": self._items[at or 0]["id"], "output_index": at or 0}
+    def _where(self, at: int) -> dict[str, Any]:
+        return {"item_id": self._items[at]["id"], "output_index": at}
 
     def _event(self, kind: str, fields: Mapping[str, Any]) -> bytes:
         event = {"type": kind, "sequence_number": self._sequence, **fields}
@@ -302,15 +355,30 @@ class ResponsesStreamEncoder:
         return b"event: " + kind.encode() + b"\ndata: " + dumps(event) + b"\n\n"
 
 
-class _Item:
-    """A part of the answer that grows: where it stands and what it holds."""
+_EVENTS = {"reasoning": "reasoning_summary_text", "output_text": "output_text", "refusal": "refusal"}
 
-    __slots__ = ("at", "content", "pieces")
 
-    def __init__(self) -> None:
-        self.at: int | None = None
-        self.content = 0
+def _item_id(chunk: CompletionChunk) -> str:
+    """The id of the reasoning item that a chunk begins, where its vendor has one."""
+    known = chunk.extra.get(NAME, {}).get(ITEM_ID)
+    own = (part.opaque.get(NAME, {}) for part in chunk.parts if isinstance(part, Reasoning))
+    return known or next((each["id"] for each in own if each.get("id")), "")
+
+
+class _Growing:
+    """A thought, or a part of a message, that grows: where it stands and what it holds."""
+
+    __slots__ = ("annotations", "at", "closed", "index", "kind", "own", "pieces", "place")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.place = "summary_index" if kind == "reasoning" else "content_index"
+        self.at = 0
+        self.index = 0
         self.pieces: list[str] = []
+        self.closed = False
+        self.own: dict[str, Any] | None = None
+        self.annotations: list[Any] = []
 
 
 def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
@@ -323,17 +391,33 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
 
 
 def _output(response: ModelResponse, identity: str) -> list[dict[str, Any]]:
-    output = [
-        dict(part.opaque[NAME]) if NAME in part.opaque else reasoning_item(f"rs_{identity}_{at}", part.text)
-        for at, part in enumerate(reasoning_parts(response))
-    ]
+    output: list[dict[str, Any]] = []
     refusal = refusal_text(response)
-    content = [text_part(response.text)] if response.text or not (refusal or response.tool_calls) else []
+    for part in response.message.parts:
+        if isinstance(part, Text):
+            _add_text(output, part, identity)
+        elif isinstance(part, ToolCall):
+            item = call_item(f"fc_{identity}_{len(output)}", part.id, part.name, part.arguments)
+            output.append({**item, **part.extra.get(NAME, {})})
+        elif isinstance(part, Reasoning):
+            made = reasoning_item(f"rs_{identity}_{len(output)}", part.text)
+            if NAME in part.opaque or part.text:
+                output.append(dict(part.opaque.get(NAME) or made))
+        elif isinstance(part, Opaque) and part.vendor == NAME and part.data.get("type") != "message":
+            output.append(dict(part.data))
     if refusal is not None:
-        content.append(refusal_part(refusal))
-    if content:
-        output.append(message_item(f"msg_{identity}", content))
-    for at, call in enumerate(response.tool_calls):
-        known = call.extra.get(NAME, {})
-        output.append({**call_item(f"fc_{identity}_{at}", call.id, call.name, call.arguments), **known})
+        if not output or output[-1]["type"] != "message":
+            output.append(message_item(f"msg_{identity}", []))
+        output[-1]["content"].append(refusal_part(refusal))
+    if not any(item["type"] != "reasoning" for item in output):
+        output.append(message_item(f"msg_{identity}", [text_part("")]))
     return output
+
+
+def _add_text(output: list[dict[str, Any]], part: Text, identity: str) -> None:
+    """A text goes into the message that it came in."""
+    own = dict(part.extra.get(NAME, {}))
+    fields = {"id": f"msg_{identity}", **own.pop(MESSAGE, {})}
+    if not output or output[-1]["type"] != "message" or output[-1]["id"] != fields["id"]:
+        output.append({**message_item("", []), **fields})
+    output[-1]["content"].append({**text_part(part.text), **own})

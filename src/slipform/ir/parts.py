@@ -1,0 +1,82 @@
+"""Replace the text and calls among the parts of an answer, and write parts as the chunks of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from slipform.ir.messages import Part, Reasoning, Text, ToolCall, ToolResult
+from slipform.ir.response import CompletionChunk, ToolDelta
+
+
+def with_content(parts: Sequence[Part], text: str, calls: Sequence[ToolCall]) -> tuple[Part, ...]:
+    """Return the parts with this text and these calls in place of their own; all others stay as they came.
+
+    A text that has changed goes where the last one stood, with what the vendor said about any of them: signatures and
+    citations are not about its bytes.
+
+    >>> with_content((Reasoning("hm", {"anthropic": {"signature": "s"}}), Text("{'a':1}")), '{"a":1}', ())[1].text
+    '{"a":1}'
+    """
+    texts = [at for at, part in enumerate(parts) if isinstance(part, Text)]
+    own_calls = [part for part in parts if isinstance(part, ToolCall)]
+    same_text = "".join([part.text for part in parts if isinstance(part, Text)]) == text
+    in_order = len(own_calls) == len(calls)
+    waiting = list(calls)
+    replaced: list[Part] = []
+    for at, part in enumerate(parts):
+        if isinstance(part, Text):
+            if same_text:
+                replaced.append(part)
+            elif at == texts[-1] and text:
+                replaced.append(Text(text, _merged([parts[each] for each in texts])))
+        elif isinstance(part, ToolCall):
+            found = 0 if in_order else _position(waiting, part.id)
+            if found is not None:
+                replaced.append(waiting.pop(found))
+        else:
+            replaced.append(part)
+    if text and not texts:
+        first = next((at for at, part in enumerate(replaced) if isinstance(part, ToolCall)), len(replaced))
+        replaced.insert(first, Text(text))
+    return (*replaced, *waiting)
+
+
+def _position(calls: Sequence[ToolCall], identity: str) -> int | None:
+    return next((at for at, call in enumerate(calls) if call.id == identity), None)
+
+
+def _merged(parts: Sequence[Part]) -> Mapping[str, Any]:
+    """What vendors say about several texts that become one: lists grow, and of the rest the last counts."""
+    merged: dict[str, Any] = {}
+    for part in parts:
+        for codec, fields in part.extra.items() if isinstance(part, Text) else ():
+            own = merged.setdefault(codec, {})
+            for key, value in fields.items():
+                joins = isinstance(value, list) and isinstance(own.get(key), list)
+                own[key] = [*own[key], *value] if joins else value
+    return merged
+
+
+def part_chunks(parts: Sequence[Part], *, sent_text: int = 0, sent: Collection[int] = ()) -> Iterator[CompletionChunk]:
+    """Yield a stream's chunks for these parts, in their order, one part each.
+
+    `sent_text` is how many characters of the text have been sent, `sent` has the `id()` of other parts that have been.
+    """
+    calls = 0
+    for at, part in enumerate(parts):
+        if isinstance(part, Text):
+            text = part.text[sent_text:]
+            sent_text = max(0, sent_text - len(part.text))
+            if text:
+                yield CompletionChunk(text)
+            if part.extra or (at + 1 < len(parts) and isinstance(parts[at + 1], Text)):
+                yield CompletionChunk(parts=(Text("", part.extra),))
+        elif isinstance(part, ToolCall):
+            yield CompletionChunk(tool_calls=(ToolDelta(calls, part.id, part.name, part.arguments, part.extra),))
+            calls += 1
+        elif isinstance(part, Reasoning):
+            if id(part) not in sent:
+                yield CompletionChunk(reasoning=part.text, parts=(part,))
+        elif not isinstance(part, ToolResult) and id(part) not in sent:
+            yield CompletionChunk(parts=(part,))
