@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from slipform.errors import StructuredOutputFailed as StructuredOutputFailed
     from slipform.errors import TruncatedError as TruncatedError
     from slipform.errors import UpstreamError as UpstreamError
+    from slipform.evidence import Span as Span
+    from slipform.evidence import ground as ground
     from slipform.ir import Message as Message
     from slipform.ir import ModelRequest as ModelRequest
     from slipform.ir import ModelResponse as ModelResponse
@@ -81,6 +83,7 @@ _HOMES = {
         "TruncatedError",
         "UpstreamError",
     ),
+    "evidence": ("Span", "ground"),
     "ir": ("Message", "ModelRequest", "ModelResponse", "Usage"),
     "library.partial": ("UNSET", "Partial", "so_far", "still_open"),
     "schema": ("JsonSchemaSpec", "OutputStrategy", "ResponseFormat", "Schema", "Violation"),

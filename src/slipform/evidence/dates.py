@@ -1,0 +1,153 @@
+"""Find the dates and times of day in a text: `2024-03-05`, `March 5th, 2024`, `5 de marzo de 2024`, `2:30 pm`.
+
+A notation with two readings (`03/04/2024`) keeps both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import date
+from typing import NamedTuple
+
+from slipform.evidence.folding import word_table
+
+
+class FoundDate(NamedTuple):
+    """One reading of a date in a text; `day` is 0 where only month and year stand there, `year` where it is missing."""
+
+    year: int
+    month: int
+    day: int
+    start: int
+    end: int
+
+
+class FoundTime(NamedTuple):
+    """A time of day in a text."""
+
+    hour: int
+    minute: int
+    second: int
+    start: int
+    end: int
+
+
+_MONTHS = {name: int(number) for number, names in word_table("months").items() for name in names}
+_MONTH = r"[^\W\d_]{3,13}\.?"
+"""Any word that may be a month's name: a search for the names themselves would try a hundred of them at every word."""
+_YEAR = r"(?:\d{4}|'?\d{2})(?!\d)"
+_DAY = r"\d{1,2}(?:st|nd|rd|th|er|º|ª|e)?\.?(?!\d)"
+_FROM_DAY = r"(?:(?P<d0>\d{1,2})\.?(?:\s?[-–]\s?|\s+(?:to|bis|and|au|al|a)\s+))?"
+_OF = r"(?:\s+of|\s+de|\s+del)?"
+_PATTERNS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?<![\d.,/-])(?P<y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?P=sep)(?P<d>\d{1,2})(?!\d)",
+        r"(?<![\d.,/-])(?P<a>\d{1,2})(?P<sep>[-/.]|\. |/ )(?P<b>\d{1,2})(?P=sep)(?P<y>\d{4}|\d{2})(?![\d-]|[.,/]\d)",
+        r"(?P<y>\d{4})\s?[年년]\s?(?P<m>\d{1,2})\s?[月월]\s?(?P<d>\d{1,2})\s?[日일]",
+        rf"(?<![\d.,/]){_FROM_DAY}(?P<d>{_DAY}){_OF}[\s-]{{1,3}}(?P<mon>{_MONTH})(?:,?{_OF}[\s-]{{1,3}}(?P<y>{_YEAR}))?",
+        rf"(?<!\w)(?P<mon>{_MONTH})\s{{1,3}}(?:(?P<d0>\d{{1,2}})\s?[-–]\s?)?(?P<d>{_DAY})(?:,?\s{{1,3}}(?P<y>{_YEAR}))?(?![:\d])",
+        rf"(?<!\w)(?P<mon>{_MONTH}),?{_OF}[\s-]{{1,3}}(?P<y>\d{{4}})(?!\d)",
+        r"(?<![\d.,/-])(?P<m>\d{1,2})[/.](?P<y>\d{4})(?![\d/.-])",
+        r"(?<![\d.,/-])(?P<y>\d{4})-(?P<m>\d{2})(?![\d-])",
+        r"(?P<y>\d{4})\s?[年년]\s?(?P<m>\d{1,2})\s?[月월](?!\s?\d)",
+    )
+)
+_TIME = re.compile(
+    r"(?<![\d.,:])(?P<h>\d{1,2})(?:(?P<sep>[:.h])(?P<min>\d{2})(?::(?P<s>\d{2})(?:[.,]\d+)?)?)?(?!\d)"
+    r"(?:\s?(?P<half>[ap])\.?\s?m\b\.?|\s?(?P<oclock>uhr|h|hrs|часов)\b)?",
+    re.IGNORECASE,
+)
+
+
+def find_dates(plain: str) -> list[FoundDate]:
+    """All dates of a text with ASCII digits, longest first where two begin at the same place."""
+    found: list[FoundDate] = []
+    for pattern in _PATTERNS:
+        for match in pattern.finditer(plain):
+            found += _readings(match)
+    return found
+
+
+def _readings(match: re.Match[str]) -> Iterator[FoundDate]:
+    groups = match.groupdict()
+    years = _years(groups["y"])
+    start, end = match.span()
+    if "a" in groups:
+        first, second = int(groups["a"]), int(groups["b"])
+        orders = [(second, first)] if groups["sep"].strip() == "." else [(second, first), (first, second)]
+        pairs = list(dict.fromkeys(orders))
+    else:
+        name = groups.get("mon")
+        month = _MONTHS.get(name.rstrip(".").lower(), 0) if name else int(groups["m"])
+        day = int(re.match(r"\d+", groups["d"])[0]) if groups.get("d") else 0  # type: ignore[index]
+        pairs = [(month, day)]
+    for year in years:
+        for month, day in pairs:
+            if _is_date(year, month, day):
+                begin = match.start("d") if groups.get("d0") and match.start("d") < match.start("mon") else start
+                yield FoundDate(year, month, day, begin, end)
+        if groups.get("d0"):
+            month, day = pairs[0][0], int(groups["d0"])
+            if _is_date(year, month, day):
+                yield FoundDate(year, month, day, match.start("d0"), match.end("d0"))
+
+
+def _years(text: str | None) -> list[int]:
+    if text is None:
+        return [0]
+    digits = text.lstrip("'")
+    return [int(digits)] if len(digits) == 4 else [2000 + int(digits), 1900 + int(digits)]
+
+
+def _is_date(year: int, month: int, day: int) -> bool:
+    if not 1 <= month <= 12:
+        return False
+    try:
+        date(year or 2000, month, day or 1)
+    except ValueError:
+        return False
+    return True
+
+
+def find_times(plain: str) -> Iterator[FoundTime]:
+    """All times of day of a text with ASCII digits."""
+    for match in _TIME.finditer(plain):
+        hour, minute, second = int(match["h"]), int(match["min"] or 0), int(match["s"] or 0)
+        half, sep = match["half"], match["sep"]
+        if not half and not match["oclock"] and (sep != ":" or match["min"] is None):
+            continue
+        if half:
+            hour = hour % 12 + (12 if half.lower() == "p" else 0)
+        if hour < 24 and minute < 60 and second < 60:
+            yield FoundTime(hour, minute, second, match.start(), match.end())
+
+
+class Moment(NamedTuple):
+    """What a value says of a date, a time or both; None where it says nothing."""
+
+    day: tuple[int, int, int] | None
+    time: tuple[int, int, int] | None
+
+
+_MOMENT = re.compile(
+    r"(?:(\d{4})-(\d{2})(?:-(\d{2}))?)?(?:(?:[T ]|^)(\d{2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+)
+
+
+def moments_of(value: str) -> list[Moment]:
+    """The dates and times that a text value stands for, in ISO 8601 or a notation that texts have."""
+    match = _MOMENT.fullmatch(value)
+    if match and value:
+        year, month, day, hour, minute, second = match.groups()
+        when = (int(year), int(month), int(day or 0)) if year else None
+        time = (int(hour), int(minute), int(second or 0)) if hour else None
+        return [Moment(when, time)] if when is None or _is_date(*when) else []
+    if len(value) > 40 or not any(character.isdigit() for character in value):
+        return []
+    whole = [found for found in find_dates(value) if found.end - found.start >= len(value.strip()) and found.year]
+    times = [found for found in find_times(value) if found.end - found.start >= len(value.strip())]
+    return [Moment((found.year, found.month, found.day), None) for found in whole] + [
+        Moment(None, (found.hour, found.minute, found.second)) for found in times
+    ]

@@ -1,0 +1,276 @@
+"""Find the numbers in a text, in whatever way they are written: `1.234,50`, `(1,200)`, `2.3M`, `15%`, `½`, "forty-two".
+
+A notation with two readings (`1.234`) keeps both. A reading is weak where the text more likely means something else by
+it: the day of a date, a piece of a longer number, a percentage for the bare number.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+from functools import cache
+from typing import NamedTuple
+
+from slipform.evidence.folding import is_unspaced, word_table
+
+
+class Number(NamedTuple):
+    """One reading of a number in a text."""
+
+    value: Decimal
+    start: int
+    end: int
+    is_weak: bool
+
+
+@cache
+def _ascii_digits() -> dict[int, str]:
+    """Digits and number signs of all scripts as ASCII, each in one character: offsets stay."""
+    digits = {
+        code: str(value)
+        for code in range(0x80, sys.maxunicode + 1)
+        if (value := unicodedata.decimal(chr(code), None)) is not None
+    }
+    signs = dict(zip("−–﹣－＋·٫．，٬’％／：\u00a0\u202f\u2009", "----+...,,'%/:   ", strict=True))
+    return digits | {ord(sign): plain for sign, plain in signs.items()}
+
+
+def with_ascii_digits(text: str) -> str:
+    """The text with digits and number signs in ASCII; every character keeps its place."""
+    return text if text.isascii() else text.translate(_ascii_digits())
+
+
+_RUN = re.compile(r"\d+(?:[.,']\d+|[ ]\d{3}(?!\d))*(?:[eE][-+]?\d{1,3}(?![\w.]))?")
+_CURRENCIES = frozenset(word_table("currencies")["codes"])
+_SCALES = {word: int(power) for power, words in word_table("scales").items() for word in words}
+_SCALE = re.compile(
+    r"[ -]?(" + "|".join(sorted(map(re.escape, _SCALES), key=len, reverse=True)) + r")(?![a-z])", re.IGNORECASE
+)
+_ORDINAL = re.compile(r"(?:st|nd|rd|th|er|ème|e|º|ª)(?!\w)", re.IGNORECASE)
+_AFTER = re.compile(r"[^\W\d_]{1,4}(?!\w)")
+_FRACTION = re.compile(r"(?:(\d+)[ ]?)?([¼-¾⅐-⅞])|(?<![\d/.,])(\d{1,2})[/⁄](\d{1,2})(?![\d/])")
+
+
+def find_numbers(text: str, plain: str, taken: Sequence[tuple[int, int]] = ()) -> Iterator[Number]:
+    """All numbers of a text, given also with ASCII digits; those inside the places `taken` (dates) are weak."""
+    inside = _Inside(taken)
+    for run in _RUN.finditer(plain):
+        if _is_in_word(text, plain, run.start(), run.end()):
+            continue
+        for number in _readings(plain, run.start(), run.end()):
+            yield number._replace(is_weak=True) if inside.covers(number.start, number.end) else number
+    yield from _fractions(plain)
+    yield from _words(text)
+
+
+class _Inside:
+    """Whether a place lies within one of some sorted places that do not overlap."""
+
+    def __init__(self, places: Sequence[tuple[int, int]]) -> None:
+        self._places, self._at = sorted(places), 0
+
+    def covers(self, start: int, end: int) -> bool:
+        places = self._places
+        while self._at < len(places) and places[self._at][1] <= start:
+            self._at += 1
+        return self._at < len(places) and places[self._at][0] <= start and end <= places[self._at][1]
+
+
+def _is_in_word(text: str, plain: str, start: int, end: int) -> bool:
+    """Whether digits are part of an identifier: `A7`, `9f2c1ab`; not `EUR5`, `5kg`, `25円`."""
+    if start and plain[start - 1].isalnum() and not is_unspaced(text[start - 1]):
+        begin = start
+        while begin and plain[begin - 1].isalpha():
+            begin -= 1
+        prefix = plain[begin:start]
+        if (prefix != "x" and prefix.lower() not in _CURRENCIES) or (begin and plain[begin - 1].isalnum()):
+            return True
+    if start > 1 and plain[start - 1] in "._" and plain[start - 2].isalnum():
+        return plain[start - 1] == "_" or plain[start - 2].isdigit()
+    after = plain[end : end + 1]
+    if not after or not (after.isalnum() or after == "_") or is_unspaced(text[end]):
+        return False
+    return not (_AFTER.match(plain, end) or _SCALE.match(plain, end))
+
+
+def _readings(plain: str, start: int, end: int) -> Iterator[Number]:
+    run = plain[start:end]
+    values = _values_of(run)
+    signed = _sign_before(plain, start)
+    for value in values:
+        yield from _with_surroundings(plain, value, start, end, signed)
+    if not values or "," in run or run.count(".") > 1 or " " in run:
+        yield from _parts(run, start, is_weak=bool(values))
+
+
+def _values_of(run: str) -> list[Decimal]:
+    """What a run of digits and separators may mean as a whole."""
+    if "e" in run.lower():
+        return _decimals(run.replace(",", ""))
+    separators = [each for each in run if not each.isdigit()]
+    kinds = list(dict.fromkeys(separators))
+    if not kinds:
+        return _decimals(run)
+    values: list[Decimal] = []
+    last = separators[-1]
+    if last in ".," and separators.count(last) == 1:
+        whole, decimals = run.rsplit(last, 1)
+        if not kinds[:-1]:
+            values += _decimals(f"{whole}.{decimals}")
+        elif len(kinds) == 2 and _is_grouped(whole, kinds[0]):
+            values += _decimals(f"{whole.replace(kinds[0], '')}.{decimals}")
+    if len(kinds) == 1 and _is_grouped(run, last):
+        values += _decimals(run.replace(last, ""))
+    return values
+
+
+def _is_grouped(run: str, separator: str) -> bool:
+    """Whether a separator stands between groups of three digits, or of two and three as in India."""
+    first, *groups = run.split(separator)
+    if not groups or len(groups[-1]) != 3 or not 1 <= len(first) <= 3 or first.startswith("0"):
+        return False
+    middle = {len(group) for group in groups[:-1]}
+    return middle <= {3} or (separator == "," and middle <= {2} and len(first) <= 2)
+
+
+def _decimals(text: str) -> list[Decimal]:
+    try:
+        return [Decimal(text).normalize()]
+    except InvalidOperation:
+        return []
+
+
+def _parts(run: str, start: int, *, is_weak: bool) -> Iterator[Number]:
+    """The numbers of a run that is no number as a whole: the fields of a CSV line, the parts of a date or version."""
+    for field in re.finditer(r"[^, ]+", run):
+        values = _values_of(field[0]) if field[0] != run else []
+        for value in values:
+            yield Number(value, start + field.start(), start + field.end(), is_weak)
+        if not values:
+            for digits in re.finditer(r"\d+", field[0]):
+                at = start + field.start()
+                yield Number(Decimal(digits[0]).normalize(), at + digits.start(), at + digits.end(), True)
+
+
+def _sign_before(plain: str, start: int) -> str:
+    sign = plain[start - 1 : start]
+    if sign in ("-", "+") and not (start > 1 and (plain[start - 2].isalnum() or plain[start - 2] in ")%")):
+        return sign
+    return ""
+
+
+def _with_surroundings(plain: str, value: Decimal, start: int, end: int, sign: str) -> Iterator[Number]:
+    """A value with its sign, brackets, scale, ordinal ending or per cent."""
+    begin = start - len(sign)
+    if sign == "-":
+        yield Number(-value, begin, end, False)
+        yield Number(value, start, end, True)
+    elif plain[start - 1 : start] == "(" and plain[end : end + 1] == ")" and start:
+        yield Number(-value, start - 1, end + 1, False)
+        yield Number(value, start, end, False)
+    else:
+        value_start = begin if sign else start
+        ordinal = _ORDINAL.match(plain, end)
+        yield Number(value, value_start, ordinal.end() if ordinal else end, _is_percent(plain, end))
+    signed = -value if sign == "-" else value
+    if scale := _SCALE.match(plain, end):
+        yield Number((signed * 10 ** _SCALES[scale[1].lower()]).normalize(), begin, scale.end(), False)
+    if percent := re.compile(r" ?(?:%|per ?cent\b|percent\b|Prozent\b)").match(plain, end):
+        yield Number((signed / 100).normalize(), begin, percent.end(), False)
+
+
+def _is_percent(plain: str, end: int) -> bool:
+    return plain[end : end + 2].strip()[:1] == "%"
+
+
+def _fractions(plain: str) -> Iterator[Number]:
+    for match in _FRACTION.finditer(plain):
+        whole, sign, above, below = match.groups()
+        if sign:
+            part = unicodedata.numeric(sign)
+            value = Decimal(str(round(part, 6))) + (Decimal(whole) if whole else 0)
+            yield Number(value.normalize(), match.start(), match.end(), False)
+        elif int(below):
+            yield Number((Decimal(above) / Decimal(below)).normalize(), match.start(), match.end(), True)
+
+
+_ENGLISH = {
+    word: value
+    for value, word in enumerate(
+        [
+            "zero",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+            "thirteen",
+            "fourteen",
+            "fifteen",
+            "sixteen",
+            "seventeen",
+            "eighteen",
+            "nineteen",
+        ]
+    )
+} | {
+    word: value * 10
+    for value, word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], 2)
+}
+_ENGLISH_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
+_OTHER_WORDS = {word: int(value) for value, words in word_table("numbers").items() for word in words}
+_HAN = {sign: value for value, sign in enumerate("零一二三四五六七八九十")} | {"〇": 0, "两": 2, "兩": 2}
+_WORD = re.compile(r"[^\W\d_]+")
+_MORE_WORDS = re.compile(r"(?:(?:[ -]|,? and )(?:" + "|".join([*_ENGLISH, *_ENGLISH_SCALES]) + r")\b)*", re.IGNORECASE)
+
+
+def _words(text: str) -> Iterator[Number]:
+    """Numbers in words: English ones of any size, single words of other languages, Han digits."""
+    done = 0
+    for match in _WORD.finditer(text):
+        word = match[0].lower()
+        if match.start() < done or not (word in _ENGLISH or word in _ENGLISH_SCALES or word in _OTHER_WORDS):
+            continue
+        more = _MORE_WORDS.match(text, match.end())
+        done = more.end() if more else match.end()
+        value = _spelled_value(text[match.start() : done])
+        if value is not None:
+            yield Number(Decimal(value).normalize(), match.start(), done, True)
+    if not text.isascii():
+        for han in re.finditer(r"[〇一二三四五六七八九十两兩零]+", text):
+            if (value := _han_value(han[0])) is not None:
+                yield Number(Decimal(value).normalize(), han.start(), han.end(), True)
+
+
+def _spelled_value(text: str) -> int | None:
+    words = [word.lower() for word in _WORD.findall(text) if word.lower() != "and"]
+    if words[0] in _OTHER_WORDS:
+        return _OTHER_WORDS[words[0]] if len(words) == 1 else None
+    total = part = 0
+    for word in words:
+        if word in _ENGLISH:
+            part += _ENGLISH[word]
+        elif _ENGLISH_SCALES[word] == 100:
+            part = max(part, 1) * 100
+        else:
+            total, part = total + max(part, 1) * _ENGLISH_SCALES[word], 0
+    return total + part
+
+
+def _han_value(signs: str) -> int | None:
+    if "十" not in signs:
+        return int("".join(str(_HAN[sign]) for sign in signs)) if len(signs) <= 9 else None
+    tens, _, ones = signs.partition("十")
+    if len(tens) > 1 or len(ones) > 1:
+        return None
+    return (_HAN[tens] if tens else 1) * 10 + (_HAN[ones] if ones else 0)

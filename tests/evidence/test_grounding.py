@@ -1,0 +1,116 @@
+"""Where the values of an answer stand in their source: the labelled set, and what must hold for any text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import slipform
+from slipform.evidence import Span, ground
+from slipform.evidence.occurrences import best_matches
+from tests.evidence.labelled import cases, leaves, score
+
+
+@pytest.mark.parametrize(("kind", "precision", "recall"), [("simple", 0.99, 0.99), ("hard", 0.95, 0.9)])
+def test_the_labelled_set_is_grounded(kind: str, precision: float, recall: float) -> None:
+    result = score(kind, ground)
+    assert result.precision >= precision, result.failed
+    assert result.recall >= recall, result.failed
+    assert result.false_spans <= 0.02 * result.absent, result.failed
+
+
+def test_the_labelled_set_is_large_and_every_mark_is_of_a_leaf() -> None:
+    every = cases("simple") + cases("hard")
+    assert len(every) >= 200
+    for case in every:
+        assert set(case.spans) <= set(leaves(case.value)), case.name
+
+
+def test_it_is_a_public_name() -> None:
+    assert slipform.ground is ground
+
+
+def test_every_leaf_has_an_entry_and_absent_ones_are_empty() -> None:
+    assert ground({"a": [1, None], "b": {"c": "x"}}, "") == {"/a/0": (), "/a/1": (), "/b/c": ()}
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "how"),
+    [
+        ("Ada", "Ada", "exact"),
+        (36, "36", "exact"),
+        (12.5, "12.50", "normalised"),
+        ("ada", "ADA", "normalised"),
+        ("2024-03-05", "5 March 2024", "normalised"),
+        ("Microsoft Corporation", "Microsfot Corporation", "fuzzy"),
+        ("Dr. Anna Kowalska", "Anna Kowalska", "partial"),
+        ("2024-03-05", "on March 5 we met", "partial"),
+    ],
+)
+def test_a_span_says_how_the_value_stands_there(value: Any, text: str, how: str) -> None:
+    (span,) = ground(value, text)[""]
+    assert span.how == how
+
+
+def test_places_that_are_equally_likely_are_all_given_and_ambiguous() -> None:
+    text = "Kim met Kim."
+    assert ground({"who": "Kim"}, text)["/who"] == (Span(0, 3, "exact", True), Span(8, 11, "exact", True))
+
+
+def test_references_and_alternatives_of_the_schema_give_labels_and_listed_values() -> None:
+    schema = {
+        "$defs": {"Ref": {"anyOf": [{"type": "string", "description": "Order number"}, {"type": "null"}]}},
+        "properties": {"ref": {"$ref": "#/$defs/Ref"}, "kind": {"enum": ["international agreement"]}},
+    }
+    text = "Offer A17. Order number A17. An international agreemant."
+    found = ground({"ref": "A17", "kind": "international agreement"}, text, schema)
+    assert found["/ref"] == (Span(24, 27, "exact"),)
+    assert found["/kind"] == ()  # a listed value is not found by resemblance
+
+
+def test_hostile_sources_and_values_take_bounded_work() -> None:
+    deep: Any = "x"
+    for _ in range(5000):
+        deep = [deep]
+    assert list(ground(deep, "x").values()) == [(Span(0, 1, "exact"),)]
+    text = "1 234 " * 3000 + "a" * 20000 + "\ud800" + "& " * 5000 + "5 May " * 3000
+    values = ["a" * 300, "1" * 300, "ab " * 200, "\ud800", "&amp;", "5 May 1999", 1e300, -0.0, 10**400]
+    assert set(ground(values, text)) == {f"/{number}" for number in range(len(values))}
+
+
+_TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
+
+
+@given(_TEXTS, _TEXTS, st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=20))
+def test_a_value_between_blanks_is_found_to_the_letter(before: str, after: str, value: str) -> None:
+    text = f"{before} {value} {after}"
+    found = ground(value, text)[""]
+    assert any(text[span.start : span.end] == value for span in found if span.how == "exact")
+
+
+@given(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), _TEXTS, st.booleans()), _TEXTS)
+def test_spans_lie_in_the_source_and_exact_ones_are_exact(value: Any, text: str) -> None:
+    for span in ground(value, text)[""]:
+        assert 0 <= span.start < span.end <= len(text)
+        if span.how == "exact" and isinstance(value, str):
+            assert text[span.start : span.end] == value.strip()
+
+
+@given(st.text("ab", min_size=1, max_size=8), st.text("ab", max_size=16))
+def test_the_nearest_part_is_the_one_of_fewest_edits(needle: str, haystack: str) -> None:
+    expected = min(_edits(needle, haystack[i:j]) for i in range(len(haystack) + 1) for j in range(i, len(haystack) + 1))
+    found = list(best_matches(needle, haystack, len(needle) - 1))
+    assert all(edits == expected == _edits(needle, haystack[start:end]) for edits, start, end in found)
+    assert bool(found) == (expected < len(needle) and bool(haystack))
+
+
+def _edits(one: str, other: str) -> int:
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        previous, row[0] = row[0], i
+        for j, b in enumerate(other, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
+    return row[-1]
