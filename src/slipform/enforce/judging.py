@@ -294,7 +294,8 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         patched = patch(value, schema, standard.switches)
         value, found = patched.value, patched.violations
     candidate, text = _written(value)
-    if candidate == loaded.source:  # what reads the same when it is written again holds no key twice
+    if candidate == loaded.source and ":\\" not in candidate:
+        # What reads the same when it is written again has no key twice, and this one no path.
         notes = loaded.notes
     else:
         notes = loaded.warnings_for(text if value is loaded.value else None)

@@ -10,6 +10,7 @@ from typing_extensions import TypeForm
 from slipform.enforce.coercion import Switches
 from slipform.enforce.judging import SchemaHint, dumps, violation_error
 from slipform.enforce.patching import Patched, patch
+from slipform.errors import JsonEnforcementError
 from slipform.schema import JsonSchemaSpec, Schema
 from slipform.text.loads import LoadWarning, load, only_json, value_of
 from slipform.text.repair.tokens import RepairEdit
@@ -77,13 +78,25 @@ def loads_report(
     wanted: Schema[Any] | None = None if schema is None else Schema.of(schema)
     loaded = load(text, None if wanted is None else SchemaHint(wanted), strict=strict, nan=nan)
     if wanted is None:
-        return LoadReport(loaded.value, loaded.start, loaded.end, loaded.edits, loaded.warnings)
+        warnings = (*loaded.warnings, *_json_in_string(loaded.value))
+        return LoadReport(loaded.value, loaded.start, loaded.end, loaded.edits, warnings)
     none = Switches(coerce=False, drop_extra=False, rename_keys=False)
     patched = patch(loaded.value, wanted, none if strict else None)
     if patched.violations:
         raise violation_error(patched.violations)
     made = patched if patched.edits else None
     return LoadReport(patched.value, loaded.start, loaded.end, loaded.edits, loaded.warnings, made)
+
+
+def _json_in_string(value: Any) -> tuple[LoadWarning, ...]:
+    """Without a schema a string is a string, also one that holds JSON: that is said."""
+    if not isinstance(value, str) or value.strip()[:1] not in ("{", "["):
+        return ()
+    try:
+        load(value, strict=True)
+    except JsonEnforcementError:
+        return ()
+    return (LoadWarning("json_in_string", 0, "The value is a string that holds JSON; a schema would have it read."),)
 
 
 def ensure_json_only(text: str, schema: Any = None) -> str:

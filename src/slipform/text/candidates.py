@@ -69,14 +69,13 @@ _JSON_LABELS: Final = frozenset(
     {"", "json", "jsonc", "json5", "jsonl", "ndjson", "javascript", "js", "python", "py", "ts"}
 )
 _GAP: Final = r"(?:[\s\u200b-\u200f\u2060\ufeff]|\\[nrt])*+"
+_ESCAPED_QUOTE: Final = r"\\\"|\\u(?:0022|201[cCdD])|&quot;|&#34;|&#[xX]22;"
 _OBJECT: Final = re.compile(
-    r"[{｛]"
-    + _GAP
-    + r"(?:[\"'“”„‘’`«＂}｝]|,\s*+[\"}]|<!--|\\\"|&quot;|&#34;|&#[xX]22;|//|/\*|#|\Z|\.\.\.|…|\{\s*+[\"'“\w]"
+    r"[{｛]" + _GAP + rf"(?:[\"'“”„‘’`«＂}}｝]|,\s*+[\"}}]|<!--|{_ESCAPED_QUOTE}|//|/\*|#|\Z|\.\.\.|…|\{{\s*+[\"'“\w]"
     r"|[\w$][^{}\[\]\"'\n,:]{0,60}+[\"'”]?\s*+[:：]|[^\W\d_]{1,30}+\s++\"[^\"\n]{0,60}+\"\s*+:|-?\d++\s*+:)"
 )
 _ARRAY: Final = re.compile(
-    r"[\[［]" + _GAP + r"(?:[\"'“‘`＂\]］]|,|<!--|\\\"|&quot;|&#34;|&#[xX]22;|-?\.?\d|[+.]\d|//|/\*|\Z|\(\s*[\d\"']"
+    r"[\[［]" + _GAP + rf"(?:[\"'“‘`＂\]］]|,|<!--|{_ESCAPED_QUOTE}|-?\.?\d|[+.]\d|//|/\*|\Z|\(\s*[\d\"']"
     r"|(?:true|false|null|True|False|None|NaN|undefined)\b|[-tfnTFN][a-z]{0,4}+\s*+\Z)"
 )
 _CITATION: Final = re.compile(r"\[\s*+(?:\d+(?:\s*[-–,;]\s*\d+)*)?\s*+\]|\{\s*+\}")
@@ -86,9 +85,16 @@ _PLACEHOLDER: Final = re.compile(r"['`]\s*+[{\[]|\[\s*+[^\W\d][^\[\]{}\",:]*+\]|
 _NOTHING: Final = re.compile(r"\s*+\Z")
 _FIRST_ITEM: Final = rf"(?<=[\[\s])(?:{LAX_STRING}|{NUMBER}|true|false|null){SPACE}"
 _BEGUN: Final = re.compile(
-    rf"[\[\s]*+(?:\{{{SPACE}{QUOTED_KEY}{SPACE}[:：]|{_FIRST_ITEM},)|\[\s*+\[[\[\s]*+{_FIRST_ITEM}\]", re.DOTALL
+    rf"[\[\s]*+(?:\{{{SPACE}(?:[\"“](?![^\"”\n]{{0,60}}+[\"”]\s++\w)|\\|{QUOTED_KEY}{SPACE}[:：])|{_FIRST_ITEM},)"
+    rf"|\[\s*+\[[\[\s]*+{_FIRST_ITEM}\]",
+    re.DOTALL,
 )
-"""A bracket with a first key and its colon, or a first item and its comma: JSON, however it goes on."""
+"""A bracket with a quoted key (not `{"name" is one}`), or a first item and its comma: JSON, however it goes on."""
+_MEMBERS_LISTED: Final = re.compile(
+    rf"\[{SPACE}(?:[A-Za-z_$][\w$-]{{0,40}}+|{QUOTED_KEY}){SPACE}[:：](?=[^\]\n]{{0,400}}[{{\"\[])"
+)
+"""A bracket with keys and, further on, JSON: an object that was opened with the wrong bracket."""
+_CLOSED_SOON: Final = re.compile(r"\[[^\[\]{}\"]*+\]")
 _INSIDE: Final = re.compile(rf"{LAX_STRING}|[{{}}\[\]]|{STOP.pattern}", re.DOTALL)
 _LINES_LABELS: Final = frozenset({"jsonl", "ndjson", "jsonlines"})
 _OPENING: Final = re.compile(r"[{}\[\]]")
@@ -201,6 +207,8 @@ class _Search:
     def _match_bracket(self, at: int, kind: str) -> int:
         text = self.text
         if not can_open_json(text, at) or self._is_lone(at):
+            if kind != "thought" and _MEMBERS_LISTED.match(text, at) and not _CLOSED_SOON.match(text, at):
+                return self._skip_unreadable(at, CannotRepair(at, "a list has keys instead of items"))
             return at + 1
         if (after := _quoted_alone(text, at)) >= 0:
             return after
@@ -240,8 +248,9 @@ class _Search:
 
     def _give_up(self, at: int, error: CannotRepair) -> int:
         """Return where the search goes on: after all that a bracket which begins like JSON holds, else inside it."""
-        if not _BEGUN.match(self.text, at):
-            return at + 1
+        return self._skip_unreadable(at, error) if _BEGUN.match(self.text, at) else at + 1
+
+    def _skip_unreadable(self, at: int, error: CannotRepair) -> int:
         self.given_up.append(GivenUp(at, error))
         depth = 0
         for token in _INSIDE.finditer(self.text, at):

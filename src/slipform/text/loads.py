@@ -56,7 +56,7 @@ class Loaded(NamedTuple):
 
     @property
     def warnings(self) -> tuple[LoadWarning, ...]:
-        """`notes`, and a warning for each duplicate key, found on access only, so that `load` stays fast.
+        """`notes`, and a warning for each duplicate key or odd path, found on access only, so that `load` stays fast.
 
         >>> [w.message for w in load('{"a": 1, "a": 2}').warnings]
         ['The key "a" is given twice in one object; the last value is kept.']
@@ -65,8 +65,14 @@ class Loaded(NamedTuple):
 
     def warnings_for(self, encoded: bytes | None) -> tuple[LoadWarning, ...]:
         """Return `warnings`; `encoded` is the value as `orjson` writes it, where the caller has that."""
+        paths = tuple(
+            LoadWarning(
+                "path_escape", match.start(), f"{match.group()}… looks like a path whose backslashes were not escaped."
+            )
+            for match in (_PATH_ESCAPE.finditer(self.source) if ":\\" in self.source else ())
+        )
         if has_unique_keys(self.value, self.source, encoded):
-            return self.notes
+            return (*self.notes, *paths) if paths else self.notes
         repeated = (
             LoadWarning(
                 "duplicate_key",
@@ -75,7 +81,7 @@ class Loaded(NamedTuple):
             )
             for duplicate in duplicates(self.source)
         )
-        return (*self.notes, *repeated)
+        return (*self.notes, *paths, *repeated)
 
 
 def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanPolicy = "refuse") -> Loaded:
@@ -170,6 +176,7 @@ class _ContainerHint:
 
 
 _make: Final = tuple.__new__
+_PATH_ESCAPE: Final = re.compile(r'(?<![\w\\])[A-Za-z]:\\[bfnrt](?!["\\\s])\w*')
 _CONTAINERS: Final = frozenset({"object", "array"})
 _OBJECT_OR_ARRAY: Final = _ContainerHint()
 OPENING_BRACKET: Final = re.compile(r"[{\[]")

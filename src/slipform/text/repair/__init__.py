@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
-from slipform.text.repair.continuation import CONTINUES, IS_KEY, REASON, RepairPass, whole_reading
+from slipform.text.repair.continuation import BRACKET_EDITS, CONTINUES, IS_KEY, REASON, RepairPass, whole_reading
 from slipform.text.repair.layers import layer_at
 from slipform.text.repair.machine import CannotRepair, RepairState
 from slipform.text.repair.tokens import QUOTED_KEY_AHEAD, SPACE, RepairEdit, apply_edits
@@ -25,6 +25,8 @@ Check = Callable[[Any], int]
 """Counts the violations of a value; 0 when it is valid."""
 MAX_READINGS: Final = 24
 """How many ambiguous places of a text are tried in other readings."""
+_MAX_BRACKETS: Final = 6
+"""How many brackets of a text are tried in their other reading."""
 _MAX_COUNTED: Final = 3_000
 """Violations counted over all readings of one text, after which no other reading is tried."""
 _new_tuple: Final = tuple.__new__
@@ -110,6 +112,8 @@ def repair_at(
         if reading is None:
             raise
         return Repaired(*reading[:5])
+    if len(m.bracket_choices) and _bracket_cost(plain) > 1:
+        plain, m = _fewest_brackets(plain, m, read_once)
     at = _continues_at(cleaned, end, plain, m) if plain.end < end or len(m.roots) > 1 else -1
     if at >= 0:
         reading = whole_reading(cleaned, end, at, plain.edits, read_changed, check)
@@ -144,6 +148,29 @@ def _continues_at(text: str, end: int, plain: Repaired, m: RepairState) -> int:
     if len(m.roots) > 1 and any(edit[0] == "extra_bracket" and edit[1] >= m.roots[0][1] for edit in m.edits):
         return m.roots[1][0]
     return -1
+
+
+def _bracket_cost(repaired: Repaired) -> int:
+    return sum(max(len(edit.before), len(edit.after)) for edit in repaired.edits if edit.kind in BRACKET_EDITS)
+
+
+def _fewest_brackets(
+    plain: Repaired, m: RepairState, read_once: Callable[[dict[int, int] | None], tuple[Repaired, RepairState]]
+) -> tuple[Repaired, RepairState]:
+    """Return the reading that changes the fewest brackets, the first of equals, trying the other at each place."""
+    best, least, readings = (plain, m), _bracket_cost(plain), dict[int, int]()
+    for position in list(dict.fromkeys(m.bracket_choices))[:_MAX_BRACKETS]:
+        try:
+            other, state = read_once({**readings, position: 1})
+        except CannotRepair:
+            continue
+        cost = _bracket_cost(other)
+        if cost < least and other.end >= plain.end and len(state.roots) <= len(m.roots):
+            best, least = (other, state), cost
+            readings[position] = 1
+        if least <= 1:
+            break
+    return best
 
 
 def _best_reading(

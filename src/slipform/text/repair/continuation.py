@@ -11,18 +11,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from slipform.text.repair.machine import CannotRepair
-from slipform.text.repair.tokens import LAX_STRING, NUMBER, QUOTED_KEY, SPACE, RepairEdit, apply_edits
+from slipform.text.repair.tokens import LAX_STRING, NUMBER, QUOTED_KEY, SPACE, STRING, RepairEdit, apply_edits
 
 CONTINUES: Final = re.compile(
-    rf"{SPACE}(?:[,，]{SPACE}(?:[{{｛]{SPACE}(?:[\"'“}}]|{QUOTED_KEY}{SPACE}[:：])|\[{SPACE}[\"{{\[]"
-    rf"|{LAX_STRING}{SPACE}(?:[,:\]}}]|\Z)|(?:{NUMBER}|true|false|null){SPACE}[,\]}}]))",
+    rf"{SPACE}(?:{STRING}{SPACE}:{SPACE}(?:[\"{{\[]|{NUMBER}|true|false|null)|[,，]{SPACE}(?:[{{｛]{SPACE}(?:[\"'“}}]|{QUOTED_KEY}{SPACE}[:：])|\[{SPACE}[\"{{\[]"
+    rf"|[A-Za-z_$][\w$]{{0,40}}+{SPACE}:{SPACE}(?:[\"{{\[]|(?:{NUMBER}|true|false|null){SPACE}[,}}\]])"
+    rf"|{LAX_STRING}{SPACE}(?:[,:\]}}\"{{\[\d]|\Z)|(?:{NUMBER}|true|false|null){SPACE}[,\]}}]))",
     re.DOTALL,
 )
 """After a document: text that looks like the rest of it."""
 IS_KEY: Final = re.compile(rf"{SPACE}[:：]{SPACE}[\"{{\[]")
 """After a document: a colon and a value, as if the document were a key."""
 REASON: Final = "the text goes on after the JSON as if it were not over"
-_BRACKET_EDITS: Final = frozenset({"missing_bracket", "wrong_bracket", "extra_bracket"})
+BRACKET_EDITS: Final = frozenset({"missing_bracket", "wrong_bracket", "extra_bracket"})
 _SWAPPED: Final = {"}": "]", "]": "}"}
 _MAX_READINGS: Final = 24
 _MAX_WORK: Final = 2_000_000
@@ -80,7 +81,7 @@ def whole_reading(
             continue
         merged = _merged(text, changes, found.edits)
         if merged is not None:
-            cost = sum(edit.kind in _BRACKET_EDITS for edit in merged)
+            cost = sum(edit.kind in BRACKET_EDITS for edit in merged)
             start = min(found.start, merged[0].position)
             written = apply_edits(text, merged, start, found.end)
             readings.append((cost, Reading(written, found.value, merged, start, found.end)))
@@ -110,7 +111,7 @@ def _changes(text: str, at: int, edits: tuple[RepairEdit, ...]) -> Iterator[tupl
     closers = _closers_before(text, at)
     for count in range(1, len(closers) + 1):
         yield tuple((position, " ") for position in closers[-count:])
-    repaired = [edit.position for edit in edits if edit.kind in _BRACKET_EDITS and edit.position < at]
+    repaired = [edit.position for edit in edits if edit.kind in BRACKET_EDITS and edit.position < at]
     singles = dict.fromkeys([*closers, *(each for each in repaired if text[each : each + 1] in _SWAPPED)])
     for position in singles:
         yield ((position, " "),)

@@ -6,7 +6,7 @@ import html
 import re
 from typing import Final, NamedTuple
 
-_QUOTE: Final = re.compile(r"[{\[](?:[\s{\[]|\\[nrt])*+(\\\"|&(?:quot|apos|#34|#39|#[xX]2[27]);)")
+_QUOTE: Final = re.compile(r"[{\[](?:[\s{\[]|\\[nrt])*+(\\\"|\\u(?:0022|201[cCdD])|&(?:quot|apos|#34|#39|#[xX]2[27]);)")
 _ESCAPE: Final = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[\"\\/nrtbf])")
 _ENTITY: Final = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
 _CHARACTERS: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}

@@ -51,7 +51,7 @@ class RepairState:
     """One pass over one part of a text: the position, the open brackets, and the edits so far."""
 
     __slots__ = (
-        "choices", "colon", "comma", "doubled", "edits", "end", "failed_strides", "in_string", "key",
+        "balances", "bracket_choices", "choices", "colon", "comma", "doubled", "edits", "end", "failed_strides", "in_string", "key",
         "keys_without_value", "last_close", "last_string", "many", "nan", "position", "readings", "roots", "stack",
         "state", "text",
     )  # fmt: skip
@@ -66,6 +66,8 @@ class RepairState:
         """The number of the reading to choose at a position, instead of 0."""
         self.choices: list[int] = []
         """Positions where the text is ambiguous."""
+        self.bracket_choices: list[int] = []
+        """Those of them where a bracket is."""
         self.position = start
         self.state = AT_VALUE
         self.stack: list[str] = []
@@ -81,6 +83,8 @@ class RepairState:
         self.last_close = -1
         """The end of the last value, if it was an object or an array."""
         self.doubled = 0
+        self.balances = 0
+        """How often the brackets of the rest were counted."""
         self.in_string = False
         """Whether the text ended inside a string."""
         self.keys_without_value = 0
@@ -219,6 +223,11 @@ class RepairState:
         """Record that the text at `at` is ambiguous; return the number of the reading to choose."""
         self.choices.append(at)
         return self.readings.get(at, 0)
+
+    def choose_bracket(self, at: int) -> int:
+        """`choose`, for a bracket, whose readings are also compared without a schema: the fewest edits win."""
+        self.bracket_choices.append(at)
+        return self.choose(at)
 
     def last_before(self, at: int, character: str) -> int:
         """Return the position of `character`, if only blanks separate it from `at`; else -1."""

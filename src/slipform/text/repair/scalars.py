@@ -65,7 +65,7 @@ def read_scalar(text: str, at: int, end: int, where: int, as_text: bool = False)
         if (match := _GROUPED.match(text, at, end)) and _is_grouped(text, match, end, where):
             return Scalar("number", match.group(), _number(match.group().replace(",", "")), match.end())
         atom = _ATOM.match(text, at, end)
-        if atom is not None and atom.end() > at and _stands_alone(text, atom.end(), end):
+        if atom is not None and atom.end() > at and _stands_alone(text, atom.end(), end, where):
             scalar = _read_atom(atom.group(), atom.lastgroup == "word", atom.end(), end)
             if scalar is not None:
                 return scalar
@@ -80,7 +80,9 @@ def _is_grouped(text: str, match: re.Match[str], end: int, where: int) -> bool:
     return where == ITEM and ",0" in match.group()
 
 
-def _stands_alone(text: str, at: int, end: int) -> bool:
+def _stands_alone(text: str, at: int, end: int, where: int) -> bool:
+    if text[at : at + 1] == '"' and at + 1 < end and closes(text, at + 1, end, where, 2) == STRONG:
+        return False  # the end of a string whose first quote is missing
     return _AFTER_ATOM.match(text, at, end) is not None or KEY_AHEAD.match(text, at, end) is not None
 
 

@@ -77,9 +77,16 @@ _CUT_KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:[\"'“][^\"'“”:,]{{0,120}}+
 _CLOSES_AHEAD: Final = re.compile(rf"{SPACE}(?:[}}\]｝］]|\Z|//|/\*|#|\.\.)")
 _COMMENT_AHEAD: Final = re.compile(r"//|/\*|#\s|<!--")
 _RESTART: Final = re.compile(r"\"[^\"\\\n]{0,400}+\"\s*+(?:\]|,\s*+[\"{\[\d\-])")
-_CUT_KEY: Final = re.compile(r"[\"'“]([A-Za-z_$][\w$ -]{0,60}+)(?=[:：])")
+_CUT_KEY: Final = re.compile(r"[\"'“]([\w$][\w$ -]{0,60}+)(?=[:：])")
 _VALUE_AHEAD: Final = re.compile(rf"{SPACE}(?:[\"'“{{\[,}}=]|-?\d|(?:true|false|null|None|True|False)\b)")
 _CONCATENATED: Final = re.compile(r"\+\s*+[\"'`]")
+_VALUE_BEGINS: Final = re.compile(rf"{SPACE}(?:[\"'“{{\[]|[-+.]?\d|(?:true|false|null|None|True|False|NaN)\b|\Z)")
+_STRUCTURE: Final = re.compile(r"((?:[}\]]\s*+)*+),\s*+((?:[{\[]\s*+)*+)\Z")
+"""Closing brackets, a comma, opening brackets: what may stand between a string and the next key."""
+_NOT_IN_KEY: Final = re.compile(r"[\"'”]\s*+[,\]}\[{]|[,{]\s*+[\"'“]")
+"""Quotes beside punctuation: more than one string, not one key."""
+_MAX_STRUCTURE: Final = 200
+_APOSTROPHE: Final = re.compile(r"[^\W\d_]['’][^\W\d_]")
 
 
 def closes(text: str, at: int, end: int, where: int, depth: int) -> int:
@@ -90,7 +97,7 @@ def closes(text: str, at: int, end: int, where: int, depth: int) -> int:
     char = text[after]
     if where == KEY:
         return STRONG if char in ":：" or text.startswith("=>", after) else NO
-    if char in ",，、､،؛":
+    if char in ",，、､،؛;；":
         return _closes_before_comma(text, after + 1, end, where)
     if char in "}]｝］)":
         return _closes_before_closer(text, after, end, where, depth)
@@ -193,8 +200,10 @@ def _find_end(text: str, span: Span, end: int, where: int, closers: str, skip: i
             skip -= 1
         elif certainty == WEAK and weak is None:
             weak = span._replace(stop=quote, end=at, closed=True, guessed=True)
-        elif (stop := _unclosed_before(text, span.body, quote, end, where, inner)) >= 0:
+        elif (stop := _unclosed_before(text, span.body, quote, end, where, inner, closers)) >= 0:
             return span._replace(stop=stop, end=stop, closed=True, guessed=True)
+        elif span.delimiter in "'‘’" and _APOSTROPHE.match(text, quote - 1):
+            continue
         inner += 1
         if inner > MAX_INNER_QUOTES:
             return None
@@ -208,17 +217,47 @@ def _find_end(text: str, span: Span, end: int, where: int, closers: str, skip: i
     return span._replace(guessed=inner > 0)
 
 
-def _unclosed_before(text: str, body: int, quote: int, end: int, where: int, inner: int) -> int:
+def _unclosed_before(text: str, body: int, quote: int, end: int, where: int, inner: int, closers: str) -> int:
     """Return where the string should have been closed, if the quote at `quote` opens the next key or item; else -1."""
     before = quote
     while before > body and text[before - 1] in " \t\r\n":
         before -= 1
     comma = before > body and text[before - 1] == ","
-    if where == MEMBER and QUOTED_KEY_AHEAD.match(text, quote, end) and (comma or "\n" in text[before:quote]):
-        return _trim(text, body, before - comma)
+    if (key := QUOTED_KEY_AHEAD.match(text, quote, end)) and _VALUE_BEGINS.match(text, key.end(), end):
+        if (stop := _before_structure(text, body, quote, closers)) >= 0:
+            return _trim(text, body, stop)
+        if where == MEMBER and (comma or "\n" in text[before:quote]):
+            return _trim(text, body, before - comma)
     if where == ITEM and comma and inner == 0 and _RESTART.match(text, quote, end):
         return _trim(text, body, before - 1)
     return -1
+
+
+def _before_structure(text: str, body: int, quote: int, closers: str) -> int:
+    """Return where the brackets and the comma begin that lead from an unclosed string to the key at `quote`; else -1.
+
+    The brackets must close frames that are open, and none that the string itself opened.
+    """
+    first = quote
+    while first > max(body, quote - _MAX_STRUCTURE) and text[first - 1] in " \t\r\n,{}[]":
+        first -= 1
+    for at in range(first, quote):
+        if text[at] not in "}],":
+            continue
+        run = _STRUCTURE.match(text, at, quote)
+        if run is None:
+            continue
+        closing = "".join(run.group(1).split())
+        if (closing or run.group(2)) and closers.startswith(closing) and not _opened_inside(text, body, at):
+            return at
+    return -1
+
+
+def _opened_inside(text: str, body: int, at: int) -> bool:
+    body = max(body, at - 2_000)
+    return text.count("{", body, at) > text.count("}", body, at) or text.count("[", body, at) > text.count(
+        "]", body, at
+    )
 
 
 def _trim(text: str, body: int, stop: int) -> int:
@@ -252,7 +291,7 @@ def _read_key(text: str, at: int, body: int, end: int, delimiter: str) -> Span |
         if match is None:
             break
         quote, position = match.span(1)
-        if closes(text, position, end, KEY, 0):
+        if closes(text, position, end, KEY, 0) and not (tries and _NOT_IN_KEY.search(text, body, quote)):
             return Span(at, body, quote, position, delimiter, True, tries > 0)
         if truncation and truncation.end() < quote:
             return Span(at, body, truncation.end(), truncation.end(), delimiter, True, True)
@@ -286,7 +325,8 @@ _COMMANDS: Final = frozenset({
     "triangleleft", "triangleright", "twoheadrightarrow",
 })  # fmt: skip
 """The commands of formulas that begin like an escape of a newline, a carriage return or a tab."""
-_ODD_ESCAPE: Final = re.compile(r"\\(?:[^\"\\/bfnrtu'`\n\r]|u(?![0-9a-fA-F]{4}))", re.DOTALL)
+_ODD_ESCAPE: Final = re.compile(r"(?:[^\\]++|\\(?:[\"\\/bfnrt'`\n\r]|u[0-9a-fA-F]{4}))*+\\(?=.)", re.DOTALL)
+"""A string up to its first escape that JSON does not have."""
 _OVERESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _KIND: Final = {"&quot;": "html_entity", "&#34;": "html_entity", "&apos;": "html_entity", "&#39;": "html_entity"}
 
@@ -312,11 +352,13 @@ def requote(text: str, span: Span) -> list[RawEdit]:
     opening = text[span.start : span.body]
     closing = text[stop : span.end]
     is_clean = _CLEAN.fullmatch(text, span.body, stop) is not None
+    # Quotes of this kind inside the string leave no edit of their own; that its end was guessed must show all the same.
+    kind = "unescaped_quote" if span.guessed and span.closed and opening not in ("", '"') else "wrong_quote"
     if is_clean and opening != '"' and closing:
-        return [("wrong_quote", span.start, text[span.start : span.end], f'"{text[span.body : stop]}"')]
+        return [(kind, span.start, text[span.start : span.end], f'"{text[span.body : stop]}"')]
     edits: list[RawEdit] = []
     if opening != '"':
-        edits.append(("wrong_quote" if opening else "missing_quote", span.start, opening, '"'))
+        edits.append((kind if opening else "missing_quote", span.start, opening, '"'))
     if not is_clean:
         edits.extend(_content_edits(text, span.body, stop, delimiter))
     if not span.closed:
@@ -335,7 +377,7 @@ def _cut_before(text: str, body: int, at: int) -> int:
 
 
 def _content_edits(text: str, body: int, stop: int, delimiter: str) -> list[RawEdit]:
-    has_odd_escapes = _ODD_ESCAPE.search(text, body, stop) is not None and delimiter == '"'
+    has_odd_escapes = _ODD_ESCAPE.match(text, body, stop) is not None and delimiter == '"'
     is_path = has_odd_escapes and _PATH.match(text, body, stop) is not None
     paths = [match.span() for match in _PATH_INSIDE.finditer(text, body, stop)] if has_odd_escapes else []
     edits: list[RawEdit] = []

@@ -9,7 +9,19 @@ from slipform.text.repair.fast_paths import run
 from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, CLOSER, DONE, CannotRepair, RepairState
 from slipform.text.repair.scalars import read_scalar
 from slipform.text.repair.strings import delimiter_at, quoted, read_string, requote
-from slipform.text.repair.tokens import ITEM, KEY, KEY_AHEAD, MEMBER, QUOTED_KEY, QUOTED_KEY_AHEAD, SPACE, STRICT_KEY
+from slipform.text.repair.tokens import (
+    ITEM,
+    KEY,
+    KEY_AHEAD,
+    LAX_STRING,
+    MEMBER,
+    NUMBER,
+    QUOTED_KEY,
+    QUOTED_KEY_AHEAD,
+    SCALAR,
+    SPACE,
+    STRICT_KEY,
+)
 
 _NEXT: Final = re.compile(rf"{SPACE}([,}}\])])?+")
 _MORE_AHEAD: Final = re.compile(
@@ -64,7 +76,7 @@ def _mismatch(m: RepairState, char: str) -> None:
     fits_missing = _fits(m, m.stack[:index][-1:], at + 1)
     fits_wrong = _fits(m, m.stack[-2:-1], at + 1)
     wrong = fits_wrong and not fits_missing
-    if m.choose(at):
+    if m.choose_bracket(at):
         wrong = not wrong
     if wrong and m.stack[-1] in "{[":
         m.edit("wrong_bracket", at, m.text[at], CLOSER[m.stack[-1]])
@@ -83,7 +95,7 @@ def _unopened(m: RepairState, at: int) -> None:
     char = match_after.group(1) if match_after else None
     expected = CLOSER[m.stack[-1]]
     extra = char == expected or (char == "," and len(m.stack) == 1)
-    if m.choose(at):
+    if m.choose_bracket(at):
         extra = not extra
     if extra or m.stack[-1] not in "{[":
         state = m.state
@@ -195,6 +207,19 @@ _THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)-?\d{1,3}(?:,\d{3})*\Z")
 _THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\]\n]|\.\d|\s*+\Z)")
 
 
+_BRACKETS: Final = re.compile(rf"{LAX_STRING}|([{{}}\[\]])", re.DOTALL)
+
+
+def net_closers(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return how many more braces, and square brackets, a part of a text closes than it opens.
+
+    >>> net_closers('"}": [1]}', 0, 9)
+    (1, 0)
+    """
+    brackets = [match.group(1) for match in _BRACKETS.finditer(text, start, end)]
+    return brackets.count("}") - brackets.count("{"), brackets.count("]") - brackets.count("[")
+
+
 def grouped_number(m: RepairState, at: int) -> bool:
     """Whether the comma was inside a number, `1,000`; if so, end the number there."""
     if at != m.comma + 1 or not _THOUSANDS_BEFORE.search(m.text, max(0, m.comma - 20), m.comma):
@@ -208,8 +233,10 @@ def grouped_number(m: RepairState, at: int) -> bool:
 
 
 MAX_VALUELESS: Final = 8
-_SET: Final = re.compile(r"\{\s*+(?:(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'|-?\d++(?:\.\d++)?+)\s*+(?:,\s*+|(?=\})))++\}")
+_SET: Final = re.compile(rf"\{{\s*+(?:(?:{SCALAR}|'[^'\\\n]*+')\s*+(?:,\s*+|(?=[}}\]])))++[}}\]]")
 _COLON_OR_END: Final = re.compile(r"\s*+(?:[:：]|\Z)")
+_LACKS_COLON: Final = re.compile(rf"\s*+(?:=|(?:{SCALAR})\s*+[,}}]|[{{\[]\s*+(?:[{{\[\"}}\]]|{NUMBER}\s*+[,\]]))")
+"""After a key: a whole value, with its colon missing."""
 _STRAY_WORD: Final = re.compile(rf"[^\W\d_]++(?:[ \t\r\n]++[^\W\d_]++){{0,3}}+[ \t\r\n]++(?={QUOTED_KEY}{SPACE}[:：])")
 """Words before a key."""
 _COLON_AHEAD: Final = re.compile(r"\s*+[:：]")
@@ -254,7 +281,11 @@ def _quoted_key(m: RepairState, at: int) -> None:
             raise CannotRepair(at, "a key has no end that can be told from its content")
     elif not span.closed:
         drop_key(m, at)
-    elif _COLON_OR_END.match(m.text, span.end, m.end) or not _extend_string(m):
+    elif (
+        _COLON_OR_END.match(m.text, span.end, m.end)
+        or _LACKS_COLON.match(m.text, span.end, m.end)
+        or not _extend_string(m)
+    ):
         m.edits.extend(requote(m.text, span))
         m.position = span.end
         _colon(m, at)
@@ -265,7 +296,7 @@ def _is_set(m: RepairState, at: int) -> bool:
     opening = m.text.rfind("{", 0, at)
     if opening < 0 or m.text[opening + 1 : at].strip() or not (match := _SET.match(m.text, opening, m.end)):
         return False
-    if "," not in match.group():
+    if "," not in match.group() and match.group()[-1] == "}":
         return False
     m.edit_before("wrong_bracket", opening, "{", "[")
     m.stack[-1] = "["
@@ -355,6 +386,10 @@ def _opened_where_key(m: RepairState, char: str, at: int) -> None:
     if char == "{" and m.comma >= 0 and len(m.stack) > 1 and m.stack[-2] in "[t":
         m.edit_before("missing_bracket", m.comma, "", "}")
         m.stack.pop()
+        m.state = AT_VALUE
+    elif char == "{" and m.comma < 0 and (opening := m.last_before(at, "{")) >= 0 and m.choose_bracket(at):
+        m.edit_before("wrong_bracket", opening, "{", "[")
+        m.stack[-1] = "["
         m.state = AT_VALUE
     elif char == "{" and m.comma < 0 and m.doubled == 0:
         m.doubled += 1

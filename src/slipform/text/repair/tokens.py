@@ -35,8 +35,13 @@ class RepairEdit(NamedTuple):
     def certain(self) -> bool:
         """Whether the edit writes the same value as JSON, and is not a guess at what was meant.
 
-        To read a valid escape as a backslash, because others beside it are none, is a guess.
+        To read a valid escape as a backslash, because others beside it are none, is a guess; so is a comment with one
+        quote, which may be a string that lost its first one, and a key of several words.
         """
+        if self.kind == "comment":
+            return self.before.count('"') % 2 == 0
+        if self.kind == "unquoted_key":
+            return " " not in self.before and "&" not in self.before
         return self.kind in CERTAIN and not (self.kind == "bad_escape" and self.before[1:2] in _ESCAPE_LETTERS)
 
 

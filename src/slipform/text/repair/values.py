@@ -9,7 +9,16 @@ from slipform.text.repair.fast_paths import run
 from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, DONE, INSERTED, CannotRepair, RepairState
 from slipform.text.repair.scalars import call_at, read_scalar
 from slipform.text.repair.strings import Span, delimiter_at, read_string, requote
-from slipform.text.repair.structure import after_root, close, drop_key, finish, grouped_number, read_key, reopen
+from slipform.text.repair.structure import (
+    after_root,
+    close,
+    drop_key,
+    finish,
+    grouped_number,
+    net_closers,
+    read_key,
+    reopen,
+)
 from slipform.text.repair.tokens import (
     BLANK,
     CONTAINER,
@@ -19,12 +28,19 @@ from slipform.text.repair.tokens import (
     LAX_THEN,
     QUOTED_KEY_AHEAD,
     SINGLE_THEN,
+    STRICT_KEY,
     STRICT_THEN,
 )
 
 _PREFIX: Final = re.compile(r"[bBuUrRfF]{1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,}\])])")
 """The prefix of a Python string: b'…', r"…"."""
 _STRUCTURE: Final = re.compile(r"[}\]\"]")
+_MAX_BALANCES: Final = 8
+"""How often the brackets of the rest of a text are counted."""
+_WORDS_BEFORE: Final = re.compile(
+    r"(?!true\b|false\b|null\b)[^\W\d_]++(?:[ \t]++[^\W\d_]++){0,3}+:?+\s++(?=\{\s*+[\"'}])"
+)
+"""Words between two objects of an array."""
 _VALUE_STARTS: Final = frozenset("{[-+.0123456789")
 
 
@@ -130,12 +146,22 @@ def _odd_string(m: RepairState, at: int) -> None:
         m.choices.append(at)
         _string_read(m, Span(at, at + 1, match.end() - 1, match.end(), '"', True, True))
         return
+    if m.colon and STRICT_KEY.match(m.text, at, m.end) and _lacks_opening_brace(m, at):
+        m.edit("missing_bracket", at, "", "{")
+        m.push("{")
+        return
     span = read_string(m.text, at, m.end, m.where(), m.closers(), skip=m.readings.get(at, 0))
     if span is None:
         raise CannotRepair(at, "a string has no end that can be told from its content")
     if span.guessed:
         m.choices.append(at)
     _string_read(m, span)
+
+
+def _lacks_opening_brace(m: RepairState, at: int) -> bool:
+    """Whether a key in the place of a value has lost the brace before it: one brace too many closes what follows."""
+    m.balances += 1
+    return m.balances <= _MAX_BALANCES and net_closers(m.text, at, m.end)[0] > m.stack.count("{")
 
 
 def _string_read(m: RepairState, span: Span) -> None:
@@ -147,12 +173,17 @@ def _string_read(m: RepairState, span: Span) -> None:
 
 def _member_among_items(m: RepairState, at: int) -> bool:
     """Repair the bracket before a key in the place of an item; return whether that was possible."""
-    if not QUOTED_KEY_AHEAD.match(m.text, at, m.end):
+    ahead = QUOTED_KEY_AHEAD.match(m.text, at, m.end)
+    if ahead is None:
         return False
     if m.comma < 0 and (opening := m.last_before(at, "[")) >= 0:
         m.edit_before("wrong_bracket", opening, "[", "{")
         m.stack[-1] = "{"
     elif m.comma >= 0 and (closing := m.last_before(m.comma, "}")) >= 0:
+        if _has_member(m.text, closing, m.text[at : ahead.end()]):
+            m.edit("missing_bracket", at, "", "{")
+            m.push("{")
+            return True
         m.last_close = closing
         reopen(m, m.comma)
     elif m.comma >= 0 and len(m.stack) > 1 and m.stack[-2] == "{":
@@ -169,6 +200,12 @@ def _member_among_items(m: RepairState, at: int) -> bool:
         return False
     m.state = AT_KEY
     return True
+
+
+def _has_member(text: str, closing: int, key: str) -> bool:
+    """Whether the object that ends at `closing` has a key, written alike, as the text before it tells."""
+    start = text.rfind(key, max(0, closing - 4_000), closing)
+    return start >= 0 and net_closers(text, start, closing)[0] == 0
 
 
 def _odd_value(m: RepairState, char: str, at: int) -> None:
@@ -218,6 +255,10 @@ def _bare_value(m: RepairState, at: int) -> None:
         m.position = prefix.end()
         return
     if m.where() == ITEM and m.text[at] == "0" and grouped_number(m, at):
+        return
+    if m.where() == ITEM and m.comma >= 0 and (words := _WORDS_BEFORE.match(m.text, at, m.end)):
+        m.edit("stray_text", at, words.group(), "")
+        m.position = words.end()
         return
     scalar = read_scalar(m.text, at, m.end, m.where(), m.readings.get(at, 0) == 1)
     if scalar is None:
