@@ -51,9 +51,9 @@ class RepairState:
     """One pass over one part of a text: the position, the open brackets, and the edits so far."""
 
     __slots__ = (
-        "balances", "bracket_choices", "choices", "colon", "comma", "doubled", "edits", "end", "failed_strides", "in_string", "key",
-        "keys_without_value", "last_close", "last_string", "many", "nan", "position", "readings", "roots", "stack",
-        "state", "text",
+        "balances", "bracket_choices", "choices", "colon", "comma", "doubled", "edits", "end", "failed_strides",
+        "in_string", "key", "keys_without_value", "last_close", "last_string", "many", "nan", "position", "readings",
+        "roots", "stack", "state", "text",
     )  # fmt: skip
 
     def __init__(self, text: str, start: int, end: int, *, many: bool, nan: str, readings: dict[int, int]) -> None:

@@ -85,6 +85,8 @@ _STRUCTURE: Final = re.compile(r"((?:[}\]]\s*+)*+),\s*+((?:[{\[]\s*+)*+)\Z")
 """Closing brackets, a comma, opening brackets: what may stand between a string and the next key."""
 _NOT_IN_KEY: Final = re.compile(r"[\"'”]\s*+[,\]}\[{]|[,{]\s*+[\"'“]")
 """Quotes beside punctuation: more than one string, not one key."""
+_NOT_IN_LINE: Final = re.compile(r"[,:][^\n\"]*+\n")
+"""Punctuation and a line break: the end of a member, not the inside of a key."""
 _MAX_STRUCTURE: Final = 200
 _APOSTROPHE: Final = re.compile(r"[^\W\d_]['’][^\W\d_]")
 
@@ -254,7 +256,6 @@ def _before_structure(text: str, body: int, quote: int, closers: str) -> int:
 
 
 def _opened_inside(text: str, body: int, at: int) -> bool:
-    body = max(body, at - 2_000)
     return text.count("{", body, at) > text.count("}", body, at) or text.count("[", body, at) > text.count(
         "]", body, at
     )
@@ -291,7 +292,8 @@ def _read_key(text: str, at: int, body: int, end: int, delimiter: str) -> Span |
         if match is None:
             break
         quote, position = match.span(1)
-        if closes(text, position, end, KEY, 0) and not (tries and _NOT_IN_KEY.search(text, body, quote)):
+        odd = (_NOT_IN_KEY if tries else _NOT_IN_LINE).search(text, body, quote)
+        if closes(text, position, end, KEY, 0) and odd is None:
             return Span(at, body, quote, position, delimiter, True, tries > 0)
         if truncation and truncation.end() < quote:
             return Span(at, body, truncation.end(), truncation.end(), delimiter, True, True)
