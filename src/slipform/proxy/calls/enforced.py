@@ -301,7 +301,7 @@ def _learn(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str,
         report = report.replace(warnings=(*call.warnings, *adopted, *report.warnings))
     record.report, record.answer = report, outcome.answer
     if call.served.options.get("bare_text") and isinstance(outcome.value, str):
-        record.answer = msgspec.structs.replace(outcome.answer, text=outcome.value)
+        record.answer = msgspec.structs.replace(outcome.answer, text=outcome.value, parts=())
     if report.attempts:
         record.strategy = report.attempts[-1].strategy.value
     return record.answer, {FIELD: report.to_dict()} if call.asked.report else None
