@@ -28,16 +28,25 @@ if TYPE_CHECKING:
     from slipform.errors import SchemaViolationError as SchemaViolationError
     from slipform.errors import SlipformError as SlipformError
     from slipform.errors import StructuredOutputFailed as StructuredOutputFailed
+    from slipform.errors import ToolLoopError as ToolLoopError
     from slipform.errors import TruncatedError as TruncatedError
     from slipform.errors import UpstreamError as UpstreamError
     from slipform.evidence import Span as Span
     from slipform.evidence import ground as ground
+    from slipform.ir import Media as Media
     from slipform.ir import Message as Message
     from slipform.ir import ModelRequest as ModelRequest
     from slipform.ir import ModelResponse as ModelResponse
+    from slipform.ir import Tool as Tool
+    from slipform.ir import ToolCall as ToolCall
+    from slipform.ir import ToolResult as ToolResult
     from slipform.ir import Usage as Usage
     from slipform.library.async_client import AsyncClient as AsyncClient
     from slipform.library.client import Client as Client
+    from slipform.library.messages import audio as audio
+    from slipform.library.messages import file as file
+    from slipform.library.messages import fill as fill
+    from slipform.library.messages import image as image
     from slipform.library.partial import UNSET as UNSET
     from slipform.library.partial import Partial as Partial
     from slipform.library.partial import so_far as so_far
@@ -49,9 +58,14 @@ if TYPE_CHECKING:
     from slipform.library.shortcuts import stream as stream
     from slipform.library.shortcuts import stream_async as stream_async
     from slipform.library.stream import AsyncStream as AsyncStream
+    from slipform.library.stream import Event as Event
     from slipform.library.stream import Stream as Stream
+    from slipform.library.stream_session import CallDelta as CallDelta
     from slipform.library.stream_session import Delta as Delta
+    from slipform.library.stream_session import Restart as Restart
     from slipform.library.stream_session import Result as Result
+    from slipform.library.stream_session import TextDelta as TextDelta
+    from slipform.library.tool_loop import ToolRun as ToolRun
     from slipform.library.wrap_client import wrap as wrap
     from slipform.schema import JsonSchemaSpec as JsonSchemaSpec
     from slipform.schema import OutputStrategy as OutputStrategy
@@ -80,15 +94,18 @@ _HOMES = {
         "SchemaViolationError",
         "SlipformError",
         "StructuredOutputFailed",
+        "ToolLoopError",
         "TruncatedError",
         "UpstreamError",
     ),
     "evidence": ("Span", "ground"),
-    "ir": ("Message", "ModelRequest", "ModelResponse", "Usage"),
+    "ir": ("Media", "Message", "ModelRequest", "ModelResponse", "Tool", "ToolCall", "ToolResult", "Usage"),
+    "library.messages": ("audio", "file", "fill", "image"),
     "library.partial": ("UNSET", "Partial", "so_far", "still_open"),
     "schema": ("JsonSchemaSpec", "OutputStrategy", "ResponseFormat", "Schema", "Violation"),
     "library.shortcuts": ("ask", "ask_async", "ask_text", "ask_text_async", "stream", "stream_async"),
-    "library.stream": ("AsyncStream", "Delta", "Result", "Stream"),
+    "library.stream": ("AsyncStream", "CallDelta", "Delta", "Event", "Restart", "Result", "Stream", "TextDelta"),
+    "library.tool_loop": ("ToolRun",),
     "text.fence": ("JsonFenceDetector",),
     "text.parser": ("Parser",),
     "library.wrap_client": ("wrap",),

@@ -24,6 +24,7 @@
         ├── SchemaViolationError         JSON, but not valid
         ├── TruncatedError               cut off by a token limit or a broken stream
         ├── RefusalError                 the model or a filter declined
+        ├── ToolLoopError                it went on calling tools until its steps or its budget were spent
         └── InvalidResponseFormat        the prompt-only path failed with `response_format_fail_hard`
 """
 
@@ -293,6 +294,12 @@ class RefusalError(EnforcementError):
     """The model, or a safety filter, declined to answer."""
 
     code = "refusal"
+
+
+class ToolLoopError(EnforcementError):
+    """The model went on calling tools until the steps or the budget of the conversation were spent."""
+
+    code = "tool_loop"
 
 
 class InvalidResponseFormat(EnforcementError):  # noqa: N818 — the name is the design document's

@@ -35,6 +35,11 @@ def should_try_next(error: SlipformError) -> bool:
     return isinstance(error, UpstreamError | EnforcementError) and not isinstance(error, RefusalError)
 
 
+def call_count(request: ModelRequest, options: Options) -> CallCount:
+    """What counts the calls of a request: its own where it belongs to a conversation, else a new one."""
+    return request.calls if request.calls is not None else CallCount(options.budget.calls)
+
+
 class FallbackList:
     """The models of one request: which is asked now, and what those before it have spent."""
 
@@ -147,7 +152,7 @@ class FallbackCall:
         self._request = request
         self._options = options
         self._schema = schema
-        self._listed = FallbackList(router, models, CallCount(options.budget.calls))
+        self._listed = FallbackList(router, models, call_count(request, options))
         self._earlier = 0
         self._start()
 
@@ -209,7 +214,7 @@ def respond(
     schema: Schema[Any] | None = None,
 ) -> Outcome:
     """The outcome of this request from the first of these models that can answer."""
-    listed = FallbackList(router, models, CallCount(options.budget.calls))
+    listed = FallbackList(router, models, call_count(request, options))
 
     def ask(route: ModelRoute) -> Outcome:
         aimed = listed.aimed(request, route)
@@ -226,7 +231,7 @@ async def respond_async(
     schema: Schema[Any] | None = None,
 ) -> Outcome:
     """`respond`, for event loops."""
-    listed = FallbackList(router, models, CallCount(options.budget.calls))
+    listed = FallbackList(router, models, call_count(request, options))
 
     async def ask(route: ModelRoute) -> Outcome:
         aimed = listed.aimed(request, route)
@@ -246,7 +251,7 @@ def respond_batches(
     schema: Schema[Any] | None = None,
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """The pieces of `run_stream` from the first of these models that can answer."""
-    listed = FallbackList(router, models, CallCount(options.budget.calls))
+    listed = FallbackList(router, models, call_count(request, options))
 
     def ask(route: ModelRoute) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
         aimed = listed.aimed(request, route)

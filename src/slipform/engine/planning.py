@@ -209,8 +209,13 @@ def _any_object() -> Schema[Any]:
 
 
 def enforced_tools(request: ModelRequest, options: Options) -> dict[str, Schema[Any]]:
-    """What the arguments of each tool are held to."""
-    return {tool.name: Schema(tool.name, tool.parameters) for tool in request.tools if options.tools == "enforce"}
+    """What the arguments of each tool are held to; a Python function's types and their validators count too."""
+    if options.tools != "enforce":
+        return {}
+    return {
+        tool.name: Schema(tool.name, tool.parameters) if tool.signature is None else tool.signature.arguments
+        for tool in request.tools
+    }
 
 
 def requires_call(request: ModelRequest, options: Options) -> tuple[str, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -14,6 +14,9 @@ from slipform.ir.messages import Message
 from slipform.schema.limits import is_heavy_text, json_text
 from slipform.schema.spec import ResponseFormat
 from slipform.text.fence import DEFAULT_MAX_PREFIX_CHARS, JsonFenceDetector
+
+if TYPE_CHECKING:
+    from slipform.schema.signature import Signature
 
 _FORCED_PREFIX_CHARS = 50
 """Characters allowed before the JSON where its first character is forced."""
@@ -87,6 +90,42 @@ class Tool:
     strict: bool | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     vendor: str | None = None
+    function: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
+    """What runs a call, plain or async; not sent. It is called with the arguments by name."""
+    signature: Signature | None = field(default=None, compare=False, repr=False)
+    """The types of the function's parameters, where the tool was made of it."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], *, name: str | None = None, description: str | None = None) -> Tool:
+        """Make a tool of a function: the schema from its signature, the descriptions from its docstring.
+
+        Raises `SchemaError` for a function that no schema can be made of.
+
+        >>> def add(a: int, b: int) -> int:
+        ...     "Add two numbers."
+        ...     return a + b
+        >>> tool = Tool.of(add)
+        >>> tool.name, tool.description, tool.call({"a": 1, "b": 2})
+        ('add', 'Add two numbers.', 3)
+        """
+        from slipform.schema.signature import signature_of
+
+        read = signature_of(function, name=name)
+        return cls(
+            read.name,
+            read.arguments.document,
+            description or read.description,
+            function=function,
+            signature=read,
+        )
+
+    def call(self, arguments: Mapping[str, Any]) -> Any:
+        """Run the function with JSON arguments, as the types of its parameters; a coroutine if it is async."""
+        if self.function is None:
+            raise TypeError(f"The tool {self.name!r} has no function to run")
+        if self.signature is None:
+            return self.function(**arguments)
+        return self.signature.call(self.function, arguments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,25 +11,25 @@ from typing_extensions import TypeForm
 
 from slipform.enforce import Outcome
 from slipform.engine.drive import Mode
-from slipform.engine.fallback import FallbackCall, FallbackList, respond_async, respond_batches, run_first_async
+from slipform.engine.fallback import FallbackList, respond_async, respond_batches, run_first_async
 from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount
+from slipform.library.messages import Prompt
 from slipform.library.request import (
     Config,
     Overrides,
-    Prompt,
     RawSchema,
     TextOverrides,
-    models_of,
-    request_for,
+    held_for,
+    held_for_text,
     set_up,
     shape_kind,
-    text_request,
 )
 from slipform.library.stream import AsyncStream
 from slipform.library.stream_session import Result, Session, result_of
+from slipform.library.tool_loop import converse_async
 from slipform.providers.router import Router
 from slipform.schema import Schema
 
@@ -73,10 +73,8 @@ class AsyncClient:
     async def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]:
         """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
-        request, options = request_for(schema, prompt, self.model, self.options, given)
-        models = models_of(self.model, given)
-        outcome = await respond_async(self.router, models, request, options, schema)
-        return result_of(schema, outcome)
+        held = held_for(schema, prompt, self.model, self.options, given)
+        return result_of(schema, await converse_async(self.router, held, schema))
 
     @overload
     def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[T]: ...
@@ -87,14 +85,15 @@ class AsyncClient:
     def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[Any]:
         """Stream the answer: partial values first, then the whole; see `AsyncStream`."""
         schema: Schema[Any] = Schema.of(shape)
-        request, options = request_for(schema, prompt, self.model, self.options, given)
-        call = FallbackCall(self.router, models_of(self.model, given), request, options, schema)
-        return AsyncStream(Session(schema, shape_kind(shape), call))
+        held = held_for(schema, prompt, self.model, self.options, given)
+        return AsyncStream(Session(self.router, held, schema, shape_kind(shape)))
 
     async def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
-        """Return an answer as plain text, without a schema."""
-        request, models = text_request(prompt, self.model, given), models_of(self.model, given)
-        fallback = FallbackList(self.router, models, CallCount(self.options.budget.calls))
+        """Return an answer as plain text, without a schema; `TextOverrides` lists the keyword arguments."""
+        held = held_for_text(prompt, self.model, self.options, given)
+        if held.toolbox.tools:
+            return (await converse_async(self.router, held, None)).outcome.text
+        request, fallback = held.request, FallbackList(self.router, held.models, CallCount(held.options.budget.calls))
         response = await run_first_async(fallback, lambda route: route.complete_async(fallback.aimed(request, route)))
         return response.text
 

@@ -9,26 +9,26 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from typing_extensions import TypeForm
 
 from slipform.enforce import Outcome
-from slipform.engine.fallback import FallbackCall, FallbackList, respond, run_first
+from slipform.engine.fallback import FallbackList, respond, run_first
 from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount
 from slipform.library.async_client import AsyncClient
+from slipform.library.messages import Prompt
 from slipform.library.request import (
     Config,
     Overrides,
-    Prompt,
     RawSchema,
     TextOverrides,
-    models_of,
-    request_for,
+    held_for,
+    held_for_text,
     set_up,
     shape_kind,
-    text_request,
 )
 from slipform.library.stream import Stream
 from slipform.library.stream_session import Result, Session, result_of
+from slipform.library.tool_loop import converse
 from slipform.providers.router import Router
 from slipform.schema import Schema
 
@@ -81,9 +81,8 @@ class Client:
     def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]:
         """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
-        request, options = request_for(schema, prompt, self.model, self.options, given)
-        models = models_of(self.model, given)
-        return result_of(schema, respond(self.router, models, request, options, schema))
+        held = held_for(schema, prompt, self.model, self.options, given)
+        return result_of(schema, converse(self.router, held, schema))
 
     @overload
     def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Stream[T]: ...
@@ -94,14 +93,15 @@ class Client:
     def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Stream[Any]:
         """Stream the answer: partial values first, then the whole; see `Stream`."""
         schema: Schema[Any] = Schema.of(shape)
-        request, options = request_for(schema, prompt, self.model, self.options, given)
-        call = FallbackCall(self.router, models_of(self.model, given), request, options, schema)
-        return Stream(Session(schema, shape_kind(shape), call))
+        held = held_for(schema, prompt, self.model, self.options, given)
+        return Stream(Session(self.router, held, schema, shape_kind(shape)))
 
     def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
-        """Return an answer as plain text, without a schema."""
-        request, models = text_request(prompt, self.model, given), models_of(self.model, given)
-        fallback = FallbackList(self.router, models, CallCount(self.options.budget.calls))
+        """Return an answer as plain text, without a schema; `TextOverrides` lists the keyword arguments."""
+        held = held_for_text(prompt, self.model, self.options, given)
+        if held.toolbox.tools:
+            return converse(self.router, held, None).outcome.text
+        request, fallback = held.request, FallbackList(self.router, held.models, CallCount(held.options.budget.calls))
         return run_first(fallback, lambda route: route.complete(fallback.aimed(request, route))).text
 
     def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:

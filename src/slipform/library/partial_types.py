@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import msgspec
 import typing_extensions
 from typing_extensions import TypeAliasType, is_typeddict
 
@@ -145,7 +146,7 @@ def _uniform_child(shape: Any) -> Callable[[Step], Kind]:
 
 
 def _record(shape: Any, bare: Any) -> Kind:
-    """Return the parts of a model, a dataclass or a TypedDict; any other type is typed only as a whole."""
+    """Return the parts of a model, dataclass, struct, attrs class or TypedDict; other types are typed as a whole."""
     if getattr(bare, "__pydantic_root_model__", False):
         inner = kind_of(bare.__pydantic_fields__["root"].annotation)
         return dataclasses.replace(inner, shape=shape, grows=False, loose=False)
@@ -179,6 +180,11 @@ def _fields(shape: Any) -> dict[str, tuple[str, Any]] | None:
     if dataclasses.is_dataclass(shape):
         hints = get_type_hints(shape, vars(sys.modules[shape.__module__]), include_extras=True)
         return {each.name: (each.name, hints[each.name]) for each in dataclasses.fields(shape) if each.init}
+    if issubclass(shape, msgspec.Struct):
+        return {each.encode_name: (each.name, each.type) for each in msgspec.structs.fields(shape)}
+    if "__attrs_attrs__" in shape.__dict__:
+        hints = get_type_hints(shape, include_extras=True)
+        return {each.name: (each.name, hints.get(each.name, Any)) for each in shape.__dict__["__attrs_attrs__"]}
     if is_typeddict(shape):
         return {name: (name, hint) for name, hint in get_type_hints(shape, include_extras=True).items()}
     return None

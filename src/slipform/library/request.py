@@ -1,4 +1,4 @@
-"""Build a `ModelRequest` and `Options` from the arguments of a library call."""
+"""Build a conversation from the arguments of a library call: its request, its models, its options and its tools."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from slipform.bounded import BoundedCache
 from slipform.enforce.judging import Validator
 from slipform.engine.setup import Options, default_router, library_options
 from slipform.ir import Message, ModelRequest, Sampling
+from slipform.library.messages import Prompt, example_messages, messages_of
 from slipform.library.partial_types import ANY, Kind, kind_of
+from slipform.library.tool_loop import STEP_ATTEMPTS, Approval, Conversing, Toolbox, ToolLike
 from slipform.providers.router import Router
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 
 if TYPE_CHECKING:
     from slipform.config import Settings
 
-Prompt: TypeAlias = str | Sequence[Message]
 RawSchema: TypeAlias = Mapping[str, Any] | JsonSchemaSpec | str
 Models: TypeAlias = str | Sequence[str] | None
 Config: TypeAlias = "Settings | Path | str"
@@ -31,18 +32,26 @@ class TextOverrides(TypedDict, total=False):
     """`provider/model`, or an alias; several are tried in their order."""
     system: str | None
     """System message before the prompt."""
+    examples: Sequence[tuple[Prompt, Any]] | None
+    """Pairs of a prompt and the answer it should get, shown to the model before the prompt."""
     max_tokens: int | None
     temperature: float | None
     seed: int | None
     timeout: float | None
-    """Seconds for the whole call, all attempts included."""
+    """Seconds for the whole call, all attempts and steps included."""
+    tools: Sequence[ToolLike] | None
+    """Functions or `Tool`s that the model may call; they are run, and their results go back to it."""
+    approve: Approval | None
+    """Decides before each call of a tool whether it is run: returns True, False, or a text that says why not."""
+    max_steps: int | None
+    """Answers of the model in all, those that call tools included; 10 by default."""
 
 
 class Overrides(TextOverrides, total=False):
     """Keyword arguments of a call for an answer of some shape."""
 
     max_attempts: int | None
-    """Model calls in all, retries included."""
+    """Model calls in all, retries included; with tools, in each step."""
     strategy: OutputStrategy | Literal["auto", "native", "tool", "prompted"] | None
     validators: Sequence[Validator] | None
     """Further checks of a valid value: each returns a complaint, or None."""
@@ -51,38 +60,59 @@ class Overrides(TextOverrides, total=False):
 
 
 _TEXT_NAMES = frozenset(TextOverrides.__annotations__)
-_NAMES = frozenset(Overrides.__annotations__) | _TEXT_NAMES
+_NAMES = frozenset(Overrides.__annotations__)
 
 
-def request_for(
-    schema: Schema[Any], prompt: Prompt, model: Models, options: Options, overrides: Overrides
-) -> tuple[ModelRequest, Options]:
-    """Return a request for an answer of this shape, and the options of its enforcement.
+def held_for(schema: Schema[Any], prompt: Prompt, model: Models, options: Options, overrides: Overrides) -> Conversing:
+    """Return a conversation that ends in an answer of this shape.
 
-    >>> request, options = request_for(Schema.of(int), "How many?", "local", Options(), {"max_attempts": 2})
-    >>> request.model, options.budget.attempts
+    >>> held = held_for(Schema.of(int), "How many?", "local", Options(), {"max_attempts": 2})
+    >>> held.request.model, held.options.budget.attempts
     ('local', 2)
     """
-    if not overrides:
-        return ModelRequest(first_of(model), messages_of(prompt), _response_format(schema)), options
-    _refuse_unknown(overrides, _NAMES)
     response_format = _response_format(schema)
+    if not overrides:
+        return Conversing(ModelRequest(first_of(model), messages_of(prompt), response_format), model or "", options)
+    _refuse_unknown(overrides, _NAMES)
     if (strategy := overrides.get("strategy")) is not None:
         response_format = response_format.with_strategy(OutputStrategy(strategy))
-    request = _base_request(prompt, model, overrides).replace(response_format=response_format)
-    return request, _merge_options(overrides.get("options") or options, overrides)
+    request = _base_request(prompt, model, overrides, schema).replace(response_format=response_format)
+    toolbox = _toolbox(overrides)
+    merged = _merge_options(overrides.get("options") or options, overrides)
+    if toolbox.tools and overrides.get("max_attempts") is None:
+        attempts = max(merged.budget.attempts, STEP_ATTEMPTS)
+        merged = dataclasses.replace(merged, budget=dataclasses.replace(merged.budget, attempts=attempts))
+    return Conversing(request, models_of(model, overrides), merged, toolbox)
 
 
-def text_request(prompt: Prompt, model: Models, overrides: TextOverrides) -> ModelRequest:
-    """Return a request for plain text."""
-    if not overrides:
-        return ModelRequest(first_of(model), messages_of(prompt))
+def held_for_text(prompt: Prompt, model: Models, options: Options, overrides: TextOverrides) -> Conversing:
+    """Return a conversation that ends in plain text."""
     _refuse_unknown(overrides, _TEXT_NAMES)
-    return _base_request(prompt, model, overrides).replace(timeout=overrides.get("timeout"))
+    request = _base_request(prompt, model, overrides, None).replace(timeout=overrides.get("timeout"))
+    budget = dataclasses.replace(options.budget, attempts=max(options.budget.attempts, STEP_ATTEMPTS))
+    if (seconds := overrides.get("timeout")) is not None:
+        budget = dataclasses.replace(budget, seconds=seconds)
+    held = dataclasses.replace(options, budget=budget, validators=())
+    return Conversing(request, models_of(model, overrides), held, _toolbox(overrides))
 
 
-def _base_request(prompt: Prompt, model: Models, overrides: TextOverrides) -> ModelRequest:
+def _toolbox(overrides: TextOverrides) -> Toolbox:
+    tools, approve, steps = overrides.get("tools"), overrides.get("approve"), overrides.get("max_steps")
+    if tools is None:
+        if approve is not None or steps is not None:
+            raise TypeError("`approve` and `max_steps` are for calls with `tools`")
+        return _NO_TOOLS
+    return Toolbox.of(tools, approve, steps)
+
+
+_NO_TOOLS = Toolbox()
+
+
+def _base_request(prompt: Prompt, model: Models, overrides: TextOverrides, schema: Schema[Any] | None) -> ModelRequest:
     messages = messages_of(prompt)
+    if examples := overrides.get("examples"):
+        first = next((place for place, message in enumerate(messages) if message.role != "system"), 0)
+        messages = (*messages[:first], *example_messages(examples, schema), *messages[first:])
     if system := overrides.get("system"):
         messages = (Message.system(system), *messages)
     sampling = Sampling(temperature=overrides.get("temperature"), seed=overrides.get("seed"))
@@ -122,15 +152,6 @@ def _refuse_unknown(overrides: Mapping[str, Any], allowed: frozenset[str]) -> No
     for name in overrides:
         if name not in allowed:
             raise TypeError(f"There is no argument {name!r}; there are {', '.join(sorted(allowed))}")
-
-
-def messages_of(prompt: Prompt) -> tuple[Message, ...]:
-    """Return a prompt as messages: a string is one user message.
-
-    >>> messages_of("Hello")[0].role
-    'user'
-    """
-    return (Message.user(prompt),) if isinstance(prompt, str) else tuple(prompt)
 
 
 def shape_kind(shape: Any) -> Kind:

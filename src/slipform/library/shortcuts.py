@@ -9,7 +9,8 @@ from typing_extensions import TypeForm
 
 from slipform.library.async_client import AsyncClient
 from slipform.library.client import Client
-from slipform.library.request import Overrides, Prompt, RawSchema, TextOverrides
+from slipform.library.messages import Prompt
+from slipform.library.request import Overrides, RawSchema, TextOverrides
 from slipform.library.stream import AsyncStream, Stream
 
 T = TypeVar("T")

@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeAlias, TypeVar
 
 from slipform.library.partial import Partial
-from slipform.library.stream_session import Delta, Result, Session
+from slipform.library.stream_session import CallDelta, Delta, Restart, Result, Session, TextDelta
+from slipform.library.tool_loop import BlockingTools, ToolRun, run_calls
 
 T = TypeVar("T")
 X = TypeVar("X")
+Event: TypeAlias = TextDelta | CallDelta | ToolRun | Restart | Partial[T] | Result[T]
+"""What `events()` yields."""
 
-__all__ = ["AsyncStream", "Delta", "Result", "Stream"]
+__all__ = ["AsyncStream", "CallDelta", "Delta", "Event", "Restart", "Result", "Stream", "TextDelta"]
+
+
+def _none() -> Iterator[Any]:
+    return iter(())
+
+
+def refuse_read_stream(session: Session[Any], *, closed: bool) -> None:
+    """Raise `RuntimeError` for a stream that has nothing left to yield."""
+    if closed or session.over:
+        state = "was closed" if closed else "has been read to its end"
+        raise RuntimeError(f"This stream {state}; take the answer from `result`, or make the call again")
+
+
+class PendingResult(Generic[T]):
+    """What `AsyncStream.result` is before it is called: the answer has to be awaited."""
+
+    def __init__(self, whole: Callable[[], Coroutine[Any, Any, Result[T]]]) -> None:
+        self._whole = whole
+
+    def __call__(self) -> Coroutine[Any, Any, Result[T]]:
+        """Read the stream to its end and return the answer."""
+        return self._whole()
+
+    def __await__(self) -> NoReturn:
+        raise TypeError("`result` is a method here: write `await stream.result()`")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"`result` has to be awaited first: write `(await stream.result()).{name}`")
 
 
 class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
@@ -35,32 +68,44 @@ class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
     def __init__(self, session: Session[T]) -> None:
         self._session = session
         self._pump = _pump(session)
+        self._closed = False
 
     @property
     def attempt(self) -> int:
-        """Which attempt is being read, counted from 1."""
+        """Which attempt is being read, counted from 1; with tools, of the step."""
         return self._session.attempt
 
+    @property
+    def step(self) -> int:
+        """Which answer of the model is being read, counted from 1; more than 1 only after tool calls."""
+        return self._session.step
+
     def __iter__(self) -> Iterator[Partial[T]]:
-        session = self._session
-        for _ in self._pump:
-            partial = session.partial()
-            if partial is not None:
-                yield partial
+        return self._each(self._session.partials)
 
     def deltas(self) -> Iterator[Delta]:
         """Yield what each chunk changes in the answer's JSON, and where."""
-        for _ in self._pump:
-            yield from self._session.deltas()
+        return self._each(self._session.deltas)
+
+    def events(self) -> Iterator[Event[T]]:
+        """Yield everything as it happens: text, growing tool calls, their results, partial values, and the result."""
+        return self._each(self._session.events)
 
     def items(self: Stream[list[X]]) -> Iterator[X]:
         """Yield the items of a list, each once it is finished and valid.
 
         After a retry, items that were yielded before are not repeated; raises `EnforcementError` if one has changed.
         """
+        return self._each(self._session.items, self._session.last_items)
+
+    def _each(self, new: Callable[[], Iterator[X]], last: Callable[[], Iterator[X]] = _none) -> Iterator[X]:
+        refuse_read_stream(self._session, closed=self._closed)
+        return self._read(new, last)
+
+    def _read(self, new: Callable[[], Iterator[X]], last: Callable[[], Iterator[X]]) -> Iterator[X]:
         for _ in self._pump:
-            yield from self._session.items()
-        yield from self._session.last_items()
+            yield from new()
+        yield from last()
 
     @property
     def result(self) -> Result[T]:
@@ -71,6 +116,7 @@ class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
 
     def close(self) -> None:
         """Stop reading, and stop the model where possible."""
+        self._closed = True
         self._pump.close()
 
     def __exit__(
@@ -85,41 +131,57 @@ class AsyncStream(AbstractAsyncContextManager["AsyncStream[T]"], Generic[T]):
     def __init__(self, session: Session[T]) -> None:
         self._session = session
         self._pump = _pump_async(session)
+        self._closed = False
 
     @property
     def attempt(self) -> int:
-        """Which attempt is being read, counted from 1."""
+        """Which attempt is being read, counted from 1; with tools, of the step."""
         return self._session.attempt
 
-    async def __aiter__(self) -> AsyncIterator[Partial[T]]:
-        session = self._session
-        async for _ in self._pump:
-            partial = session.partial()
-            if partial is not None:
-                yield partial
+    @property
+    def step(self) -> int:
+        """Which answer of the model is being read, counted from 1; more than 1 only after tool calls."""
+        return self._session.step
 
-    async def deltas(self) -> AsyncIterator[Delta]:
+    def __aiter__(self) -> AsyncIterator[Partial[T]]:
+        return self._each(self._session.partials)
+
+    def deltas(self) -> AsyncIterator[Delta]:
         """Yield what each chunk changes in the answer's JSON, and where."""
-        async for _ in self._pump:
-            for delta in self._session.deltas():
-                yield delta
+        return self._each(self._session.deltas)
 
-    async def items(self: AsyncStream[list[X]]) -> AsyncIterator[X]:
+    def events(self) -> AsyncIterator[Event[T]]:
+        """Yield everything as it happens; see `Stream.events`."""
+        return self._each(self._session.events)
+
+    def items(self: AsyncStream[list[X]]) -> AsyncIterator[X]:
         """Yield the items of a list, each once it is finished and valid; see `Stream.items`."""
-        async for _ in self._pump:
-            for item in self._session.items():
-                yield item
-        for item in self._session.last_items():
-            yield item
+        return self._each(self._session.items, self._session.last_items)
 
-    async def result(self) -> Result[T]:
-        """Return the whole answer: its value, its JSON, the report and the tokens spent."""
+    def _each(self, new: Callable[[], Iterator[X]], last: Callable[[], Iterator[X]] = _none) -> AsyncIterator[X]:
+        refuse_read_stream(self._session, closed=self._closed)
+        return self._read(new, last)
+
+    async def _read(self, new: Callable[[], Iterator[X]], last: Callable[[], Iterator[X]]) -> AsyncIterator[X]:
+        async for _ in self._pump:
+            for each in new():
+                yield each
+        for each in last():
+            yield each
+
+    @property
+    def result(self) -> PendingResult[T]:
+        """`await stream.result()` is the whole answer: its value, its JSON, the report and the tokens spent."""
+        return PendingResult(self._whole)
+
+    async def _whole(self) -> Result[T]:
         async for _ in self._pump:
             pass
         return self._session.outcome()
 
     async def close(self) -> None:
         """Stop reading, and stop the model where possible."""
+        self._closed = True
         await self._pump.aclose()
 
     async def __aenter__(self) -> Self:
@@ -133,27 +195,39 @@ class AsyncStream(AbstractAsyncContextManager["AsyncStream[T]"], Generic[T]):
 
 def _pump(session: Session[Any]) -> Generator[None, None, None]:
     """Send the session's requests and feed it the chunks; yields whenever the session may have changed."""
-    while not session.over:
-        chunks = session.call.stream()
-        try:
+    tools = BlockingTools(session.toolbox)
+    try:
+        while not session.over:
+            if session.pending is not None:
+                session.ran(tools.run(session.pending))
+                yield
+                continue
+            chunks = session.call.stream()
             try:
-                for chunk in chunks:
-                    session.push(chunk)
-                    yield
-                    if session.stopped:
-                        break
-            finally:
-                if isinstance(chunks, Generator):
-                    chunks.close()
-        except BaseException as error:  # noqa: BLE001 — raised again, unless another model is asked
-            session.fail(error)
-            yield
-        else:
-            yield from session.end()
+                try:
+                    for chunk in chunks:
+                        session.push(chunk)
+                        yield
+                        if session.stopped:
+                            break
+                finally:
+                    if isinstance(chunks, Generator):
+                        chunks.close()
+            except BaseException as error:  # noqa: BLE001 — raised again, unless another model is asked
+                session.fail(error)
+                yield
+            else:
+                yield from session.end()
+    finally:
+        tools.close()
 
 
 async def _pump_async(session: Session[Any]) -> AsyncGenerator[None, None]:
     while not session.over:
+        if session.pending is not None:
+            session.ran(await run_calls(session.toolbox, session.pending))
+            yield
+            continue
         chunks = session.call.stream_async()
         try:
             try:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
 
 from slipform.enforce import Outcome, Report
 from slipform.enforce.judging import NOT_TYPED
 from slipform.engine.fallback import FallbackCall
 from slipform.errors import EnforcementError, SlipformError
-from slipform.ir import CompletionChunk, Usage
+from slipform.ir import UNRESOLVED, CompletionChunk, Message, Usage
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
 from slipform.ir.response import Lift
 from slipform.library.partial import Memory, Partial, Path, finished_items
 from slipform.library.partial_types import Kind
+from slipform.library.tool_loop import AskEffect, Conversation, Conversing, RunEffect, ToolRun, conversation
+from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, Schema
 from slipform.schema.lowering.lift_plan import PENDING as NOTHING
 from slipform.text.parser import Parser
@@ -31,6 +33,10 @@ class Result(Generic[T]):
     text: str
     """The answer as compact JSON."""
     report: Report
+    messages: tuple[Message, ...] = ()
+    """The whole conversation, this answer included: put a message after it to go on."""
+    runs: tuple[ToolRun, ...] = ()
+    """The calls of tools that were made, in order."""
 
     @property
     def usage(self) -> Usage:
@@ -38,10 +44,11 @@ class Result(Generic[T]):
         return self.report.usage
 
 
-def result_of(schema: Schema[T], outcome: Outcome) -> Result[T]:
-    """Return the outcome as an object of the wanted type."""
-    typed = outcome.typed
-    return Result(schema.to_python(outcome.value) if typed is NOT_TYPED else typed, outcome.text, outcome.report)
+def result_of(schema: Schema[T], ended: Conversation) -> Result[T]:
+    """Return the answer of a conversation as an object of the wanted type."""
+    outcome = ended.outcome
+    typed = schema.to_python(outcome.value) if outcome.typed is NOT_TYPED else outcome.typed
+    return Result(typed, outcome.text, outcome.report, ended.messages, ended.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,32 @@ class Delta:
     path: Path
     kind: Literal["set", "open", "text", "restart"]
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of what the model writes before its answer, or beside its tool calls."""
+
+    text: str
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """A tool call that has grown: `arguments` is what they are so far."""
+
+    id: str | None
+    name: str
+    arguments: Any
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The answer or a call was invalid, and the model is asked again: discard what this step has shown."""
+
+    attempt: int
+    step: int = 1
 
 
 class _ObservedParser:
@@ -101,17 +134,34 @@ _NO_SCHEMA: Final[dict[str, Any]] = {}
 
 
 class Session(Generic[T]):
-    """The attempts of one call, owned by its `Stream`, and the value of the attempt being read."""
+    """One conversation, owned by its `Stream`: its steps, their attempts, and the value of the attempt being read."""
 
-    def __init__(self, schema: Schema[T], kind: Kind, call: FallbackCall) -> None:
+    def __init__(self, router: Router, held: Conversing, schema: Schema[T], kind: Kind) -> None:
+        self._router = router
         self._schema = schema
         self._kind = kind
-        self.call = call
-        self._response_format = call.asked.response_format
+        self.toolbox = held.toolbox
+        self._tool_schemas = {name: dict(tool.parameters) for name, tool in held.toolbox.tools.items()}
+        self._steps = conversation(router, held)
+        self.step = 0
+        """Which answer of the model is being read, counted from 1."""
+        self.pending: RunEffect | None = None
+        """The calls that are to be run before the model is asked again."""
         self.yielded_items: list[Any] = []
         """The items that were yielded to the caller, over all attempts."""
         self.result: Result[T] | None = None
         self._error: BaseException | None = None
+        self._events: list[TextDelta | CallDelta | Restart | ToolRun] = []
+        self._proceed(next(self._steps))
+
+    def _proceed(self, effect: AskEffect | RunEffect) -> None:
+        if isinstance(effect, RunEffect):
+            self.pending = effect
+            return
+        self.pending = None
+        self.step += 1
+        self.call = FallbackCall(self._router, effect.models, effect.request, effect.options, self._schema)
+        self._response_format = self.call.asked.response_format
         self._begin()
 
     def _begin(self) -> None:
@@ -121,6 +171,10 @@ class Session(Generic[T]):
         self._reducer = Reducer(ParserChoice(lambda: self._observed, lambda *_: _UNRESOLVED))
         self._emulated = strategy is OutputStrategy.TOOL
         self._reducer.start(Snapshot(_NO_SCHEMA, emulated=True) if self._emulated else Snapshot())
+        self._calls = Reducer()
+        self._calls.start(Snapshot(emulated=None, tools=self._tool_schemas))
+        self._shown_calls: dict[int, Any] = {}
+        """The arguments of each call that were shown last."""
         self._memory = Memory()
         self._checked_items = 0
         """How many items of this attempt were compared with those yielded before."""
@@ -136,11 +190,13 @@ class Session(Generic[T]):
             or request.response_format.json_schema is self._response_format.json_schema
         )
         self._restarted = self.attempt > 1
+        if self._restarted:
+            self._events.append(Restart(self.attempt, self.step))
         self._watch = self.call.plan.watch(request)
 
     @property
     def attempt(self) -> int:
-        """Which attempt is being read, counted from 1."""
+        """Which attempt of the step is being read, counted from 1."""
         return self.call.attempt
 
     @property
@@ -180,6 +236,19 @@ class Session(Generic[T]):
                 self._observed.feed(chunk.text)
         elif chunk.tool_calls:
             _ = self._reducer.message  # makes the reducer find the tool call that holds the answer, and parse it
+        if chunk.text and chunk.choice == 0 and self._observed.value is PENDING:
+            self._events.append(TextDelta(chunk.text, self.step))
+        if chunk.tool_calls and self._tool_schemas:
+            self._follow_calls(chunk)
+
+    def _follow_calls(self, chunk: CompletionChunk) -> None:
+        self._calls.push(CompletionChunk(tool_calls=chunk.tool_calls, choice=chunk.choice))
+        for position, call in enumerate(self._calls.message.tool_calls):
+            value = call.arguments.resolved
+            if call.name is None or self._shown_calls.get(position, PENDING) is value:
+                continue
+            self._shown_calls[position] = value
+            self._events.append(CallDelta(call.id, call.name, {} if value is UNRESOLVED else value, self.step))
 
     def end(self) -> Iterator[None]:
         """Judge the finished answer: then the session is `over`, or has a new request. Yields before and after."""
@@ -191,12 +260,11 @@ class Session(Generic[T]):
         try:
             self.call.answer(response)
         except SlipformError as error:
-            self._error = error
-            raise
-        if self.call.outcome is not None:
-            self.result = result_of(self._schema, self.call.outcome)
-            return
-        self._begin()
+            self._raise(error)
+        if self.call.outcome is None:
+            self._begin()
+        else:
+            self._send(self.call.outcome)
         yield
 
     def fail(self, error: BaseException) -> None:
@@ -204,9 +272,37 @@ class Session(Generic[T]):
         try:
             self.call.fail(error)
         except SlipformError as failed:
-            self._error = failed
-            raise
+            self._raise(failed)
         self._begin()
+
+    def ran(self, runs: tuple[ToolRun, ...]) -> None:
+        """Take what came of the pending calls; then the session has a new request."""
+        self._events.extend(runs)
+        self._send(runs)
+
+    def _send(self, reply: Outcome | tuple[ToolRun, ...]) -> None:
+        try:
+            self._proceed(self._steps.send(reply))
+        except StopIteration as done:
+            self.result = result_of(self._schema, done.value)
+        except SlipformError as error:
+            self._error = error
+            raise
+
+    def _raise(self, error: SlipformError) -> NoReturn:
+        """Raise an error of the step with the report of the steps before it."""
+        self._error = error
+        self._steps.throw(error)
+        raise error
+
+    def events(self) -> Iterator[TextDelta | CallDelta | ToolRun | Restart | Partial[T] | Result[T]]:
+        """Yield what has happened since the last call."""
+        happened, self._events = self._events, []
+        yield from happened
+        if self.result is not None:
+            yield self.result
+        elif (partial := self.partial()) is not None:
+            yield partial
 
     def outcome(self) -> Result[T]:
         """Return the result; raises the error that the call ended with."""
@@ -223,6 +319,11 @@ class Session(Generic[T]):
             return None
         self._last_value, self._last_open_path = value, open_path
         return Partial(value, self._kind, self._memory, open_path)
+
+    def partials(self) -> Iterator[Partial[T]]:
+        """Yield the value so far, where it has changed."""
+        if (partial := self.partial()) is not None:
+            yield partial
 
     def _current(self) -> tuple[Any, Path | None]:
         parser = self._observed.parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 from collections.abc import Mapping
@@ -9,19 +10,21 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
+import msgspec
 import orjson
 from typing_extensions import TypeForm
 
 from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, SchemaViolationError
 from slipform.schema.document import join_pointer
+from slipform.schema.foreign_types import MsgspecAdapter, modern_typed_dicts, msgspec_document, msgspec_violation
 from slipform.schema.limits import MAX_SCHEMA_BYTES, is_light_text, not_json, plain_copy, plainly_json
 from slipform.schema.spec import JsonSchemaSpec, ResponseFormat, fit_name, name_of
 from slipform.schema.validator import Formats, find_violations, prepare
 from slipform.schema.violations import Violation, shown
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema
 
 T = TypeVar("T")
@@ -43,7 +46,7 @@ class Schema(Generic[T]):
         self,
         name: str,
         document: Mapping[str, Any],
-        adapter: TypeAdapter[T] | None = None,
+        adapter: TypeAdapter[T] | MsgspecAdapter[T] | None = None,
         *,
         formats: bool = True,
         resources: Mapping[str, Any] | None = None,
@@ -125,13 +128,15 @@ class Schema(Generic[T]):
         found = troubles or self.validate(value)
         if found or self._adapter is None:
             return found
-        from pydantic import ValidationError
-
         try:
             self._adapter.validate_json(_dump(value))
-        except ValidationError as error:
+        except ValueError as error:
             return _said_by_type(error, value)
         return []
+
+    def with_document(self, document: Mapping[str, Any]) -> Schema[T]:
+        """Return a schema of the same type with this JSON Schema in place of the type's own."""
+        return Schema(self.name, document, self._adapter)
 
     def read(self, value: Any, text: bytes | None) -> tuple[T | None, list[Violation]]:
         """The typed object of a value that fits, or what its type says against it: `check` and `to_python` at once.
@@ -150,10 +155,6 @@ class Schema(Generic[T]):
         try:
             return self._adapter.validate_json(text), []
         except ValueError as error:
-            from pydantic import ValidationError
-
-            if not isinstance(error, ValidationError):
-                raise
             return None, _said_by_type(error, value)
 
     def to_python(self, value: Any) -> T:
@@ -164,11 +165,9 @@ class Schema(Generic[T]):
         """
         if self._adapter is None:
             return cast("T", value)
-        from pydantic import ValidationError
-
         try:
             return self._adapter.validate_json(_dump(value))
-        except ValidationError as error:
+        except ValueError as error:
             raise _refused(self.name, _said_by_type(error, value)) from error
         except TypeError as error:
             raise _refused(self.name, list(islice(not_json(value), 100))) from error
@@ -186,13 +185,16 @@ def _of_type(shape: Any, _order: str) -> Schema[Any]:
 
     broken = PydanticUserError, PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, CoreSchemaError, NameError
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(shape)
+        adapter: TypeAdapter[Any] = TypeAdapter(modern_typed_dicts(shape))
         document = adapter.json_schema(schema_generator=_generator())
     except broken as error:
+        with contextlib.suppress(TypeError, NameError):
+            return Schema(name_of(shape), msgspec_document(shape), MsgspecAdapter(shape))
         said = " ".join(str(error).split())[:200]
         raise SchemaError(
             f"No JSON Schema can be made of {shape!r:.200}: {said}",
-            hint="Use a pydantic model, dataclass, TypedDict, enum, Literal, list, dict, tuple or scalar type.",
+            hint="Use a pydantic model, dataclass, attrs class, msgspec Struct, TypedDict, enum, Literal, list, dict, "
+            "tuple or scalar type.",
         ) from error
     return Schema(name_of(shape), document, adapter)
 
@@ -244,8 +246,15 @@ def _dump(value: Any) -> bytes:
         return json.dumps(value).encode()
 
 
-def _said_by_type(error: ValidationError, value: Any) -> list[Violation]:
-    return [_violation(found, value) for found in error.errors(include_url=False)]
+def _said_by_type(error: ValueError, value: Any) -> list[Violation]:
+    """What a type says against a value; raises an error that is no verdict of the type's again."""
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        return [_violation(found, value) for found in error.errors(include_url=False)]
+    if isinstance(error, msgspec.ValidationError):
+        return [msgspec_violation(error, value)]
+    raise error
 
 
 def _violation(found: Any, value: Any) -> Violation:

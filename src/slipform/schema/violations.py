@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from slipform.schema.document import split_pointer
+from slipform.schema.document import join_pointer, split_pointer
 
 _PLAIN_KEY = re.compile(r"[^\W\d]\w*\Z")
 _SHOWN = 80
@@ -57,6 +57,20 @@ class Violation:
         return fields
 
 
+def violation_at(steps: tuple[str | int, ...], keyword: str, message: str, value: Any) -> Violation:
+    """Return a violation that no keyword of the schema stands for, at a place of a value.
+
+    >>> violation_at(("age",), "validator", "too young", {"age": 3}).found
+    '3'
+    """
+    for step in steps:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            return Violation(join_pointer(steps), "", keyword, message, steps=steps)
+    return Violation(join_pointer(steps), "", keyword, message, None, shown(value), steps)
+
+
 def json_path(steps: Iterable[str | int]) -> str:
     """The `$.a[0]` form of a path.
 
@@ -70,6 +84,27 @@ def _step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
     return f".{step}" if _PLAIN_KEY.match(step) else f"[{shown(step)}]"
+
+
+_PATH_STEP = re.compile(r'\.?([^\W\d]\w*)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
+
+
+def path_steps(path: str) -> tuple[str | int, ...]:
+    """Take a path such as `$.items[0]["first name"]` apart; the `$` may be left out. Raises `ValueError`.
+
+    >>> path_steps('items[0]["first name"].x')
+    ('items', 0, 'first name', 'x')
+    """
+    steps: list[str | int] = []
+    rest = path.removeprefix("$")
+    while rest:
+        found = _PATH_STEP.match(rest)
+        if found is None:
+            raise ValueError(f"{path!r} is no path; write it like `items[0].name`")
+        key, place, quoted = found.groups()
+        steps.append(key if key is not None else int(place) if place is not None else orjson.loads(quoted))
+        rest = rest[found.end() :]
+    return tuple(steps)
 
 
 def guess_steps(path: str) -> tuple[str | int, ...]:

@@ -6,7 +6,7 @@
         provider = HttpProvider("openai", base_url=vendor.base_url, api_key="any")
 """
 
-from slipform.testing.model import FakeModel, Interrupted, Turn
+from slipform.testing.model import FakeModel, Interrupted, Turn, calling
 from slipform.testing.vendor import (
     Answer,
     FakeVendor,
@@ -38,6 +38,7 @@ __all__ = [
     "Received",
     "Step",
     "Turn",
+    "calling",
     "cut_stream",
     "garbage",
     "garbage_body",

@@ -1,15 +1,16 @@
-"""FakeModel."""
+"""Script the answers of a model inside the process: `FakeModel`, and `calling` for answers that call tools."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from slipform.codecs import Capabilities
 from slipform.errors import ConfigError
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ToolCall
 from slipform.ir.response import ChunkSink
 from slipform.providers.base import as_chunks, push_each
 
@@ -24,6 +25,19 @@ class Interrupted:
 
 
 Turn: TypeAlias = str | ModelResponse | Exception | Interrupted
+
+
+def calling(*calls: tuple[str, Mapping[str, Any] | str], text: str = "") -> ModelResponse:
+    """Return an answer that calls tools: pairs of a name and its arguments, as a dict or as the text a model writes.
+
+    >>> calling(("forecast", {"city": "Rome"})).tool_calls[0].arguments
+    '{"city": "Rome"}'
+    """
+    made = tuple(
+        ToolCall(f"call_{number}", name, arguments if isinstance(arguments, str) else json.dumps(arguments))
+        for number, (name, arguments) in enumerate(calls, 1)
+    )
+    return ModelResponse(text=text, tool_calls=made, finish="tool_calls")
 
 
 class FakeModel:

@@ -1,0 +1,113 @@
+"""Make schemas of types that pydantic refuses: attrs classes, msgspec structs, `typing.TypedDict` before Python 3.12.
+
+msgspec reads attrs classes, its own structs, and dataclasses and containers of both. A `TypedDict` of the standard
+library is written anew as one of `typing_extensions`, so that pydantic's own annotations in it still count.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator
+from typing import Annotated, Any, Generic, NotRequired, Required, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import typing_extensions
+
+from slipform.schema.violations import Violation, path_steps, violation_at
+
+T = TypeVar("T")
+
+
+class MsgspecAdapter(Generic[T]):
+    """What `pydantic.TypeAdapter` is for other types: reads JSON text as a type that msgspec knows."""
+
+    __slots__ = ("_decoder",)
+
+    def __init__(self, shape: Any) -> None:
+        """Raises `TypeError` for a type that msgspec does not know, or with annotations that it would not look at."""
+        for annotation in _annotations(shape, set()):
+            if not isinstance(annotation, msgspec.Meta | str):
+                raise TypeError(f"msgspec does not check {annotation!r:.100}")
+        self._decoder = msgspec.json.Decoder(shape)
+
+    def validate_json(self, text: bytes) -> T:
+        """Return the object; raises `msgspec.ValidationError`."""
+        value: T = self._decoder.decode(text)
+        return value
+
+
+def msgspec_document(shape: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a type that msgspec knows, with the root written out in place of a reference."""
+    document = msgspec.json.schema(shape)
+    if set(document) == {"$ref", "$defs"}:
+        root = document["$defs"][document["$ref"].removeprefix("#/$defs/")]
+        return {**root, "$defs": document["$defs"]} if len(document["$defs"]) > 1 or _refers(root) else root
+    return document
+
+
+def _refers(node: Any) -> bool:
+    if isinstance(node, dict):
+        return "$ref" in node or any(map(_refers, node.values()))
+    return isinstance(node, list) and any(map(_refers, node))
+
+
+def msgspec_violation(error: msgspec.ValidationError, value: Any) -> Violation:
+    """Return what msgspec says against a value: one sentence, with the place at its end."""
+    message, _, place = str(error).partition(" - at `")
+    try:
+        steps = path_steps(place.rstrip("`"))
+    except ValueError:  # msgspec writes `[...]` for the values of a dict
+        steps = ()
+    return violation_at(steps, "type", message, value)
+
+
+def modern_typed_dicts(shape: Any, made: dict[Any, Any] | None = None) -> Any:
+    """Return the type with each `typing.TypedDict` written anew as one of `typing_extensions`.
+
+    >>> Movie = typing.TypedDict("Movie", {"title": str})
+    >>> type(modern_typed_dicts(list[Movie]).__args__[0]).__module__
+    'typing_extensions'
+    """
+    made = {} if made is None else made
+    if isinstance(shape, type) and type(shape).__module__ == "typing" and typing.is_typeddict(shape):
+        if shape not in made:
+            made[shape] = shape  # one that holds itself stays as it is
+            hints = get_type_hints(shape, include_extras=True)
+            required: frozenset[str] = shape.__required_keys__  # type: ignore[attr-defined]
+            fields = {}
+            for name, hint in hints.items():  # the class does not see what annotations say that are strings
+                marked: Any = get_origin(hint)
+                optional = marked is NotRequired or (name not in required and marked is not Required)
+                field = modern_typed_dicts(hint, made)
+                fields[name] = NotRequired[field] if optional else field
+            made[shape] = typing_extensions.TypedDict(shape.__name__, fields)  # type: ignore[operator]
+            made[shape].__doc__ = shape.__doc__
+        return made[shape]
+    arguments = get_args(shape)
+    if not arguments:
+        return shape
+    origin: Any = get_origin(shape)
+    if origin is Annotated:
+        return Annotated[modern_typed_dicts(arguments[0], made), *arguments[1:]]
+    if origin in (Required, NotRequired, typing_extensions.ReadOnly):
+        return modern_typed_dicts(arguments[0], made)
+    rebuilt = tuple(modern_typed_dicts(each, made) for each in arguments)
+    if rebuilt == arguments:
+        return shape
+    if origin in (Union, types.UnionType):
+        return Union[rebuilt]  # noqa: UP007 — of a tuple
+    return origin[rebuilt]
+
+
+def _annotations(shape: Any, seen: set[Any]) -> Iterator[Any]:
+    """Yield the metadata of every `Annotated` that a type reaches."""
+    if get_origin(shape) is Annotated:
+        yield from get_args(shape)[1:]
+    for argument in get_args(shape):
+        if isinstance(argument, type) or get_origin(argument) is not None:
+            yield from _annotations(argument, seen)
+    if isinstance(shape, type) and shape not in seen and getattr(shape, "__annotations__", None):
+        seen.add(shape)
+        for hint in get_type_hints(shape, include_extras=True).values():
+            yield from _annotations(hint, seen)

@@ -1,0 +1,158 @@
+"""What a model is told of a Python function, and which types the function gets."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Annotated, Any, Literal
+
+import attrs
+import msgspec
+import pytest
+from pydantic import BaseModel, Field
+
+from slipform.schema.signature import read_docstring, signature_of
+
+
+class Point(BaseModel):
+    x: int
+
+
+class Size(msgspec.Struct):
+    width: int
+
+
+@attrs.define
+class Colour:
+    name: str
+
+
+GOOGLE = """Do it.
+
+More of it.
+
+Args:
+    a: The first,
+        over two lines.
+    b (int): The second: with a colon.
+
+Returns:
+    a: nothing of it.
+"""
+NUMPY = """Do it.
+
+More of it.
+
+Parameters
+----------
+a : str
+    The first,
+    over two lines.
+b
+    The second: with a colon.
+
+Returns
+-------
+a : str
+    Nothing of it.
+"""
+SPHINX = """Do it.
+
+More of it.
+
+:param a: The first,
+    over two lines.
+:param int b: The second: with a colon.
+:returns: nothing
+:rtype: str
+"""
+
+
+@pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
+def test_docstrings_of_three_formats_are_read_alike(text: str) -> None:
+    described = {"a": "The first, over two lines.", "b": "The second: with a colon."}
+    assert read_docstring(text) == ("Do it.\n\nMore of it.", described)
+
+
+def test_a_docstring_without_parameters_is_the_description() -> None:
+    assert read_docstring("Look: a colon.\n\nNote that it ends.") == ("Look: a colon.\n\nNote that it ends.", {})
+    assert read_docstring(None) == (None, {})
+
+
+def search(
+    text: str,
+    limit: Annotated[int, Field(ge=1, le=5)] = 3,
+    *,
+    kind: Annotated[Literal["web", "news"], "Where to look."] = "web",
+    near: Point | None = None,
+) -> list[str]:
+    """Search.
+
+    Args:
+        text: What to look for.
+    """
+    return [text, str(limit), kind, repr(near)]
+
+
+def test_the_schema_has_types_bounds_descriptions_and_defaults_and_is_closed() -> None:
+    document = signature_of(search).arguments.document
+    assert document["properties"]["text"] == {"type": "string", "description": "What to look for."}
+    assert document["properties"]["limit"] == {"type": "integer", "minimum": 1, "maximum": 5, "default": 3}
+    assert document["properties"]["kind"] == {
+        "type": "string", "enum": ["web", "news"], "description": "Where to look.", "default": "web",
+    }  # fmt: skip
+    assert document["required"] == ["text"]
+    assert document["additionalProperties"] is False
+    assert "title" not in document
+
+
+def test_a_function_gets_typed_arguments_and_keeps_its_defaults() -> None:
+    assert signature_of(search).call(search, {"text": "a", "near": {"x": 1}}) == ["a", "3", "web", "Point(x=1)"]
+
+
+def positional(a: int, b: int = 2, /, c: int = 3) -> tuple[int, int, int]:
+    return a, b, c
+
+
+class Shop:
+    def buy(self, what: str, size: Size | None = None) -> str:
+        """Buy it."""
+        return f"{what} {size}"
+
+    def __call__(self, what: str) -> str:
+        """Call it."""
+        return what
+
+
+def paint(colour: Colour) -> str:
+    """Paint."""
+    return colour.name
+
+
+@dataclasses.dataclass
+class Order:
+    """Order it."""
+
+    number: int
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "value", "name"),
+    [
+        (positional, {"a": 1, "c": 5}, (1, 2, 5), "positional"),
+        (Shop().buy, {"what": "a", "size": {"width": 3}}, "a Size(width=3)", "buy"),
+        (Shop(), {"what": "a"}, "a", "Shop"),
+        (functools.partial(positional, 1), {}, (1, 2, 3), "positional"),
+        (paint, {"colour": {"name": "red"}}, "red", "paint"),
+        (Order, {"number": 3}, Order(3), "Order"),
+    ],
+)
+def test_whatever_can_be_called_is_a_tool(function: Any, arguments: dict[str, Any], value: Any, name: str) -> None:
+    read = signature_of(function)
+    assert read.name == name
+    assert read.arguments.check(arguments) == []
+    assert read.call(function, arguments) == value
+
+
+def test_the_name_can_be_given() -> None:
+    assert signature_of(lambda: None, name="nothing").name == "nothing"
