@@ -215,6 +215,23 @@ def test_a_hostile_pattern_over_many_strings_or_names_ends(pattern: str) -> None
     violations({"allOf": [{"pattern": f"{pattern}{number}"} for number in range(50)]}, "ab" * 20_000)
 
 
+@pytest.mark.parametrize("pattern", [r"^(a{1,100}){1,100}$", r"(?=.*x)y"])
+def test_names_that_would_hold_the_validator_up_are_given_up_before_it_sees_them(pattern: str) -> None:
+    # With a keyword of ours the validator holds the interpreter's lock: nobody else would have a turn meanwhile.
+    names = {"a" * (1200 + number) + "!": 1 for number in range(80)}
+    for closed in ({}, {"additionalProperties": False}, {"unevaluatedProperties": False}):
+        compiled = compile_schema({"patternProperties": {pattern: {}}, **closed})
+        assert not compiled.is_valid(names)
+        assert not compiled.is_valid([{"deep": names}])
+
+
+def test_very_many_honest_names_are_held_against_a_pattern_with_look_around() -> None:
+    schema = {"patternProperties": {"^(?!_)[a-z0-9]+$": {"type": "integer"}}, "additionalProperties": False}
+    names = {f"key{number}": number for number in range(20_000)}
+    assert compile_schema(schema).is_valid(names)
+    assert not compile_schema(schema).is_valid({**names, "_one": 1})
+
+
 def test_a_match_is_given_up_by_the_work_it_would_take_not_by_the_clock() -> None:
     assert search("(?=.*x)y", "a" * 100_000) is None
     assert search("[ab]*a[ab]{5000}!", "ab" * 50_000) is None

@@ -30,14 +30,15 @@ MAX_PATTERN_WEIGHT = 3_000_000
 MAX_STEPS = 100_000
 """Steps back that the engine may take for one match."""
 MAX_NAME_STEPS = 1_000
-"""The same for a property's name, where the validator matches by itself."""
+"""The same for a property's name, where the validator matches by itself, with the interpreter's lock held."""
 MAX_MATCH_WORK = 20_000_000
 """Places alive × characters × steps of one match; 2 to 14 ns each."""
 MAX_VALUE_WORK = 100_000_000
 """The same for all the strings of one value together."""
-MAX_NAME_WORK = 1_000_000_000
-"""The same for all the names of one value together, if each took all its steps; hardly any takes more than a few."""
+MAX_NAME_WORK = 30_000_000
+"""The same for all the names of one value together: the validator takes them all at once, and nobody has a turn."""
 
+_NAME_STEPS = 10  # what a look-ahead at the beginning of a name needs, and more
 _FEW_STEPS = 100  # enough for nearly every honest pattern, and cheap enough not to be counted
 _UNCOUNTED_PLACES = 500  # of all the patterns of a schema; a value under fewer is validated without counting
 _BYTES_PER_STATE = 33
@@ -56,8 +57,8 @@ class PatternUse(NamedTuple):
 
     counted: bool = False
     """Whether matches have to be counted."""
-    per_name_character: int = 0
-    """The most work for one character of a property's name."""
+    of_names: tuple[str, ...] = ()
+    """The patterns that properties' names are held against, where they have to be."""
 
 
 class MatchBudget:
@@ -65,8 +66,8 @@ class MatchBudget:
 
     __slots__ = ("given_up", "is_spent", "left")
 
-    def __init__(self) -> None:
-        self.left = MAX_VALUE_WORK
+    def __init__(self, work: int = MAX_VALUE_WORK) -> None:
+        self.left = work
         self.given_up = 0
         self.is_spent = False
 
@@ -157,24 +158,27 @@ def survey(documents: list[Any]) -> PatternUse:
             )
     known = values | names
     counted = any(map(_MAY_BACKTRACK.search, known)) or sum(map(places_alive, known)) > _UNCOUNTED_PLACES
-    if not counted:
-        return PatternUse()
-    each = (places_alive(name) * (MAX_NAME_STEPS if _MAY_BACKTRACK.search(name) else 1) for name in names)
-    return PatternUse(counted=True, per_name_character=sum(each))
+    return PatternUse(counted=True, of_names=tuple(names)) if counted else PatternUse()
 
 
-def name_characters(value: Any) -> int:
-    """How many characters the names of all properties in a value have together."""
-    total = 0
-    stack = [value]
+def can_match_names(patterns: tuple[str, ...], value: Any) -> bool:
+    """Whether the validator can hold the names of all properties in a value against these patterns at little cost.
+
+    >>> can_match_names(("^(?!_)",), {"a": {"b": 1}}), can_match_names(("^(a{1,99}){1,99}$",), {"a" * 5000: 1})
+    (True, False)
+    """
+    budget = MatchBudget(MAX_NAME_WORK)
+    engines = [engine for pattern in patterns if (engine := _engine(pattern)) is not None]
+    stack = [value] if engines else []
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
-            total += sum(map(len, item))
+            if not all(engine.can_match(name, budget.spend) for name in item for engine in engines):
+                return False
             stack.extend(item.values())
         elif isinstance(item, list):
             stack.extend(item)
-    return total
+    return True
 
 
 class CountedPattern:
@@ -226,6 +230,17 @@ class _Engine:
             self._known.clear()
         self._known[key] = match
         return match
+
+    def can_match(self, name: str, spend: Callable[[int], bool]) -> bool:
+        """Whether a name can be told within the steps that it may take, and that work can be spent."""
+        work, steps = self._places * (len(name) + 1), _NAME_STEPS
+        if not self._backtracks:
+            return spend(work)
+        while steps <= MAX_NAME_STEPS and spend(steps * work):
+            if self._search_within(steps, name) is not None:
+                return True
+            steps *= 10
+        return False
 
     def _search_within(self, steps: int, text: str) -> bool | None:
         matching = self._within(steps)

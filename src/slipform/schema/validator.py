@@ -33,12 +33,11 @@ from slipform.schema.explain import MAX_VIOLATIONS, explain
 from slipform.schema.limits import canonical_text, examine, is_plain, not_json, plain_copy, too_deep
 from slipform.schema.patterns import (
     MAX_NAME_STEPS,
-    MAX_NAME_WORK,
     MAX_STEPS,
     CountedPattern,
     PatternUse,
+    can_match_names,
     counting,
-    name_characters,
     survey,
 )
 from slipform.schema.violations import Violation, shown
@@ -270,7 +269,7 @@ class Compiled:
             return is_valid
 
         def counted(value: Any) -> bool:
-            if use.per_name_character and use.per_name_character * name_characters(value) > MAX_NAME_WORK:
+            if use.of_names and not can_match_names(use.of_names, value):
                 return False
             with counting() as budget:
                 before = budget.given_up
