@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -88,6 +90,30 @@ def test_a_damaged_file_is_an_error_at_the_start_and_changes_nothing_later(
         KeyFile(path)
     path.unlink()
     with pytest.raises(ConfigError, match="slipform keys add"):
+        KeyFile(path)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"models": "openai/*"},
+        {"models": ["openai/*", 7]},
+        {"operator": "no"},
+        {"disabled": "true"},
+        {"requests_per_minute": "60"},
+        {"expires": "never"},
+        {"max_tokens": 5},
+    ],
+    ids=str,
+)
+def test_a_key_written_by_hand_with_a_slip_is_not_taken_for_one_that_may_do_more(
+    path: Path, fields: dict[str, Any]
+) -> None:
+    add_key(path, "ada")
+    document = json.loads(path.read_text())
+    document["keys"][0] |= fields
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match="damaged"):
         KeyFile(path)
 
 

@@ -283,6 +283,13 @@ CHOOSING: list[dict[str, Any]] = [
     {"extra_body": {"extra_body": {"fallbacks": ["x"]}}},
     {"MODEL": "up/gpt-5-pro"},
     {"Model": "up/gpt-5-pro"},
+    {"engine": "gpt-5-pro"},
+    {"model_id": "gpt-5-pro"},
+    {"deployment": "gpt-5-pro"},
+    {"custom_llm_provider": "other"},
+    {"api_base": "http://other.internal/v1"},
+    {"tools": [{"type": "image_generation", "model": "gpt-image-2"}]},
+    {"tools": [{"type": "image_generation", "Model": "gpt-image-2"}]},
 ]
 
 

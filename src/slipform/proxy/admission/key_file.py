@@ -23,6 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+import msgspec
 import orjson
 
 from slipform.errors import ConfigError
@@ -161,8 +162,8 @@ def parse_key_file(file: BinaryIO, path: Path) -> KeyDocument:
 
 
 def _key(fields: Mapping[str, Any]) -> Key:
-    models = fields.get("models")
-    key = Key(**{**fields, "models": tuple(models) if models is not None else None})
+    Key(**fields)  # raises for a field that is not known: what it limits would not be held
+    key = msgspec.convert(fields, Key)  # raises for a wrong type: `models: "openai/*"` would be eight patterns, one `*`
     key.is_expired(0.0)  # raises for a time that is none
     return key
 

@@ -346,6 +346,14 @@ _CHOOSES_A_MODEL: Final[Mapping[str, str]] = {
     "userconfig": "LiteLLM's own routing table",
     "deploymentid": "LiteLLM's name of an Azure deployment, which replaces the model's",
     "promptid": "LiteLLM's stored prompt, which names a model",
+    "customllmprovider": "LiteLLM's choice of another vendor",
+    "apibase": "LiteLLM's address of another vendor",
+    "baseurl": "LiteLLM's address of another vendor",
+    # Names of `model` in other APIs, which servers that speak several of them read as well.
+    "engine": "the name of a model in OpenAI's first API",
+    "deployment": "the name of a model on Azure",
+    "modelid": "the name of a model in the APIs of watsonx and Bedrock",
+    "modelname": "the name of a model in other APIs",
     # Other gateways spell their fallback lists so.
     "modelfallbacks": "a gateway's fallback models",
     "fallbackmodels": "a gateway's fallback models",
@@ -434,9 +442,11 @@ def check_fields(data: Mapping[str, Any], api: str) -> None:
                 held.append((f"{where}{name}.", value, None))
             elif plain == "tools" and isinstance(value, list):
                 # Tools that the vendor runs may ask a model of their own: Anthropic's advisor, OpenAI's images.
-                hosted = [(at, tool) for at, tool in enumerate(value) if isinstance(tool, Mapping)]
-                if (at := next((at for at, tool in hosted if tool.get("model") is not None), None)) is not None:
-                    raise _not_allowed(f"{where}{name}[{at}].model", "the model of a tool that the vendor runs")
+                for at, tool in enumerate(value):
+                    for field, chosen in tool.items() if isinstance(tool, Mapping) else ():
+                        if chosen is not None and field.casefold() == "model":
+                            place = f"{where}{name}[{at}].{field}"
+                            raise _not_allowed(place, "the model of a tool that the vendor runs")
 
 
 def _not_allowed(field: str, why: str) -> NotAllowed:
