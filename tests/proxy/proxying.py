@@ -48,7 +48,7 @@ def proxied(
 ) -> serving:
     """A proxy with these providers and settings; `with` gives its address."""
     chosen = Settings.model_validate({"default_model": next(iter(providers)), **(settings or {})})
-    router = Router(providers, aliases=chosen.model_aliases)
+    router = Router(providers, aliases=chosen.alias_models)
     options = options_of(chosen)
     options = dataclasses.replace(options, budget=Budget(attempts, calls=options.budget.calls))
     client = AsyncClient(router=router, options=options)

@@ -17,7 +17,7 @@ from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
 from slipform.proxy import App
 from slipform.proxy.admission.refusals import NotAllowed
-from slipform.proxy.calls.inbound import check_fields
+from slipform.proxy.calls.model_names import check_fields
 from slipform.testing import FakeVendor
 from tests.conftest import PERSON, serving
 from tests.proxy.asgi import call as call_app

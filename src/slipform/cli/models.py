@@ -83,7 +83,7 @@ def _available_rows(settings: Settings) -> Iterator[_Row]:
 
     router = router_of(settings)
     for alias, target in router.aliases.items():
-        targets = settings.model_aliases.get(alias)
+        targets = settings.alias_models.get(alias)
         yield alias, f"= {', then '.join(targets) if isinstance(targets, list) else target}"
     for name, weights in KNOWN.items():
         size = f"{weights.wheel_size / 1e6:,.0f} MB"

@@ -17,6 +17,8 @@ Quirks a codec knows (`Capabilities.quirks`):
 - `mid_system`: system messages may stand between other turns (some Claude models).
 - `schema_in_prompt`: the server holds the model to a schema without showing it; the prompt shows it, too.
 - `list_keys`: a small model, whose prompt names the keys although the channel carries the schema.
+- `guided`: it takes `guided_regex`, `guided_grammar` and grammars in `structured_outputs` (vLLM).
+- `gbnf`: it takes a `grammar` (llama.cpp).
 - `body_version`: `anthropic_version` goes in the body and the model in the path (Claude on Vertex and Bedrock).
 """
 

@@ -88,6 +88,15 @@ class ProviderSettings(_Block):
     """An `http://` or `https://` proxy, or `none`; the environment's by default."""
 
 
+class ModelAlias(_Block):
+    """Another name for a model, with what its requests need not say themselves."""
+
+    model: str | Annotated[list[str], Field(min_length=1)]
+    """The model, or a list that is tried in its order."""
+    response_schema: str | None = Field(None, alias="schema")
+    """The name of a schema that answers are held to when the request has none; written `schema`."""
+
+
 class PriceSettings(_Block):
     """The price of a million tokens of a model, in any currency."""
 
@@ -228,8 +237,8 @@ class Settings(_Block):
 
     default_model: str | Annotated[list[str], Field(min_length=1)] = "local"
     """The model of requests that name none; `local` is the embedded model. A list is tried in its order."""
-    model_aliases: dict[str, str | list[str]] = {}
-    """Another name for a model, or for a list that is tried in its order."""
+    model_aliases: dict[str, str | list[str] | ModelAlias] = {}
+    """Another name for a model, for a list that is tried in its order, or for a model with a schema."""
     schemas: str | None = None
     """A folder of named schemas."""
     prices: dict[str, PriceSettings] = {}
@@ -243,6 +252,12 @@ class Settings(_Block):
     server: ServerSettings = ServerSettings()
     cache: Cache = Cache()
     redis: Redis | None = None
+
+    @property
+    def alias_models(self) -> dict[str, str | list[str]]:
+        """The aliases, each with the model or models it stands for."""
+        aliases = self.model_aliases.items()
+        return {name: given.model if isinstance(given, ModelAlias) else given for name, given in aliases}
 
     @property
     def first_model(self) -> str:

@@ -172,7 +172,7 @@ def router_of(
                 settings=given.settings if given else None,
                 transport=_transport(name, given) if given else None,
             )
-    aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **settings.model_aliases}
+    aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **settings.alias_models}
     return Router(providers, aliases=aliases, default=settings.default_model)
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs
 
-from slipform.codecs import Api
+from slipform.codecs import Api, find_api
 from slipform.codecs.model_name import check_name
 from slipform.config import ConfigReading, Settings
 from slipform.engine import tracing
@@ -20,6 +20,7 @@ from slipform.providers.embedded import LocalProvider
 from slipform.proxy.admission.admission import ANYBODY
 from slipform.proxy.admission.refusals import NotAllowed, error_headers, log_refusal
 from slipform.proxy.calls import pages
+from slipform.proxy.calls.endpoints import Located, UnknownPathError, WebSocketError, locate, methods_at, refusal_of
 from slipform.proxy.calls.inbound import read_call
 from slipform.proxy.calls.routes import Listing, api_at, error_api, listing_at, named_model, paths, route_of
 from slipform.proxy.deployment import REFUSED, Deployment, Deployments, InForce, Load, deploy
@@ -29,6 +30,7 @@ from slipform.proxy.http_server.asgi import (
     Scope,
     Send,
     cycle_of,
+    decompressed,
     read_body,
     run_until_disconnected,
     send_bytes,
@@ -156,22 +158,43 @@ class App:
         method, path = scope["method"], scope["path"]
         if method == "POST" and (api := api_at(path)) is not None:
             return self._serve(api, scope, receive, send, marks)
-        return self._other(method, path, scope, with_headers(send, marks))
-
-    async def _other(self, method: str, path: str, scope: Scope, send: Send) -> None:
         headers = dict(scope["headers"])
+        located = locate("GET" if method == "HEAD" else method, path, headers)
+        if located is not None and located.row.kind == "enforced":
+            return self._serve(find_api(located.row.api), scope, receive, send, marks, located)
+        return self._other(method, located, scope, headers, with_headers(send, marks))
+
+    async def _other(
+        self, method: str, located: Located | None, scope: Scope, headers: dict[bytes, bytes], send: Send
+    ) -> None:
+        path: str = scope["path"]
         try:
-            await self._page(method, path, scope, headers, send)
+            if headers.get(b"upgrade", b"").lower() == b"websocket":
+                raise WebSocketError(
+                    f"WebSockets are not served at {path[:100]}", hint="Use HTTP: POST, with `stream` for a stream."
+                )
+            await self._page(method, located, scope, headers, send)
         except SlipformError as error:
             status, body = error_api(path, headers).encode_error(error)
             identity = request_id(headers)
             log_refusal(error, address=_address(scope), request_id=identity, path=path)
             more: list[Header] = [(b"x-request-id", identity.encode())]
             if isinstance(error, pages.WrongMethodError):
-                more.append((b"allow", b"POST" if api_at(path) else b"GET, HEAD"))
+                allowed = methods_at(path, headers) or ["GET", "HEAD"]
+                more.append((b"allow", ", ".join(allowed).encode()))
+            elif isinstance(error, WebSocketError):
+                more.append((b"upgrade", b"HTTP/1.1"))
             await send_bytes(send, status, body, [*more, *error_headers(error)])
 
-    async def _serve(self, api: Api, scope: Scope, receive: Receive, send: Send, marks: Sequence[Header]) -> None:
+    async def _serve(
+        self,
+        api: Api,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        marks: Sequence[Header],
+        located: Located | None = None,
+    ) -> None:
         headers = dict(scope["headers"])
         record = CallRecord(request_id(headers), api=api.name)
         deployment = self._deployments.current
@@ -181,7 +204,10 @@ class App:
         exchange = cycle_of(scope, send)
         out = RecordingSend(send, record, cycle=exchange, capture=settings.server.debug_traces)
         out.extra = marks
-        span = tracing.start_server_span("POST", route_of(scope["path"]), headers) if tracing.is_tracing() else None
+        span = None
+        if tracing.is_tracing():
+            route = route_of(scope["path"]) if located is None else located.row.path
+            span = tracing.start_server_span("POST", route, headers)
         body, caller, address = b"", ANYBODY, _address(scope)
         try:
             guard = deployment.gate.guard
@@ -195,17 +221,10 @@ class App:
                 most, declared = settings.server.max_body_bytes, headers.get(b"content-length")
                 body = await read_body(receive, most, exchange, declared)
                 admission.body_read()
-                call = await read_call(
-                    api,
-                    body,
-                    record,
-                    path=scope["path"],
-                    headers=headers,
-                    caller=caller,
-                    router=deployment.client.router,
-                    ways=deployment.gate.ways,
-                    settings=settings,
-                )
+                if b"content-encoding" in headers:
+                    body = await decompressed(body, headers[b"content-encoding"], most)
+                context = deployment.gate.context(scope["path"], headers, caller, located)
+                call = await read_call(api, body, record, context)
                 await run_until_disconnected(deployment.gate.answer(call, admission, out), receive, out)
         except SlipformError as error:
             said: SlipformError = error
@@ -239,12 +258,20 @@ class App:
         self.metrics.call_ended(record, caching=settings.cache.enabled)
         log_request(record)
 
-    async def _page(self, method: str, path: str, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+    async def _page(
+        self, method: str, located: Located | None, scope: Scope, headers: dict[bytes, bytes], send: Send
+    ) -> None:
+        path: str = scope["path"] if located is None else located.path
+        if located is not None and located.row.kind == "refused":
+            raise refusal_of(located.row, method, path)
         listing = listing_at(path, headers)
         if api_at(path) is not None or (method not in ("GET", "HEAD") and (listing or path in pages.PAGES)):
             raise pages.WrongMethodError(f"{path} does not take {method}", hint=f"slipform serves {paths()}.")
         if listing is not None:
             await self._models(listing, path, scope, headers, send)
+        elif path == "/":
+            page, kind = pages.front(headers.get(b"user-agent", b""))
+            await send_page(send, 200, page, kind)
         elif path in pages.LIVE:
             await send_json(send, 200, pages.health())
         elif path in pages.READY:
@@ -264,7 +291,9 @@ class App:
             await self._check_operator("docs", scope, headers)
             await send_page(send, 200, pages.openapi_page(), b"text/html; charset=utf-8")
         else:
-            raise pages.NoSuchPageError(f"There is nothing at {method} {path}", hint=f"slipform serves {paths()}.")
+            if methods_at(path, headers):
+                raise pages.WrongMethodError(f"{path} does not take {method}", hint=f"slipform serves {paths()}.")
+            raise UnknownPathError(f"There is nothing at {method} {path[:200]}", hint=f"slipform serves {paths()}.")
 
     async def _shows(self, page: str, scope: Scope, headers: dict[bytes, bytes]) -> bool:
         """Whether who asks is shown all that a page tells; raises for a wrong key, not for none."""

@@ -274,7 +274,7 @@ def _prepare(settings: Settings, workers: int) -> None:
 
 def _fetch_named(settings: Settings) -> None:
     """Fetch the embedded models that the settings name: no request will. Only the default's must succeed."""
-    listed = [[each] if isinstance(each, str) else each for each in settings.model_aliases.values()]
+    listed = [[each] if isinstance(each, str) else each for each in settings.alias_models.values()]
     default = [settings.default_model] if isinstance(settings.default_model, str) else settings.default_model
     named = dict.fromkeys([*default, *(model for models in listed for model in models)])
     if not any(model.partition("/")[0] == "local" for model in named):

@@ -35,7 +35,7 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
         "object": "chat.completion",
         "created": stamp.seconds(),
         "model": response.model or served.request.model,
-        "choices": [_choice(each, index) for index, each in enumerate((response, *response.others))],
+        "choices": [_choice(each, index, served) for index, each in enumerate((response, *response.others))],
     }
     for key in _PASSED:
         if key in response.extra:
@@ -46,7 +46,8 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
     return answer
 
 
-def _choice(response: ModelResponse, index: int) -> dict[str, Any]:
+def _choice(response: ModelResponse, index: int, served: ServedRequest) -> dict[str, Any]:
+    is_older = _has_functions(served) and bool(response.tool_calls)
     refusal = refusal_text(response)
     message: dict[str, Any] = {
         "role": "assistant",
@@ -61,23 +62,32 @@ def _choice(response: ModelResponse, index: int) -> dict[str, Any]:
             calls.append(dict(part.data))
     if response.reasoning:
         message["reasoning_content"] = response.reasoning
-    if calls:
+    if is_older:
+        message["function_call"] = encode_call(response.tool_calls[0])["function"]
+    elif calls:
         message["tool_calls"] = calls
     for key in _OF_MESSAGE:
         if response.extra.get(key):
             message[key] = response.extra[key]
     word = _WORDS.get(response.finish, "stop")
+    if calls and word in ("stop", "tool_calls"):
+        word = "function_call" if is_older else "tool_calls"
     return {
         "index": index,
         "message": message,
         "logprobs": response.extra.get("logprobs"),
-        "finish_reason": "tool_calls" if calls and word == "stop" else word,
+        "finish_reason": word,
     }
 
 
 def is_custom_call(part: Opaque) -> bool:
     """Whether a part is a call of a tool that is no function."""
     return part.vendor == NAME and "custom" in part.data
+
+
+def _has_functions(served: ServedRequest) -> bool:
+    """Whether the client has offered `functions`, which came before tools, and reads `function_call`."""
+    return served.options.get("functions") is True
 
 
 def encode_call(call: ToolCall) -> dict[str, Any]:
@@ -107,6 +117,7 @@ class ChatStreamEncoder:
         self.extra: Mapping[str, Any] = {}
         self._model = served.request.model
         self._usage_wanted = served.options.get("include_usage") is True
+        self._has_functions = _has_functions(served)
         self._created = stamp.seconds()
         self._id = f"chatcmpl-{stamp.new_id()}"
         self._calls: dict[int, CallTable] = {}
@@ -209,7 +220,10 @@ class ChatStreamEncoder:
         if chunk.tool_calls:
             table = self._calls.setdefault(chunk.choice, CallTable())
             calls = [encoded for each in chunk.tool_calls if (encoded := self._call(each, chunk.choice, table))]
-            if calls:
+            if self._has_functions:
+                first = next((call["function"] for call in calls if call["index"] == 0), None)
+                delta |= {"function_call": first} if first is not None else {}
+            elif calls:
                 delta["tool_calls"] = calls
         return delta
 
@@ -245,5 +259,7 @@ class ChatStreamEncoder:
         if chunk.finish is None or chunk.choice in self._ended:
             return None
         self._ended.add(chunk.choice)
-        called = chunk.choice in self._calls and chunk.finish in ("stop", "unknown")
+        called = chunk.choice in self._calls and chunk.finish in ("stop", "unknown", "tool_calls")
+        if called and self._has_functions:
+            return "function_call"
         return "tool_calls" if called else _WORDS.get(chunk.finish, "stop")

@@ -37,7 +37,7 @@ from slipform.proxy.observability.call_record import Header
 _ONE_CALLERS_SHARE = 0.9
 """Of the calls at the same time, unless set: one caller alone cannot keep all others out."""
 _NEAREST = 5
-_KEY_HEADERS = (b"authorization", b"x-api-key", b"x-goog-api-key")
+_KEY_HEADERS = (b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from slipform.codecs import Api, ServedRequest
 from slipform.enforce import Outcome
 from slipform.engine import tracing
@@ -21,6 +23,7 @@ from slipform.engine.setup import Options
 from slipform.errors import RequestError, SlipformError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount
+from slipform.providers.base import as_chunks
 from slipform.providers.router import Router
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
 from slipform.proxy.calls.inbound import FIELD, Inbound
@@ -225,6 +228,7 @@ async def _whole(
         response = await route.complete_async(request)
         record.upstream_seconds = time.monotonic() - began
         record.usage = response.usage
+        record.warnings += len(response.warnings)
     record.status = 200
     body = call.api.encode_response(response, call.served, extra=extra)
     await send_bytes(send, 200, body, record.headers())
@@ -237,6 +241,13 @@ async def _stream(
         raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
     writer = StreamWriter(call.api, call.served, call.record, send)
     try:
+        if call.served.options.get("bare_text"):  # only the whole JSON string says what its text is
+            outcome = await run_async(request, await route.plan_async(request, options), route.awaited)
+            response, extra = _learn(call, outcome)
+            writer.add(extra or {})
+            await writer.write(list(as_chunks(response)))
+            await writer.finish()
+            return
         async with aclosing(_pieces(call, request, route, options, writer)) as pieces:
             async for piece in pieces:
                 if not isinstance(piece, Outcome):
@@ -285,9 +296,12 @@ def _shown(request: ModelRequest, route: ModelRoute) -> ModelRequest:
 def _learn(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str, Any] | None]:
     """Note how it went; gives the answer, and the fields that the caller asked to see of it."""
     record, report = call.record, outcome.report
-    if call.adopted is not None:
-        report = report.replace(warnings=(call.adopted.warning, *report.warnings))
+    if call.warnings or call.adopted is not None:
+        adopted = () if call.adopted is None else (call.adopted.warning,)
+        report = report.replace(warnings=(*call.warnings, *adopted, *report.warnings))
     record.report, record.answer = report, outcome.answer
+    if call.served.options.get("bare_text") and isinstance(outcome.value, str):
+        record.answer = msgspec.structs.replace(outcome.answer, text=outcome.value, parts=())
     if report.attempts:
         record.strategy = report.attempts[-1].strategy.value
     return record.answer, {FIELD: report.to_dict()} if call.asked.report else None

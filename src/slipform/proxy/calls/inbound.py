@@ -1,36 +1,38 @@
 """The bytes of a call → the call: the models it names, its switches, its request, or that it goes through as it is.
 
-The names of models come first: they are checked before one is looked up, cached, counted or logged.
+The names of models come first (`model_names`): they are checked before one is looked up, cached, counted or logged.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
+import msgspec
 import orjson
 
 from slipform.codecs import Api, ServedRequest
-from slipform.codecs.gemini.serve_decode import named_in_path
-from slipform.codecs.model_name import check_name, shown
+from slipform.codecs.foreign_fields import ForeignReading, read_foreign
+from slipform.codecs.model_name import shown
 from slipform.codecs.request_fields import dumps, read_body
-from slipform.config import ServerSettings, Settings
+from slipform.config import ModelAlias, ServerSettings, Settings
 from slipform.enforce.adoption import Adopted, AdoptionMode, find_schema, may_hold_schema
 from slipform.engine.planning import is_enforced
-from slipform.errors import RequestError
-from slipform.ir import ModelRequest
+from slipform.errors import ConfigError, RequestError
+from slipform.ir import ModelRequest, ModelWarning
 from slipform.ir.request import is_heavy
 from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
-from slipform.proxy.admission.refusals import NotAllowed
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
+from slipform.proxy.calls.honoured import check_honoured
+from slipform.proxy.calls.model_names import check_fields, check_named_once, is_named_plainly, requested_models
 from slipform.proxy.observability.call_record import CallRecord
-from slipform.schema import OutputStrategy
+from slipform.schema import OutputStrategy, Registry, ResponseFormat
 from slipform.schema.limits import LARGE_BYTES, LIGHT_BYTES, check_size
+from slipform.schema.python_types import cached_format
 
 FIELD = "slipform"
 StreamMode: TypeAlias = Literal["auto", "live", "buffer", "reject"]
@@ -39,7 +41,7 @@ _LONGEST = 60
 _MODES = ("auto", "live", "buffer", "reject")
 _ADOPTIONS = ("off", "json_mode", "all")
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_OTHERS = frozenset({"request_id", "cache", "key"})
+_OTHERS = frozenset({"request_id", "cache", "key", "provider"})
 """Headers with the same beginning that are somebody else's business."""
 
 
@@ -52,6 +54,8 @@ class RequestSwitches:
     stream_mode: StreamMode | None = None
     max_attempts: int | None = None
     adopt: AdoptionMode | None = None
+    schema: str | None = None
+    """The name of a schema in the `schemas` folder, for clients that cannot send one."""
 
 
 NOTHING = RequestSwitches()
@@ -61,7 +65,7 @@ def switches_of(field: Any, headers: Mapping[bytes, bytes], most_attempts: int) 
     """The switches of a request, the body's before the headers'; a name or value that is wrong is a `RequestError`.
 
     >>> switches_of({"report": True}, {b"x-slipform-max-attempts": b"2"}, 3)
-    RequestSwitches(report=True, strategy=None, stream_mode=None, max_attempts=2, adopt=None)
+    RequestSwitches(report=True, strategy=None, stream_mode=None, max_attempts=2, adopt=None, schema=None)
     """
     asked = NOTHING
     for name, value in headers.items():
@@ -101,6 +105,12 @@ def _count(value: Any) -> int:
     return int(value)
 
 
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError
+    return value
+
+
 def _mode(value: Any) -> StreamMode:
     if value not in _MODES:
         raise ValueError
@@ -119,6 +129,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "stream_mode": _mode,
     "max_attempts": _count,
     "adopt": _adoption,
+    "schema": _name,
 }
 
 
@@ -126,7 +137,7 @@ def _hint() -> str:
     strategies = ", ".join(each.value for each in OutputStrategy)
     return (
         f"The switches are report (true or false), strategy ({strategies}), stream_mode ({', '.join(_MODES)}), "
-        f"max_attempts (a number) and adopt ({', '.join(_ADOPTIONS)})."
+        f"max_attempts (a number), adopt ({', '.join(_ADOPTIONS)}) and schema (the name of one)."
     )
 
 
@@ -148,63 +159,110 @@ class Inbound(NamedTuple):
     asked: RequestSwitches = NOTHING
     stream_mode: StreamMode = "auto"
     """As it was asked for, else as the configuration says."""
+    warnings: tuple[ModelWarning, ...] = ()
+    """What was lost or understood otherwise while it was read."""
     forwarded: ForwardedCall | None = None
     """Set when the call goes through untouched; `served` then holds no more than the model's name."""
     adopted: Adopted | None = None
     """Set when the schema was found in the prompt; its caller did not ask for more than the text."""
 
 
-async def read_call(
-    api: Api,
-    body: bytes,
-    record: CallRecord,
-    *,
-    path: str,
-    headers: Mapping[bytes, bytes],
-    caller: Caller,
-    router: Router,
-    ways: ForwardRoutes,
-    settings: Settings,
-) -> Inbound:
+class CallContext(NamedTuple):
+    """What a call is read against: who calls, by which path and headers, and the configuration that answers."""
+
+    path: str
+    """As the API's own clients write it."""
+    headers: Mapping[bytes, bytes]
+    caller: Caller
+    router: Router
+    ways: ForwardRoutes
+    settings: Settings
+    schemas: NamedSchemas
+    model: str | None = None
+    """The model that the path names in an API whose body does (Azure's deployments); it counts."""
+    provider: str | None = None
+    """The provider that the path or a header names; the model is one of its own."""
+
+
+class NamedSchemas:
+    """The schemas that a request may name, and those that belong to an alias."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._registry = Registry.load(settings.schemas)
+        self._by_alias: dict[str, str] = {}
+        for alias, given in settings.model_aliases.items():
+            if isinstance(given, ModelAlias) and given.response_schema is not None:
+                if given.response_schema not in self._registry.schemas:
+                    raise ConfigError(
+                        f"There is no schema {given.response_schema!r}",
+                        where=f"model_aliases.{alias}.schema",
+                        hint=f"The names are: {', '.join(sorted(self._registry.schemas))}.",
+                    )
+                self._by_alias[alias] = given.response_schema
+
+    def find(self, asked: RequestSwitches, models: tuple[str, ...]) -> ResponseFormat | None:
+        """The schema that the request names, else that of the alias it asks; raises `RequestError` for a wrong name."""
+        name = asked.schema
+        if name is None and self._by_alias and models:
+            name = self._by_alias.get(models[0])
+        if name is None:
+            return None
+        schema = self._registry.get(name)
+        return cached_format(name, dict(schema.document), strict=False)
+
+
+async def read_call(api: Api, body: bytes, record: CallRecord, context: CallContext) -> Inbound:
     """The call, checked; a large one is read, and large schemas are looked at, off the event loop.
 
     Nothing is looked up or kept for a name before it is known that the caller may use it.
     """
+    path, settings, caller, router = context.path, context.settings, context.caller, context.router
     large = len(body) >= LARGE_BYTES
     data = await asyncio.to_thread(_read, api, body) if large else _read(api, body)
+    if context.model is not None or context.provider is not None:
+        data, body, path = _with_model(api.name, data, body, context)
     models = requested_models(api.name, data, path)
     if models:
         record.model = models[0]
     if caller.models is not None:
         caller.check(models, router)
         check_fields(data, api.name)
-    asked = switches_of(data.get(FIELD), headers, settings.enforcement.max_attempts)
+    asked = switches_of(data.get(FIELD), context.headers, settings.enforcement.max_attempts)
     if FIELD in data:
         _check_depth(data, body)
         data = {name: value for name, value in data.items() if name != FIELD}
         body = dumps(data)
+    foreign = read_foreign(api.name, data) if api.name in _OPENAI else None
+    if foreign is not None:
+        _check_depth(foreign.data, body)
+        data, body = foreign.data, dumps(foreign.data)
+        record.warnings = len(foreign.warnings)
+    check_honoured(api.name, data, models, router)
+    named = context.schemas.find(asked, models)
     mode = asked.stream_mode or settings.enforcement.stream_mode
     enforces_tools = settings.enforcement.tools == "enforce"
-    shaped = _SHAPES[api.name](data) or (enforces_tools and data.get("tools"))
+    shaped = named or _SHAPES[api.name](data) or (enforces_tools and data.get("tools")) or (foreign and foreign.options)
     adoption = asked.adopt or settings.enforcement.adopt_schemas
     through, adopted = None, None
     if not shaped and adoption == "all" and may_hold_schema(body):
         adopted = find_schema((await _decoded(api, data, body, path, models)).request, adoption)
     if not shaped and adopted is None:
         plain = is_named_plainly(body)
-        through = ways.find(api.name, data, body, path=path, headers=headers, is_named_plainly=plain)
+        through = context.ways.find(api.name, data, body, path=path, headers=context.headers, is_named_plainly=plain)
     if through is not None:
         served, forwarded = through
-        call = Inbound(api, served, body, record, models, asked, mode, forwarded)
+        call = Inbound(api, served, body, record, models, asked, mode, forwarded=forwarded)
         record.provider, record.upstream_model = forwarded.provider.name, forwarded.route.model
     else:
-        served = await _decoded(api, data, body, path, models)
+        served = await _decoded(api, data, body, path, models, named)
         served, adopted = _adopt(served, adoption, settings.server)
         if is_heavy(served.request):
             await off_loop(_check_schemas, served.request, settings.server)
         else:
             _check_schemas(served.request, settings.server)
-        call = Inbound(api, _switched(served, asked), body, record, models, asked, mode, adopted=adopted)
+        warnings = () if foreign is None else foreign.warnings
+        served = _switched(served, asked, foreign)
+        call = Inbound(api, served, body, record, models, asked, mode, warnings, adopted=adopted)
         record.schema_from = "" if adopted is None else adopted.library
         record.enforced = is_enforced(served.request, tools=enforces_tools)
         if served.request.response_format is not None:
@@ -212,6 +270,26 @@ async def read_call(
     record.model, record.stream = served.request.model, served.stream
     record.timeout = settings.server.request_seconds
     return call
+
+
+def _with_model(api: str, data: dict[str, Any], body: bytes, context: CallContext) -> tuple[dict[str, Any], bytes, str]:
+    """The call with the model that its path names, or with its provider's name before the model's."""
+    model, path = context.model or data.get("model"), context.path
+    if api == "gemini":
+        head, _, rest = path.partition("/models/")
+        return (
+            data,
+            body,
+            path if rest.startswith(f"{context.provider}/") else f"{head}/models/{context.provider}/{rest}",
+        )
+    if not isinstance(model, str):
+        return data, body, path
+    if context.provider is not None and not model.startswith(f"{context.provider}/"):
+        model = f"{context.provider}/{model}"
+    if data.get("model") != model:
+        data = {**data, "model": model}
+        body = dumps(data)
+    return data, body, path
 
 
 def _chat_shape(data: Mapping[str, Any]) -> bool:
@@ -241,6 +319,8 @@ def _is_shape(wanted: Any) -> bool:
     return wanted is not None and not (isinstance(wanted, Mapping) and wanted.get("type", "text") == "text")
 
 
+_OPENAI = frozenset({"openai-chat", "openai-responses"})
+"""The APIs that other servers imitate with fields of their own."""
 _SHAPES = {
     "openai-chat": _chat_shape,
     "openai-responses": _responses_shape,
@@ -257,7 +337,9 @@ def _read(api: Api, body: bytes) -> dict[str, Any]:
     return data
 
 
-def _switched(served: ServedRequest, asked: RequestSwitches) -> ServedRequest:
+def _switched(served: ServedRequest, asked: RequestSwitches, foreign: ForeignReading | None) -> ServedRequest:
+    if foreign is not None and foreign.options:
+        served = msgspec.structs.replace(served, options={**served.options, **foreign.options})
     wanted = served.request.response_format
     if asked.strategy is None or wanted is None:
         return served
@@ -265,18 +347,35 @@ def _switched(served: ServedRequest, asked: RequestSwitches) -> ServedRequest:
     return ServedRequest(request, served.stream, served.options)
 
 
-async def _decoded(api: Api, data: Mapping[str, Any], body: bytes, path: str, models: tuple[str, ...]) -> ServedRequest:
+async def _decoded(
+    api: Api,
+    data: Mapping[str, Any],
+    body: bytes,
+    path: str,
+    models: tuple[str, ...],
+    named: ResponseFormat | None = None,
+) -> ServedRequest:
     if models and isinstance(data.get("model"), list):  # no vendor's API has it: its reader gets the first
         data = {**data, "model": models[0]}
     if len(body) >= LARGE_BYTES:
-        return await asyncio.to_thread(_decode, api, data, body, path)
-    return _decode(api, data, body, path)
+        return await asyncio.to_thread(_decode, api, data, body, path, named)
+    return _decode(api, data, body, path, named)
 
 
-def _decode(api: Api, data: Mapping[str, Any], body: bytes, path: str) -> ServedRequest:
+def _decode(api: Api, data: Mapping[str, Any], body: bytes, path: str, named: ResponseFormat | None) -> ServedRequest:
     _check_depth(data, body)
     served = api.decode_request(data, path=path)
     request = served.request
+    if named is not None:
+        own = request.response_format
+        if own is not None and own.json_schema.schema != named.json_schema.schema:
+            raise RequestError(
+                f"The request has a schema, and another is named: {shown(named.json_schema.name)}",
+                where="slipform.schema",
+                hint="Send one of the two.",
+            )
+        request = request.replace(response_format=own or named, json_mode=False)
+        served = msgspec.structs.replace(served, request=request)
     if not request.messages:
         raise RequestError("There are no messages", where="messages", hint="Send at least one.")
     shaped = request.response_format is not None or request.json_mode or bool(request.tools)
@@ -324,133 +423,3 @@ def _check_depth(data: Mapping[str, Any], body: bytes) -> None:
         orjson.dumps(wrapped)
     except TypeError:
         raise RequestError(f"The request is nested more than {_DEEPEST} levels deep") from None
-
-
-_MOST_MODELS = 8
-_KEY = b'"model"'
-_ESCAPED = b"\\u006"
-"""How every letter of `model` begins when it is written as an escape (`\\u006d` is m); no encoder writes letters so."""
-
-_CHOOSES_A_MODEL: Final[Mapping[str, str]] = {
-    # OpenRouter: https://openrouter.ai/docs/features/model-routing, /provider-routing, /presets, /plugins
-    "models": "OpenRouter's fallback models",
-    "route": "OpenRouter's routing over `models`",
-    "provider": "OpenRouter's choice of who serves the model, and in which quantization",
-    "preset": "OpenRouter's stored settings, which name models",
-    "plugins": "OpenRouter's plugins, of which the auto-router chooses a model",
-    # LiteLLM's proxy: https://docs.litellm.ai/docs/proxy/reliability, /proxy/clientside_auth, /proxy/prompt_management
-    "fallbacks": "LiteLLM's fallback models",
-    "contextwindowfallbacks": "LiteLLM's fallback models",
-    "contentpolicyfallbacks": "LiteLLM's fallback models",
-    "modellist": "LiteLLM's own routing table",
-    "userconfig": "LiteLLM's own routing table",
-    "deploymentid": "LiteLLM's name of an Azure deployment, which replaces the model's",
-    "promptid": "LiteLLM's stored prompt, which names a model",
-    "customllmprovider": "LiteLLM's choice of another vendor",
-    "apibase": "LiteLLM's address of another vendor",
-    "baseurl": "LiteLLM's address of another vendor",
-    # Names of `model` in other APIs, which servers that speak several of them read as well.
-    "engine": "the name of a model in OpenAI's first API",
-    "deployment": "the name of a model on Azure",
-    "modelid": "the name of a model in the APIs of watsonx and Bedrock",
-    "modelname": "the name of a model in other APIs",
-    # Other gateways spell their fallback lists so.
-    "modelfallbacks": "a gateway's fallback models",
-    "fallbackmodels": "a gateway's fallback models",
-    "provideroptions": "the fallback models of Vercel's AI Gateway (`providerOptions.gateway.models`)",
-    # OpenAI's Responses API: a stored prompt is saved together with a model.
-    "prompt": "OpenAI's stored prompt, which names a model",
-    # Groq: the models that its compound systems are made of.
-    "compoundcustom": "the models inside Groq's compound systems",
-    # Vertex AI, in generationConfig: `routingConfig.manualRoutingMode.modelName`.
-    "routingconfig": "Vertex AI's model router",
-    "modelselectionconfig": "Vertex AI's model router",
-    # Servers of one's own that load adapters by request: text-generation-inference and LoRAX, SGLang, llama.cpp.
-    "adapterid": "another adapter of the model",
-    "adaptersource": "another adapter of the model",
-    "lorapath": "another adapter of the model",
-    "lora": "another adapter of the model",
-}
-"""Fields of a request by which a vendor chooses another model than `model` says, and what they are there.
-
-In lower case and without `_` and `-`: servers written in Go read a field in any case.
-"""
-_HOLDS_FIELDS = frozenset({"extrabody", "generationconfig"})
-"""Objects whose fields count as if they stood outside: gateways unpack the first, Gemini reads the second."""
-
-
-def requested_models(api: str, data: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    """The models that a call names, as its caller wrote them, each name checked; several are a list to fall back on.
-
-    Empty where `model` is none of that, which the API's own reader has the words for.
-
-    >>> requested_models("openai-chat", {"model": ["fast", "local"]}, "/v1/chat/completions")
-    ('fast', 'local')
-    """
-    if api == "gemini":
-        return (check_name(named_in_path(path), "the path"),)
-    model = data.get("model")
-    if isinstance(model, str):
-        return (check_name(model),)
-    if not isinstance(model, list) or not all(isinstance(each, str) for each in model):
-        return ()
-    if len(model) > _MOST_MODELS:
-        raise RequestError(f"More than {_MOST_MODELS} models are listed", where="model", hint="List fewer.")
-    return tuple(dict.fromkeys([check_name(name, f"model[{at}]") for at, name in enumerate(model)]))
-
-
-def is_named_plainly(body: bytes) -> bool:
-    """Whether `"model"`, in these very letters, stands once in a body: if it has that field, this is it.
-
-    >>> is_named_plainly(b'{"model": "a"}'), is_named_plainly(b'{"model": "a", "metadata": {"model": "b"}}')
-    (True, False)
-    """
-    return body.count(_KEY) == 1 and _ESCAPED not in body
-
-
-def check_named_once(body: bytes) -> None:
-    """Raise when a body has the field `model` twice: its readers do not agree on which of them counts."""
-    if is_named_plainly(body):
-        return
-    try:
-        # Numbers stay text: nobody looks at them, and those of many digits take long to read.
-        fields = json.loads(body, object_pairs_hook=list, parse_int=str, parse_float=str)
-    except RecursionError:
-        raise RequestError("The request is nested too deeply", hint="Name the model once, in plain letters.") from None
-    if sum(name == "model" for name, _ in fields) > 1:
-        raise RequestError("The field `model` stands there twice", where="model", hint="Name the model once.")
-
-
-def check_fields(data: Mapping[str, Any], api: str) -> None:
-    """Raise `NotAllowed` for a field by which the vendor would choose another model; for keys with model limits.
-
-    >>> check_fields({"model": "a", "messages": []}, "openai-chat")
-    """
-    allowed = None if api == "gemini" else "model"  # Gemini's is in the path, and one in the body could be another
-    held: list[tuple[str, Mapping[str, Any], str | None]] = [("", data, allowed)]
-    while held:
-        where, fields, allowed = held.pop()
-        for name, value in fields.items():
-            if value is None or name == allowed:
-                continue
-            plain = name.casefold().replace("_", "").replace("-", "")
-            if plain == "model":
-                raise _not_allowed(where + name, "a second name of a model")
-            if plain in _CHOOSES_A_MODEL:
-                raise _not_allowed(where + name, _CHOOSES_A_MODEL[plain])
-            if plain in _HOLDS_FIELDS and isinstance(value, Mapping):
-                held.append((f"{where}{name}.", value, None))
-            elif plain == "tools" and isinstance(value, list):
-                # Tools that the vendor runs may ask a model of their own: Anthropic's advisor, OpenAI's images.
-                for at, tool in enumerate(value):
-                    for field, chosen in tool.items() if isinstance(tool, Mapping) else ():
-                        if chosen is not None and field.casefold() == "model":
-                            place = f"{where}{name}[{at}].{field}"
-                            raise _not_allowed(place, "the model of a tool that the vendor runs")
-
-
-def _not_allowed(field: str, why: str) -> NotAllowed:
-    return NotAllowed(
-        f"This API key may use certain models only, and may not send {shown(field)}: it is {why}",
-        hint="Leave the field out, or list several models as `model`.",
-    )

@@ -20,14 +20,7 @@ from slipform.schema.document import reference_of, reference_steps
 
 LIVE = frozenset({"/healthz", "/health/liveliness", "/health/liveness"})
 READY = frozenset({"/readyz", "/health/readiness"})
-PAGES = frozenset({*LIVE, *READY, "/version", "/metrics", "/openapi.json", "/docs"})
-
-
-class NoSuchPageError(RequestError):
-    """There is nothing at that path."""
-
-    code = "not_found"
-    http_status = 404
+PAGES = frozenset({*LIVE, *READY, "/", "/version", "/metrics", "/openapi.json", "/docs"})
 
 
 class WrongMethodError(RequestError):
@@ -35,6 +28,17 @@ class WrongMethodError(RequestError):
 
     code = "method_not_allowed"
     http_status = 405
+
+
+def front(user_agent: bytes) -> tuple[bytes, bytes]:
+    """What stands at `/`, and its content type: clients look whether anybody is there, Ollama's for its own words.
+
+    >>> front(b"ollama-python/0.6.3")[0]
+    b'Ollama is running'
+    """
+    if user_agent.lower().startswith(b"ollama"):
+        return b"Ollama is running", b"text/plain; charset=utf-8"
+    return orjson.dumps({"name": "slipform", "status": "ok", "docs": "/docs"}), b"application/json"
 
 
 def health() -> dict[str, Any]:

@@ -15,13 +15,14 @@ from slipform.engine.setup import Options
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import MemoryDowngrades
 from slipform.providers.router import Router
-from slipform.proxy.admission.admission import Admission, AdmissionControl
+from slipform.proxy.admission.admission import Admission, AdmissionControl, Caller
 from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.cache import AnswerCache
+from slipform.proxy.calls.endpoints import Located, family_of
 from slipform.proxy.calls.enforced import answer, forward
 from slipform.proxy.calls.forward import ForwardRoutes
-from slipform.proxy.calls.inbound import Inbound
+from slipform.proxy.calls.inbound import CallContext, Inbound, NamedSchemas
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
 
 _CHAT, _ANTHROPIC, _GEMINI = find_api("openai-chat"), find_api("anthropic"), find_api("gemini")
@@ -56,7 +57,7 @@ def api_at(path: str) -> Api | None:
 
 
 def listing_at(path: str, headers: Mapping[bytes, bytes]) -> Listing | None:
-    """Who shows models at a path: one path serves two APIs, told apart by the header their clients send.
+    """Who shows models at a path: one path serves three APIs, told apart by the headers their clients send.
 
     >>> listing_at("/v1/models", {b"anthropic-version": b"2023-06-01"}).api.name
     'anthropic'
@@ -64,9 +65,7 @@ def listing_at(path: str, headers: Mapping[bytes, bytes]) -> Listing | None:
     if path == "/v1beta/models" or path.startswith("/v1beta/models/"):
         return _GEMINI_LISTING
     if path == "/v1/models" or path.startswith("/v1/models/"):
-        if b"anthropic-version" in headers:
-            return _ANTHROPIC_LISTING
-        return _GEMINI_LISTING if b"x-goog-api-key" in headers else _OPENAI_LISTING
+        return {"anthropic": _ANTHROPIC_LISTING, "gemini": _GEMINI_LISTING}.get(family_of(headers), _OPENAI_LISTING)
     return None
 
 
@@ -100,7 +99,14 @@ def route_of(path: str) -> str:
 
 def paths() -> str:
     """All paths, for a person who asked for another."""
-    others = "/v1beta/models/MODEL:generateContent", "/v1/models", "/v1beta/models", "/docs", "/metrics"
+    others = (
+        "/v1beta/models/MODEL:generateContent",
+        "/v1/models",
+        "/v1beta/models",
+        "/openapi.json",
+        "/docs",
+        "/metrics",
+    )
     return ", ".join([*_BY_PATH, *others, "/healthz", "/readyz", "/version"])
 
 
@@ -119,12 +125,29 @@ class CallRouter:
     def __init__(self, router: Router, options: Options, settings: Settings) -> None:
         self._router = router
         self._options = options
+        self._settings = settings
         self._shared = SharedState(settings.redis) if settings.redis is not None else None
         self.guard = AdmissionControl(settings, self._shared)
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
         self.ways = ForwardRoutes(router)
+        self.schemas = NamedSchemas(settings)
         self._cache = AnswerCache(settings, router, options, self._shared) if settings.cache.enabled else None
         self._refreshing: asyncio.Task[None] | None = None
+
+    def context(
+        self, path: str, headers: Mapping[bytes, bytes], caller: Caller, located: Located | None
+    ) -> CallContext:
+        """What a call by this path is read against."""
+        provider = headers.get(b"x-slipform-provider")
+        named = None if provider is None else provider.decode("latin-1")
+        if located is None:
+            return CallContext(
+                path, headers, caller, self._router, self.ways, self._settings, self.schemas, provider=named
+            )
+        return CallContext(
+            located.path, headers, caller, self._router, self.ways, self._settings, self.schemas,
+            model=located.model, provider=named or located.provider,
+        )  # fmt: skip
 
     def start(self) -> None:
         """Begin, on the event loop, to watch the key file and other machines; the first call does it at the latest."""

@@ -10,10 +10,21 @@ from typing import Any, TypeAlias
 import orjson
 
 from slipform.errors import RequestError, TooLargeError
+from slipform.providers.network.content_encoding import decoder_for
+from slipform.providers.network.transport import ProtocolError
 from slipform.proxy.http_server.request_cycle import RequestCycle
 from slipform.proxy.observability.call_record import CallRecord, Header
 
 _MAX_CAPTURED = 64 * 1024
+_LARGE = 64 * 1024
+"""Bytes from which decompression leaves the event loop."""
+
+
+class UnknownEncodingError(RequestError):
+    """The body is compressed in a way that is not read here."""
+
+    code = "unsupported_encoding"
+    http_status = 415
 
 
 class RecordingSend:
@@ -123,6 +134,40 @@ async def read_body(
         _check_size(size, max_bytes)
         more = message.get("more_body", False)
     return part if len(parts) == 1 else b"".join(parts)
+
+
+async def decompressed(body: bytes, encoding: bytes, max_bytes: int) -> bytes:
+    """Return a compressed body as it was; raises `TooLargeError` once it unfolds beyond the limit."""
+    name = encoding.decode("latin-1").strip().lower()
+    if name in ("", "identity") or not body:
+        return body
+    return (
+        await asyncio.to_thread(_decompress, body, name, max_bytes)
+        if len(body) > _LARGE
+        else _decompress(body, name, max_bytes)
+    )
+
+
+def _decompress(body: bytes, name: str, max_bytes: int) -> bytes:
+    try:
+        decoder = decoder_for(name)
+    except ProtocolError:
+        hint = "Send it as gzip, deflate, br or zstd, or uncompressed."
+        raise UnknownEncodingError(f"The content encoding {name[:40]!r} is not read here", hint=hint) from None
+    parts: list[bytes] = []
+    size = 0
+    decoder.feed(body)
+    try:
+        while (part := decoder.decode()) is not None:
+            parts.append(part)
+            size += len(part)
+            _check_size(size, max_bytes)
+        decoder.finish()
+    except ProtocolError as error:
+        if error.reason == "too_large":
+            raise TooLargeError("The body unfolds to far more than it is", hint="Send it uncompressed.") from None
+        raise RequestError(f"The body is no valid {name}", where="content-encoding") from None
+    return b"".join(parts)
 
 
 def _check_size(size: int, max_bytes: int) -> None:
@@ -245,7 +290,7 @@ class Cors:
         cors_headers = self._headers_for(headers)
         if any(name == b"access-control-allow-origin" for name, _ in cors_headers):
             cors_headers += [
-                (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
+                (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
                 (b"access-control-allow-headers", headers.get(b"access-control-request-headers", b"*")),
                 (b"access-control-max-age", _DAY),
             ]

@@ -68,6 +68,8 @@ class CallRecord:
     """The enforced answer."""
     usage: Usage | Callable[[], Usage | None] | None = None
     """Tokens of a forwarded call, or a function that finds them; those of an enforced call are in its report."""
+    warnings: int = 0
+    """Warnings of a call without a report; those of an enforced call are in its report."""
     cached: bool = False
     fallbacks: int = 0
     """How many models failed before the one that answered."""
@@ -129,6 +131,8 @@ class CallRecord:
         headers: list[Header] = [(b"x-request-id", request_id), (b"x-slipform-request-id", request_id), *shared]
         if self.schema_from:
             headers.append((b"x-slipform-schema-from", self.schema_from.encode()))
+        if report is None and self.warnings:
+            headers.append((b"x-slipform-warnings", b"%d" % self.warnings))
         overhead = self.overhead
         if overhead is not None:
             headers.append((b"x-slipform-overhead-ms", b"%.2f" % (overhead * 1000)))

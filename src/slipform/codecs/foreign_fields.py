@@ -1,0 +1,297 @@
+"""Read the fields by which other servers' clients ask for a shape, as the fields of OpenAI's API that was called.
+
+vLLM, llama.cpp, Ollama, Together, Cohere and OpenAI's own older API each have a field of their own for a JSON Schema.
+`read_foreign` puts that schema where `serve_decode` looks for it, removes the foreign field, and names what it could
+not keep; two places that differ are refused, with both their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from slipform.codecs.request_fields import Fields, mapping, text
+from slipform.errors import RequestError
+from slipform.ir import ModelWarning
+
+_FIELDS: Final = frozenset(
+    {"guided_json", "guided_choice", "structured_outputs", "json_schema", "format", "functions", "function_call"}
+)
+GRAMMARS: Final = ("guided_regex", "guided_grammar", "grammar")
+"""Fields with a grammar that is no schema: only the server they are written for understands them."""
+_VLLM_GRAMMARS: Final = ("regex", "grammar", "structural_tag")
+_TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+_KEYWORDS: Final = frozenset({"properties", "$ref", "anyOf", "oneOf", "allOf", "enum", "const", "items", "$defs"})
+_NAME: Final = "answer"
+
+
+class ForeignReading(NamedTuple):
+    """A request without foreign fields, what was lost with them, and how its answer must be written."""
+
+    data: dict[str, Any]
+    warnings: tuple[ModelWarning, ...] = ()
+    options: Mapping[str, bool] = {}
+    """`functions`: calls go back as `function_call`; `bare_text`: a JSON string goes back as the text it holds."""
+
+
+class _Shape(NamedTuple):
+    """What one field asks for: a schema under a name, or any JSON object (`schema` is None)."""
+
+    where: str
+    schema: Mapping[str, Any] | None
+    name: str = _NAME
+    strict: Any = None
+    is_own: bool = False
+    """Whether it stands where the API's own reader looks for it, and stays there."""
+
+
+def read_foreign(api: str, data: dict[str, Any]) -> ForeignReading | None:
+    """Return a request of Chat Completions, Completions or Responses in that API's own fields; None if it is already.
+
+    >>> read = read_foreign("openai-chat", {"model": "m", "guided_json": '{"type": "integer"}'})
+    >>> read.data["response_format"]["json_schema"]["schema"]
+    {'type': 'integer'}
+    """
+    wanted = data.get("response_format")
+    is_own = wanted is None or (api != "openai-responses" and _is_own(wanted))
+    if is_own and _FIELDS.isdisjoint(data) and not ("tool_choice" in data and _is_without_tools(data)):
+        return None
+    reading = _Reader(api, data)
+    return reading.read()
+
+
+def is_schema(value: Any) -> bool:
+    """Whether a value is a JSON Schema and not the description of a format.
+
+    >>> is_schema({"type": "object"}), is_schema({"type": "json_object"}), is_schema({"anyOf": []})
+    (True, False, True)
+    """
+    if not isinstance(value, Mapping):
+        return False
+    kind = value.get("type")
+    if isinstance(kind, list):
+        return True
+    return kind in _TYPES if kind is not None else not _KEYWORDS.isdisjoint(value)
+
+
+def grammar_field(data: Mapping[str, Any]) -> str | None:
+    """Return the field of a request that holds a grammar and no schema, if there is one.
+
+    >>> grammar_field({"structured_outputs": {"regex": "a+"}})
+    'structured_outputs.regex'
+    """
+    outputs = data.get("structured_outputs")
+    if isinstance(outputs, Mapping):
+        found = next((name for name in _VLLM_GRAMMARS if outputs.get(name) is not None), None)
+        if found is not None:
+            return f"structured_outputs.{found}"
+    return next((name for name in GRAMMARS if data.get(name) is not None), None)
+
+
+def _is_own(wanted: Any) -> bool:
+    """Whether a `response_format` is as OpenAI writes it, or nothing that could be understood otherwise."""
+    if not isinstance(wanted, Mapping):
+        return True
+    kind = wanted.get("type")
+    if kind == "json_schema":
+        inner = wanted.get("json_schema")
+        return wanted.get("schema") is None and not is_schema(inner)
+    if kind == "json_object":
+        return wanted.get("schema") is None and wanted.get("json_schema") is None
+    return not is_schema(wanted)
+
+
+def _is_without_tools(data: Mapping[str, Any]) -> bool:
+    return data["tool_choice"] is not None and not data.get("tools") and not data.get("functions")
+
+
+class _Reader:
+    """Reads one request."""
+
+    def __init__(self, api: str, data: dict[str, Any]) -> None:
+        self._api = api
+        self._data = dict(data)
+        self._warnings: list[ModelWarning] = []
+        self._options: dict[str, bool] = {}
+
+    def read(self) -> ForeignReading:
+        every = [*self._own_shapes(), *self._foreign_shapes()]
+        shapes = [shape for shape in every if shape.schema is not None] or every
+        for other in shapes[1:]:
+            if other.schema != shapes[0].schema:
+                raise RequestError(
+                    f"`{shapes[0].where}` and `{other.where}` ask for different answers",
+                    where=other.where,
+                    hint="Send one schema.",
+                )
+        if shapes and not shapes[0].is_own:
+            self._put(shapes[0])
+        if self._api == "openai-chat":
+            self._read_functions()
+        data = self._data
+        is_without = "tool_choice" in data and _is_without_tools(data)
+        if is_without and data.pop("tool_choice") not in ("auto", "none"):
+            self._warn("tool_choice", "There are no tools to choose: it was left out.")
+        return ForeignReading(data, tuple(self._warnings), self._options)
+
+    def _warn(self, path: str, message: str) -> None:
+        self._warnings.append(ModelWarning("foreign_field", message, path))
+
+    def _own_shapes(self) -> Iterator[_Shape]:
+        """The shape in the API's own field, and in the other API's; what is not understood stays, for its reader."""
+        data, where = self._data, "response_format"
+        wanted = data.get(where)
+        if self._api == "openai-responses":
+            held = data.get("text")
+            inner = held.get("format") if isinstance(held, Mapping) else None
+            if isinstance(inner, Mapping) and inner.get("type") == "json_schema":
+                yield _Shape("text.format", mapping(inner.get("schema"), "text.format.schema"), is_own=True)
+        elif isinstance(wanted, Mapping) and _is_own(wanted):
+            if wanted.get("type") == "json_schema" and isinstance(wanted.get("json_schema"), Mapping):
+                yield _Shape(f"{where}.json_schema.schema", wanted["json_schema"].get("schema"), is_own=True)
+            return
+        if not isinstance(wanted, Mapping):
+            return
+        kind, schema, named = wanted.get("type"), wanted.get("schema"), wanted.get("json_schema")
+        if is_schema(wanted):
+            self._warn(where, "It is a schema itself; it was read as {type: json_schema, json_schema: {schema: …}}.")
+            yield _Shape(where, wanted)
+        elif kind in ("json_object", "json_schema") and schema is not None:
+            yield _Shape(f"{where}.schema", mapping(schema, f"{where}.schema"), strict=wanted.get("strict"))
+        elif kind in ("json_object", "json_schema") and named is not None:
+            yield _named(named, f"{where}.json_schema")
+        elif kind == "json_object":
+            yield _Shape(where, None)
+        elif kind != "text":
+            return
+        del data[where]
+
+    def _foreign_shapes(self) -> Iterator[_Shape]:
+        data = self._data
+        if data.get("guided_json") is not None:
+            yield _Shape("guided_json", _document(data["guided_json"], "guided_json"))
+        if data.get("guided_choice") is not None:
+            yield self._choice(data["guided_choice"], "guided_choice")
+        for name in ("guided_json", "guided_choice"):
+            data.pop(name, None)
+        if isinstance(data.get("structured_outputs"), Mapping):
+            yield from self._vllm_shapes(data["structured_outputs"])
+        if data.get("json_schema") is not None:
+            yield _named(data["json_schema"], "json_schema")
+        data.pop("json_schema", None)
+        form = data.get("format")
+        if form == "json" or isinstance(form, Mapping):
+            yield _Shape("format", None if form == "json" else form)
+            del data["format"]
+
+    def _vllm_shapes(self, outputs: Mapping[str, Any]) -> Iterator[_Shape]:
+        where = "structured_outputs"
+        read = False
+        if outputs.get("json") is not None:
+            read = True
+            yield _Shape(f"{where}.json", _document(outputs["json"], f"{where}.json"))
+        if outputs.get("choice") is not None:
+            read = True
+            yield self._choice(outputs["choice"], f"{where}.choice")
+        if outputs.get("json_object") is True:
+            read = True
+            yield _Shape(f"{where}.json_object", None)
+        if not read:
+            return
+        self._data.pop(where)
+        for name, value in outputs.items():
+            if name not in ("json", "choice", "json_object") and value not in (None, False):
+                self._warn(f"{where}.{name}", "It was left out: the schema is asked for in another way.")
+
+    def _choice(self, value: Any, where: str) -> _Shape:
+        """One of several words, which vLLM writes without the quotes of JSON."""
+        if not isinstance(value, list) or not value:
+            raise RequestError("Expected an array of strings", where=where)
+        words = [text(word, f"{where}[{at}]") for at, word in enumerate(value)]
+        self._options["bare_text"] = True
+        return _Shape(where, {"type": "string", "enum": words})
+
+    def _put(self, shape: _Shape) -> None:
+        """Write the shape where the API's own reader looks for it."""
+        if shape.schema is None:
+            wanted: dict[str, Any] = {"type": "json_object"}
+        else:
+            spec = {"name": shape.name, "schema": shape.schema}
+            if shape.strict is not None:
+                spec["strict"] = shape.strict
+            is_flat = self._api == "openai-responses"
+            # Without a word of the client's it is not strict: Responses would take it for strict.
+            wanted = {"type": "json_schema", "strict": False, **spec} if is_flat else {"type": "json_schema"}
+            if not is_flat:
+                wanted["json_schema"] = spec
+        if self._api == "openai-responses":
+            self._data["text"] = {**mapping(self._data.get("text"), "text"), "format": wanted}
+        else:
+            self._data["response_format"] = wanted
+
+    def _read_functions(self) -> None:
+        """Turn OpenAI's `functions` and `function_call`, its fields until 2023, into tools."""
+        data = self._data
+        functions, choice = data.pop("functions", None), data.pop("function_call", None)
+        if not functions:
+            if choice not in (None, "auto", "none"):
+                self._warn("function_call", "There are no functions to call: it was left out.")
+            return
+        if data.get("tools"):
+            raise RequestError(
+                "`functions` and `tools` are both there", where="functions", hint="Send the functions as tools."
+            )
+        named = [Fields(each, f"functions[{at}]") for at, each in enumerate(Fields(data | {"f": functions}).items("f"))]
+        data["tools"] = [{"type": "function", "function": each.data} for each in named]
+        if isinstance(choice, Mapping):
+            name = Fields(choice, "function_call").text("name")
+            data["tool_choice"] = {"type": "function", "function": {"name": name}}
+        elif choice is not None:
+            data["tool_choice"] = choice
+        data["parallel_tool_calls"] = False  # an answer has one `function_call`
+        if isinstance(data.get("messages"), list):
+            data["messages"] = _with_tool_calls(data["messages"])
+        self._options["functions"] = True
+
+
+def _named(value: Any, where: str) -> _Shape:
+    """A schema alone, or with its name, as OpenAI writes it."""
+    value = _document(value, where)
+    if is_schema(value) or not isinstance(value.get("schema"), Mapping):
+        return _Shape(where, value)
+    name = value.get("name")
+    return _Shape(where, value["schema"], name if isinstance(name, str) else _NAME, value.get("strict"))
+
+
+def _document(value: Any, where: str) -> Mapping[str, Any]:
+    """A schema, or its JSON text."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise RequestError(f"The schema is not JSON: {error}", where=where) from error
+    return mapping(value, where)
+
+
+def _with_tool_calls(turns: list[Any]) -> list[Any]:
+    """The turns with every `function_call` as a tool call; the next result of that function belongs to it."""
+    made: list[Any] = []
+    waiting: dict[str, list[str]] = {}
+    for at, turn in enumerate(turns):
+        if not isinstance(turn, Mapping):
+            made.append(turn)
+        elif isinstance(turn.get("function_call"), Mapping):
+            call = turn["function_call"]
+            name, identity = str(call.get("name")), f"call_{at}"
+            waiting.setdefault(name, []).append(identity)
+            rest = {key: value for key, value in turn.items() if key != "function_call"}
+            made.append({**rest, "tool_calls": [{"id": identity, "type": "function", "function": call}]})
+        elif turn.get("role") == "function":
+            calls = waiting.get(str(turn.get("name")))
+            identity = calls.pop(0) if calls else str(turn.get("name"))
+            made.append({**turn, "role": "tool", "tool_call_id": identity})
+        else:
+            made.append(turn)
+    return made

@@ -1,0 +1,351 @@
+"""List every endpoint that slipform answers or refuses by name, and find the one that a request asks for.
+
+One table for all vendors' APIs: the router, the forwarder, `/openapi.json` and docs/endpoints.md read it. A path is
+never passed on: what goes to a provider is built from a row's template and the checked, quoted segments of the path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias
+from urllib.parse import quote
+
+from slipform.errors import RequestError
+
+Family: TypeAlias = Literal["openai", "anthropic", "gemini", "ollama", "cohere"]
+"""Whose clients call a path: five SDKs share some."""
+Kind: TypeAlias = Literal["enforced", "forwarded", "counted", "served", "refused"]
+ModelPlace: TypeAlias = Literal["", "body", "part", "path", "lines", "requests"]
+"""Where a request names its model: a field, a part of a form, the path, each line of a file, each of its requests."""
+Sent: TypeAlias = Literal["", "json", "form", "file"]
+"""What a request's body is: nothing, JSON, a form that is read whole, a form whose file is passed on in pieces."""
+Answered: TypeAlias = Literal["json", "events", "bytes"]
+"""What an answer is: JSON, JSON or a stream as the request asks, or bytes that are passed on in pieces."""
+
+_ID: Final = r"[A-Za-z0-9._:~-]{1,256}"
+_OPENAI_CODECS: Final = ("openai-chat", "openai-responses")
+_PAGED: Final = frozenset({"limit", "after", "order"})
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRow:
+    """One method and path, and what becomes of it."""
+
+    method: str
+    """`*` for any."""
+    path: str
+    """A template; `{file}` is the id of a resource of that kind. One that ends in `*` stands for all below it."""
+    family: Family
+    kind: Kind
+    title: str
+    api: str = ""
+    """For `enforced`: the served API that reads it."""
+    model: ModelPlace = ""
+    model_required: bool = True
+    upstream: Mapping[str, str] | None = None
+    """The path at a provider, by its codec; the codecs that are missing have no such endpoint."""
+    sent: Sent = ""
+    answered: Answered = "json"
+    query: frozenset[str] = frozenset()
+    """The parameters that go along."""
+    creates: str = ""
+    """The kind of resource whose id is in the answer."""
+    lists: str = ""
+    """The kind of resource that the answer lists."""
+    cursor: str = "after"
+    """The parameter that names the last resource of the page before."""
+    yields: Mapping[str, str] | None = None
+    """Fields of the answer that name further resources, and of which kind."""
+    usage: str = ""
+    """The API in whose form the answer tells of tokens."""
+    status: int = 200
+    """For `refused`."""
+    instead: str = ""
+    """For `refused`: why, and the nearest thing that works."""
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The kinds of resources that the path names."""
+        return tuple(name for name in re.findall(r"{(\w+)}", self.path) if name != "model")
+
+    def owner_kind(self) -> str:
+        """The kind of resource by which the caller must own what the path names: its first; empty for none."""
+        return self.resources[0] if self.resources else ""
+
+
+class Located(NamedTuple):
+    """A row, and what its request's path says: ids by kind, the model, the provider of a mount."""
+
+    row: EndpointRow
+    path: str
+    """As the API's own clients write it: without mount, deployment and the like."""
+    segments: Mapping[str, str]
+    model: str | None = None
+    provider: str | None = None
+
+
+class NotServedError(RequestError):
+    """An endpoint that is known and not served."""
+
+    code = "not_served"
+    http_status = 501
+
+
+class NeverServedError(RequestError):
+    """An endpoint that manages a vendor's account or machine: no caller of a proxy may have it."""
+
+    code = "never_served"
+    http_status = 403
+
+
+class UnknownPathError(RequestError):
+    """Nothing is served at that path."""
+
+    code = "unknown_path"
+    http_status = 404
+
+
+class WebSocketError(RequestError):
+    """A WebSocket was asked for where HTTP is spoken."""
+
+    code = "upgrade_required"
+    http_status = 426
+
+
+def refusal_of(row: EndpointRow, method: str, path: str) -> RequestError:
+    """Return the error for a row that is refused.
+
+    >>> refusal_of(find_row("POST", "/v1/assistants"), "POST", "/v1/assistants").http_status
+    501
+    """
+    kinds = {403: NeverServedError, 404: UnknownPathError}
+    return kinds.get(row.status, NotServedError)(f"{method} {path[:100]} is not served here", hint=row.instead)
+
+
+def _enforced(path: str, family: Family, api: str, title: str, model: ModelPlace = "body") -> EndpointRow:
+    return EndpointRow("POST", path, family, "enforced", title, api, model, sent="json", answered="events")
+
+
+def _openai(
+    method: str,
+    path: str,
+    title: str,
+    *,
+    model: ModelPlace = "",
+    required: bool = True,
+    sent: Sent = "",
+    answered: Answered = "json",
+    query: frozenset[str] = frozenset(),
+    creates: str = "",
+    lists: str = "",
+    yields: Mapping[str, str] | None = None,
+    usage: str = "",
+    codecs: tuple[str, ...] = _OPENAI_CODECS,
+    upstream: Mapping[str, str] | None = None,
+    kind: Kind = "forwarded",
+) -> EndpointRow:
+    """A row of OpenAI's API; its providers have the version in their base URL."""
+    paths = {codec: path.removeprefix("/v1") for codec in codecs} | dict(upstream or {})
+    return EndpointRow(
+        method, path, "openai", kind, title, model=model, model_required=required, upstream=paths, sent=sent,
+        answered=answered, query=query, creates=creates, lists=lists, yields=yields, usage=usage,
+    )  # fmt: skip
+
+
+def _anthropic(
+    method: str,
+    path: str,
+    title: str,
+    *,
+    kind: Kind = "forwarded",
+    model: ModelPlace = "",
+    sent: Sent = "",
+    answered: Answered = "json",
+    creates: str = "",
+    lists: str = "",
+) -> EndpointRow:
+    query = frozenset({"limit", "after_id", "before_id"}) if lists else frozenset[str]()
+    return EndpointRow(
+        method, path, "anthropic", kind, title, model=model, upstream={"anthropic": path}, sent=sent,
+        answered=answered, query=query, creates=creates, lists=lists, cursor="after_id",
+    )  # fmt: skip
+
+
+def _gemini(verb: str, title: str, kind: Kind = "forwarded") -> EndpointRow:
+    path = f"/v1beta/models/{{model}}:{verb}"
+    return EndpointRow(
+        "POST", path, "gemini", kind, title, model="path", upstream={"gemini": f":{verb}"}, sent="json", usage="gemini"
+    )
+
+
+def _served(method: str, path: str, family: Family, title: str) -> EndpointRow:
+    return EndpointRow(method, path, family, "served", title, sent="json" if method == "POST" else "")
+
+
+def _refused(paths: str, family: Family, title: str, instead: str, status: int = 501) -> Iterator[EndpointRow]:
+    for path in paths.split():
+        method, slash, rest = path.partition("/")
+        yield EndpointRow(method or "*", slash + rest, family, "refused", title, status=status, instead=instead)
+
+
+_RESPONSES: Final = ("openai-responses",)
+_FILE_IDS: Final = {"output_file_id": "file", "error_file_id": "file"}
+_ACCOUNT: Final = "It manages the vendor's account; use the vendor's own address and key."
+ROWS: Final[tuple[EndpointRow, ...]] = (
+    _enforced("/v1/chat/completions", "openai", "openai-chat", "Chat Completions"),
+    _enforced("/v1/responses", "openai", "openai-responses", "Responses"),
+    _enforced("/v1/messages", "anthropic", "anthropic", "Messages"),
+    _enforced("/v1beta/models/{model}:generateContent", "gemini", "gemini", "generateContent", "path"),
+    _enforced("/v1beta/models/{model}:streamGenerateContent", "gemini", "gemini", "streamGenerateContent", "path"),
+    # Models
+    _served("GET", "/v1/models", "openai", "The models"),
+    _served("GET", "/v1/models/{model}", "openai", "One model"),
+    _served("GET", "/v1beta/models", "gemini", "The models, as Gemini lists them"),
+    _served("GET", "/v1beta/models/{model}", "gemini", "One model, as Gemini shows it"),
+    *_refused("DELETE/v1/models/{model} DELETE/v1beta/models/{model} PATCH/v1beta/models/{model}", "openai",
+              "Delete or change a tuned model", _ACCOUNT, 403),
+    # Known, and not served
+    *_refused("/v1/chat/completions/*", "openai", "Stored chat completions",
+              "slipform keeps no answers; use Responses on a provider that keeps them."),
+    *_refused("/v1/assistants /v1/assistants/* /v1/threads /v1/threads/*", "openai", "Assistants (deprecated)",
+              "Use Responses: POST /v1/responses."),
+    *_refused("/v1/realtime /v1/realtime/* /v1/live /v1/live/*", "openai", "Realtime",
+              "Use POST /v1/responses, or POST /v1/audio/transcriptions and /v1/audio/speech."),
+    *_refused("/v1/uploads /v1/uploads/*", "openai", "Uploads in parts", "Upload the file whole: POST /v1/files."),
+    *_refused("/v1/fine_tuning/* /v1/evals /v1/evals/* /v1/content_provenance_checks /v1/safety/*", "openai",
+              "Fine-tuning and evaluations", "Use the vendor's own address; a tuned model can then be asked here."),
+    *_refused("/v1/vector_stores /v1/vector_stores/* /v1/containers /v1/containers/*", "openai",
+              "Vector stores and containers", "Send the text, or a file from POST /v1/files, in the request."),
+    *_refused("/v1/skills /v1/skills/*", "openai", "Skills", "Send the instructions in the request."),
+    *_refused("/v1/videos /v1/videos/*", "openai", "Videos", "Use POST /v1/images/generations for pictures."),
+    *_refused("/v1/audio/voices /v1/audio/voices/* /v1/audio/voice_consents /v1/audio/voice_consents/*", "openai",
+              "Voices of one's own", "Use one of the voices that POST /v1/audio/speech has."),
+    *_refused("/v1/complete", "anthropic", "Text Completions (legacy)", "Use POST /v1/messages."),
+    *_refused("/v1beta/files /v1beta/files/* /v1beta/files:register /upload/*", "gemini", "Gemini's files",
+              "Send the data inline, as `inlineData`; its upload address would lead past this server."),
+    *_refused("/v1beta/cachedContents /v1beta/cachedContents/* /v1beta/fileSearchStores /v1beta/fileSearchStores/*",
+              "gemini", "Cached contents and file search", "Send the contents in the request."),
+    *_refused("/v1beta/batches /v1beta/batches/* /v1beta/models/{model}:batchGenerateContent "
+              "/v1beta/models/{model}:asyncBatchEmbedContent /v1beta/batchPredictionJobs "
+              "/v1beta/batchPredictionJobs/*", "gemini", "Gemini's batches", "Use `slipform batch`."),
+    *_refused("/v1beta/models/{model}:predictLongRunning /v1beta/models/{model}:computeTokens /v1beta/operations/* "
+              "/v1beta/models/{model}:fetchPredictOperation /v1beta/models/{model}/operations/*", "gemini",
+              "Long-running calls", "Use generateContent, or :predict for images."),
+    *_refused("/v1beta/tunedModels /v1beta/tunedModels/* /v1beta/tuningJobs /v1beta/tuningJobs/*", "gemini",
+              "Tuning", "Use the vendor's own address; a tuned model can then be asked here."),
+    *_refused("/v1beta/interactions /v1beta/interactions/*", "gemini", "Interactions", "Use generateContent."),
+    *_refused("/v1beta/auth_tokens", "gemini", "Keys for browsers", _ACCOUNT, 404),
+    *_refused("/v2/chat", "cohere", "Cohere's chat", "Use POST /v1/chat/completions with the model `cohere/…`."),
+    *_refused("/api/pull /api/push /api/create /api/copy /api/delete /api/blobs/*", "ollama", "Ollama's own models",
+              "Models are managed on the machine that runs them.", 403),
+    # Never served
+    *_refused("/v1/organization/* /v1/organizations/* /v1/projects /v1/projects/* /v1/webhook_endpoints "
+              "/v1/webhook_endpoints/* /v1/webhook_event_types /v1/user_profiles /v1/user_profiles/*", "openai",
+              "Administration", _ACCOUNT, 404),
+    *_refused("/v1/agents /v1/agents/* /v1/vaults /v1/vaults/* /v1/chatkit/* /v1/sessions /v1/sessions/* "
+              "/v1/environments /v1/environments/* /v1/memory_stores /v1/memory_stores/* /v1/deployments "
+              "/v1/deployments/* /v1/deployment_runs /v1/deployment_runs/* /v1/tunnels /v1/tunnels/* /v1/dreams "
+              "/v1/dreams/*", "openai", "Agents that the vendor runs",
+              "They run with the vendor's account; use its own address and key.", 404),
+)  # fmt: skip
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    """The template as a pattern: a model's name may have slashes, an id may not."""
+    below = template.endswith("*")
+    parts = re.split(r"{(\w+)}", template.removesuffix("*"))
+    spelled = [re.escape(part) for part in parts[::2]]
+    for at, name in enumerate(parts[1::2]):
+        spelled[at] += f"(?P<{name}>{'.+' if name == 'model' else _ID})"
+    return re.compile("".join(spelled) + (".*" if below else ""), re.DOTALL)
+
+
+_EXACT: Final[dict[str, list[EndpointRow]]] = {}
+_PATTERNS: Final[list[tuple[re.Pattern[str], EndpointRow]]] = []
+for _row in ROWS:
+    if "{" in _row.path or _row.path.endswith("*"):
+        _PATTERNS.append((_pattern(_row.path), _row))
+    else:
+        _EXACT.setdefault(_row.path, []).append(_row)
+_ROOTS: Final = ("/v1/", "/v1beta/", "/v2/", "/api/", "/upload/")
+_DEPLOYMENT: Final = re.compile(
+    r"/openai/deployments/(?P<model>.+?)(?P<rest>/(?:chat/)?completions|/embeddings|/audio/\w+|/images/\w+)", re.DOTALL
+)
+_MOUNT: Final = re.compile(r"/p/(?P<provider>[^/]{1,64})(?P<rest>/.+)", re.DOTALL)
+
+
+def family_of(headers: Mapping[bytes, bytes]) -> Family:
+    """Whose client sends these headers, where several share a path.
+
+    >>> family_of({b"anthropic-version": b"2023-06-01"})
+    'anthropic'
+    """
+    if b"x-goog-api-key" in headers or b"x-goog-api-client" in headers:
+        return "gemini"
+    return "anthropic" if b"anthropic-version" in headers else "openai"
+
+
+def find_row(method: str, path: str, family: Family = "openai") -> EndpointRow | None:
+    """Return the row of a method and a canonical path; None where there is none."""
+    found = _match(method, path, family)
+    return None if found is None else found[0]
+
+
+def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | None:
+    """Return the row that a request asks for; None where there is none.
+
+    Paths may be mounted under `/p/PROVIDER`, lack their `/v1`, or be Azure's, whose deployment is the model.
+
+    >>> locate("POST", "/openai/deployments/up/m/chat/completions", {}).model
+    'up/m'
+    """
+    family, provider, model = family_of(headers), None, None
+    if (mounted := _MOUNT.fullmatch(path)) is not None:
+        provider, path = mounted["provider"], mounted["rest"]
+    if (deployed := _DEPLOYMENT.fullmatch(path)) is not None:
+        model, path = deployed["model"], f"/v1{deployed['rest']}"
+    elif path.startswith("/openai/"):
+        path = path.removeprefix("/openai")
+    if family == "gemini" and path.startswith("/v1/"):  # its SDK speaks of v1 and of v1beta
+        path = f"/v1beta/{path[4:]}"
+    elif path.startswith("/v1/models/") and ":" in path:
+        found = _match(method, f"/v1beta/{path[4:]}", "gemini")
+        if found is not None and found[0].path.startswith("/v1beta/models/{model}:"):
+            return Located(found[0], path, found[1], model, provider)
+    found = _match(method, path, family)
+    if found is None and not path.startswith(_ROOTS):
+        path = f"/v1{path}"
+        found = _match(method, path, family)
+    return None if found is None else Located(found[0], path, found[1], model, provider)
+
+
+def _match(method: str, path: str, family: Family) -> tuple[EndpointRow, Mapping[str, str]] | None:
+    rows: list[tuple[EndpointRow, Mapping[str, str]]] = [(row, {}) for row in _EXACT.get(path, ())]
+    rows = [each for each in rows if each[0].method in (method, "*")]
+    for pattern, row in () if rows else _PATTERNS:
+        if row.method in (method, "*") and (found := pattern.fullmatch(path)) is not None:
+            rows.append((row, found.groupdict()))
+    return next((each for each in rows if each[0].family == family), rows[0] if rows else None)
+
+
+def methods_at(path: str, headers: Mapping[bytes, bytes]) -> list[str]:
+    """Return the methods that are served at a path, for who asked with another."""
+    found = (locate(method, path, headers) for method in ("GET", "POST", "DELETE"))
+    return [each.row.method for each in found if each is not None and each.row.method != "*"]
+
+
+def upstream_path(row: EndpointRow, codec: str, segments: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """Return the path at a provider, built from the template and quoted segments; raises where the provider has none.
+
+    >>> upstream_path(_openai("GET", "/v1/files/{file}", "A file"), "openai-chat", {"file": "file-1"}, {"limit": "2"})
+    '/files/file-1'
+    """
+    template = (row.upstream or {}).get(codec)
+    if template is None:
+        raise NotServedError(f"This provider has no {row.title.lower()}", hint="Ask another provider for it.")
+    quoted = {name: quote(value, safe="") for name, value in segments.items() if name != "model"}
+    path = template.format(**quoted)
+    allowed = [f"{quote(name)}={quote(value, safe='')}" for name, value in query.items() if name in row.query]
+    return f"{path}?{'&'.join(allowed)}" if allowed else path

@@ -1,0 +1,72 @@
+"""Refuse fields that the provider of a call cannot honour: state that it does not keep, grammars it does not read.
+
+To go on without them would lose the conversation so far, or the shape that was asked for, and nobody would be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from slipform.codecs.foreign_fields import grammar_field
+from slipform.codecs.model_name import shown
+from slipform.errors import RequestError
+from slipform.providers.http import HttpProvider
+from slipform.providers.router import Router
+
+RESPONSES: Final = "openai-responses"
+STATE: Final = ("previous_response_id", "conversation", "prompt")
+"""Fields of a Responses request that name what only the vendor who keeps it can look up."""
+_STORED_ITEMS: Final = frozenset({"item_reference", "compaction"})
+_GRAMMARS: Final = frozenset({"structured_outputs", "guided_regex", "guided_grammar", "grammar"})
+
+
+class UnsupportedFieldError(RequestError):
+    """A field that the provider of this call cannot honour."""
+
+    code = "unsupported_field"
+
+
+def check_honoured(api: str, data: Mapping[str, Any], models: Sequence[str], router: Router) -> None:
+    """Raise `UnsupportedFieldError` for the first field that one of the models' providers would ignore.
+
+    >>> check_honoured("openai-chat", {"model": "m"}, ["m"], Router({}))
+    """
+    if api == RESPONSES:
+        found = next(_state_fields(data), None)
+        if found is None:
+            return
+        for name, provider, _ in _providers(models, router):
+            if not isinstance(provider, HttpProvider) or provider.api != RESPONSES:
+                raise UnsupportedFieldError(
+                    f"The provider of {shown(name)} keeps no state, so {found} cannot be honoured",
+                    where=found,
+                    hint="Send the whole conversation in `input`, or use a provider of kind `openai-responses`.",
+                )
+    elif not _GRAMMARS.isdisjoint(data) and (found := grammar_field(data)) is not None:
+        quirk, kind = ("gbnf", "llamacpp") if found == "grammar" else ("guided", "vllm")
+        for name, provider, upstream in _providers(models, router):
+            if not isinstance(provider, HttpProvider) or quirk not in provider.capabilities(upstream).quirks:
+                raise UnsupportedFieldError(
+                    f"The provider of {shown(name)} is not known to read {found}",
+                    where=found,
+                    hint=f"Send a JSON Schema, or give the provider `kind: {kind}` if it is one.",
+                )
+
+
+def _state_fields(data: Mapping[str, Any]) -> Iterator[str]:
+    for name in STATE:
+        if data.get(name) is not None:
+            yield name
+    if data.get("background") is True:
+        yield "background"
+    items = data.get("input")
+    for at, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, Mapping) and item.get("type") in _STORED_ITEMS:
+            yield f"input[{at}].type"
+
+
+def _providers(models: Sequence[str], router: Router) -> Iterator[tuple[str, object, str]]:
+    for name in router.candidates(models if len(models) != 1 else models[0]):
+        provider, upstream = router.resolve(name)
+        yield name, provider, upstream

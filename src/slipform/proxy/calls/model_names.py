@@ -1,0 +1,144 @@
+"""Which models a request asks for, checked before anything keeps their names, and whether its key may have them.
+
+This comes first of all that looks at a call: before a name is looked up, cached, counted or logged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from slipform.codecs.gemini.serve_decode import named_in_path
+from slipform.codecs.model_name import check_name, shown
+from slipform.errors import RequestError
+from slipform.proxy.admission.refusals import NotAllowed
+
+_MOST = 8
+_KEY = b'"model"'
+_ESCAPED = b"\\u006"
+"""How every letter of `model` begins when it is written as an escape (`\\u006d` is m); no encoder writes letters so."""
+
+_CHOOSES_A_MODEL: Final[Mapping[str, str]] = {
+    # OpenRouter: https://openrouter.ai/docs/features/model-routing, /provider-routing, /presets, /plugins
+    "models": "OpenRouter's fallback models",
+    "route": "OpenRouter's routing over `models`",
+    "provider": "OpenRouter's choice of who serves the model, and in which quantization",
+    "preset": "OpenRouter's stored settings, which name models",
+    "plugins": "OpenRouter's plugins, of which the auto-router chooses a model",
+    # LiteLLM's proxy: https://docs.litellm.ai/docs/proxy/reliability, /proxy/clientside_auth, /proxy/prompt_management
+    "fallbacks": "LiteLLM's fallback models",
+    "contextwindowfallbacks": "LiteLLM's fallback models",
+    "contentpolicyfallbacks": "LiteLLM's fallback models",
+    "modellist": "LiteLLM's own routing table",
+    "userconfig": "LiteLLM's own routing table",
+    "deploymentid": "LiteLLM's name of an Azure deployment, which replaces the model's",
+    "promptid": "LiteLLM's stored prompt, which names a model",
+    "customllmprovider": "LiteLLM's choice of another vendor",
+    "apibase": "LiteLLM's address of another vendor",
+    "baseurl": "LiteLLM's address of another vendor",
+    # Names of `model` in other APIs, which servers that speak several of them read as well.
+    "engine": "the name of a model in OpenAI's first API",
+    "deployment": "the name of a model on Azure",
+    "modelid": "the name of a model in the APIs of watsonx and Bedrock",
+    "modelname": "the name of a model in other APIs",
+    # Other gateways spell their fallback lists so.
+    "modelfallbacks": "a gateway's fallback models",
+    "fallbackmodels": "a gateway's fallback models",
+    "provideroptions": "the fallback models of Vercel's AI Gateway (`providerOptions.gateway.models`)",
+    # OpenAI's Responses API: a stored prompt is saved together with a model.
+    "prompt": "OpenAI's stored prompt, which names a model",
+    # Groq: the models that its compound systems are made of.
+    "compoundcustom": "the models inside Groq's compound systems",
+    # Vertex AI, in generationConfig: `routingConfig.manualRoutingMode.modelName`.
+    "routingconfig": "Vertex AI's model router",
+    "modelselectionconfig": "Vertex AI's model router",
+    # Servers of one's own that load adapters by request: text-generation-inference and LoRAX, SGLang, llama.cpp.
+    "adapterid": "another adapter of the model",
+    "adaptersource": "another adapter of the model",
+    "lorapath": "another adapter of the model",
+    "lora": "another adapter of the model",
+}
+"""Fields of a request by which a vendor chooses another model than `model` says, and what they are there.
+
+In lower case and without `_` and `-`: servers written in Go read a field in any case.
+"""
+_HOLDS_FIELDS = frozenset({"extrabody", "generationconfig"})
+"""Objects whose fields count as if they stood outside: gateways unpack the first, Gemini reads the second."""
+
+
+def requested_models(api: str, data: Mapping[str, Any], path: str) -> tuple[str, ...]:
+    """The models that a call names, as its caller wrote them, each name checked; several are a list to fall back on.
+
+    Empty where `model` is none of that, which the API's own reader has the words for.
+
+    >>> requested_models("openai-chat", {"model": ["fast", "local"]}, "/v1/chat/completions")
+    ('fast', 'local')
+    """
+    if api == "gemini":
+        return (check_name(named_in_path(path), "the path"),)
+    model = data.get("model")
+    if isinstance(model, str):
+        return (check_name(model),)
+    if not isinstance(model, list) or not all(isinstance(each, str) for each in model):
+        return ()
+    if len(model) > _MOST:
+        raise RequestError(f"More than {_MOST} models are listed", where="model", hint="List fewer.")
+    return tuple(dict.fromkeys([check_name(name, f"model[{at}]") for at, name in enumerate(model)]))
+
+
+def is_named_plainly(body: bytes) -> bool:
+    """Whether `"model"`, in these very letters, stands once in a body: if it has that field, this is it.
+
+    >>> is_named_plainly(b'{"model": "a"}'), is_named_plainly(b'{"model": "a", "metadata": {"model": "b"}}')
+    (True, False)
+    """
+    return body.count(_KEY) == 1 and _ESCAPED not in body
+
+
+def check_named_once(body: bytes) -> None:
+    """Raise when a body has the field `model` twice: its readers do not agree on which of them counts."""
+    if is_named_plainly(body):
+        return
+    try:
+        # Numbers stay text: nobody looks at them, and those of many digits take long to read.
+        fields = json.loads(body, object_pairs_hook=list, parse_int=str, parse_float=str)
+    except RecursionError:
+        raise RequestError("The request is nested too deeply", hint="Name the model once, in plain letters.") from None
+    if sum(name == "model" for name, _ in fields) > 1:
+        raise RequestError("The field `model` stands there twice", where="model", hint="Name the model once.")
+
+
+def check_fields(data: Mapping[str, Any], api: str) -> None:
+    """Raise `NotAllowed` for a field by which the vendor would choose another model; for keys with model limits.
+
+    >>> check_fields({"model": "a", "messages": []}, "openai-chat")
+    """
+    allowed = None if api == "gemini" else "model"  # Gemini's is in the path, and one in the body could be another
+    held: list[tuple[str, Mapping[str, Any], str | None]] = [("", data, allowed)]
+    while held:
+        where, fields, allowed = held.pop()
+        for name, value in fields.items():
+            if value is None or name == allowed:
+                continue
+            plain = name.casefold().replace("_", "").replace("-", "")
+            if plain == "model":
+                raise _not_allowed(where + name, "a second name of a model")
+            if plain in _CHOOSES_A_MODEL:
+                raise _not_allowed(where + name, _CHOOSES_A_MODEL[plain])
+            if plain in _HOLDS_FIELDS and isinstance(value, Mapping):
+                held.append((f"{where}{name}.", value, None))
+            elif plain == "tools" and isinstance(value, list):
+                # Tools that the vendor runs may ask a model of their own: Anthropic's advisor, OpenAI's images.
+                for at, tool in enumerate(value):
+                    for field, chosen in tool.items() if isinstance(tool, Mapping) else ():
+                        if chosen is not None and field.casefold() == "model":
+                            place = f"{where}{name}[{at}].{field}"
+                            raise _not_allowed(place, "the model of a tool that the vendor runs")
+
+
+def _not_allowed(field: str, why: str) -> NotAllowed:
+    return NotAllowed(
+        f"This API key may use certain models only, and may not send {shown(field)}: it is {why}",
+        hint="Leave the field out, or list several models as `model`.",
+    )
