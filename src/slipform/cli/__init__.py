@@ -24,6 +24,7 @@ _COMMANDS = {
     "init": "slipform.cli.settings:init",
     "doctor": "slipform.cli.doctor:doctor",
     "serve": "slipform.cli.serve:serve",
+    "console": "slipform.cli.serve:console",
     "keys": "slipform.cli.serve:app",
     "run": "slipform.cli.batch:run",
     "batch": "slipform.cli.batch:batch",

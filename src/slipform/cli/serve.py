@@ -212,3 +212,30 @@ def serve(
     from slipform.proxy.serve import serve as run
 
     run(config, host, port, workers, insecure)
+
+
+def console(
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="The port the server listens on.")] = None,
+    open_it: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open a browser, or only print the address.")
+    ] = True,
+    config: ConfigOption = None,
+) -> None:
+    """Open the console of the server that runs on this machine, signed in."""
+    from slipform.config import load_settings
+    from slipform.errors import ConfigError
+    from slipform.proxy.serve import console_link
+
+    settings = load_settings(config)
+    link = console_link(settings, f"127.0.0.1:{port or settings.server.port}")
+    if link is None:
+        raise ConfigError(
+            "This server's console takes an operator's key",
+            where="server.keys_file" if settings.server.keys_file else "server.console",
+            hint="Open /console/ in a browser, and sign in with a key made by `slipform keys add NAME --operator`.",
+        )
+    typer.echo(link)
+    if open_it:
+        import webbrowser
+
+        webbrowser.open(link)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from slipform.config.load import read_model
@@ -20,6 +20,8 @@ from slipform.errors import ConfigError
 FILE_NAME = "slipform.yaml"
 Positive: TypeAlias = Annotated[float, Field(gt=0)]
 Count: TypeAlias = Annotated[int, Field(ge=0)]
+_ON_OR_OFF = BeforeValidator(lambda value: ("off", "on")[value] if isinstance(value, bool) else value)
+"""YAML reads a bare `on` or `off` as a boolean."""
 
 
 class _Block(BaseModel):
@@ -151,7 +153,7 @@ class Enforcement(_Block):
     """Whether a schema in the prompt keeps its descriptions."""
     stream_mode: Literal["auto", "live", "buffer", "reject"] = "auto"
     """How answers with a schema are streamed: as they are written, or whole once they are valid."""
-    adopt_schemas: Literal["off", "json_mode", "all"] = "json_mode"
+    adopt_schemas: Annotated[Literal["off", "json_mode", "all"], _ON_OR_OFF] = "json_mode"
     """Whether a schema that a known client library wrote into the prompt is enforced: never, in system messages of
     requests in JSON mode, or wherever it is recognised."""
     patches: Patches = Patches()
@@ -204,9 +206,19 @@ class ServerSettings(_Block):
     """Operators' pages that need no operator's key."""
     allowed_hosts: list[str] = []
     """Host names, beside this machine's own, under which pages are served on loopback without keys."""
-    log: Literal["text", "json", "off"] = "text"
+    log: Annotated[Literal["text", "json", "off"], _ON_OR_OFF] = "text"
     debug_traces: bool = False
-    """Also log requests and responses in full. They may be private: off by default."""
+    """Also log requests and responses in full. They may be private: off by default. Implies `traces: on`."""
+    console: Annotated[Literal["auto", "on", "off"], _ON_OR_OFF] = "auto"
+    """Whether `/console` is served; `auto`: on loopback without keys, and where there is an operator's key."""
+    console_hosts: list[str] = []
+    """Host names, beside this machine's own, under which the console is served."""
+    console_bytes: Annotated[int, Field(ge=64 * 1024)] = 8 * 1024 * 1024
+    """For the figures of recent calls, in each worker."""
+    traces: Annotated[Literal["off", "failures", "on"], _ON_OR_OFF] = "off"
+    """Whether the console keeps the words of requests and answers: of none, of failed calls, of all."""
+    trace_bytes: Annotated[int, Field(ge=1024 * 1024)] = 64 * 1024 * 1024
+    """For those words, in each worker."""
 
 
 class Cache(_Block):

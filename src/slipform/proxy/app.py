@@ -17,12 +17,14 @@ from slipform.engine import tracing
 from slipform.errors import LocalModelError, SlipformError, UnknownModelError
 from slipform.library.async_client import AsyncClient
 from slipform.providers.embedded import LocalProvider
-from slipform.proxy.admission.admission import ANYBODY
+from slipform.proxy.admission.admission import ANYBODY, Caller
 from slipform.proxy.admission.refusals import NotAllowed, error_headers, log_refusal
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.endpoints import Located, UnknownPathError, WebSocketError, locate, methods_at, refusal_of
 from slipform.proxy.calls.inbound import read_call
 from slipform.proxy.calls.routes import Listing, api_at, error_api, listing_at, named_model, paths, route_of
+from slipform.proxy.console.console import ROOT as CONSOLE
+from slipform.proxy.console.console import Console
 from slipform.proxy.deployment import REFUSED, Deployment, Deployments, InForce, Load, deploy
 from slipform.proxy.http_server.asgi import (
     Receive,
@@ -76,6 +78,7 @@ class App:
         self._reloading = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
         self.metrics = Metrics(self._names)
+        self.console = Console(settings.server, bound, lambda: self._deployments.current, self._serve_known)
         self.metrics.generation.set(start.generation)
         self.metrics.refused.inc(start.refused)
         self.metrics.last_reload_refused.set(start.last_refused)
@@ -162,10 +165,26 @@ class App:
         located = locate("GET" if method == "HEAD" else method, path, headers)
         if located is not None and located.row.kind == "enforced":
             return self._serve(find_api(located.row.api), scope, receive, send, marks, located)
-        return self._other(method, located, scope, headers, with_headers(send, marks))
+        return self._other(method, located, scope, headers, receive, with_headers(send, marks))
+
+    def _serve_known(
+        self, path: str, scope: Scope, receive: Receive, send: Send, caller: Caller
+    ) -> Coroutine[Any, Any, None]:
+        """Answer a call of the console's, at another path than its own and for who has a session there."""
+        api = api_at(path)
+        if api is None:
+            raise UnknownPathError(f"No API is served at {path}")
+        headers = [(name, value) for name, value in scope["headers"] if name not in _CONSOLES_OWN]
+        return self._serve(api, {**scope, "path": path, "headers": headers}, receive, send, (), known=caller)
 
     async def _other(
-        self, method: str, located: Located | None, scope: Scope, headers: dict[bytes, bytes], send: Send
+        self,
+        method: str,
+        located: Located | None,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        send: Send,
     ) -> None:
         path: str = scope["path"]
         try:
@@ -173,7 +192,10 @@ class App:
                 raise WebSocketError(
                     f"WebSockets are not served at {path[:100]}", hint="Use HTTP: POST, with `stream` for a stream."
                 )
-            await self._page(method, located, scope, headers, send)
+            if path == CONSOLE or path.startswith(f"{CONSOLE}/"):
+                await self.console(scope, receive, send)
+            else:
+                await self._page(method, located, scope, headers, send)
         except SlipformError as error:
             status, body = error_api(path, headers).encode_error(error)
             identity = request_id(headers)
@@ -194,6 +216,7 @@ class App:
         send: Send,
         marks: Sequence[Header],
         located: Located | None = None,
+        known: Caller | None = None,
     ) -> None:
         headers = dict(scope["headers"])
         record = CallRecord(request_id(headers), api=api.name)
@@ -202,8 +225,10 @@ class App:
         settings, record.generation = deployment.settings, deployment.generation
         self.metrics.call_started()
         exchange = cycle_of(scope, send)
-        out = RecordingSend(send, record, cycle=exchange, capture=settings.server.debug_traces)
-        out.extra = marks
+        trace = record.trace = self.console.trace(headers, settings.server, own=known is not None)
+        entry = self.console.history.begin(record)
+        out = RecordingSend(send, record, cycle=exchange, capture=trace is not None)
+        out.extra = marks if known is None else (*marks, (b"x-slipform-call", entry.encode()))
         span = None
         if tracing.is_tracing():
             route = route_of(scope["path"]) if located is None else located.row.path
@@ -212,7 +237,7 @@ class App:
         try:
             guard = deployment.gate.guard
             told: Sequence[Header] = ()
-            caller = await guard.identify(headers, scope.get("query_string", b""), address)
+            caller = known or await guard.identify(headers, scope.get("query_string", b""), address)
             record.caller = caller.name
             if guard.is_limited(caller):
                 told = await guard.permitted(caller, address, api.name)
@@ -225,6 +250,7 @@ class App:
                     body = await decompressed(body, headers[b"content-encoding"], most)
                 context = deployment.gate.context(scope["path"], headers, caller, located)
                 call = await read_call(api, body, record, context)
+                self.console.history.known(entry)
                 await run_until_disconnected(deployment.gate.answer(call, admission, out), receive, out)
         except SlipformError as error:
             said: SlipformError = error
@@ -240,14 +266,17 @@ class App:
             _log.exception("unexpected error on %s", scope["path"])
             await _failed(api, record, SlipformError("An unexpected error inside slipform", hint=_SEE_LOG), out)
         finally:
+            if trace is not None and out.captured is not None:
+                trace.request, trace.response = body, bytes(out.captured)
+                if settings.server.debug_traces:
+                    log_trace(record, trace.request, trace.response)
             self._over(record, settings, out)
+            self.console.history.end(entry, record, trace)
             if span is not None:
                 tracing.end_server_span(span, record.fields())
             deployment.users -= 1
             if self._deployments.retired:
                 await self._deployments.close_unused()
-            if out.captured is not None:
-                log_trace(record, body, bytes(out.captured))
 
     def _over(self, record: CallRecord, settings: Settings, out: RecordingSend) -> None:
         if record.ended is None:
@@ -267,11 +296,10 @@ class App:
         listing = listing_at(path, headers)
         if api_at(path) is not None or (method not in ("GET", "HEAD") and (listing or path in pages.PAGES)):
             raise pages.WrongMethodError(f"{path} does not take {method}", hint=f"slipform serves {paths()}.")
-        if listing is not None:
+        if path == "/":
+            await self._root(headers, send)
+        elif listing is not None:
             await self._models(listing, path, scope, headers, send)
-        elif path == "/":
-            page, kind = pages.front(headers.get(b"user-agent", b""))
-            await send_page(send, 200, page, kind)
         elif path in pages.LIVE:
             await send_json(send, 200, pages.health())
         elif path in pages.READY:
@@ -294,6 +322,14 @@ class App:
             if methods_at(path, headers):
                 raise pages.WrongMethodError(f"{path} does not take {method}", hint=f"slipform serves {paths()}.")
             raise UnknownPathError(f"There is nothing at {method} {path[:200]}", hint=f"slipform serves {paths()}.")
+
+    async def _root(self, headers: dict[bytes, bytes], send: Send) -> None:
+        """Lead a browser to the console, and tell everybody else what is here."""
+        if b"text/html" in headers.get(b"accept", b"") and self.console.is_on:
+            await send_page(send, 303, b"", b"text/plain", [(b"location", b"/console/")])
+        else:
+            page, kind = pages.front(headers.get(b"user-agent", b""), has_console=self.console.is_on)
+            await send_page(send, 200, page, kind)
 
     async def _shows(self, page: str, scope: Scope, headers: dict[bytes, bytes]) -> bool:
         """Whether who asks is shown all that a page tells; raises for a wrong key, not for none."""
@@ -342,6 +378,10 @@ class App:
             others = await self._worker.others()
             page, kind = self.metrics.render(accept, others, worker=str(self._worker.index))
         await send_page(send, 200, page, kind.encode())
+
+
+_CONSOLES_OWN = frozenset({b"cookie", b"origin", b"x-slipform-console"})
+"""Headers of the console's requests that say nothing of the call inside."""
 
 
 class ShuttingDownError(SlipformError):

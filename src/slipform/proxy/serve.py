@@ -18,7 +18,7 @@ from slipform import __version__
 from slipform.config import ServerSettings, Settings, load_config
 from slipform.engine import tracing
 from slipform.errors import ConfigError, LocalModelError
-from slipform.proxy.admission.admission import check_exposed
+from slipform.proxy.admission.admission import check_exposed, is_loopback
 from slipform.proxy.app import App
 from slipform.proxy.deployment import Deployment, InForce, client_of, load
 from slipform.proxy.http_server.server import HttpServer
@@ -237,6 +237,8 @@ def serve(
     _prepare(settings, count)
     sockets = listen(host or settings.server.host, settings.server.port if port is None else port, count)
     sys.stderr.write(f"slipform {__version__} serves http://{address(sockets[0])}/v1 (Ctrl-C stops it)\n")
+    if link := console_link(settings, address(sockets[0])):
+        sys.stderr.write(f"The console: {link}\n")
     sys.stderr.flush()
     in_force = InForce(reading)
     if count == 1:
@@ -246,6 +248,16 @@ def serve(
 
         gc.enable()
         supervise(sockets, settings_path, in_force)
+
+
+def console_link(settings: Settings, where: str) -> str | None:
+    """The address that opens the console signed in; None where there is none, or where it takes an operator's key."""
+    from slipform.proxy.console.access import console_secret, link_token
+
+    server = settings.server
+    if server.console == "off" or server.keys_file or not is_loopback(where.rpartition(":")[0]):
+        return None
+    return f"http://{where}/console/#t={link_token(console_secret())}"
 
 
 def _set_up_logs(settings: Settings) -> None:

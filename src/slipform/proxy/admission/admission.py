@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from slipform.config import Settings
 from slipform.errors import ConfigError, UnknownModelError
 from slipform.providers.router import Router
-from slipform.proxy.admission.key_file import KeyFile, presented_id
+from slipform.proxy.admission.key_file import Key, KeyFile, presented_id
 from slipform.proxy.admission.rate_limits import LocalRates, Rates, SharedRates, rate_headers
 from slipform.proxy.admission.refusals import (
     BodyTooSlow,
@@ -182,10 +182,29 @@ class AdmissionControl:
             if key.expires and key.is_expired(time.time()):
                 said = f"This API key has expired: it was good until {key.expires}"
                 raise KeyRefused(said, hint="Ask who runs this server for a new one.", key=key.id)
-            return Caller(key.name, key.models, key.id, key.requests_per_minute, key.operator)
+            return _caller_of(key)
         raise WrongKey(
             "This API key is not known here", hint="Ask who runs this server for one.", key=presented_id(given[0])
         )
+
+    def has_operator(self) -> bool:
+        """Whether there is a key that opens the operators' pages."""
+        return self._keys is not None and any(key.operator and not key.disabled for key in self._keys.all())
+
+    def operator(self, key_id: str) -> Caller | None:
+        """The operator whose key has this id, while it is one and is good."""
+        key = None if self._keys is None else next((key for key in self._keys.all() if key.id == key_id), None)
+        if key is None or not key.operator or key.disabled or (key.expires and key.is_expired(time.time())):
+            return None
+        return _caller_of(key)
+
+    def listed_keys(self) -> list[dict[str, Any]]:
+        """The keys as an operator may see them: no secret, no hash."""
+        return [
+            {"id": key.id, "name": key.name, "created": key.created, "models": key.models, "expires": key.expires,
+             "requests_per_minute": key.requests_per_minute, "operator": key.operator, "disabled": key.disabled}
+            for key in (self._keys.all() if self._keys is not None else ())
+        ]  # fmt: skip
 
     async def identify(self, headers: Mapping[bytes, bytes], query: bytes, address: str) -> Caller:
         """`caller`, with a brake on guessing: an address that presents too many wrong keys is told to wait.
@@ -433,6 +452,10 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def _caller_of(key: Key) -> Caller:
+    return Caller(key.name, key.models, key.id, key.requests_per_minute, key.operator)
 
 
 def _host(authority: str) -> str:

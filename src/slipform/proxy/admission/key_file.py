@@ -229,15 +229,17 @@ class KeyFile:
 
     def find(self, presented: str) -> Key | None:
         """The key that was presented, if it is one of these. A wrong id takes as long as a wrong secret."""
-        now = self._clock()
-        if now - self._checked >= _RECHECK_SECONDS:
-            self.refresh()
+        self._recheck()
         identity, secret = split_key(presented)
         key = self._document.keys.get(identity) if identity not in self._gone else None
         salt, known = (key.salt, key.hash) if key is not None else ("", _NOBODY)
         if not hmac.compare_digest(hash_secret(salt, secret), known):
             return None
         return dataclasses.replace(key, disabled=True) if key is not None and identity in self._off else key
+
+    def _recheck(self) -> None:
+        if self._clock() - self._checked >= _RECHECK_SECONDS:
+            self.refresh()
 
     def refresh(self) -> None:
         """Take the file if it has changed. One that cannot be read is tried again, and the keys read before stay."""
@@ -260,6 +262,12 @@ class KeyFile:
     def known_revocations(self) -> dict[str, Revocation]:
         """What this machine can tell others: what was done here, and what it has heard."""
         return best_known([*self._document.revocations(), *self._heard.all().items()])
+
+    def all(self) -> list[Key]:
+        """The keys in force, those that were switched off elsewhere shown as disabled."""
+        self._recheck()
+        keys = [key for key in self._document.keys.values() if key.id not in self._gone]
+        return [dataclasses.replace(key, disabled=True) if key.id in self._off else key for key in keys]
 
     def ids(self) -> list[str]:
         """The ids of all keys."""

@@ -156,6 +156,8 @@ async def answer(
     """
     record = call.record
     listed = FallbackList(router, models, CallCount(options.budget.calls))
+    if record.trace is not None:
+        options = dataclasses.replace(options, keep_text=True)
     if call.asked.max_attempts is not None:
         options = dataclasses.replace(
             options, budget=dataclasses.replace(options.budget, attempts=call.asked.max_attempts)

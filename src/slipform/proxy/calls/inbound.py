@@ -41,7 +41,7 @@ _LONGEST = 60
 _MODES = ("auto", "live", "buffer", "reject")
 _ADOPTIONS = ("off", "json_mode", "all")
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_OTHERS = frozenset({"request_id", "cache", "key", "provider"})
+_OTHERS = frozenset({"request_id", "cache", "key", "provider", "trace"})
 """Headers with the same beginning that are somebody else's business."""
 
 

@@ -30,7 +30,7 @@ class WrongMethodError(RequestError):
     http_status = 405
 
 
-def front(user_agent: bytes) -> tuple[bytes, bytes]:
+def front(user_agent: bytes, *, has_console: bool = False) -> tuple[bytes, bytes]:
     """What stands at `/`, and its content type: clients look whether anybody is there, Ollama's for its own words.
 
     >>> front(b"ollama-python/0.6.3")[0]
@@ -38,7 +38,10 @@ def front(user_agent: bytes) -> tuple[bytes, bytes]:
     """
     if user_agent.lower().startswith(b"ollama"):
         return b"Ollama is running", b"text/plain; charset=utf-8"
-    return orjson.dumps({"name": "slipform", "status": "ok", "docs": "/docs"}), b"application/json"
+    links = {"docs": "/docs", "openapi": "/openapi.json", "models": "/v1/models", "health": "/healthz"}
+    if has_console:
+        links["console"] = "/console/"
+    return orjson.dumps({"name": "slipform", "status": "ok", "docs": "/docs", "links": links}), b"application/json"
 
 
 def health() -> dict[str, Any]:

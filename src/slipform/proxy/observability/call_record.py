@@ -38,6 +38,30 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
     return f"{random.getrandbits(128):032x}"
 
 
+MAX_TRACE_BYTES = 256 * 1024
+"""Kept of the words of one call; of more, the beginning and the true size."""
+
+
+class CallTrace:
+    """The words of one call: its request, its answer, and what the model wrote and was sent on, piece by piece."""
+
+    __slots__ = ("_size", "only_failures", "pour", "request", "response")
+
+    def __init__(self, *, only_failures: bool = False) -> None:
+        self.only_failures = only_failures
+        self.request = b""
+        self.response = b""
+        self.pour: list[tuple[float, int, str, str, int]] = []
+        """Milliseconds since the call began, attempt, what was received, what was sent, how much is held back."""
+        self._size = 0
+
+    def poured(self, milliseconds: float, attempt: int, received: str, sent: str, held: int) -> None:
+        """Note a piece of a stream."""
+        self._size += len(received) + len(sent) + 24
+        if self._size <= MAX_TRACE_BYTES:
+            self.pour.append((round(milliseconds, 1), attempt, received, sent, held))
+
+
 @dataclass(slots=True)
 class CallRecord:
     """One inbound call, owned by the application until it is logged. Fields are set when they become known.
@@ -70,6 +94,8 @@ class CallRecord:
     """Tokens of a forwarded call, or a function that finds them; those of an enforced call are in its report."""
     warnings: int = 0
     """Warnings of a call without a report; those of an enforced call are in its report."""
+    trace: CallTrace | None = None
+    """What keeps the words of the call, where they are kept."""
     cached: bool = False
     fallbacks: int = 0
     """How many models failed before the one that answered."""

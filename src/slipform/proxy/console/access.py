@@ -1,0 +1,161 @@
+"""Who may open the console: a printed link on this machine, an operator's key elsewhere; and from where.
+
+Every request has to name this server as `Host` (DNS rebinding), every change has to come from the console's own page. A
+session is a signed cookie; the secret it is signed with is in a file that only its owner can read, so that restarts and
+other workers know it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from slipform.config import ServerSettings
+from slipform.proxy.admission.admission import ANYBODY, AdmissionControl, Caller, is_loopback
+from slipform.proxy.admission.refusals import KeyRefused, NotAllowed
+
+COOKIE = "slipform_console"
+_ATTRIBUTES = "Path=/console; HttpOnly; SameSite=Strict"
+_SECONDS = 12 * 3600
+_LINK_TIMES = 48
+_OPERATORS_ONLY = "Make one with `slipform keys add NAME --operator`."
+
+
+class NoSession(KeyRefused):
+    """The console was asked for without a session."""
+
+    code = "no_session"
+
+
+def console_secret() -> bytes:
+    """The secret that sessions are signed with: the file's, or a new one; this process's own if it cannot be kept."""
+    return _kept_secret(secret_path())
+
+
+@cache
+def _kept_secret(file: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        kept = file.read_bytes()
+        if len(kept) >= 32:
+            return kept
+    made = secrets.token_bytes(32)
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:  # noqa: PTH123
+            new.write(made)
+        return made
+    with contextlib.suppress(OSError):  # another process was quicker
+        kept = file.read_bytes()
+        return kept if len(kept) >= 32 else made
+    return made
+
+
+def secret_path() -> Path:
+    """Where the secret is kept."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "slipform" / "console.secret"
+
+
+def link_token(secret: bytes) -> str:
+    """The token of the link that `slipform serve` prints."""
+    return hmac.new(secret, b"link", hashlib.sha256).hexdigest()[:_LINK_TIMES]
+
+
+class ConsoleAccess:
+    """Sessions of one deployment's console."""
+
+    def __init__(
+        self, settings: ServerSettings, guard: AdmissionControl, bound: str | None, secret: Callable[[], bytes]
+    ) -> None:
+        self._mode = settings.console
+        self._guard = guard
+        self._bound = bound or settings.host
+        self._secret = secret
+        self._hosts = frozenset(host.lower() for host in (*settings.console_hosts, *settings.allowed_hosts))
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a console: `auto` is yes on loopback, and where an operator's key exists."""
+        if self._mode != "auto":
+            return self._mode == "on"
+        return self._guard.has_operator() if self._guard.wants_keys else is_loopback(self._bound)
+
+    def check_host(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise unless the request names this server."""
+        named = headers.get(b"host", b"").decode("latin-1")
+        host = _hostname(named)
+        if not host or not (is_loopback(host) or host == self._bound or host in self._hosts):
+            raise NotAllowed(
+                f"The console does not go by the name {named[:100]!r}", hint="List the name in `server.console_hosts`."
+            )
+
+    def check_change(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise unless a request that changes something comes from the console's own page."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        site = headers.get(b"sec-fetch-site", b"same-origin")
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        is_own = origin.partition("://")[2] == host and site == b"same-origin"
+        if not is_own or headers.get(b"x-slipform-console") != b"1" or kind != b"application/json":
+            raise NotAllowed("Only the console's own page may do this", hint="Open the console, and do it there.")
+
+    def sign_in(self, token: str, key: str) -> str:
+        """The cookie of a new session, for the printed link's token or an operator's key."""
+        if self._guard.wants_keys:
+            caller = self._guard.caller({b"authorization": b"Bearer " + key.encode("latin-1", "replace")})
+            if not caller.operator:
+                raise NotAllowed("That key is not an operator's", hint=_OPERATORS_ONLY, key=caller.id)
+            return self._cookie(caller.id)
+        if not hmac.compare_digest(token.encode(), link_token(self._secret()).encode()):
+            raise NoSession("That link is not of this server", hint="Use the link that `slipform console` prints.")
+        return self._cookie("")
+
+    def _cookie(self, key_id: str) -> str:
+        until = int(time.time()) + _SECONDS
+        value = f"{until}.{key_id}.{self._signature(until, key_id)}"
+        return f"{COOKIE}={value}; {_ATTRIBUTES}; Max-Age={_SECONDS}"
+
+    @staticmethod
+    def ended() -> str:
+        """The cookie that ends a session."""
+        return f"{COOKIE}=; {_ATTRIBUTES}; Max-Age=0"
+
+    def _signature(self, until: int, key_id: str) -> str:
+        return hmac.new(self._secret(), f"session:{until}:{key_id}".encode(), hashlib.sha256).hexdigest()
+
+    def operator(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """Whose session a request belongs to; raises `NoSession` where there is none, or it is over."""
+        for part in headers.get(b"cookie", b"").decode("latin-1").split(";"):
+            name, _, value = part.strip().partition("=")
+            pieces = value.split(".")
+            if name != COOKIE or len(pieces) != 3 or not pieces[0].isdigit():
+                continue
+            until, key_id, signature = int(pieces[0]), pieces[1], pieces[2]
+            if (
+                not hmac.compare_digest(signature.encode(), self._signature(until, key_id).encode())
+                or until < time.time()
+            ):
+                continue
+            if not self._guard.wants_keys:
+                return ANYBODY
+            if (caller := self._guard.operator(key_id)) is not None:
+                return caller
+        raise NoSession("Sign in to the console first", hint=self._how())
+
+    def _how(self) -> str:
+        return _OPERATORS_ONLY if self._guard.wants_keys else "`slipform console` opens it, signed in."
+
+
+def _hostname(authority: str) -> str:
+    try:
+        return (urlsplit(f"//{authority}").hostname or "").lower()
+    except ValueError:
+        return ""

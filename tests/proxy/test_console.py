@@ -1,0 +1,230 @@
+"""The console over HTTP: who gets in, from where, what it tells, and what it never keeps."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from slipform.proxy.admission.keys import add_key, disable_key
+from slipform.proxy.console.access import console_secret, link_token
+from slipform.proxy.console.console import static_file
+from slipform.proxy.console.history import CallHistory, matches, parse_query
+from slipform.proxy.observability.call_record import CallRecord, CallTrace
+from slipform.testing import FakeModel
+from tests.proxy.proxying import ADA, ASK, FORMAT, Reply, call, chat, keys_path, proxied
+
+API = "/console/api/v1/"
+CANARY = "xyzzy-canary"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    answers = ["{'name': '" + CANARY + "', 'age': '36'}"]
+    with proxied({"fake": FakeModel(answers, models=["m"])}, {"default_model": "fake/m"}) as address:
+        yield address
+
+
+def own(address: str, **more: str) -> dict[str, str]:
+    """The headers of a request that the console's own page sends."""
+    origin = f"http://{urlsplit(address).netloc}"
+    return {"origin": origin, "content-type": "application/json", "x-slipform-console": "1", **more}
+
+
+def sign_in(address: str, **given: str) -> Reply:
+    given = given or {"token": link_token(console_secret())}
+    return call(address, f"{API}session", given, own(address))
+
+
+def cookie(address: str, **given: str) -> str:
+    reply = sign_in(address, **given)
+    assert reply.status == 200, reply.body
+    return reply.headers["set-cookie"].partition(";")[0]
+
+
+def read(address: str, path: str, session: str) -> Any:
+    reply = call(address, API + path, headers={"cookie": session})
+    assert reply.status == 200, reply.body
+    return reply.json
+
+
+def test_a_browser_is_led_to_the_console_and_others_get_links(served: str) -> None:
+    led = call(served, "/", headers={"accept": "text/html,*/*"})
+    assert (led.status, led.headers["location"]) == (303, "/console/")
+    told = call(served, "/", headers={"accept": "*/*"})
+    assert told.status == 200
+    assert told.json["links"]["console"] == "/console/"
+
+
+def test_the_page_is_open_and_strict_and_its_data_needs_a_session(served: str) -> None:
+    page = call(served, "/console/")
+    assert page.status == 200
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "require-trusted-types-for 'script'" in policy
+    for path in ("me", "requests", "stats", "events", "keys"):
+        refused = call(served, API + path)
+        assert (refused.status, refused.json["error"]["code"]) == (401, "no_session")
+    assert sign_in(served, token="wrong").status == 401
+    session = cookie(served)
+    assert read(served, "me", session)["version"]
+    forged = session[:-1] + ("0" if session[-1] != "0" else "1")
+    assert call(served, f"{API}me", headers={"cookie": forged}).status == 401
+
+
+@pytest.mark.parametrize("path", ["/console/", "/console/static/app.js", f"{API}me", f"{API}events"])
+def test_a_foreign_host_name_is_refused_everywhere(served: str, path: str) -> None:
+    session = cookie(served)
+    refused = call(served, path, headers={"host": "evil.example", "cookie": session})
+    assert (refused.status, refused.json["error"]["code"]) == (403, "not_allowed")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"origin": "http://evil.example"},
+        {"content-type": "text/plain"},
+        {"x-slipform-console": "0"},
+        {"sec-fetch-site": "cross-site"},
+    ],
+)
+def test_a_change_from_another_page_is_refused_and_changes_nothing(served: str, changed: dict[str, str]) -> None:
+    session = cookie(served)
+    refused = call(served, f"{API}tracing", {"minutes": 5}, own(served, cookie=session) | changed)
+    assert refused.status == 403
+    assert read(served, "me", session)["traces"] == {"mode": "off", "until": None}
+
+
+def test_with_keys_only_an_operators_key_opens_it_and_a_disabled_one_no_longer(tmp_path: Path) -> None:
+    path = keys_path(tmp_path)
+    caller, operator = add_key(path, "ada")[1], add_key(path, "ops", operator=True)[1]
+    with proxied({"fake": FakeModel([ADA])}, {"server": {"keys_file": str(path)}}) as address:
+        assert sign_in(address, token=link_token(console_secret())).status == 401
+        assert sign_in(address, key=caller).status == 403
+        session = cookie(address, key=operator)
+        listed = read(address, "keys", session)["keys"]
+        assert {key["name"] for key in listed} == {"ada", "ops"}
+        assert "hash" not in json.dumps(listed)
+        disable_key(path, "ops")
+        until = time.monotonic() + 20
+        while (status := call(address, f"{API}me", headers={"cookie": session}).status) == 200:
+            assert time.monotonic() < until
+        assert status == 401
+
+
+def test_without_an_operator_there_is_no_console_where_keys_are_needed(tmp_path: Path) -> None:
+    path = keys_path(tmp_path)
+    add_key(path, "ada")
+    with proxied({"fake": FakeModel([ADA])}, {"server": {"keys_file": str(path)}}) as address:
+        assert call(address, "/console/").status == 404
+    with proxied({"fake": FakeModel([ADA])}, {"server": {"console": "off"}}) as address:
+        assert call(address, "/console/").status == 404
+
+
+def test_a_call_is_in_the_list_with_its_figures_and_without_its_words(served: str) -> None:
+    session = cookie(served)
+    assert chat(served, response_format=FORMAT, messages=[{"role": "user", "content": CANARY}]).status == 200
+    found = read(served, "requests", session)
+    (row,) = found["rows"]
+    assert (row["stage"], row["model"], row["schema"], row["attempts"]) == ("repaired", "fake/m", "person", 1)
+    detail = read(served, f"requests/{row['id']}", session)
+    assert detail["trace"] is None
+    assert "server.traces" in detail["absent"]
+    assert detail["detail"]["attempts"][0]["repairs"]
+    for path in ("requests", f"requests/{row['id']}", "stats", "schemas", "providers", "me"):
+        assert CANARY not in json.dumps(read(served, path, session))
+
+
+def test_words_are_kept_for_a_while_and_not_of_callers_who_opt_out(served: str) -> None:
+    session = cookie(served)
+    started = call(served, f"{API}tracing", {"minutes": 1}, own(served, cookie=session))
+    assert started.json["traces"]["mode"] == "on"
+    assert chat(served, response_format=FORMAT).status == 200
+    assert chat(served, headers={"x-slipform-trace": "off"}, response_format=FORMAT).status == 200
+    quiet, traced = read(served, "requests", session)["rows"]
+    kept = read(served, f"requests/{traced['id']}", session)["trace"]
+    assert CANARY in kept["texts"][0]
+    assert json.loads(kept["request"]["text"])["response_format"] == FORMAT
+    assert read(served, f"requests/{quiet['id']}", session)["trace"] is None
+    ended = call(served, f"{API}tracing", {}, own(served, cookie=session), method="DELETE")
+    assert ended.json["traces"]["mode"] == "off"
+
+
+def test_the_playground_streams_through_the_same_engine_and_links_to_its_call(served: str) -> None:
+    session = cookie(served)
+    body = {"model": "fake/m", "messages": ASK, "response_format": FORMAT, "stream": True}
+    played = call(served, f"{API}play", body, own(served, cookie=session))
+    assert played.status == 200
+    assert CANARY in played.body.decode()
+    row = read(served, f"requests/{played.headers['x-slipform-call']}", session)
+    assert row["trace"]["texts"]  # one's own calls are kept
+    assert call(served, f"{API}play", body, own(served)).status == 401
+
+
+def test_a_schema_is_checked_for_every_dialect_and_a_text_judged_again_without_a_call(served: str) -> None:
+    session = cookie(served)
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0}}, "required": ["age"]}
+    checked = call(served, f"{API}schemas/check", {"schema": schema}, own(served, cookie=session)).json
+    assert checked["problems"] == []
+    assert set(checked["losses"]) == {"openai", "anthropic", "gemini", "mistral"}
+    wrong = {"schema": {"type": "objekt"}}
+    bad = call(served, f"{API}schemas/check", wrong, own(served, cookie=session)).json
+    assert bad["problems"]
+    for text, ok in (("{'age': '36'}", True), ('{"age": -1}', False)):
+        again = call(served, f"{API}rejudge", {"text": text, "schema": schema}, own(served, cookie=session)).json
+        assert again["ok"] is ok
+    assert read(served, "requests", session)["rows"] == []
+
+
+def test_the_history_is_bounded_in_bytes() -> None:
+    history = CallHistory(20_000, 50_000)
+    for number in range(500):
+        record = CallRecord(f"r{number}", api="openai-chat", model="m" * 100)
+        trace = CallTrace()
+        trace.request = b"x" * 5000
+        history.end(history.begin(record), record, trace)
+    sizes = history.sizes()
+    assert sizes["bytes"] <= 20_000
+    assert sizes["trace_bytes"] <= 50_000
+    assert sizes["dropped"] > 0
+    assert next(history.rows())["request_id"] == "r499"
+    assert history.under_way() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "fits"),
+    [
+        ("", True),
+        ("model:fake/*", True),
+        ("model:other", False),
+        ("ms:>100", True),
+        ("ms:<100", False),
+        ("ada", True),
+        ("stage:failed", False),
+        ("ms:>x", False),
+        ("nosuch:1", False),
+    ],
+)
+def test_a_query_filters_rows(query: str, fits: bool) -> None:
+    row = {"id": "1", "request_id": "r", "model": "fake/m", "upstream_model": "m", "schema": "", "caller": "Ada"}
+    assert matches({**row, "ms": 200.0, "stage": "first"}, parse_query(query)) is fits
+
+
+def test_the_pages_files_are_small_and_ask_nobody_else() -> None:
+    folder = Path(str(static_file.__wrapped__.__globals__["resources"].files("slipform.proxy.console"))) / "static"
+    files = list(folder.iterdir())
+    assert sum(file.stat().st_size for file in files) <= 150_000
+    for file in files:
+        text = file.read_text("utf-8")
+        assert "innerHTML" not in text
+        assert "https://" not in text
