@@ -108,12 +108,13 @@ def test_a_change_from_another_page_is_refused_and_changes_nothing(served: str, 
 def test_with_keys_only_an_operators_key_opens_it_and_a_disabled_one_no_longer(tmp_path: Path) -> None:
     path = keys_path(tmp_path)
     caller, operator = add_key(path, "ada")[1], add_key(path, "ops", operator=True)[1]
+    add_key(path, "other", operator=True)
     with proxied({"fake": FakeModel([ADA])}, {"server": {"keys_file": str(path)}}) as address:
         assert sign_in(address, token=link_token(console_secret())).status == 401
         assert sign_in(address, key=caller).status == 403
         session = cookie(address, key=operator)
         listed = read(address, "keys", session)["keys"]
-        assert {key["name"] for key in listed} == {"ada", "ops"}
+        assert {key["name"] for key in listed} == {"ada", "ops", "other"}
         assert "hash" not in json.dumps(listed)
         disable_key(path, "ops")
         until = time.monotonic() + 20
