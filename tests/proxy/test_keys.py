@@ -102,7 +102,10 @@ def test_a_damaged_file_is_an_error_at_the_start_and_changes_nothing_later(
         {"disabled": "true"},
         {"requests_per_minute": "60"},
         {"expires": "never"},
-        {"max_tokens": 5},
+        {"max_token": 5},
+        {"max_cost": "5"},
+        {"max_tokens": -5},
+        {"max_tokens": 5, "period": "moth"},
     ],
     ids=str,
 )

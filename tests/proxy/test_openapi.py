@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -21,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from slipform import AsyncClient, Budget, Options
 from slipform.codecs import Capabilities
-from slipform.config import Settings
+from slipform.config import LedgerSettings, Settings
 from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
 from slipform.providers.router import Router
 from slipform.proxy import App
@@ -111,11 +112,12 @@ def checked(operation: Any, mode: GenerationMode, address: str, examples: int) -
 
 
 @pytest.mark.covers("C31")
-def test_schemathesis_finds_no_500_and_no_answer_that_the_document_does_not_promise() -> None:
+def test_schemathesis_finds_no_500_and_no_answer_that_the_document_does_not_promise(tmp_path: Path) -> None:
     capabilities = Capabilities(native=True, tools=True, forced_tool=True, json_mode=True)
     model = FakeModel(obedient, models=("m",), capabilities=capabilities)
     router = Router({"fake": model}, aliases={"local": "fake/m"}, default="local")
-    app = App(AsyncClient(router=router, options=Options(budget=Budget(attempts=2))), Settings())
+    settings = Settings(ledger=LedgerSettings(path=str(tmp_path / "ledger.db")))
+    app = App(AsyncClient(router=router, options=Options(budget=Budget(attempts=2))), settings)
     schema = schemathesis.openapi.from_dict(DOCUMENT)
     with serving(app) as address:
         for result in schema.get_all_operations():

@@ -54,6 +54,15 @@ def test_a_streams_last_events_tell_and_anthropics_first_one_what_was_read() -> 
     assert (found.input, found.output) == (25, 15)
 
 
+def test_a_stream_that_came_in_one_piece_tells_what_was_read_too() -> None:
+    tail = UsageTail()
+    start = b'data: {"message":{"usage":{"input_tokens":25,"output_tokens":1}}}\n\n'
+    tail.add(start + b'data: {"type":"message_delta","usage":{"output_tokens":15}}\n\n')
+    found = tail.usage("anthropic")
+    assert found is not None
+    assert (found.input, found.output) == (25, 15)
+
+
 def test_an_answer_of_which_nothing_came_tells_nothing() -> None:
     assert UsageTail().usage("openai-chat") is None
 

@@ -26,6 +26,7 @@ _COMMANDS = {
     "serve": "slipform.cli.serve:serve",
     "console": "slipform.cli.serve:console",
     "keys": "slipform.cli.serve:app",
+    "spend": "slipform.cli.spend:spend",
     "run": "slipform.cli.batch:run",
     "batch": "slipform.cli.batch:batch",
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +15,7 @@ from slipform.cli.terminal import ConfigOption
 if TYPE_CHECKING:
     from slipform.config import Settings
     from slipform.errors import ConfigError
+    from slipform.proxy.admission.key_file import Key
     from slipform.proxy.admission.keys import KeyReaders
     from slipform.proxy.admission.revocations import Revocation
 
@@ -26,6 +28,24 @@ _OUTCOMES = {
     "unknown": "Running servers take it within a second; this system cannot tell whether they have.",
 }
 _NameArgument = Annotated[str, typer.Argument(help="The key's name, or its id.")]
+_BudgetOption = Annotated[
+    str | None, typer.Option("--budget", help="Money it may spend in a period, as in `prices`; `none` for no limit.")
+]
+_TokensOption = Annotated[
+    str | None, typer.Option("--tokens", help="Tokens it may use in a period: 50000, 200k, 3M; `none` for no limit.")
+]
+_PeriodOption = Annotated[
+    str | None, typer.Option("--per", help="The period: hour, day, week, month, or all (its life).")
+]
+_SoftBudgetOption = Annotated[
+    str | None, typer.Option("--soft-budget", help="Money in a period after which the log and a header warn.")
+]
+_SoftTokensOption = Annotated[
+    str | None, typer.Option("--soft-tokens", help="Tokens in a period after which the log and a header warn.")
+]
+_ConcurrentOption = Annotated[
+    str | None, typer.Option("--concurrent", help="Its requests under way at the same time; `none` for no own limit.")
+]
 
 
 @app.command()
@@ -41,16 +61,26 @@ def add(
     operator: Annotated[
         bool, typer.Option("--operator", help="Also give access to /metrics, /docs and the other operators' pages.")
     ] = False,
+    budget: _BudgetOption = None,
+    tokens: _TokensOption = None,
+    per: _PeriodOption = None,
+    soft_budget: _SoftBudgetOption = None,
+    soft_tokens: _SoftTokensOption = None,
+    concurrent: _ConcurrentOption = None,
     file: _FileOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Create a key and print it. It is shown only once: the file keeps a hash."""
+    from slipform.proxy.admission.budgets import KeyBudget
     from slipform.proxy.admission.keys import add_key, expiry
 
     path, settings = _keys_file(file, config)
     is_new = not path.exists()
     end = expiry(expires) if expires else ""
-    _, secret = add_key(path, name, models=models, requests_per_minute=rpm, expires=end, operator=operator)
+    limits = KeyBudget(**_limits(budget, tokens, per, soft_budget, soft_tokens, concurrent))
+    _, secret = add_key(
+        path, name, models=models, requests_per_minute=rpm, expires=end, operator=operator, budget=limits
+    )
     typer.echo(secret)
     if settings.server.keys_file is None:
         typer.echo(f"Put `server: {{keys_file: {path}}}` in slipform.yaml, so that it counts.", err=True)
@@ -59,21 +89,116 @@ def add(
         typer.echo(f"{note}give it that user (`chown USER {path}`); later changes keep the owner.", err=True)
 
 
+def _limits(
+    budget: str | None,
+    tokens: str | None,
+    per: str | None,
+    soft_budget: str | None,
+    soft_tokens: str | None,
+    concurrent: str | None,
+) -> dict[str, Any]:
+    """The fields of a key that these options set; None for a limit that goes."""
+    from slipform.errors import ConfigError
+    from slipform.proxy.admission.budgets import PERIODS, parse_limit
+
+    fields: dict[str, Any] = {}
+    texts = (
+        ("max_cost", "--budget", budget),
+        ("max_tokens", "--tokens", tokens),
+        ("soft_cost", "--soft-budget", soft_budget),
+        ("soft_tokens", "--soft-tokens", soft_tokens),
+        ("max_concurrent", "--concurrent", concurrent),
+    )
+    for field, option, text in texts:
+        if text is not None:
+            limit = None if text == "none" else parse_limit(text, option)
+            fields[field] = int(limit) if limit is not None and "cost" not in field else limit
+    if per is not None:
+        fields["period"] = "" if per == "all" else per
+        if fields["period"] not in PERIODS:
+            raise ConfigError(f"{per!r} is no period", where="--per", hint="Write hour, day, week, month or all.")
+    return fields
+
+
+@app.command()
+def change(
+    name: _NameArgument,
+    budget: _BudgetOption = None,
+    tokens: _TokensOption = None,
+    per: _PeriodOption = None,
+    soft_budget: _SoftBudgetOption = None,
+    soft_tokens: _SoftTokensOption = None,
+    concurrent: _ConcurrentOption = None,
+    file: _FileOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Change the budget of a key; what it has spent stays."""
+    from slipform.errors import ConfigError
+    from slipform.proxy.admission.keys import change_key
+
+    path, _ = _keys_file(file, config)
+    changes = _limits(budget, tokens, per, soft_budget, soft_tokens, concurrent)
+    servers = _Servers()
+    key = change_key(path, name, changes, confirm=servers.wait)
+    typer.echo(f"changed {key.name}")
+    outcome = servers.outcome(path)
+    if isinstance(outcome, ConfigError):
+        raise outcome
+    if outcome:
+        typer.echo(outcome, err=True)
+
+
 @app.command("list")
 def list_keys(file: _FileOption = None, config: ConfigOption = None) -> None:
-    """List the keys: id, name, creation, limits, whether disabled, expiry, whether an operator's."""
+    """List the keys: id, name, creation, limits, what is spent, whether disabled, expiry, whether an operator's."""
     import time
 
     from slipform.proxy.admission.key_file import read_keys
 
-    path, _ = _keys_file(file, config)
+    path, settings = _keys_file(file, config)
+    spent = _spent(settings, [key for key in read_keys(path).values() if key.budget is not None])
     for key in read_keys(path).values():
         models = ",".join(key.models) if key.models is not None else "all models"
         rate = f"{key.requests_per_minute}/min" if key.requests_per_minute else "no limit of its own"
         expiry_word = "expired" if key.is_expired(time.time()) else "expires"
         end = f"{expiry_word} {key.expires}" if key.expires else ""
-        flags = ["operator" if key.operator else "", "disabled" if key.disabled else "", end]
+        flags = ["operator" if key.operator else "", "disabled" if key.disabled else "", end, spent.get(key.id, "")]
         typer.echo("\t".join([key.id, key.name, key.created, models, rate, *filter(None, flags)]))
+
+
+def _spent(settings: Settings, keys: Sequence[Key]) -> dict[str, str]:
+    """What keys with budgets have spent on this machine, and their limits, in words."""
+    import sqlite3
+    import time
+    from contextlib import closing
+
+    from slipform.proxy.admission.budgets import NANOS, Standing
+    from slipform.proxy.admission.ledger import open_ledger, standing
+    from slipform.proxy.admission.spending import ledger_path
+
+    path, now = ledger_path(settings, os.environ), time.time()
+    standings: dict[str, Standing] = {}
+    if path is not None and path.exists() and keys:
+        try:
+            with closing(open_ledger(path, readonly=True)) as connection:
+                standings = {key.id: standing(connection, key.id, key.period, now) for key in keys}
+        except sqlite3.Error as error:
+            typer.echo(f"{path} cannot be read: {error}", err=True)
+    words = {}
+    for key in keys:
+        stands, per = standings.get(key.id, Standing()), f" per {key.period}" if key.period else ""
+        parts = []
+        if key.max_cost is not None or key.soft_cost is not None:
+            parts.append(
+                f"spent {stands.cost / NANOS:.6g} of {'no limit' if key.max_cost is None else key.max_cost}{per}"
+            )
+        if key.max_tokens is not None or key.soft_tokens is not None:
+            most = "no limit" if key.max_tokens is None else key.max_tokens
+            parts.append(f"{stands.tokens} of {most} tokens{per}")
+        if key.max_concurrent is not None:
+            parts.append(f"{stands.live} of {key.max_concurrent} under way")
+        words[key.id] = ", ".join(parts)
+    return words
 
 
 @app.command()

@@ -233,8 +233,22 @@ class Cache(_Block):
     """Whether callers with different keys share answers; a hit then reveals that somebody sent the same request."""
 
 
+class LedgerSettings(_Block):
+    """Where it is written down what callers' keys have spent."""
+
+    path: str | None = None
+    """A SQLite file; beside `server.keys_file` by default, and none without keys."""
+    keep_days: Annotated[int, Field(ge=1)] = 90
+    """How long single calls are kept for `slipform spend`; the sums that budgets go by are kept longer."""
+    assumed_output_tokens: Annotated[int, Field(ge=1)] = 1024
+    """Held for the answer to a request that sets no limit of its own (`max_tokens`)."""
+    on_loss: Literal["refuse", "local"] = "refuse"
+    """What becomes of keys with budgets while Redis, where machines count together, is away: they are refused, or this
+    machine goes on with what it knows alone."""
+
+
 class Redis(_Block):
-    """Where several workers or machines share revoked keys, rate limits, the cache and the downgrades of vendors."""
+    """Where workers or machines share revoked keys, rate limits, budgets, the cache and the downgrades of vendors."""
 
     url: str
     prefix: str = "slipform:"
@@ -263,6 +277,7 @@ class Settings(_Block):
     enforcement: Enforcement = Enforcement()
     server: ServerSettings = ServerSettings()
     cache: Cache = Cache()
+    ledger: LedgerSettings = LedgerSettings()
     redis: Redis | None = None
 
     @property

@@ -75,13 +75,15 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def usage(self) -> Usage:
-        """Tokens over all attempts."""
+        """Tokens over all attempts, and what they cost where prices are known."""
         if len(self.attempts) == 1 and self.attempts[0].usage.total is not None:
-            return self.attempts[0].usage
-        total = _NOTHING
-        for attempt in self.attempts:
-            total += attempt.usage
-        return total
+            total = self.attempts[0].usage
+        else:
+            total = _NOTHING
+            for attempt in self.attempts:
+                total += attempt.usage
+        cost = self.cost
+        return total if cost is None else total.replace(cost=cost)
 
     @property
     def cost(self) -> float | None:

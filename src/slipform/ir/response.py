@@ -47,7 +47,7 @@ class Usage(msgspec.Struct, frozen=True):
     """Tokens spent; None means that the vendor did not report them, which is not 0.
 
     >>> Usage(input=3, output=2) + Usage(input=1, cached=1)
-    Usage(input=4, output=2, cached=1, reasoning=None, total=6)
+    Usage(input=4, output=2, cached=1, reasoning=None, total=6, cost=None)
     """
 
     input: int | None = None
@@ -55,6 +55,8 @@ class Usage(msgspec.Struct, frozen=True):
     cached: int | None = None
     reasoning: int | None = None
     total: int | None = None
+    cost: float | None = None
+    """Money, where slipform knows the price; vendors tell none."""
 
     def __add__(self, other: Usage) -> Usage:
         totals = (self._total(), other._total())
@@ -64,14 +66,15 @@ class Usage(msgspec.Struct, frozen=True):
             cached=_add(self.cached, other.cached),
             reasoning=_add(self.reasoning, other.reasoning),
             total=_add(*totals),
+            cost=self.cost if other.cost is None else other.cost + (self.cost or 0),
         )
 
     def replace(self, **changes: Any) -> Usage:
         """Return a copy with these fields changed."""
         return msgspec.structs.replace(self, **changes)
 
-    def to_dict(self) -> dict[str, int]:
-        """Return the reported counts as a JSON object.
+    def to_dict(self) -> dict[str, int | float]:
+        """Return the known counts as a JSON object.
 
         >>> Usage(input=3, output=2).to_dict()
         {'input': 3, 'output': 2}

@@ -18,6 +18,7 @@ from slipform.errors import LocalModelError, SlipformError, UnknownModelError
 from slipform.library.async_client import AsyncClient
 from slipform.providers.embedded import LocalProvider
 from slipform.proxy.admission.admission import ANYBODY, Caller
+from slipform.proxy.admission.budgets import KeyBudget
 from slipform.proxy.admission.refusals import NotAllowed, error_headers, log_refusal
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.endpoints import Located, UnknownPathError, WebSocketError, locate, methods_at, refusal_of
@@ -307,6 +308,8 @@ class App:
             generation = self._deployments.current.generation
             shown = generation if await self._shows("readyz", scope, headers) else None
             await send_json(send, *pages.readiness(waiting, shown, reload_refused=self._last_refused))
+        elif path == "/v1/slipform/spend":
+            await self._spend(scope, headers, send)
         elif path == "/version":
             await send_json(send, 200, pages.version(detailed=await self._shows("version", scope, headers)))
         elif path == "/metrics":
@@ -368,6 +371,18 @@ class App:
         except UnknownModelError as error:
             raise (error if caller.models is None else UnknownModelError(f"Unknown model {name!r}")) from None
         await send_json(send, 200, listing.one(name, self._started))
+
+    async def _spend(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        """What the caller's own key has spent."""
+        gate = self._deployments.current.gate
+        gate.guard.check_host(headers, _bound(scope))
+        caller = await gate.guard.identify(headers, scope.get("query_string", b""), _address(scope))
+        if gate.spending is None:
+            hint = "Set `ledger.path`, or `server.keys_file`, in slipform.yaml."
+            raise UnknownPathError("Nothing is written down here of what is spent", hint=hint)
+        budget = caller.budget or KeyBudget()
+        standing = await gate.spending.standing(caller.id, budget)
+        await send_json(send, 200, pages.spend(caller.name, budget, standing, time.time()))
 
     async def _metrics_page(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
         alone = parse_qs(scope.get("query_string", b"")).get(b"worker") == [b"self"]

@@ -107,6 +107,8 @@ def encode_usage(usage: Usage) -> dict[str, Any]:
         encoded["cache_read_input_tokens"] = cached
     if usage.reasoning is not None:
         encoded["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+    if usage.cost is not None:
+        encoded["cost"] = usage.cost
     return encoded
 
 

@@ -141,6 +141,8 @@ def encode_usage(usage: Usage) -> dict[str, Any]:
         encoded["cachedContentTokenCount"] = usage.cached
     if usage.reasoning is not None:
         encoded["thoughtsTokenCount"] = thought
+    if usage.cost is not None:
+        encoded["cost"] = usage.cost
     return encoded
 
 

@@ -107,6 +107,8 @@ def encode_usage(usage: Usage) -> dict[str, Any] | None:
         encoded["prompt_tokens_details"] = {"cached_tokens": usage.cached}
     if usage.reasoning is not None:
         encoded["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+    if usage.cost is not None:
+        encoded["cost"] = usage.cost
     return encoded
 
 

@@ -61,13 +61,14 @@ def encode_usage(usage: Usage) -> dict[str, Any] | None:
     if usage == Usage():
         return None
     input_, output = usage.input or 0, usage.output or 0
-    return {
+    encoded: dict[str, Any] = {
         "input_tokens": input_,
         "input_tokens_details": {"cached_tokens": usage.cached or 0},
         "output_tokens": output,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
         "total_tokens": usage.total if usage.total is not None else input_ + output,
     }
+    return encoded if usage.cost is None else {**encoded, "cost": usage.cost}
 
 
 def response_object(

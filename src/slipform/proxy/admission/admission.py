@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from slipform.config import Settings
 from slipform.errors import ConfigError, UnknownModelError
 from slipform.providers.router import Router
+from slipform.proxy.admission.budgets import KeyBudget
 from slipform.proxy.admission.key_file import Key, KeyFile, presented_id
 from slipform.proxy.admission.rate_limits import LocalRates, Rates, SharedRates, rate_headers
 from slipform.proxy.admission.refusals import (
@@ -54,6 +55,8 @@ class Caller:
     requests_per_minute: int | None = None
     operator: bool = False
     """Whether the key opens the operators' pages."""
+    budget: KeyBudget | None = None
+    """What the key may spend, and how many calls it may have under way; None without such limits."""
 
     def allows(self, model: str) -> bool:
         """Whether a name fits one of the key's patterns."""
@@ -293,7 +296,9 @@ class AdmissionControl:
         """A call is let in. One timer serves them all: most are over long before it rings."""
         name = admission.name
         count = self._by_caller.get(name, 0)
-        has_share, make_room = count >= self.max_per_caller, admission.make_room
+        budget = admission.caller.budget
+        own = budget.max_concurrent if budget is not None else None
+        has_share, make_room = count >= (self.max_per_caller if own is None else own), admission.make_room
         if self.in_flight >= self.max_concurrent and (has_share or make_room is None or not make_room()):
             raise Busy(
                 f"{self.in_flight} requests are under way, as many as this server takes",
@@ -455,7 +460,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _caller_of(key: Key) -> Caller:
-    return Caller(key.name, key.models, key.id, key.requests_per_minute, key.operator)
+    return Caller(key.name, key.models, key.id, key.requests_per_minute, key.operator, key.budget)
 
 
 def _host(authority: str) -> str:

@@ -27,6 +27,7 @@ import msgspec
 import orjson
 
 from slipform.errors import ConfigError
+from slipform.proxy.admission.budgets import KeyBudget
 from slipform.proxy.admission.revocations import HeardRevocations, Revocation, best_known, remembered_at
 
 if sys.platform != "win32":  # which has no such locks: nobody is found there, and nobody can be ruled out
@@ -42,6 +43,7 @@ _READS = 5
 """How often a file is read again that was replaced while it was read."""
 _ACTIONS = {"removed": "removed", "off": "disabled", "on": "enabled"}
 _Stamp: TypeAlias = tuple[int, int, int]
+_NO_LIMITS = (None,) * 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,23 @@ class Key:
     """When it stops being good, in ISO 8601; never when empty."""
     operator: bool = False
     """Whether it opens the operators' pages."""
+    max_cost: float | None = None
+    """Money that it may spend in a period; this and the fields below: see `KeyBudget`."""
+    max_tokens: int | None = None
+    period: str = ""
+    soft_cost: float | None = None
+    soft_tokens: int | None = None
+    max_concurrent: int | None = None
+
+    @property
+    def budget(self) -> KeyBudget | None:
+        """What it may spend; None where nothing is limited."""
+        limits = (self.max_cost, self.max_tokens, self.soft_cost, self.soft_tokens, self.max_concurrent)
+        if limits == _NO_LIMITS:
+            return None
+        return KeyBudget(
+            self.max_cost, self.max_tokens, self.period, self.soft_cost, self.soft_tokens, self.max_concurrent
+        )
 
     def is_expired(self, now: float) -> bool:
         """Whether its time is over.
@@ -165,6 +184,8 @@ def _key(fields: Mapping[str, Any]) -> Key:
     Key(**fields)  # raises for a field that is not known: what it limits would not be held
     key = msgspec.convert(fields, Key)  # raises for a wrong type: `models: "openai/*"` would be eight patterns, one `*`
     key.is_expired(0.0)  # raises for a time that is none
+    if (budget := key.budget) is not None:
+        budget.check()
     return key
 
 

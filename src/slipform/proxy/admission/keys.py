@@ -18,7 +18,7 @@ import secrets
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 import orjson
 
 from slipform.errors import ConfigError
+from slipform.proxy.admission.budgets import KeyBudget
 from slipform.proxy.admission.key_file import KEY_PREFIX, Key, KeyDocument, RemovedKey, hash_secret, read_key_file
 
 if sys.platform != "win32":
@@ -46,6 +47,7 @@ def add_key(
     requests_per_minute: int | None = None,
     expires: str = "",
     operator: bool = False,
+    budget: KeyBudget | None = None,
 ) -> tuple[Key, str]:
     """A new key in the file, which is made when there is none; gives what is kept, and the key to hand out."""
     with _changing(path) as draft:
@@ -62,8 +64,10 @@ def add_key(
             created=_now(),
             expires=expires,
             operator=operator,
+            **dataclasses.asdict(budget or KeyBudget()),
         )
-        draft.put(key, "added", models=key.models, expires=expires, operator=operator)
+        limits = _written_limits(key)
+        draft.put(key, "added", models=key.models, expires=expires, operator=operator, **limits)
     return key, f"{KEY_PREFIX}{identity}-{secret}"
 
 
@@ -102,6 +106,31 @@ def disable_key(
         key = dataclasses.replace(found, disabled=disabled, switched=revision)
         draft.put(key, "disabled" if disabled else "enabled")
     return key
+
+
+def change_key(
+    path: Path,
+    name: str,
+    changes: Mapping[str, Any],
+    *,
+    confirm: Callable[[KeyReaders], None] | None = None,
+) -> Key:
+    """Give a key other limits: fields of `Key`, None for a limit that goes."""
+    with _changing(path, confirm) as draft:
+        found = draft.find(name)
+        if found is None:
+            raise _no_key(name, path)
+        key = dataclasses.replace(found, **changes)
+        if key.budget is not None:
+            key.budget.check()
+        draft.put(key, "changed", before=_written_limits(found), after=_written_limits(key))
+    return key
+
+
+def _written_limits(key: Key) -> dict[str, Any]:
+    """A key's budget, for the audit log."""
+    limits = {} if key.budget is None else dataclasses.asdict(key.budget)
+    return {name: limit for name, limit in limits.items() if limit not in (None, "")}
 
 
 def expiry(text: str, now: datetime | None = None) -> str:

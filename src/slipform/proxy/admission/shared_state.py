@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from slipform.errors import ConfigError
 from slipform.providers.retry import DOWNGRADE_SECONDS, LESSONS, Downgrade, MemoryDowngrades
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from slipform.config import Redis as RedisSettings
 
 T = TypeVar("T")
+SpendAct: TypeAlias = Literal["reserve", "renew", "restore", "read"]
 
 _log = logging.getLogger("slipform.server")
 _CALL_SECONDS = 0.5
@@ -47,6 +48,58 @@ return {given, math.max(free, 0) - given, math.ceil(math.max(full + spacing - no
 """
 # The same bucket as `LocalRates` has, by the clock of Redis, so that machines need not agree on the time.
 
+_SPEND = """
+local clock = redis.call('TIME')
+local now = clock[1] + clock[2] / 1000000
+local act, machine, id = ARGV[1], ARGV[2], 'h:' .. ARGV[3]
+for field, value in pairs({['t:' .. machine] = ARGV[4], ['c:' .. machine] = ARGV[5]}) do
+  if tonumber(value) > tonumber(redis.call('HGET', KEYS[1], field) or '0') then
+    redis.call('HSET', KEYS[1], field, value)
+  end
+end
+local settled = false
+for at = 13, #ARGV do
+  redis.call('HDEL', KEYS[1], 'h:' .. ARGV[at])
+  settled = settled or id == 'h:' .. ARGV[at]
+end
+local spent_t, spent_c, held_t, held_c, live = 0, 0, 0, 0, 0
+local own_t, own_c, own = 0, 0, false
+local fields = redis.call('HGETALL', KEYS[1])
+for at = 1, #fields, 2 do
+  local kind, value = string.sub(fields[at], 1, 2), fields[at + 1]
+  if kind == 't:' then spent_t = spent_t + tonumber(value)
+  elseif kind == 'c:' then spent_c = spent_c + tonumber(value)
+  elseif kind == 'h:' then
+    local tokens, cost, till = string.match(value, '(%d+) (%d+) ([%d.]+)')
+    held_t, held_c = held_t + tonumber(tokens), held_c + tonumber(cost)
+    if tonumber(till) > now then live = live + 1 end
+    if fields[at] == id then own_t, own_c, own = tonumber(tokens), tonumber(cost), true end
+  end
+end
+local refused, tokens, cost = 0, tonumber(ARGV[6]), tonumber(ARGV[7])
+if act == 'reserve' then
+  local most_t, most_c, most_live = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+  if most_live >= 0 and not own and live >= most_live then refused = 1
+  elseif most_t >= 0 and spent_t + held_t + tokens > most_t then refused = 2
+  elseif most_c >= 0 and spent_c + held_c + cost > most_c then refused = 3
+  else
+    held_t, held_c = held_t + tokens, held_c + cost
+    if not own then live = live + 1 end
+    own_t, own_c, own = own_t + tokens, own_c + cost, true
+  end
+elseif act == 'restore' and not settled then
+  own_t, own_c, own = tokens, cost, true
+end
+if act ~= 'read' and own and refused == 0 then
+  redis.call('HSET', KEYS[1], id, string.format('%.0f %.0f %.3f', own_t, own_c, now + tonumber(ARGV[11])))
+end
+if tonumber(ARGV[12]) > 0 then redis.call('EXPIRE', KEYS[1], ARGV[12]) end
+return {refused, spent_t, spent_c, held_t, held_c, live}
+"""
+# A hash for each key and period: what each machine has spent (`t:`, `c:`), and what is held for each call (`h:`). Every
+# act tells all that this machine has spent, and the holds that are settled in that sum, which go in the same step. As
+# the sum only grows, acts may come late, twice or not at all, and a Redis that has lost something is put right.
+
 
 class SharedState:
     """One connection pool, and whether it works. Each call is tried once and not for long."""
@@ -61,6 +114,7 @@ class SharedState:
         self._closed = False
         self._refused_at = -_REFUSALS_APART
         self._take = self._client.register_script(_TAKE)
+        self._spend = self._client.register_script(_SPEND)
 
     @property
     def down(self) -> bool:
@@ -77,6 +131,19 @@ class SharedState:
         if not 0 <= granted <= want or not 0 <= left <= limit or not 0 <= wait <= _LONGEST_WAIT:
             return None
         return granted, left, max(wait, 1) / 1000
+
+    async def spend(self, act: SpendAct, place: str, arguments: Sequence[int | float | str]) -> list[int] | None:
+        """What the script of budgets says; None while Redis is away, or for what it cannot have said."""
+        keys = [f"{self._prefix}spend:{place}"]
+        said: object = await self._tried(lambda: self._spend(keys=keys, args=[act, *arguments]))
+        is_known = isinstance(said, list) and len(said) == 6 and all(isinstance(each, int) for each in said)
+        return cast("list[int]", said) if is_known else None
+
+    async def is_new_here(self, machine: str) -> bool | None:
+        """Whether Redis knows nothing yet of what this machine has spent, and is told that it will; None if away."""
+        place = f"{self._prefix}spend-machines"
+        said: object = await self._tried(lambda: self._client.hsetnx(place, machine, 1))
+        return None if said is None else bool(said)
 
     async def get(self, key: str, most: int) -> bytes | None:
         """What was kept under a key, if it is no longer than `most` bytes."""

@@ -16,15 +16,16 @@ import msgspec
 from slipform.codecs import Api, ServedRequest
 from slipform.enforce import Outcome
 from slipform.engine import tracing
-from slipform.engine.drive import run_async, run_stream
+from slipform.engine.drive import AsyncModel, run_async, run_stream
 from slipform.engine.fallback import FallbackList, joined, run_first_async
 from slipform.engine.planning import ModelRoute
-from slipform.engine.setup import Options
-from slipform.errors import RequestError, SlipformError
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.engine.setup import Options, Price, cost_of, price_of
+from slipform.errors import RequestError, SlipformError, UpstreamError
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
 from slipform.ir.request import CallCount
 from slipform.providers.base import as_chunks
 from slipform.providers.router import Router
+from slipform.proxy.admission.spending import CallSpending, metered
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
 from slipform.proxy.calls.inbound import FIELD, Inbound
 from slipform.proxy.http_server.asgi import RecordingSend, send_bytes, send_stream_start
@@ -49,6 +50,7 @@ class StreamWriter:
         send: RecordingSend,
         *,
         keep_alive: float = KEEP_ALIVE_SECONDS,
+        price: Price | None = None,
     ) -> None:
         self.started = False
         self._encoder = api.encode_stream(served)
@@ -56,6 +58,7 @@ class StreamWriter:
         self._record = record
         self._send = send
         self._enforced = record.enforced
+        self._price = price
         self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
@@ -70,6 +73,8 @@ class StreamWriter:
             for chunk in chunks:
                 if chunk.usage is not None:
                     self._record.usage = chunk.usage
+                    if self._price is not None:
+                        chunks = self._with_cost(chunks, self._price)
         if not self.started or not self._send.can_push:
             return chunks
         self._pushed(b"".join(map(self._encoder.feed, chunks)))
@@ -82,6 +87,17 @@ class StreamWriter:
         feed = self._encoder.feed_text
         self._pushed(feed(texts[0]) if len(texts) == 1 else b"".join([feed(text) for text in texts]))
         return None
+
+    def _with_cost(self, chunks: Sequence[CompletionChunk], price: Price) -> list[CompletionChunk]:
+        """The same chunks, with what they cost where they tell of tokens."""
+        costed = []
+        for chunk in chunks:
+            if chunk.usage is not None:
+                cost = _priced(self._record, price, chunk.usage)
+                costed.append(chunk._replace(usage=chunk.usage.replace(cost=cost)))
+            else:
+                costed.append(chunk)
+        return costed
 
     def _pushed(self, data: bytes) -> None:
         if not data:
@@ -148,7 +164,12 @@ _log = logging.getLogger("slipform.server")
 
 
 async def answer(
-    call: Inbound, models: str | Sequence[str], router: Router, options: Options, send: RecordingSend
+    call: Inbound,
+    models: str | Sequence[str],
+    router: Router,
+    options: Options,
+    send: RecordingSend,
+    spending: CallSpending | None = None,
 ) -> None:
     """Write the answer of the first of these models that can give one; each is asked only while nothing was sent.
 
@@ -173,10 +194,11 @@ async def answer(
         request = listed.aimed(call.served.request, route)
         if call.adopted is not None:
             request = _shown(request, route)
+        model = route.awaited if spending is None else metered(route, spending)
         if call.served.stream:
-            work = _stream(call, request, route, options, send)
+            work = _stream(call, request, route, model, options, send)
         else:
-            work = _whole(call, request, route, options, send)
+            work = _whole(call, request, route, model, options, send)
         await (work if record.enforced else _unjudged(call, work))
 
     await run_first_async(listed, ask, lambda: not record.status)
@@ -185,10 +207,27 @@ async def answer(
         record.report = joined(listed.before, record.report)
 
 
-async def forward(call: Inbound, forwarded: ForwardedCall, options: Options, send: RecordingSend) -> None:
+async def forward(
+    call: Inbound,
+    forwarded: ForwardedCall,
+    options: Options,
+    send: RecordingSend,
+    spending: CallSpending | None = None,
+) -> None:
     """Write the vendor's answer to a call that goes through as it is."""
     fail = call.api.encode_stream(call.served).fail if call.served.stream else _unspelled
-    await _unjudged(call, _passed(call, forwarded, CallCount(options.budget.calls), send, fail))
+    name = f"{forwarded.provider.name}/{forwarded.route.model}"
+    price = price_of(options.prices, name) if options.prices else None
+    if spending is not None:
+        await spending.begin(name)
+    try:
+        await _unjudged(call, _passed(call, forwarded, CallCount(options.budget.calls), send, fail, price))
+    except UpstreamError as error:
+        if spending is not None:
+            spending.failed(error)
+        raise
+    if spending is not None and call.record.status >= 400:
+        spending.refused()
 
 
 async def _passed(
@@ -197,9 +236,18 @@ async def _passed(
     calls: CallCount,
     send: RecordingSend,
     fail: Callable[[SlipformError], bytes],
+    price: Price | None,
 ) -> None:
     record = call.record
-    record.status, record.outcome, record.usage = await pass_through(forwarded, calls, send, record.headers(), fail)
+    cost = None if price is None else partial(_priced, record, price)
+    result = await pass_through(forwarded, calls, send, record.headers(), fail, cost)
+    record.status, record.outcome, record.usage = result
+
+
+def _priced(record: CallRecord, price: Price, usage: Usage) -> float | None:
+    """What these tokens cost, also noted for the log line."""
+    record.cost = cost_of(price, usage)
+    return record.cost
 
 
 def _unspelled(error: SlipformError) -> bytes:
@@ -218,39 +266,41 @@ async def _unjudged(call: Inbound, work: Awaitable[None]) -> None:
 
 
 async def _whole(
-    call: Inbound, request: ModelRequest, route: ModelRoute, options: Options, send: RecordingSend
+    call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, send: RecordingSend
 ) -> None:
     record = call.record
     extra: Mapping[str, Any] | None = None
     if record.enforced:
-        outcome = await run_async(request, await route.plan_async(request, options), route.awaited)
+        outcome = await run_async(request, await route.plan_async(request, options), model)
         response, extra = _learn(call, outcome)
     else:
         began = time.monotonic()
-        response = await route.complete_async(request)
+        response = await model.complete(request)
         record.upstream_seconds = time.monotonic() - began
         record.usage = response.usage
         record.warnings += len(response.warnings)
+        if (price := _price(route, options)) is not None:
+            response = response.replace(usage=response.usage.replace(cost=_priced(record, price, response.usage)))
     record.status = 200
     body = call.api.encode_response(response, call.served, extra=extra)
     await send_bytes(send, 200, body, record.headers())
 
 
 async def _stream(
-    call: Inbound, request: ModelRequest, route: ModelRoute, options: Options, send: RecordingSend
+    call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, send: RecordingSend
 ) -> None:
     if call.record.enforced and call.stream_mode == "reject":
         raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
-    writer = StreamWriter(call.api, call.served, call.record, send)
+    writer = StreamWriter(call.api, call.served, call.record, send, price=_price(route, options))
     try:
         if call.served.options.get("bare_text"):  # only the whole JSON string says what its text is
-            outcome = await run_async(request, await route.plan_async(request, options), route.awaited)
+            outcome = await run_async(request, await route.plan_async(request, options), model)
             response, extra = _learn(call, outcome)
             writer.add(extra or {})
             await writer.write(list(as_chunks(response)))
             await writer.finish()
             return
-        async with aclosing(_pieces(call, request, route, options, writer)) as pieces:
+        async with aclosing(_pieces(call, request, route, model, options, writer)) as pieces:
             async for piece in pieces:
                 if not isinstance(piece, Outcome):
                     await writer.write(piece)
@@ -276,13 +326,19 @@ async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) 
 
 
 def _pieces(
-    call: Inbound, request: ModelRequest, route: ModelRoute, options: Options, writer: StreamWriter
+    call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, writer: StreamWriter
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """What has to be waited for; the writer is given the rest as it arrives."""
+    source = model.stream or route.batches_async
     if not call.record.enforced:
-        return route.batches_async(request, writer)
+        return source(request, writer)
     mode = "auto" if call.stream_mode == "reject" else call.stream_mode
-    return run_stream(request, partial(route.plan_async, request, options), route.batches_async, mode, writer)
+    return run_stream(request, partial(route.plan_async, request, options), source, mode, writer)
+
+
+def _price(route: ModelRoute, options: Options) -> Price | None:
+    """What the route's model costs, where that is known."""
+    return price_of(options.prices, f"{route.provider.name}/{route.model}") if options.prices else None
 
 
 def _shown(request: ModelRequest, route: ModelRoute) -> ModelRequest:
@@ -301,7 +357,7 @@ def _learn(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str,
     if call.warnings or call.adopted is not None:
         adopted = () if call.adopted is None else (call.adopted.warning,)
         report = report.replace(warnings=(*call.warnings, *adopted, *report.warnings))
-    record.report, record.answer = report, outcome.answer
+    record.report, record.answer, record.cost = report, outcome.answer, report.cost
     if call.served.options.get("bare_text") and isinstance(outcome.value, str):
         record.answer = msgspec.structs.replace(outcome.answer, text=outcome.value, parts=())
     if report.attempts:

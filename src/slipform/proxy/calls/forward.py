@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
@@ -21,7 +21,7 @@ from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.proxy.http_server.asgi import RecordingSend, Send, send_whole
-from slipform.proxy.observability.call_record import Header
+from slipform.proxy.observability.call_record import Header, cost_text
 
 _OBJECT = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
 """An object with objects in it, which hold none in turn."""
@@ -62,12 +62,12 @@ class UsageTail:
         found = usage_in(api, last[0] if len(last) == 1 else b"".join(last))
         if found is None or found.input is not None:
             return found
-        begun = usage_in(api, self._first)
+        begun = usage_in(api, self._first, with_input=True)
         return found if begun is None else Usage(begun.input, found.output, begun.cached, found.reasoning)
 
 
-def usage_in(api: str, said: bytes) -> Usage | None:
-    r"""The last usage in an answer's bytes that tells of tokens; None where there is none.
+def usage_in(api: str, said: bytes, *, with_input: bool = False) -> Usage | None:
+    r"""The last usage in an answer's bytes that tells of tokens, or of tokens read; None where there is none.
 
     >>> usage_in("openai-chat", b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}').total
     9
@@ -82,9 +82,26 @@ def usage_in(api: str, said: bytes) -> Usage | None:
             found = record.read_usage(_object_at(said, at + len(name)))
         except (AttributeError, TypeError):  # no vendor's: they may hold what they like
             continue
-        if found is not None and (found.input is not None or found.output is not None):
+        if found is not None and (found.input is not None or (found.output is not None and not with_input)):
             return found
     return None
+
+
+def _with_cost(api: str, cost: Callable[[Usage], float | None], piece: bytes, tail: UsageTail) -> bytes:
+    """A piece of a stream, with what the tokens cost that it tells of; one whose usage is split stays as it is."""
+    name = f'"{find_api(api).usage_key}"'.encode()
+    at = piece.rfind(name)
+    if at < 0 or _LAST_USAGE.get(api, b"") not in piece or _OBJECT.match(piece, at + len(name)) is None:
+        return piece
+    usage = tail.usage(api)
+    if usage is None or usage.input is None or usage.output is None or (price := cost(usage)) is None:
+        return piece
+    opening = piece.index(b"{", at) + 1
+    return b'%b"cost":%b,%b' % (piece[:opening], cost_text(price), piece[opening:])
+
+
+_LAST_USAGE = {"anthropic": b'"message_delta"'}
+"""What an event has whose usage is the last, where others come before it."""
 
 
 def _object_at(said: bytes, at: int) -> Any:
@@ -98,13 +115,18 @@ def _object_at(said: bytes, at: int) -> Any:
         return None
 
 
+Annotate: TypeAlias = Callable[[bytes, UsageTail], bytes]
+"""Adds something to a piece of a stream; it is told the pieces so far."""
+
+
 class ByteRelay:
     """Takes pieces where they arrive and writes them at once; the task is woken only for what has to be waited for."""
 
-    __slots__ = ("_between_events", "_known", "_over", "_push", "_send", "_sent", "_waiting", "tail")
+    __slots__ = ("_annotate", "_between_events", "_known", "_over", "_push", "_send", "_sent", "_waiting", "tail")
 
-    def __init__(self, send: Send, known: int | None) -> None:
+    def __init__(self, send: Send, known: int | None, annotate: Annotate | None = None) -> None:
         self._send = send
+        self._annotate = annotate if known is None else None
         self._push = send.push if isinstance(send, RecordingSend) else None
         self._known = known
         """How long the answer is, where that was said."""
@@ -123,6 +145,8 @@ class ByteRelay:
             return False
         self._sent += len(data)
         self.tail.add(data)
+        if self._annotate is not None:
+            data = self._annotate(data, self.tail)
         self._between_events = data.endswith((b"\n\n", b"\r\n\r\n"))
         if self._sent != self._known and self._push is not None and self._push(data):
             return True
@@ -285,9 +309,16 @@ def _quoted(name: str) -> bytes:
 
 
 async def pass_through(
-    call: ForwardedCall, calls: CallCount, send: Send, headers: list[Header], fail: Callable[[SlipformError], bytes]
+    call: ForwardedCall,
+    calls: CallCount,
+    send: Send,
+    headers: list[Header],
+    fail: Callable[[SlipformError], bytes],
+    cost: Callable[[Usage], float | None] | None = None,
 ) -> ForwardResult:
     """Send the call on and its answer back; what that takes is counted in `calls`.
+
+    Where `cost` says what tokens cost, the answer tells it: in a header, or in the usage of a stream.
 
     An error before the answer's first byte is raised; `fail` spells one that comes in the middle of a stream.
     """
@@ -302,6 +333,10 @@ async def pass_through(
             # Read to its end before the status is told: one that breaks on the way is an error, not half an answer.
             data = await answer.read_whole()
             head.append((b"content-length", b"%d" % len(data)))
+            if cost is not None:
+                spent = usage_in(call.api, data)
+                if spent is not None and (price := cost(spent)) is not None:
+                    head.append((b"x-slipform-cost", cost_text(price)))
             await send_whole(send, status, head, data)
             return ForwardResult(status, "ok", find_usage(partial(usage_in, call.api, data), len(data)))
         length = said.get("content-length", "")
@@ -310,7 +345,8 @@ async def pass_through(
         data = await answer.read()
         await send({"type": "http.response.start", "status": status, "headers": head})
         events = "text/event-stream" in said.get("content-type", "")
-        relay = ByteRelay(send, known)
+        annotate = partial(_with_cost, call.api, cost) if cost is not None and events else None
+        relay = ByteRelay(send, known, annotate)
         outcome = await relay.run(answer, data, fail if events else None)
         usage = find_usage(partial(relay.tail.usage, call.api), relay.tail.size)
         return ForwardResult(status, outcome, usage)

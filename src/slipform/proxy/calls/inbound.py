@@ -246,7 +246,7 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
     through, adopted = None, None
     if not shaped and adoption == "all" and may_hold_schema(body):
         adopted = find_schema((await _decoded(api, data, body, path, models)).request, adoption)
-    if not shaped and adopted is None:
+    if not shaped and adopted is None and not (caller.budget is not None and _hides_usage(api, data)):
         plain = is_named_plainly(body)
         through = context.ways.find(api.name, data, body, path=path, headers=context.headers, is_named_plainly=plain)
     if through is not None:
@@ -345,6 +345,14 @@ def _switched(served: ServedRequest, asked: RequestSwitches, foreign: ForeignRea
         return served
     request = served.request.replace(response_format=wanted.with_strategy(asked.strategy))
     return ServedRequest(request, served.stream, served.options)
+
+
+def _hides_usage(api: Api, data: Mapping[str, Any]) -> bool:
+    """Whether a streamed answer would not tell its tokens: OpenAI's chat API does only on demand."""
+    if api.name != "openai-chat" or data.get("stream") is not True:
+        return False
+    options = data.get("stream_options")
+    return not (isinstance(options, Mapping) and options.get("include_usage") is True)
 
 
 async def _decoded(

@@ -16,11 +16,12 @@ import yaml
 from slipform import __version__
 from slipform.build_info import build_in_use
 from slipform.errors import RequestError
+from slipform.proxy.admission.budgets import NANOS, KeyBudget, Standing, period_end, period_start
 from slipform.schema.document import reference_of, reference_steps
 
 LIVE = frozenset({"/healthz", "/health/liveliness", "/health/liveness"})
 READY = frozenset({"/readyz", "/health/readiness"})
-PAGES = frozenset({*LIVE, *READY, "/", "/version", "/metrics", "/openapi.json", "/docs"})
+PAGES = frozenset({*LIVE, *READY, "/", "/version", "/metrics", "/openapi.json", "/docs", "/v1/slipform/spend"})
 
 
 class WrongMethodError(RequestError):
@@ -70,6 +71,28 @@ def readiness(
     if reload_refused:
         detail["last_reload"] = "refused: the server's log says why"
     return status, detail
+
+
+def spend(name: str, budget: KeyBudget, standing: Standing, now: float) -> dict[str, Any]:
+    """What a key has spent in its period, what is held for its calls under way, and its limits."""
+    end = period_end(budget.period, now)
+    limits = {
+        "cost": budget.max_cost,
+        "tokens": budget.max_tokens,
+        "soft_cost": budget.soft_cost,
+        "soft_tokens": budget.soft_tokens,
+        "concurrent": budget.max_concurrent,
+    }
+    return {
+        "key": name,
+        "period": budget.period or "all",
+        "since": period_start(budget.period, now).isoformat() if budget.period else None,
+        "until": None if end is None else end.isoformat(),
+        "requests": standing.requests,
+        "spent": {"tokens": standing.tokens, "cost": standing.cost / NANOS},
+        "held": {"tokens": standing.held_tokens, "cost": standing.held_cost / NANOS, "calls": standing.live},
+        "limits": {limit: value for limit, value in limits.items() if value is not None},
+    }
 
 
 def version(*, detailed: bool = True) -> dict[str, Any]:

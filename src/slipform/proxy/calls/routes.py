@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +13,14 @@ from typing import Any
 from slipform.codecs import Api, find_api
 from slipform.config import Settings
 from slipform.engine.setup import Options
+from slipform.errors import SlipformError
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import MemoryDowngrades
 from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Admission, AdmissionControl, Caller
+from slipform.proxy.admission.ledger import SpendLedger
 from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState
+from slipform.proxy.admission.spending import CallSpending, Spending, ledger_path
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.cache import AnswerCache
 from slipform.proxy.calls.endpoints import Located, family_of
@@ -131,6 +135,9 @@ class CallRouter:
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
         self.ways = ForwardRoutes(router)
         self.schemas = NamedSchemas(settings)
+        path = ledger_path(settings, os.environ)
+        ledger = None if path is None else SpendLedger(path, settings.ledger.keep_days)
+        self.spending = None if ledger is None else Spending(options.prices, ledger, settings, self._shared)
         self._cache = AnswerCache(settings, router, options, self._shared) if settings.cache.enabled else None
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -151,10 +158,12 @@ class CallRouter:
 
     def start(self) -> None:
         """Begin, on the event loop, to watch the key file and other machines; the first call does it at the latest."""
-        if self._refreshing is not None or not (self.guard.wants_keys or self._shared):
+        if self._refreshing is not None or not (self.guard.wants_keys or self._shared or self.spending):
             return
         self.guard.start()
         jobs = [self.guard.refresh]
+        if self.spending is not None:
+            jobs.append(self.spending.refresh)
         if self._shared is not None:
             jobs.append(SharedDowngrades(self._shared, partial(_stores, self._router)).refresh)
         self._refreshing = asyncio.create_task(_refresh(jobs))
@@ -168,6 +177,8 @@ class CallRouter:
         self.guard.close()
         if self._cache is not None:
             await self._cache.close()
+        if self.spending is not None:
+            await self.spending.close()
         if self._shared is not None:
             await self._shared.close()
 
@@ -177,23 +188,40 @@ class CallRouter:
             self.start()
         if admission.headers:
             send.extra = [*send.extra, *admission.headers]
+        spending, failure = None, None
+        if self.spending is not None:
+            enforced = call.record.enforced
+            spending = CallSpending(self.spending, admission.caller, call.record, call.body, enforced=enforced)
         try:
-            if call.forwarded is not None:  # to one model, and not kept
-                await forward(call, call.forwarded, self._options, send)
-                return
-            models = call.models[0] if len(call.models) == 1 else call.models
-            if self._cache is None:
-                await answer(call, models, self._router, self._options, send)
-                return
-            work = partial(answer, call, models, self._router, self._options, send)
-            control = admission.request_headers.get(b"cache-control", b"")
-            await self._cache.answer(call, self._router.candidates(models), admission.caller.id, control, work, send)
+            await self._answer(call, admission, spending, send)
+        except SlipformError as error:
+            failure = error
+            raise
         except asyncio.CancelledError:
             if admission.expired is not None and call.record.stream and call.record.status:
                 # Too late for a status: the stream that had begun ends with the API's error event.
                 told = call.api.encode_stream(call.served).fail(admission.expired)
                 await send({"type": "http.response.body", "body": told})
             raise
+        finally:
+            if spending is not None:
+                spending.finish(failure)
+
+    async def _answer(
+        self, call: Inbound, admission: Admission, spending: CallSpending | None, send: RecordingSend
+    ) -> None:
+        if call.forwarded is not None:  # to one model, and not kept
+            await forward(call, call.forwarded, self._options, send, spending)
+            return
+        models = call.models[0] if len(call.models) == 1 else call.models
+        if spending is not None and admission.caller.budget is not None:
+            spending.check_prices([self._router.full_name(each) for each in self._router.candidates(models)])
+        if self._cache is None:
+            await answer(call, models, self._router, self._options, send, spending)
+            return
+        work = partial(answer, call, models, self._router, self._options, send, spending)
+        control = admission.request_headers.get(b"cache-control", b"")
+        await self._cache.answer(call, self._router.candidates(models), admission.caller.id, control, work, send)
 
 
 async def _refresh(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:

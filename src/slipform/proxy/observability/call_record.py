@@ -96,6 +96,10 @@ class CallRecord:
     """Warnings of a call without a report; those of an enforced call are in its report."""
     trace: CallTrace | None = None
     """What keeps the words of the call, where they are kept."""
+    cost: float | None = None
+    """What the answer cost, where prices are known."""
+    budget_headers: tuple[Header, ...] = ()
+    """What is left of the caller's budget."""
     cached: bool = False
     fallbacks: int = 0
     """How many models failed before the one that answered."""
@@ -159,6 +163,9 @@ class CallRecord:
             headers.append((b"x-slipform-schema-from", self.schema_from.encode()))
         if report is None and self.warnings:
             headers.append((b"x-slipform-warnings", b"%d" % self.warnings))
+        if self.cost is not None:
+            headers.append((b"x-slipform-cost", cost_text(self.cost)))
+        headers.extend(self.budget_headers)
         overhead = self.overhead
         if overhead is not None:
             headers.append((b"x-slipform-overhead-ms", b"%.2f" % (overhead * 1000)))
@@ -183,6 +190,8 @@ class CallRecord:
             figures["input_tokens"] = usage.input
         if usage.output is not None:
             figures["output_tokens"] = usage.output
+        if self.cost is not None:
+            figures["cost"] = self.cost
         if self.schema_from:
             figures["schema_from"] = self.schema_from
         if self.cached:
@@ -247,6 +256,15 @@ def _shared_headers(
     if fallbacks:
         headers.append((b"fallbacks", b"%d" % fallbacks))
     return tuple([(b"x-slipform-" + name, value) for name, value in headers])
+
+
+def cost_text(cost: float) -> bytes:
+    """Return an amount of money as a plain decimal number.
+
+    >>> cost_text(0.00002), cost_text(0.0)
+    (b'0.00002', b'0')
+    """
+    return f"{cost:.9f}".rstrip("0").rstrip(".").encode()
 
 
 def _boolean(value: bool) -> bytes:

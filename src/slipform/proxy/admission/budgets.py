@@ -1,0 +1,212 @@
+"""Say what a key may spend in which period, and how much of that is left.
+
+Money is counted in whole billionths (nanos) of the currency in which `prices` are given: a token costs thousandths of a
+millionth, and sums of integers do not drift. Periods are those of the calendar in UTC.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, TypeAlias
+
+from slipform.errors import ConfigError
+from slipform.proxy.admission.refusals import Refused
+from slipform.proxy.observability.call_record import Header
+
+NANOS: Final = 1_000_000_000
+PERIODS: Final = ("hour", "day", "week", "month", "")
+"""The periods of budgets; the empty one is the key's whole life."""
+Bucket: TypeAlias = str
+"""One period of one kind: its kind and its first second, as in `day:1794873600`."""
+
+
+class BudgetExceeded(Refused):
+    """The key's budget does not hold what the call may cost."""
+
+    code = "budget_exceeded"
+    http_status = 429
+
+
+class NoPrice(Refused):
+    """The key has a budget of money, and nobody has said what the model costs."""
+
+    code = "no_price"
+    http_status = 400
+
+
+class LedgerUnavailable(Refused):
+    """What the key has spent cannot be looked up or written down now."""
+
+    code = "ledger_unavailable"
+    http_status = 503
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBudget:
+    """What a key may spend in a period, where it is warned, and how many of its calls may be under way."""
+
+    max_cost: float | None = None
+    max_tokens: int | None = None
+    period: str = ""
+    soft_cost: float | None = None
+    soft_tokens: int | None = None
+    max_concurrent: int | None = None
+
+    def check(self) -> None:
+        """Raise `ValueError` for what makes no sense."""
+        if self.period not in PERIODS:
+            raise ValueError(f"{self.period!r} is no period of a budget")
+        for limit in (self.max_cost, self.max_tokens, self.soft_cost, self.soft_tokens, self.max_concurrent):
+            if limit is not None and not (isinstance(limit, int | float) and 0 <= limit < math.inf):
+                raise ValueError(f"{limit!r} is no limit of a budget")
+
+    @property
+    def is_of_money(self) -> bool:
+        """Whether models without a price cannot be used."""
+        return self.max_cost is not None or self.soft_cost is not None
+
+    @property
+    def nanos(self) -> int | None:
+        """The budget of money, in nanos."""
+        return None if self.max_cost is None else round(self.max_cost * NANOS)
+
+
+class Standing(NamedTuple):
+    """What a key has spent in a period, what is held for its calls under way, and how many those are."""
+
+    requests: int = 0
+    tokens: int = 0
+    cost: int = 0
+    held_tokens: int = 0
+    held_cost: int = 0
+    live: int = 0
+
+    def refusal(self, budget: KeyBudget, tokens: int, cost: int, *, further: bool = False) -> str | None:
+        """Which limit leaves no room for a hold of so much: `concurrent`, `tokens` or `cost`; None if all do.
+
+        `further` is a hold for another attempt of a call that is counted already.
+        """
+        if budget.max_concurrent is not None and not further and self.live >= budget.max_concurrent:
+            return "concurrent"
+        if budget.max_tokens is not None and self.tokens + self.held_tokens + tokens > budget.max_tokens:
+            return "tokens"
+        nanos = budget.nanos
+        return "cost" if nanos is not None and self.cost + self.held_cost + cost > nanos else None
+
+    def with_hold(self, tokens: int, cost: int, *, further: bool = False) -> Standing:
+        """The same after a hold of so much."""
+        live = self.live if further else self.live + 1
+        return self._replace(held_tokens=self.held_tokens + tokens, held_cost=self.held_cost + cost, live=live)
+
+
+def period_start(kind: str, now: float) -> datetime:
+    """The first moment of the period that a moment is in.
+
+    >>> period_start("week", 1_794_900_000).isoformat()
+    '2026-11-16T00:00:00+00:00'
+    """
+    moment = datetime.fromtimestamp(now, UTC)
+    if kind == "hour":
+        return moment.replace(minute=0, second=0, microsecond=0)
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    if kind == "day":
+        return day
+    if kind == "week":
+        return day - timedelta(days=day.weekday())
+    return day.replace(day=1) if kind == "month" else datetime.fromtimestamp(0, UTC)
+
+
+def period_end(kind: str, now: float) -> datetime | None:
+    """The first moment of the next period; None where there is none.
+
+    >>> period_end("month", 1_794_900_000).isoformat()
+    '2026-12-01T00:00:00+00:00'
+    """
+    start = period_start(kind, now)
+    if kind == "month":
+        return (start + timedelta(days=32)).replace(day=1)
+    spans = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+    return start + spans[kind] if kind in spans else None
+
+
+def bucket_of(kind: str, now: float) -> Bucket:
+    """The name under which a period's sums are kept.
+
+    >>> bucket_of("day", 1_794_900_000), bucket_of("", 0)
+    ('day:1794873600', 'all')
+    """
+    return f"{kind}:{period_start(kind, now).timestamp():.0f}" if kind else "all"
+
+
+def money(nanos: int) -> str:
+    """An amount as it is written in headers and messages.
+
+    >>> money(1_500_000_000), money(20), money(0)
+    ('1.5', '0.00000002', '0')
+    """
+    sign, whole, part = "-" if nanos < 0 else "", abs(nanos) // NANOS, abs(nanos) % NANOS
+    return f"{sign}{whole}.{part:09d}".rstrip("0").rstrip(".")
+
+
+def remaining_headers(budget: KeyBudget, standing: Standing) -> list[Header]:
+    """What is left of a budget, and whether its soft limit is passed, as response headers.
+
+    >>> remaining_headers(KeyBudget(max_cost=2, soft_cost=1), Standing(cost=1_500_000_000))
+    [(b'x-slipform-budget-remaining', b'0.5'), (b'x-slipform-budget-soft', b'exceeded')]
+    """
+    headers: list[Header] = []
+    if budget.nanos is not None:
+        left = max(0, budget.nanos - standing.cost - standing.held_cost)
+        headers.append((b"x-slipform-budget-remaining", money(left).encode()))
+    if budget.max_tokens is not None:
+        left = max(0, budget.max_tokens - standing.tokens - standing.held_tokens)
+        headers.append((b"x-slipform-tokens-remaining", b"%d" % left))
+    if is_over_soft(budget, standing):
+        headers.append((b"x-slipform-budget-soft", b"exceeded"))
+    return headers
+
+
+def is_over_soft(budget: KeyBudget, standing: Standing) -> bool:
+    """Whether what is spent has reached a soft limit."""
+    over_cost = budget.soft_cost is not None and standing.cost >= budget.soft_cost * NANOS
+    return over_cost or (budget.soft_tokens is not None and standing.tokens >= budget.soft_tokens)
+
+
+def budget_refusal(
+    limit: str, budget: KeyBudget, standing: Standing, name: str, tokens: int, cost: int, now: float
+) -> BudgetExceeded:
+    """The error for a call whose hold does not fit."""
+    span = f"this {budget.period}" if budget.period else "in all"
+    if limit == "tokens":
+        most, spent, wanted = f"{budget.max_tokens} tokens", str(standing.tokens), f"{tokens} tokens"
+        held = str(standing.held_tokens)
+    else:
+        most, spent, wanted = money(budget.nanos or 0), money(standing.cost), money(cost)
+        held = money(standing.held_cost)
+    end = period_end(budget.period, now)
+    when = f"The next {budget.period} begins at {end:%Y-%m-%dT%H:%MZ}. " if end is not None else ""
+    return BudgetExceeded(
+        f"The budget of the API key {name!r} is {most} {span}: {spent} is spent, {held} is held for calls under way, "
+        f"and this call may take {wanted}",
+        hint=f"{when}Allow fewer tokens (`max_tokens`), or ask who runs this server for a larger budget.",
+        retry_after=max(1.0, end.timestamp() - now) if end is not None else None,
+        headers=[*remaining_headers(budget, standing), (b"x-should-retry", b"false")],
+    )
+
+
+def parse_limit(text: str, where: str) -> float:
+    """A number of money or tokens that somebody wrote: `20`, `1.5`, `200k`, `3M`.
+
+    >>> parse_limit("200k", "--tokens")
+    200000.0
+    """
+    scale = {"k": 1_000, "m": 1_000_000}.get(text[-1:].lower(), 1)
+    try:
+        value = float(text[:-1] if scale > 1 else text) * scale
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ConfigError(f"{text!r} is no limit", where=where, hint="Write 20, 1.5, 200k or 3M.")
+    return value
