@@ -171,7 +171,7 @@ def wrapping(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dialect that wraps the value, loses one keyword, and says so."""
 
     def fake(schema: Any, dialect: str, *, open_objects: str) -> Lowered:
-        assert (dialect, open_objects) == ("wrapped", "closed")
+        assert (dialect, open_objects) == ("wrapped", "auto")
         lost = LoweringLoss("/properties/name/pattern", "pattern", "a+", "dropped", "local")
         encoded = LoweringLoss("", "type", None, "encoded", "vendor")
         wrapper = {

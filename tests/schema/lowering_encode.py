@@ -98,13 +98,15 @@ class Encoder:
         value = _as_object(value)
         out: dict[str, Any] = {}
         for name, entry in plan.fields.items():
-            if name in value:
-                out[name] = self._field(entry, value[name])
+            own = plan.names.get(name, name)
+            if own in value:
+                out[name] = self._field(entry, value[own])
             elif entry.mode == "plain":
                 raise Misfit(name)
             elif entry.mode != "native":
                 out[name] = None if entry.mode == "null" else []
-        others = {name: each for name, each in value.items() if name not in plan.fields}
+        listed = {plan.names.get(name, name) for name in plan.fields}
+        others = {name: each for name, each in value.items() if name not in listed}
         if plan.extra is not None:
             out[plan.extra] = self._pairs(plan.values, others)
         elif others:

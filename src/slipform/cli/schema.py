@@ -142,7 +142,7 @@ def lower_schema(
     """Print a schema in a vendor's dialect, as it is sent. Answers are validated against the full schema."""
     from slipform.schema.lowering.lowered import lower
 
-    lowered = lower(schema_for_command(given, config).document, dialect, open_objects="closed")
+    lowered = lower(schema_for_command(given, config).document, dialect, open_objects="auto")
     print_data(json_text(lowered.schema, indent))
     _print_losses(lowered, dialect, listed=losses)
 
@@ -162,7 +162,7 @@ def preflight(
 
     shape = schema_for_command(given, config)
     if dialect is not None:
-        _print_losses(lower(shape.document, dialect, open_objects="closed"), dialect, listed=True)
+        _print_losses(lower(shape.document, dialect, open_objects="auto"), dialect, listed=True)
     if dialect is not None and not strict:
         return
     breaches = strict_findings(shape.document)

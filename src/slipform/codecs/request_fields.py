@@ -33,6 +33,7 @@ from slipform.ir import (
 )
 from slipform.ir.request import NO_SAMPLING
 from slipform.schema import OutputStrategy, ResponseFormat
+from slipform.schema.lowering.dialects import OpenObjects
 from slipform.schema.python_types import cached_format
 
 if TYPE_CHECKING:
@@ -281,6 +282,9 @@ class Capabilities:
     dialect: str = "identity"
     tool_dialect: str = "identity"
     quirks: frozenset[str] = frozenset()
+    open_objects: OpenObjects = "auto"
+    """Whether objects that say nothing of other keys keep a place for them; those of Python types never do, in
+    `auto`."""
 
     @property
     def auto_strategy(self) -> OutputStrategy:

@@ -37,6 +37,7 @@ from slipform.ir import RESERVED_TOOL, Lift, LossyEncode, ModelRequest, ModelWar
 from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.document import to_text
 from slipform.schema.lowering import lower
+from slipform.schema.lowering.dialects import OpenObjects
 from slipform.schema.lowering.lift_plan import PENDING
 from slipform.schema.strict import strict_preflight
 
@@ -152,7 +153,7 @@ def _forced(request: ModelRequest, out: Encoding) -> ToolChoice:
     return "required" if "required_only" in out.quirks else NamedTool(RESERVED_TOOL)
 
 
-_SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule], WireSchema](
+_SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule, OpenObjects], WireSchema](
     "encoded schemas", entries=256, max_bytes=32_000_000
 )
 """By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
@@ -163,26 +164,33 @@ _TIMES_TEXT = 50
 
 def _shape(wanted: ResponseFormat, out: Encoding, dialect: str, rule: StrictRule) -> WireSchema:
     spec, strict = wanted.json_schema, wanted.strict and "no_strict" not in out.quirks
-    return _shaped(spec.schema, dialect, strict, rule, spec.text)
+    open_objects = out.capabilities.open_objects
+    if spec.is_typed and open_objects == "auto":
+        open_objects = "closed"
+    return _shaped(spec.schema, dialect, strict, rule, open_objects, spec.text)
 
 
-def _shaped(schema: Any, dialect: str, strict: bool, rule: StrictRule, text: bytes | None = None) -> WireSchema:
+def _shaped(
+    schema: Any, dialect: str, strict: bool, rule: StrictRule, open_objects: OpenObjects, text: bytes | None = None
+) -> WireSchema:
     """The schema in the vendor's dialect; `text` is its own, where nobody can change it."""
     if type(schema) is not dict and not isinstance(schema, Mapping):
         raise RequestError(
             "The schema must be a JSON object at the top level", where="response_format.json_schema.schema"
         )
-    key = (text or to_text(schema), dialect, strict, rule)
+    key = (text or to_text(schema), dialect, strict, rule, open_objects)
     shape = _SHAPES.get(key)
     if shape is None:
-        shape = _lowered(schema, dialect, strict, rule)
+        shape = _lowered(schema, dialect, strict, rule, open_objects)
         if text is not None or shape.schema is not schema:
             _SHAPES.put(key, shape, _LEAST + _TIMES_TEXT * len(key[0]))
     return shape
 
 
-def _lowered(schema: Mapping[str, Any], dialect: str, strict: bool, rule: StrictRule) -> WireSchema:
-    lowered = lower(schema, dialect, open_objects="closed")
+def _lowered(
+    schema: Mapping[str, Any], dialect: str, strict: bool, rule: StrictRule, open_objects: OpenObjects
+) -> WireSchema:
+    lowered = lower(schema, dialect, open_objects=open_objects)
     losses: list[ModelWarning] = []
     for loss in lowered.report:
         if loss.action in ("dropped", "approximated", "closed"):

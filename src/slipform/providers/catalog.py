@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from slipform.codecs import CODECS, Capabilities
 from slipform.errors import ConfigError
-from slipform.schema.lowering.dialects import dialect_names
+from slipform.schema.lowering.dialects import OpenObjects, dialect_names
 
 Auth: TypeAlias = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "query", "sigv4", "none"]
 _INHERITED = ("native", "tools", "forced_tool", "sampling", "reasoning")
@@ -282,6 +282,8 @@ def _values(value: object, where: str) -> dict[str, Any]:
             read[name] = frozenset(_texts(item, inner))
         elif name == "max_tokens_field" and item is None:
             read[name] = None
+        elif name == "open_objects":
+            read[name] = _choice(get_args(OpenObjects))(item, inner)
         else:
             read[name] = _text(item, inner)
             if name.endswith("dialect") and item not in (known := dialect_names(aliases=True)):

@@ -20,6 +20,7 @@ from slipform.schema.document import (
     join_pointer,
     lookup,
     reference_steps,
+    to_text,
     with_plain_references,
 )
 from slipform.schema.keywords import (
@@ -33,6 +34,8 @@ from slipform.schema.keywords import (
     json_type,
     widened,
 )
+from slipform.schema.patterns import survey
+from slipform.schema.validator import Compiled
 
 _METASCHEMAS = ("http://json-schema.org/", "https://json-schema.org/")
 _BESIDE = frozenset({*REFERENCES, "allOf", "title", "description", "default"})
@@ -160,6 +163,8 @@ class Conjunction:
     enum_pointer: str = ""
     bounds: dict[str, Bound] = field(default_factory=dict)
     local: list[Bound] = field(default_factory=list)
+    settled: list[Bound] = field(default_factory=list)
+    """Constraints that the listed values were held against, so that listing them says all."""
     groups: list[tuple[SourceNode, str]] = field(default_factory=list)
     title: str | None = None
     description: str | None = None
@@ -250,11 +255,42 @@ def conjunction_of(source: SchemaSource, starts: Iterable[SourceNode]) -> Conjun
         shape.groups += [(part, word) for word in CHOICES if isinstance(part.get(word), list) and part.get(word)]
     if shape.enum is not None:
         fits = [value for value in shape.enum if json_type(value) in shape.types]
-        shape.enum = fits
-        shape.types = frozenset(json_type(value) for value in fits)
+        shape.enum = _fitting_values(source, shape, fits)
+        shape.types = frozenset(json_type(value) for value in shape.enum)
     elif not typed and not shape.groups:
         infer(shape)
     return shape
+
+
+def _fitting_values(source: SchemaSource, shape: Conjunction, values: list[Any]) -> list[Any]:
+    """The listed values that fit what stands beside the list; what refers elsewhere is left to the final check."""
+    beside = [
+        {word: part.get(word) for word in keywords_in(part) - {"enum", "const"} if not _refers(part.get(word))}
+        for part in shape.parts
+    ]
+    if not any(words.keys() - {"type"} for words in beside):
+        return values
+    draft = {word: source.document[word] for word in ("$schema",) if word in source.document}
+    try:
+        # Patterns that have to be counted may be given up on, and then say nothing of a value.
+        compiled = None if survey(list(beside)).counted else Compiled({**draft, "allOf": beside})
+    except SchemaError:
+        compiled = None
+    every = [*shape.bounds.values(), *shape.local]
+    shape.bounds = {}
+    if compiled is None:
+        shape.local = every
+        return values
+    every += [Bound(word, part.get(word), f"{part.pointer}/{word}") for part, word in shape.groups]
+    shape.settled = [bound for bound in every if not _refers(bound.value)]
+    shape.local = [bound for bound in every if _refers(bound.value) and bound.keyword not in CHOICES]
+    shape.groups = [(part, word) for part, word in shape.groups if _refers(part.get(word))]
+    return [value for value in values if compiled.is_valid(value)]
+
+
+def _refers(value: Any) -> bool:
+    """Whether a keyword's value holds a reference, which means nothing outside its document."""
+    return isinstance(value, dict | list) and any(word.encode() in to_text({"": value}) for word in REFERENCES)
 
 
 def _annotate(shape: Conjunction, part: SourceNode) -> None:
@@ -320,8 +356,11 @@ def _bounds(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
             shape.local.append(bound)
     for keyword in LOCAL_KEYWORDS:
         value = part.get(keyword) if keyword in said else None
-        if value is not None and (keyword, value) != ("uniqueItems", False) and source.knows(keyword):
-            shape.local.append(Bound(keyword, value, f"{part.pointer}/{keyword}"))
+        if value is None or (keyword, value) == ("uniqueItems", False) or not source.knows(keyword):
+            continue
+        for word in (keyword, "then", "else") if keyword == "if" else (keyword,):
+            if part.get(word) is not None:
+                shape.local.append(Bound(word, part.get(word), f"{part.pointer}/{word}"))
 
 
 def infer(shape: Conjunction) -> None:

@@ -106,7 +106,10 @@ class Schema(Generic[T]):
     @property
     def spec(self) -> JsonSchemaSpec:
         """Name and document, as the IR carries them."""
-        return JsonSchemaSpec(self.name, self.document)
+        spec = JsonSchemaSpec(self.name, self.document)
+        if self._adapter is not None:
+            object.__setattr__(spec, "is_typed", True)
+        return spec
 
     def fits(self, value: Any) -> bool:
         """Whether a JSON value fits; `validate` says in which ways it does not."""

@@ -74,6 +74,8 @@ class JsonSchemaSpec:
     """The JSON text that the schema was read from, where nobody else holds the schema and can change it."""
     is_light: bool = field(default=False, init=False, compare=False, repr=False)
     """Whether it is known to be so short and plain that work on it need not be kept off event loops."""
+    is_typed: bool = field(default=False, init=False, compare=False, repr=False)
+    """Whether a Python type is behind it, which takes no notice of other keys than its own."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -93,6 +95,7 @@ class JsonSchemaSpec:
         object.__setattr__(spec, "schema", data["schema"])
         object.__setattr__(spec, "text", None)
         object.__setattr__(spec, "is_light", False)
+        object.__setattr__(spec, "is_typed", False)
         return spec
 
     @classmethod
@@ -154,9 +157,19 @@ class ResponseFormat:
         """Do not ask for the vendor's strict mode."""
         return cls(spec, strict=False)
 
-    def with_strategy(self, strategy: OutputStrategy) -> ResponseFormat:
-        """A copy with this strategy, which beats the codec's own choice."""
-        return dataclasses.replace(self, strategy=strategy)
+    def __post_init__(self) -> None:
+        if type(self.strategy) is not OutputStrategy:  # its name will do
+            try:
+                object.__setattr__(self, "strategy", OutputStrategy(self.strategy))
+            except ValueError:
+                known = ", ".join(OutputStrategy)
+                raise ConfigError(
+                    f"There is no strategy {self.strategy!r}", where="strategy", hint=f"The strategies are: {known}."
+                ) from None
+
+    def with_strategy(self, strategy: OutputStrategy | str) -> ResponseFormat:
+        """A copy with this strategy, or the one of this name, which beats the codec's own choice."""
+        return dataclasses.replace(self, strategy=strategy)  # type: ignore[arg-type]  # read by `__post_init__`
 
     def strict_preflight(self) -> None:
         """Raise the first breach of the vendors' strict-mode rules; nothing to check when not strict."""

@@ -57,6 +57,8 @@ def constraints(
         if bound is None:
             continue
         near = _nearest(emitter, bound, whole=whole)
+        if near is not None and not _affordable(emitter, keyword):
+            near = None
         if near is not None:
             kept[near[0]] = near[1] if near[0] not in kept else TIGHTER[near[0]](near[1], kept[near[0]])
         if near == (keyword, bound.value):
@@ -65,6 +67,15 @@ def constraints(
         emitter.report.add(bound.pointer, keyword, bound.value, "dropped" if near is None else "approximated")
         notes.append(note(bound))
     return kept, notes
+
+
+def _affordable(emitter: Emitter, keyword: str) -> bool:
+    """Whether the vendor's limit on constraints leaves room for one more."""
+    most = emitter.dialect.limits.get("bounds")
+    if most is None or keyword in ("minItems", "maxItems"):  # those have a limit of their own
+        return True
+    emitter.bounds += 1
+    return emitter.bounds <= most
 
 
 def _nearest(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple[str, Any] | None:

@@ -10,9 +10,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from slipform.errors import ConfigError
+
+OpenObjects: TypeAlias = Literal["auto", "kept", "closed"]
+"""Whether other keys of objects that say nothing of them have a place in the vendor's shape: `auto` gives them one in
+objects that do not require all of their properties, up to `MAX_OPENED`."""
+MAX_OPENED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,13 @@ class Dialect:
     free: Literal["json", "native"] = "native"
     refs: Literal["none", "defs", "root"] = "defs"
     recursion: Literal["kept", "optional", "none"] = "kept"
-    ref_note: Literal["anyOf", "allOf", "plain"] = "plain"
+    ref_note: Literal["anyOf", "plain"] = "plain"
+    null_enum: Literal["list", "anyOf"] = "list"
+    empty_enum: bool = True
+    names: str = ""
+    first_keys: bool = True
+    empty_objects: bool = True
+    object_bounds: bool = True
     tuples: Literal["native", "object"] = "native"
     pattern_keys: bool = True
     enum_types: frozenset[str] = frozenset()

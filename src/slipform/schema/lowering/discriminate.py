@@ -60,6 +60,23 @@ class _Clash(Exception):  # noqa: N818 — control flow: this branch needs a tag
         self.branch = branch
 
 
+def separate(root: Plan, defs: Mapping[str, Any]) -> None:
+    """Tag the objects of a union that begin with the same key, for vendors who tell them apart by that."""
+    for union in reachable(root):
+        if not isinstance(union, Union):
+            continue
+        firsts: dict[str, list[Branch]] = {}
+        for branch in union.branches:
+            schema: Mapping[str, Any] = branch.schema
+            while (name := definition_of(schema)) is not None:
+                schema = defs[name]
+            for first in list(schema.get("properties", ()))[:1]:
+                firsts.setdefault(first, []).append(branch)
+        for branches in firsts.values():
+            for branch in branches if len(branches) > 1 else ():
+                _tag(union, branch)
+
+
 def settle(root: Plan, defs: Mapping[str, Any], *, closed: bool) -> frozenset[int]:
     """Give every union under `root` its table, tagging branches in place; the ids of what is active come back.
 
@@ -272,7 +289,10 @@ class _Settler:
             fields[name] = merged
         if values is None or {one.extra, other.extra} & fields.keys():
             return None
-        return Record(fields, one.extra or other.extra, values)
+        shared = one.fields.keys() & other.fields.keys()
+        if any(one.names.get(name) != other.names.get(name) for name in shared):
+            return None
+        return Record(fields, one.extra or other.extra, values, names={**one.names, **other.names})
 
     def _merged_fields(self, one: FieldPlan, other: FieldPlan, depth: int) -> FieldPlan | None:
         plan = self._merged(one.plan, other.plan, depth + 1)

@@ -12,7 +12,7 @@ from slipform.schema.document import REF, REFERENCES, reference_to, split_pointe
 from slipform.schema.keywords import JSON_TYPES
 from slipform.schema.lowering import unions
 from slipform.schema.lowering.descriptions import describe
-from slipform.schema.lowering.dialects import Dialect
+from slipform.schema.lowering.dialects import Dialect, OpenObjects
 from slipform.schema.lowering.lift_plan import ANY, SAME, TEXT, Out, Plan, Ref
 from slipform.schema.lowering.objects import emit_object
 from slipform.schema.lowering.values import emit_array, emit_scalars
@@ -73,6 +73,8 @@ class Policy:
     """Unions spelled without a union."""
     cut: frozenset[Any] = frozenset()
     """Definitions to which no reference may lead back."""
+    shut: frozenset[str] = frozenset()
+    """Open objects that are closed after all, since too many are open."""
 
 
 @dataclass(slots=True)
@@ -96,12 +98,17 @@ class Emitter:
     dialect: Dialect
     report: LoweringReport
     policy: Policy = field(default_factory=Policy)
-    keep_open: bool = False
+    open_objects: OpenObjects = "closed"
     defs: dict[str, dict[str, Any]] = field(default_factory=dict)
     keys: dict[str, tuple[SourceNode, ...]] = field(default_factory=dict)
     optionals: list[tuple[int, str]] = field(default_factory=list)
     unions: list[tuple[int, str]] = field(default_factory=list)
+    opened: list[tuple[int, str]] = field(default_factory=list)
     enum_values: int = 0
+    items: int = 0
+    """What all `maxItems` that were kept add up to."""
+    bounds: int = 0
+    """How many other constraints were kept."""
     depth: int = 0
     _optional_edges: int = 0
     _nodes: int = 0
@@ -132,10 +139,11 @@ class Emitter:
             self._optional_edges -= optional
 
     def _emit(self, parts: tuple[SourceNode, ...]) -> Out | None:
+        site = _pointer(parts)
         parts, note, via = self.follow(parts)
         entry = self._entries.get(parts)
         if entry is not None and not entry.done:
-            return self._again(entry, parts, note)
+            return self._again(entry, parts, note, site)
         if self.depth > MAX_DEPTH:
             self.report.add(_pointer(parts), "type", None, "approximated")
             return self.free(parts, "the rest is nested too deeply to be spelled out")
@@ -156,7 +164,7 @@ class Emitter:
                 return out
         if entry.out is None:
             return None
-        return self._reference(entry, note)
+        return self._reference(entry, note, site)
 
     def follow(self, parts: tuple[SourceNode, ...]) -> tuple[tuple[SourceNode, ...], str | None, str | None]:
         """Step through a place that is nothing but a reference: where it leads, its note, and the name it goes by."""
@@ -205,17 +213,17 @@ class Emitter:
             self.keys[name] = parts
         return out
 
-    def _again(self, entry: LoweredPlace, parts: tuple[SourceNode, ...], note: str | None) -> Out:
+    def _again(self, entry: LoweredPlace, parts: tuple[SourceNode, ...], note: str | None, site: str) -> Out:
         """A place met again inside itself."""
         kept = self.dialect.recursion
         through_optional = self._optional_edges > entry.optional_edges
         if kept == "none" or (kept == "optional" and not through_optional) or parts in self.policy.cut:
-            self.report.add(_pointer(parts), REF, None, "encoded" if self.dialect.free == "json" else "approximated")
+            self.report.add(_pointer(parts), REF, None, "approximated")
             return self.free(parts, f"of the same form as the {self._name(entry)} that holds it")
         entry.named = True
         if self._surely_object(parts):
             entry.kinds = frozenset({"object"})
-        return self._reference(entry, note)
+        return self._reference(entry, note, site)
 
     def _surely_object(self, parts: tuple[SourceNode, ...]) -> bool:
         """Whether what is still being lowered can only come out as an object with properties."""
@@ -225,13 +233,21 @@ class Emitter:
         named, required = shape.parts[0].get("properties"), shape.parts[0].get("required")
         return isinstance(named, dict) and isinstance(required, list) and any(name in named for name in required)
 
-    def _reference(self, entry: LoweredPlace, note: str | None) -> Out:
-        pointer = reference_to("$defs", self._name(entry))
-        schema: dict[str, Any] = pointer
-        if note is not None:
-            beside = self.dialect.ref_note
-            schema = {"description": note, **(pointer if beside == "plain" else {beside: [pointer]})}
-        return Out(schema, entry.ref, entry.kinds)
+    def _reference(self, entry: LoweredPlace, note: str | None, site: str) -> Out:
+        reference = reference_to("$defs", self._name(entry))
+        return Out(reference if note is None else self.noted(reference, note, site), entry.ref, entry.kinds)
+
+    def noted(self, reference: dict[str, Any], note: str, site: str) -> dict[str, Any]:
+        """A reference with a description; where unions are counted, and this one is too much, without it."""
+        if self.dialect.ref_note == "plain":
+            return {"description": note, **reference}
+        if "unions" in self.dialect.limits:
+            site = f"{site} description"
+            if site in self.policy.chosen:
+                self.report.add(site.removesuffix(" description"), "description", note, "dropped")
+                return reference
+            self.unions.append((self.depth + MAX_DEPTH, site))  # as if deeper than any: notes go first
+        return {"description": note, "anyOf": [reference]}
 
     def _body(self, parts: tuple[SourceNode, ...]) -> Out | None:
         self._nodes += 1

@@ -109,10 +109,10 @@ class Lifter:
         fields = {name: lift for name, lift in made.items() if lift is not None}
         others = self.of(plan.values)
         if plan.extra is not None:
-            return _record_with_extra(fields, plan.extra, others or same)
+            return _record_with_extra(fields, plan.names, plan.extra, others or same)
         if others is not None:
-            return _record_with_others(fields, frozenset(plan.fields), others)
-        return _record(fields)
+            return _record_with_others(fields, plan, others)
+        return _record(fields, plan.names)
 
     def _items(self, plan: Items) -> Lift:
         rest = self.of(plan.rest)
@@ -172,8 +172,8 @@ def _later(cell: list[Lift]) -> Lift:
     return lambda value: cell[0](value)  # noqa: PLW0108 — the cell is empty until then
 
 
-def _record(fields: Mapping[str, Lift]) -> Lift:
-    get = fields.get
+def _record(fields: Mapping[str, Lift], names: Mapping[str, str]) -> Lift:
+    get, renamed = fields.get, names.get
 
     def lift(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -185,26 +185,27 @@ def _record(fields: Mapping[str, Lift]) -> Lift:
                 each = entry(each)
                 if each is PENDING:
                     continue
-            out[name] = each
+            out[renamed(name, name)] = each
         return out
 
     return lift
 
 
-def _record_with_others(fields: Mapping[str, Lift], named: frozenset[str], others: Lift) -> Lift:
-    every = {name: fields.get(name, same) for name in named}
+def _record_with_others(fields: Mapping[str, Lift], plan: Record, others: Lift) -> Lift:
+    every = {name: fields.get(name, same) for name in plan.fields}
+    names = plan.names
 
     def lift(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
         out = {name: every.get(name, others)(each) for name, each in value.items()}
-        return {name: each for name, each in out.items() if each is not PENDING}
+        return {names.get(name, name): each for name, each in out.items() if each is not PENDING}
 
     return lift
 
 
-def _record_with_extra(fields: Mapping[str, Lift], extra: str, values: Lift) -> Lift:
-    plain = _record(fields)
+def _record_with_extra(fields: Mapping[str, Lift], names: Mapping[str, str], extra: str, values: Lift) -> Lift:
+    plain = _record(fields, names)
     pairs = _pairs(values)
 
     def lift(value: Any) -> Any:
@@ -350,7 +351,7 @@ def _record_at_depth(plan: Record, value: dict[str, Any]) -> Steps:
         if entry is not None:
             lifted = yield from _field(entry, each)
             if lifted is not PENDING:
-                out[name] = lifted
+                out[plan.names.get(name, name)] = lifted
         elif name != plan.extra:
             out[name] = each if plan.extra is not None else (yield plan.values, each)
     if plan.extra is not None and plan.extra in value:

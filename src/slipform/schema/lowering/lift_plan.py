@@ -40,6 +40,8 @@ class Record:
     values: Plan = field(default_factory=Same)
     """What those keys hold."""
     closed: bool = True
+    names: dict[str, str] = field(default_factory=dict)
+    """The caller's names of properties that the vendor knows by another."""
 
 
 @dataclass(slots=True, eq=False)
@@ -204,7 +206,7 @@ def encodes(plan: Plan) -> bool:
     match plan:
         case Record():
             odd = any(entry.mode not in ("plain", "native") for entry in plan.fields.values())
-            return odd or plan.extra is not None
+            return odd or plan.extra is not None or bool(plan.names)
         case Union():
             return plan.tagged
         case Same() | Items() | Ref():

@@ -191,9 +191,10 @@ class _Record:
             return {}
         if name == self.plan.extra and isinstance(lifted, dict):
             # A listed key among the extra ones counts only if it is not there by itself, which the end will tell.
-            self.held = {key: each for key, each in lifted.items() if key in self.plan.fields}
+            named = {self.plan.names.get(key, key) for key in self.plan.fields}
+            self.held = {key: each for key, each in lifted.items() if key in named}
             return {key: each for key, each in lifted.items() if key not in self.held}
-        return {name: lifted}
+        return {self.plan.names.get(name, name): lifted}
 
 
 @dataclass(slots=True)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
 from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, UnsupportedSchemaError
 from slipform.schema.document import REF, definition_of, moved, reference_to, to_text
-from slipform.schema.lowering.dialects import Dialect, dialect_names
+from slipform.schema.lowering.dialects import MAX_OPENED, Dialect, OpenObjects, dialect_names
 from slipform.schema.lowering.dialects import dialect as dialect_named
-from slipform.schema.lowering.discriminate import settle
+from slipform.schema.lowering.discriminate import separate, settle
 from slipform.schema.lowering.emit import Action, Emitter, EnforcedBy, LoweringLoss, LoweringReport, Policy
 from slipform.schema.lowering.lift import Lifter, lift_deep, same
 from slipform.schema.lowering.lift_plan import PENDING, SAME, LiftPlan, Out, Wrapped, active
@@ -58,15 +58,16 @@ def next_policy(emitter: Emitter, root: Mapping[str, Any]) -> Policy | None:
     limits = emitter.dialect.limits
     boxed = _over(emitter.optionals, limits.get("optionals"))
     chosen = _over(emitter.unions, limits.get("unions"))
+    shut = _over(emitter.opened, MAX_OPENED)
     cut = set()
     if emitter.dialect.recursion == "optional":
         name = _bad_loop({**emitter.defs, "": dict(root)})
         if name is not None:
             cut.add(emitter.keys[name])
-    if not (boxed or chosen or cut):
+    if not (boxed or chosen or cut or shut):
         return None
     old = emitter.policy
-    return Policy(old.boxed | boxed, old.chosen | chosen, old.cut | cut)
+    return Policy(old.boxed | boxed, old.chosen | chosen, old.cut | cut, old.shut | shut)
 
 
 def _over(sites: list[tuple[int, str]], most: int | None) -> frozenset[str]:
@@ -127,18 +128,23 @@ def _required_refs(schema: dict[str, Any]) -> list[str]:
 
 def hoist(root: dict[str, Any], defs: dict[str, dict[str, Any]], dialect: Dialect) -> None:
     """Move what is nested too deeply into definitions of its own, where depth is counted anew."""
-    most = dialect.limits.get("depth")
+    most = dialect.limits.get("levels", dialect.limits.get("depth"))
     if most is None:
         return
+    counts_arrays = "levels" in dialect.limits
+
+    def is_level(node: Mapping[str, Any]) -> bool:
+        return "properties" in node or (counts_arrays and node.get("type") == "array")
+
     queue = [root, *defs.values()]
     count = 0
     for schema in queue:
         stack = [(schema, 1)]
         while stack:
             node, depth = stack.pop()
-            below = depth + ("properties" in node)
+            below = depth + is_level(node)
             for holder, key, sub in list(subschemas(node)):
-                if below > most and "properties" in sub:
+                if below > most and is_level(sub):
                     if dialect.refs == "none":
                         raise _refused(dialect, f"objects are nested more than {most} deep")
                     count += 1
@@ -317,11 +323,12 @@ class Lowered:
         return self.lift is same
 
 
-def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: Literal["closed", "kept"] = "kept") -> Lowered:
+def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: OpenObjects = "kept") -> Lowered:
     """Express `schema` in `dialect`.
 
     JSON Schema lets an object hold other keys unless it says otherwise. Where the vendor wants every key listed, the
-    other keys travel as key/value pairs; with `open_objects="closed"` there are none, and the report says so.
+    other keys travel as key/value pairs; with `open_objects="closed"` there are none, and the report says so. `auto`
+    keeps them in objects that leave some of their properties out, where there are not too many of those.
 
     A `ConfigError` for a dialect that is none, an `UnsupportedSchemaError` where the dialect has no words for the
     schema, a `SchemaError` where the schema itself is at fault.
@@ -335,7 +342,7 @@ def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: Literal["clo
     if rules.mode == "pass" and rules.root == "any":
         return Lowered(schema, same)
     text = to_text(schema)
-    key = (text, rules.name, open_objects == "kept")
+    key = (text, rules.name, open_objects)
     lowered = _LOWERED.use(key)
     if lowered is None:
         lowered = _lower(*key)
@@ -343,16 +350,16 @@ def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: Literal["clo
     return lowered
 
 
-_LOWERED = BoundedCache[tuple[bytes, str, bool], Lowered]("lowered schemas", entries=256, max_bytes=48_000_000)
+_LOWERED = BoundedCache[tuple[bytes, str, OpenObjects], Lowered]("lowered schemas", entries=256, max_bytes=48_000_000)
 
 
-def _lower(text: bytes, name: str, keep_open: bool) -> Lowered:
+def _lower(text: bytes, name: str, open_objects: OpenObjects) -> Lowered:
     rules = dialect_named(name)
     try:
         source = SchemaSource.read(text)
         if rules.mode == "pass":
             return _passed(source, rules)
-        emitter, out, root_name = _walk(source, rules, keep_open)
+        emitter, out, root_name = _walk(source, rules, open_objects)
     except RecursionError as error:
         raise SchemaError("This schema is nested too deeply", hint="Flatten it with $defs and $ref.") from error
     plan = out.plan
@@ -361,6 +368,8 @@ def _lower(text: bytes, name: str, keep_open: bool) -> Lowered:
         emitter.report.add("", "type", None, "encoded", rules.engine)
         root = {"type": "object", "properties": {ROOT_KEY: root}, "required": [ROOT_KEY], "additionalProperties": False}
         plan, root_name = Wrapped(ROOT_KEY, plan), None
+    if not rules.first_keys:
+        separate(plan, emitter.defs)
     live = settle(plan, emitter.defs, closed=rules.closes)
     hoist(root, emitter.defs, rules)
     check(root, emitter.defs, rules)
@@ -368,11 +377,11 @@ def _lower(text: bytes, name: str, keep_open: bool) -> Lowered:
     return _bound(lowered, LiftPlan(plan, live, root, emitter.defs), tuple(emitter.report.losses.values()))
 
 
-def _walk(source: SchemaSource, rules: Dialect, keep_open: bool) -> tuple[Emitter, Out, str | None]:
+def _walk(source: SchemaSource, rules: Dialect, open_objects: OpenObjects) -> tuple[Emitter, Out, str | None]:
     policy: Policy | None = Policy()
     for _ in range(_MAX_PASSES):
         assert policy is not None  # noqa: S101 — set above, and the loop ends when there is none
-        emitter = Emitter(source, rules, LoweringReport(), policy, keep_open)
+        emitter = Emitter(source, rules, LoweringReport(), policy, open_objects)
         out, root_name = emitter.root()
         policy = next_policy(emitter, out.schema)
         if policy is None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slipform.schema.document import REF
-from slipform.schema.lowering.descriptions import describe, takes_pattern
+from slipform.schema.lowering.descriptions import describe, note, takes_pattern
 from slipform.schema.lowering.lift_plan import SAME, TEXT, FieldPlan, Mode, Out, Pairs, Record, TextPlan
 from slipform.schema.lowering.unions import box, closed_object, nullable_scalar, union
-from slipform.schema.normal_form import Conjunction, SourceNode
+from slipform.schema.normal_form import Bound, Conjunction, SourceNode
 from slipform.schema.normal_views import ObjectView, object_view
 
 if TYPE_CHECKING:
     from slipform.schema.lowering.emit import Emitter
 
 EXTRA_KEY = "extra_properties"
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _OBJECT = frozenset({"object"})
 
 
@@ -26,12 +28,16 @@ class _Draft:
     properties: dict[str, Any] = field(default_factory=dict)
     required: list[str] = field(default_factory=list)
     fields: dict[str, FieldPlan] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """The caller's names of properties that had to be renamed."""
+    taken: frozenset[str] = frozenset()
+    """The names of all properties, renamed or not."""
 
 
 def emit_object(emitter: Emitter, shape: Conjunction, loosened: list[SourceNode]) -> Out | None:
     """Lower the object side of a shape; None when no object fits."""
     view = object_view(emitter.source, shape.parts, loosened)
-    draft = _Draft()
+    draft = _Draft(taken=frozenset((*view.properties, *view.loose)))
     for name, parts in view.properties.items():
         required = name in view.required
         out = emitter.emit(parts, optional=not required)
@@ -39,16 +45,28 @@ def emit_object(emitter: Emitter, shape: Conjunction, loosened: list[SourceNode]
             return None
         if out is not None:
             _place(emitter, draft, name, out, parts, required)
-    if not emitter.dialect.closes:
+    if not emitter.dialect.closes and (draft.properties or emitter.dialect.empty_objects):
         for name in view.loose:
             _place(emitter, draft, name, emitter.free((), None), [], required=False)
         return _open(emitter, shape, view, draft)
-    carried = emitter.keep_open and view.openness != "closed"  # among the other keys
+    keeps = _keeps_open(emitter, shape, view)
+    carried = keeps and view.openness != "closed"  # among the other keys
     for name, variants in ({} if carried else view.loose).items():
         loose = _any_of(emitter, variants)
         if loose is not None:
             _place(emitter, draft, name, loose, variants, required=False)
-    return _closed(emitter, shape, view, draft)
+    return _closed(emitter, shape, view, draft, keeps=keeps)
+
+
+def _keeps_open(emitter: Emitter, shape: Conjunction, view: ObjectView) -> bool:
+    """Whether an object that says nothing of other keys keeps a place for them."""
+    if view.openness != "implicit" or emitter.open_objects != "auto":
+        return emitter.open_objects != "closed"
+    site = shape.parts[0].pointer if shape.parts else ""
+    if site in emitter.policy.shut or view.required.keys() >= view.properties.keys():
+        return False
+    emitter.opened.append((emitter.depth, site))
+    return True
 
 
 def _any_of(emitter: Emitter, variants: list[SourceNode]) -> Out | None:
@@ -69,10 +87,28 @@ def _place(emitter: Emitter, draft: _Draft, name: str, out: Out, parts: list[Sou
         schema = spell_absence(emitter, out, mode)
         if mode != "native":
             emitter.report.add(pointer, "required", None, "encoded", emitter.dialect.engine)
-    draft.properties[name] = schema
-    draft.fields[name] = FieldPlan(mode, out.plan, out.kinds)
+    key = _fitting(emitter, draft, name)
+    if key != name:
+        emitter.report.add(pointer, "properties", name, "encoded")
+        draft.names[key] = name
+        if REF not in schema and "description" not in schema:
+            schema = {"description": f"the property {name!r}", **schema}
+    draft.properties[key] = schema
+    draft.fields[key] = FieldPlan(mode, out.plan, out.kinds)
     if mode != "native":
-        draft.required.append(name)
+        draft.required.append(key)
+
+
+def _fitting(emitter: Emitter, draft: _Draft, name: str) -> str:
+    """The property's name in the dialect's alphabet, unlike any other of the object."""
+    if not emitter.dialect.names or re.fullmatch(emitter.dialect.names, name):
+        return name
+    base = _NOT_IN_A_NAME.sub("_", name).strip("_")[:50] or "property"
+    key, count = base, 1
+    while key in draft.properties or key in draft.taken:
+        count += 1
+        key = f"{base}_{count}"
+    return key
 
 
 def absence(emitter: Emitter, out: Out, parts: list[SourceNode], site: str) -> Mode:
@@ -112,7 +148,9 @@ def spell_absence(emitter: Emitter, out: Out, mode: Mode) -> dict[str, Any]:
         return box(emitter, schema, "[] when absent, else one item", {})
     other: dict[str, Any] = {"type": "null"}
     if mode == "empty":
-        other = {"type": "array", "items": {"type": "null"}, "maxItems": 0, "description": "when absent"}
+        other = {"type": "array", "items": {"type": "null"}, "description": "when absent"}
+        if "maxItems" in emitter.dialect.keywords:
+            other["maxItems"] = 0
     if "anyOf" in schema and REF not in schema:
         schema["anyOf"].append(other)
         return schema
@@ -127,19 +165,25 @@ def spell_absence(emitter: Emitter, out: Out, mode: Mode) -> dict[str, Any]:
     return {**head, "anyOf": [schema, other]}
 
 
-def _closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft) -> Out:
+def _closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft, *, keeps: bool) -> Out:
     """An object in a dialect where other keys cannot stand: they travel as key/value pairs."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     unsaid = not any(view.properties.values()) and not view.loose
     if unsaid and not view.patterns and view.openness == "implicit":
         emitter.report.add(f"{pointer}/type", "type", "object", "encoded")
-        return Out(describe(emitter, {"type": "string"}, shape, ["a JSON object, written as JSON text"]), TEXT, _STRING)
+        notes = ["a JSON object, written as JSON text"]
+        for part in shape.parts:
+            if view.required and part.get("required"):
+                bound = Bound("required", part.get("required"), f"{part.pointer}/required")
+                emitter.report.add(bound.pointer, bound.keyword, bound.value, "dropped")
+                notes.append(note(bound))
+        return Out(describe(emitter, {"type": "string"}, shape, notes), TEXT, _STRING)
     if view.openness == "implicit":
-        if emitter.keep_open:
+        if keeps:
             view.openness = "true"
         else:
             emitter.report.add(f"{pointer}/additionalProperties", "additionalProperties", None, "closed")
-    plan = Record(draft.fields)
+    plan = Record(draft.fields, names=draft.names)
     if view.patterns or view.openness in ("schema", "true"):
         value = _other_values(emitter, view)
         if value is not None:
@@ -150,12 +194,15 @@ def _closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draf
             if not draft.properties:
                 return Out(describe(emitter, pairs, shape, notes), Pairs(value.plan), frozenset({"array"}))
             key = EXTRA_KEY
-            while key in draft.properties:
+            while key in draft.properties or key in draft.taken:
                 key += "_"
             text = "other properties, as key and value"
             draft.properties[key] = {"description": "; ".join([text, *notes]), **pairs}
             draft.required.append(key)
             plan.extra, plan.values = key, value.plan
+    if not draft.properties and not emitter.dialect.empty_objects:
+        schema = describe(emitter, {"type": "string", "enum": ["{}"]}, shape, ["an empty object, written as JSON text"])
+        return Out(schema, TEXT, _STRING)
     _need_one(emitter, draft)
     return Out(describe(emitter, closed_object(emitter, draft.properties, draft.required), shape), plan, _OBJECT)
 
@@ -201,11 +248,22 @@ def _pairs(emitter: Emitter, view: ObjectView, value: Out) -> tuple[dict[str, An
         if takes_pattern(emitter, pattern) and "enum" not in key:
             key["pattern"] = pattern
         else:
+            _loosened_keys(emitter, view)
             notes.append(f"keys match {pattern}")
     elif view.patterns:
+        _loosened_keys(emitter, view)
         notes.append(f"keys match one of {', '.join(view.patterns)}"[:300])
     item = closed_object(emitter, {"key": key, "value": value.schema}, ["key", "value"])
     return {"type": "array", "items": item}, notes
+
+
+def _loosened_keys(emitter: Emitter, view: ObjectView) -> None:
+    """Report that any key may have any of the values: the vendor is not told which patterns keys have to match."""
+    for pattern, parts in view.patterns.items():
+        emitter.report.add(parts[0].pointer, "patternProperties", pattern, "approximated")
+    if view.openness in ("closed", "schema"):
+        said = False if view.openness == "closed" else view.additional[0].schema
+        emitter.report.add(view.additional_pointer, "additionalProperties", said, "approximated")
 
 
 def _open(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft) -> Out:
@@ -215,7 +273,7 @@ def _open(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft)
         schema["properties"] = draft.properties
     if draft.required:
         schema["required"] = draft.required
-    plan = Record(draft.fields, closed=view.openness == "closed" and not view.patterns)
+    plan = Record(draft.fields, closed=view.openness == "closed" and not view.patterns, names=draft.names)
     notes: list[str] = []
     for part in view.names:
         emitter.report.add(part.pointer, "propertyNames", part.schema, "dropped")
@@ -224,9 +282,7 @@ def _open(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft)
     if native:
         _native_patterns(emitter, view, schema)
     elif view.patterns:
-        for parts in view.patterns.values():
-            where = parts[0].pointer.rpartition("/")[0]
-            emitter.report.add(where, "patternProperties", None, "approximated")
+        _loosened_keys(emitter, view)
         notes.append(f"other keys match one of {', '.join(view.patterns)}"[:300])
     spread = bool(view.patterns) and not native
     if view.openness == "schema" or (spread and view.openness == "closed"):

@@ -132,7 +132,7 @@ def union(emitter: Emitter, outs: list[tuple[str, Out]], pointer: str, shape: Co
         return wide
     head = {} if shape is None else describe(emitter, {}, shape)
     if len(outs) == 1:
-        return _with_note(emitter, outs[0][1], head)
+        return _with_note(emitter, outs[0][1], head, pointer)
     counted = "unions" in emitter.dialect.limits
     if counted and pointer in emitter.policy.chosen:
         return _chosen(outs, head, emitter)
@@ -146,16 +146,14 @@ def union(emitter: Emitter, outs: list[tuple[str, Out]], pointer: str, shape: Co
     return Out(schema, Union(branches, schema), frozenset().union(*(out.kinds for _, out in outs)))
 
 
-def _with_note(emitter: Emitter, out: Out, head: dict[str, Any]) -> Out:
+def _with_note(emitter: Emitter, out: Out, head: dict[str, Any], site: str) -> Out:
     """A union of one: its note goes to its only branch, unless that has its own."""
     if not head or "description" in out.schema:
         return out
     if REF in out.schema:
-        beside = emitter.dialect.ref_note
         if "description" not in head:
             return out
-        inner: dict[str, Any] = out.schema if beside == "plain" else {str(beside): [out.schema]}
-        return Out({"description": head["description"], **inner}, out.plan, out.kinds)
+        return Out(emitter.noted(out.schema, head["description"], site), out.plan, out.kinds)
     out.schema.update({key: value for key, value in head.items() if key not in out.schema})
     return out
 
@@ -202,7 +200,7 @@ def nullable_scalar(emitter: Emitter, scalar: dict[str, Any]) -> dict[str, Any] 
     """A scalar that may also be null; None where the dialect's enum cannot hold null."""
     schema = {**scalar, "type": [scalar["type"], "null"]}
     if "enum" in schema:
-        if "null" not in emitter.dialect.enum_types:
+        if "null" not in emitter.dialect.enum_types or emitter.dialect.null_enum == "anyOf":
             return None
         schema["enum"] = [*schema["enum"], None]
     return schema

@@ -34,7 +34,8 @@ def emit_array(emitter: Emitter, shape: Conjunction) -> Out | None:
             shut = True
             break
         prefix.append(out)
-    if view.openness == "implicit" and not shut and emitter.dialect.free == "json":
+    native = bool(prefix) and emitter.dialect.tuples == "native"
+    if view.openness == "implicit" and not shut and not native and emitter.dialect.free == "json":
         return _unsaid(emitter, shape, view, prefix, least)
     rest = None if shut else emitter.emit(view.rest, optional=True)
     shut = shut or rest is None
@@ -54,7 +55,7 @@ def _unsaid(emitter: Emitter, shape: Conjunction, view: ArrayView, prefix: list[
     pointer = shape.parts[0].pointer if shape.parts else ""
     if not prefix:
         emitter.report.add(f"{pointer}/type", "type", "array", "encoded")
-        _, notes = constraints(emitter, shape, _LENGTHS)
+        notes = _untaken_lengths(emitter, shape)
         schema = describe(emitter, {"type": "string"}, shape, ["a JSON array, written as JSON text", *notes])
         return Out(schema, TEXT, frozenset({"string"}))
     if least <= len(prefix):
@@ -65,7 +66,13 @@ def _unsaid(emitter: Emitter, shape: Conjunction, view: ArrayView, prefix: list[
     return _as_object(emitter, shape, view, prefix, emitter.free((), None), least)
 
 
-def _lengths(emitter: Emitter, shape: Conjunction, most: int | None) -> tuple[dict[str, Any], list[str]]:
+def _lengths(
+    emitter: Emitter, shape: Conjunction, most: int | None, kinds: frozenset[str] = frozenset()
+) -> tuple[dict[str, Any], list[str]]:
+    """The bounds on the number of items that the dialect takes for items of these kinds, and notes on the others."""
+    if not _affords_bounds(emitter, shape, kinds):
+        told = _untaken_lengths(emitter, shape)
+        return {}, told if most is None else [*told, f"at most {most} items"]
     kept, notes = constraints(emitter, shape, _LENGTHS)
     if most is not None:
         if "maxItems" in emitter.dialect.keywords:
@@ -75,20 +82,41 @@ def _lengths(emitter: Emitter, shape: Conjunction, most: int | None) -> tuple[di
     return kept, notes
 
 
+def _untaken_lengths(emitter: Emitter, shape: Conjunction) -> list[str]:
+    """Report the bounds on the number of items as dropped; notes on them."""
+    bounds = [shape.bounds[name] for name in _LENGTHS if name in shape.bounds]
+    for bound in bounds:
+        emitter.report.add(bound.pointer, bound.keyword, bound.value, "dropped")
+    return [note(bound) for bound in bounds]
+
+
+def _affords_bounds(emitter: Emitter, shape: Conjunction, kinds: frozenset[str]) -> bool:
+    """Whether the vendor, who may unroll an array as often as its bounds say, has room for these."""
+    high = max((shape.bounds[name].value for name in _LENGTHS if name in shape.bounds), default=0)
+    if high > 1 and "object" in kinds and not emitter.dialect.object_bounds:
+        return False
+    most = emitter.dialect.limits.get("items")
+    if most is not None and emitter.items + high > most:
+        return False
+    emitter.items += high
+    return True
+
+
 def _plain(emitter: Emitter, shape: Conjunction, view: ArrayView, item: Out | None, most: int | None = None) -> Out:
     """All places alike; no item at all means that only the empty array fits."""
     if item is None:
         kept, notes = _lengths(emitter, shape, 0)
         empty = {"type": "array", "items": {"type": "null"}, **kept}
         return Out(describe(emitter, empty, shape, notes), SAME, _ARRAY)
-    kept, notes = _lengths(emitter, shape, most)
+    kept, notes = _lengths(emitter, shape, most, item.kinds)
     bare = view.openness == "implicit" and not view.prefix and item.schema == {}
     schema = {"type": "array", **({} if bare else {"items": item.schema}), **kept}
     return Out(describe(emitter, schema, shape, notes), Items((), item.plan), _ARRAY)
 
 
 def _native(emitter: Emitter, shape: Conjunction, prefix: list[Out], rest: Out | None) -> Out:
-    kept, notes = _lengths(emitter, shape, len(prefix) if rest is None else None)
+    kinds = frozenset().union(*(out.kinds for out in prefix if rest is None))
+    kept, notes = _lengths(emitter, shape, len(prefix) if rest is None else None, kinds)
     schema: dict[str, Any] = {"type": "array", "prefixItems": [out.schema for out in prefix], **kept}
     if rest is not None and rest.schema != {}:
         schema["items"] = rest.schema
@@ -164,13 +192,13 @@ def _enumeration(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out
         return None
     pointer = shape.enum_pointer
     keyword = pointer.rpartition("/")[2]
-    emitter.report.add(pointer, keyword, None, "kept", emitter.dialect.engine)
     groups: dict[str, list[Any]] = {}
     for value in values:
         name = json_type(value)
         groups.setdefault("number" if name == "integer" else name, []).append(value)
     composite = [value for name in ("array", "object") if name in groups for value in groups[name]]
-    if composite and not {"array", "object"} <= emitter.dialect.enum_types:
+    unsayable = "" in values and not emitter.dialect.empty_enum
+    if unsayable or (composite and not {"array", "object"} <= emitter.dialect.enum_types):
         emitter.report.add(pointer, keyword, None, "encoded", emitter.dialect.engine)
         if "string" in groups:
             composite, groups = values, {}
@@ -185,24 +213,39 @@ def _enumeration(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out
 def _texts(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out:
     """Values that the dialect's enum cannot hold, as their JSON texts."""
     texts = [json.dumps(value, ensure_ascii=False) for value in values]
-    schema = {"type": "string", "enum": texts} if _affordable(emitter, texts) else {"type": "string"}
+    taken = _affordable(emitter, texts)
+    _say_enum(emitter, shape, values, taken=taken)
+    schema = {"type": "string", "enum": texts} if taken else {"type": "string"}
     return Out(describe(emitter, schema, shape, ["one of these JSON texts"]), TEXT, frozenset({"string"}))
+
+
+def _say_enum(emitter: Emitter, shape: Conjunction, values: list[Any], *, taken: bool) -> None:
+    """Report what became of a list of values, and of what the values were held against."""
+    keyword = shape.enum_pointer.rpartition("/")[2]
+    if taken:
+        emitter.report.add(shape.enum_pointer, keyword, None, "kept", emitter.dialect.engine)
+    else:
+        emitter.report.add(shape.enum_pointer, keyword, values[:50], "dropped")
+    for bound in shape.settled:
+        by = emitter.dialect.engine if taken else "local"
+        emitter.report.add(bound.pointer, bound.keyword, bound.value, "kept" if taken else "dropped", by)
 
 
 def _listed(emitter: Emitter, shape: Conjunction, name: str, values: list[Any]) -> Out:
     kinds = frozenset({name})
     if name == "null" and len(values) == 1:
+        _say_enum(emitter, shape, values, taken=True)
         return Out({"type": "null"}, SAME, kinds)
     if name == "number" and all(json_type(value) == "integer" for value in values):
-        name = "integer"
+        name, values = "integer", [int(value) for value in values]
     schema: dict[str, Any] = {"type": name}
     notes: list[str] = []
     taken = {"integer": "number"}.get(name, name) in emitter.dialect.enum_types
     if taken and _affordable(emitter, values):
         schema["enum"] = values
     elif name != "boolean" or len(values) < 2:
-        emitter.report.add(shape.enum_pointer, shape.enum_pointer.rpartition("/")[2], values[:50], "dropped")
         notes.append(note(Bound("one of", values, shape.enum_pointer)))
+    _say_enum(emitter, shape, values, taken=not notes)
     return Out(describe(emitter, schema, shape, notes), SAME, kinds)
 
 
