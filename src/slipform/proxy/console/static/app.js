@@ -120,7 +120,7 @@ function onKey(event) {
     page.keys[name](event);
     return;
   }
-  if (event.key === 'Escape' && typing) { typing.blur(); return; }
+  if (event.key === 'Escape' && typing) { event.preventDefault(); typing.blur(); return; }
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   if (lead === 'g') {
     lead = '';
