@@ -86,14 +86,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "bad": FakeModel(["no"]),
         "hostile": FakeModel(lambda request: json.dumps({"name": request.messages[-1].text, "age": 1})),
     }
+    aliases = {f"fake/{name}": f"{name}/m" for name in models}
     settings = Settings.model_validate(
         {
             "default_model": "fake/good",
-            "model_aliases": {f"fake/{name}": f"{name}/m" for name in models},
+            "model_aliases": aliases,
             "server": {"traces": "on", "console_bytes": 32 * 1024 * 1024},
         }
     )
-    router = Router(models, aliases=settings.model_aliases, default="good/m")
+    router = Router(models, aliases=aliases, default="good/m")
     app = App(AsyncClient(router=router, options=options_of(settings)), settings)
     losses = {name: lower(SCHEMA, name, open_objects="closed").report for name in ("openai", "anthropic", "gemini")}
     environment = {**os.environ, "XDG_STATE_HOME": str(folder), "SLIPFORM_NODE": str(modules)}
