@@ -64,7 +64,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
     _add_tools(body, plan, request.messages, out)
     if plan.json_object:
         out.lose("json_mode", "This API has no JSON mode.")
-    more |= _thinking(plan, out)
+    more |= _thinking(request, plan, out)
     if more:
         body["additionalModelRequestFields"] = more
     if request.metadata:
@@ -73,13 +73,15 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
     return body
 
 
-def _thinking(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
+def _thinking(request: ModelRequest, plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
     wanted = plan.reasoning
     if wanted.get("summary"):
         out.lose("reasoning.summary", "This API has no place for summary.")
+    enabled = False if wanted.get("effort") == "none" else wanted.get("enabled")
+    if (wanted.get("budget") is not None or enabled) and out.lost_thinking(request):
+        return {}
     if wanted.get("budget") is not None:
         return {"thinking": {"type": "enabled", "budget_tokens": wanted["budget"]}}
-    enabled = False if wanted.get("effort") == "none" else wanted.get("enabled")
     return {} if enabled is None else {"thinking": {"type": "adaptive" if enabled else "disabled"}}
 
 

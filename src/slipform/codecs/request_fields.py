@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -30,6 +30,7 @@ from slipform.ir import (
     Sampling,
     Tool,
     ToolChoice,
+    ToolResult,
 )
 from slipform.ir.request import NO_SAMPLING
 from slipform.schema import OutputStrategy, ResponseFormat
@@ -399,6 +400,20 @@ class Encoding:
         if message.name is not None and message.role != "tool":
             self.lose(f"{path}.name", "This API has no names for speakers.")
 
+    def lost_thinking(self, request: ModelRequest) -> bool:
+        """Whether a turn with calls, whose results the model now gets, lacks the thinking that its vendor signed.
+
+        A vendor that wants it refuses the request then, unless this turn goes without thinking, too. Callers of the
+        vendor's own API know what they leave out.
+        """
+        if request.extra_for == self.codec:
+            return False
+        for index, message in open_turns(request.messages):
+            if not any(isinstance(part, Reasoning) and self.codec in part.opaque for part in message.parts):
+                self.lose("reasoning", f"What was thought in messages[{index}] is not known: this turn does not think.")
+                return True
+        return False
+
     def own_part(self, part: Reasoning | Opaque, path: str) -> dict[str, Any] | None:
         """What a vendor wants back untouched, if it is this codec's; else None, and it is named as lost."""
         if isinstance(part, Reasoning):
@@ -436,6 +451,17 @@ class Encoding:
                 self._add_unread(into[key], value, f"{path}{key}.")
             else:
                 into[key] = value
+
+
+def open_turns(messages: Sequence[Message]) -> Iterator[tuple[int, Message]]:
+    """The model's turns with calls since a user last spoke, with their places: the tool loop that is under way."""
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if message.role == "assistant":
+            if message.tool_calls:
+                yield index, message
+        elif message.role == "user" and not any(isinstance(part, ToolResult) for part in message.parts):
+            return
 
 
 _PARTS = frozenset({"response_format", "json_schema", "format", "tool_choice", "stream_options"})

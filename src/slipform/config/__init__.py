@@ -247,8 +247,20 @@ class LedgerSettings(_Block):
     machine goes on with what it knows alone."""
 
 
+class Signatures(_Block):
+    """How long, and how much of, what vendors sign (thinking, tool calls) is kept for callers of other APIs."""
+
+    max_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
+    """For all keys; Redis has its own limit."""
+    max_bytes_per_key: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
+    ttl_seconds: Positive = 86_400
+    file: str | None = None
+    """A SQLite file, which survives a restart. Without it: Redis if configured, else a temporary file that all workers
+    share, or with one worker the memory."""
+
+
 class Redis(_Block):
-    """Where workers or machines share revoked keys, rate limits, budgets, the cache and the downgrades of vendors."""
+    """Where several workers or machines share revoked keys, rate limits, budgets, the cache, downgrades, signatures."""
 
     url: str
     prefix: str = "slipform:"
@@ -278,6 +290,7 @@ class Settings(_Block):
     server: ServerSettings = ServerSettings()
     cache: Cache = Cache()
     ledger: LedgerSettings = LedgerSettings()
+    signatures: Signatures = Signatures()
     redis: Redis | None = None
 
     @property

@@ -70,7 +70,10 @@ class App:
         bound: str | None = None,
     ) -> None:
         start = in_force or InForce(ConfigReading(settings))
-        self._deployments = Deployments(deploy(client, start.reading, start.generation, bound))
+        first = deploy(client, start.reading, start.generation, bound)
+        if worker is not None:
+            first.gate.share(worker.folder)
+        self._deployments = Deployments(first)
         self._load = load
         self._worker = worker
         self._started = int(time.time())
@@ -111,6 +114,7 @@ class App:
             current = self._deployments.current
             try:
                 new = self._load(current)
+                new.gate.continue_from(current.gate)
                 await _warm(new)
             except Exception as error:  # noqa: BLE001 — whatever it is, the old one goes on
                 self._last_refused = True

@@ -56,7 +56,8 @@ def read_block(block: Mapping[str, Any]) -> Part:
         arguments = arguments_text(block.get("input"))
         return ToolCall(str(block.get("id")), str(block.get("name")), arguments, call_extra(block))
     if kind == "thinking":
-        return Reasoning(str(block.get("thinking") or ""), {NAME: dict(block)})
+        # What nobody signed was thought by another vendor's model, and written for a client of this API.
+        return Reasoning(str(block.get("thinking") or ""), {NAME: dict(block)} if block.get("signature") else {})
     if kind == "redacted_thinking":
         return Reasoning("", {NAME: dict(block)})
     return Opaque(NAME, block)

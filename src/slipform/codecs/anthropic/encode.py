@@ -39,7 +39,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
     output = _output_config(plan)
     if output:
         body["output_config"] = output
-    _add_thinking(body, plan, out)
+    _add_thinking(body, request, plan, out)
     _add_tools(body, plan, out)
     if plan.json_object:
         out.lose("json_mode", "This API has no JSON mode.")
@@ -81,11 +81,13 @@ def _output_config(plan: SchemaChannel) -> dict[str, Any]:
     return output
 
 
-def _add_thinking(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
+def _add_thinking(body: dict[str, Any], request: ModelRequest, plan: SchemaChannel, out: Encoding) -> None:
     wanted = plan.reasoning
     enabled, budget, summary = wanted.get("enabled"), wanted.get("budget"), wanted.get("summary")
     if enabled is False or wanted.get("effort") == "none":
         body["thinking"] = {"type": "disabled"}
+        return
+    if (budget is not None or enabled or summary) and out.lost_thinking(request):
         return
     if budget is not None:
         body["thinking"] = {"type": "enabled", "budget_tokens": budget}

@@ -7,6 +7,7 @@ from base64 import b64decode
 from binascii import Error as BadBase64
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from secrets import token_hex
 from typing import Any
 
 import orjson
@@ -223,7 +224,8 @@ def read_part(part: Mapping[str, Any], index: int, answer_id: str) -> list[Part]
     signature = part.get("thoughtSignature")
     call = part.get("functionCall")
     if isinstance(call, Mapping):
-        made = f"call_{answer_id}_{index}" if answer_id else f"call_{index}"
+        # Its signature is found again by this id, so it has to be the only one of its name.
+        made = f"call_{answer_id}_{index}" if answer_id else f"call_{token_hex(8)}_{index}"
         extra = {NAME: {"thoughtSignature": signature}} if signature else {}
         name, arguments = str(call.get("name") or ""), arguments_text(call.get("args"))
         return [ToolCall(call.get("id") or made, name, arguments, extra)]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from slipform.codecs.answer import arguments_object
 from slipform.codecs.model_name import url_path
-from slipform.codecs.request_fields import Capabilities, Encoding, encode_function
+from slipform.codecs.request_fields import Capabilities, Encoding, encode_function, open_turns
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.ir import RESERVED_TOOL, Media, Message, ModelRequest, NamedTool, Part, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
@@ -32,6 +34,10 @@ MADE_ID = "call_"
 """How ids begin that are not sent: those made here for calls that came without, and OpenAI's."""
 RESPONSE = "response"
 """The name of a tool's answer among the fields kept for this codec, where the words alone would make another."""
+_VERSION = re.compile(r"gemini-(\d+)")
+_SIGNED_SINCE = 3
+_UNSIGNED = {"thoughtSignature": "skip_thought_signature_validator"}
+"""What Google takes in place of a signature that is not known."""
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _MIMES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4", "file": "application/pdf"}
 
@@ -47,7 +53,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
 
     The dialect `gemini-openapi` sends the schema as `responseSchema`, every other one as `responseJsonSchema`.
     """
-    system, contents = encode_messages(request.messages, out)
+    system, contents = encode_messages(_with_signatures(request, out), out)
     body: dict[str, Any] = {"contents": contents}
     if system["parts"]:
         body["systemInstruction"] = system
@@ -115,6 +121,24 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
         body["toolConfig"] = {"functionCallingConfig": {"mode": _MODES[choice]}}
     if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
         out.lose("parallel_tool_calls", "This API may call several tools at once.")
+
+
+def _with_signatures(request: ModelRequest, out: Encoding) -> tuple[Message, ...]:
+    """The turns, with Google's word for "unknown" where the signature of a call is not known: 3 and later want one."""
+    version = _VERSION.search(request.model)
+    if request.extra_for == NAME or version is None or int(version[1]) < _SIGNED_SINCE:
+        return request.messages
+    messages = list(request.messages)
+    for index, message in open_turns(request.messages):
+        first = message.tool_calls[0]
+        if "thoughtSignature" in first.extra.get(NAME, {}):
+            continue
+        out.lose(
+            f"messages[{index}]", "The signature of this call is not known; the call goes without.", "approximated"
+        )
+        unsigned = replace(first, extra={**first.extra, NAME: {**first.extra.get(NAME, {}), **_UNSIGNED}})
+        messages[index] = message.replace(parts=tuple([unsigned if part is first else part for part in message.parts]))
+    return tuple(messages)
 
 
 def encode_messages(messages: tuple[Message, ...], out: Encoding) -> tuple[dict[str, Any], list[dict[str, Any]]]:

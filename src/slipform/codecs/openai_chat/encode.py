@@ -8,7 +8,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
-from slipform.codecs.request_fields import SAMPLING, Capabilities, Encoding, data_url, encode_function
+from slipform.codecs.request_fields import SAMPLING, Capabilities, Encoding, data_url, encode_function, open_turns
 from slipform.codecs.schema_channel import SchemaChannel, schema_name
 from slipform.ir import (
     RESERVED_TOOL,
@@ -43,6 +43,8 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
     if request.max_tokens is not None:
         body[out.capabilities.max_tokens_field or "max_tokens"] = request.max_tokens
     _add_reasoning(body, plan, out)
+    if "replay_reasoning" in out.quirks:
+        _switch_off_thinking(body, request, out)
     _add_format(body, plan, out)
     _add_tools(body, plan, out)
     if request.metadata:
@@ -88,6 +90,18 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> 
     for key, value in wanted.items():
         if value is not False:
             out.lose(f"reasoning.{key}", f"This API has no place for {key}.")
+
+
+def _switch_off_thinking(body: dict[str, Any], request: ModelRequest, out: Encoding) -> None:
+    """Such a server wants its thinking back with the calls, and refuses a turn without it, unless it does not think."""
+    wanted = body.get("thinking") or request.extra.get("thinking") or {}
+    if wanted.get("type") == "disabled" or "thinking_object" not in out.quirks:
+        return
+    for index, message in open_turns(request.messages):
+        if not any(isinstance(part, Reasoning) for part in message.parts):
+            body["thinking"] = {"type": "disabled"}
+            out.lose("reasoning", f"What was thought in messages[{index}] is not known: this turn does not think.")
+            return
 
 
 def _add_format(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:

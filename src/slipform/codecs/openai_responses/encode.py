@@ -26,6 +26,8 @@ NAME = "openai-responses"
 
 MESSAGE = "message"
 """Under which name a text keeps the fields of the message that it stood in: a turn may have several here."""
+MADE_REASONING = "rs_slipform_"
+"""How the ids of reasoning begin that another vendor's model wrote: OpenAI does not know these items."""
 SAMPLING_NAMES = {"temperature": "temperature", "top_p": "top_p"}
 
 

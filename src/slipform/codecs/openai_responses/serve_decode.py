@@ -10,7 +10,7 @@ from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.openai_chat.serve_decode import read_audio, read_choice, read_function, read_schema
 from slipform.codecs.openai_responses.decode import reasoning_text
-from slipform.codecs.openai_responses.encode import NAME, SAMPLING_NAMES
+from slipform.codecs.openai_responses.encode import MADE_REASONING, NAME, SAMPLING_NAMES
 from slipform.codecs.request_fields import Fields, media_from_url, read_body, tagged, wrong
 from slipform.errors import RequestError
 from slipform.ir import Media, Message, ModelRequest, Opaque, Part, Reasoning, Role, Text, Tool, ToolCall, ToolResult
@@ -117,7 +117,8 @@ def _item(item: Fields) -> Message:
         kept = tuple(part for part in _content(item, "output") if isinstance(part, (Text, Media, Opaque)))
         return Message("tool", (ToolResult(item.text("call_id"), kept, extra=tagged(NAME, item.rest())),))
     if kind == "reasoning":
-        return Message("assistant", (Reasoning(reasoning_text(item.data), {NAME: dict(item.data)}),))
+        made = str(item.data.get("id") or "").startswith(MADE_REASONING)
+        return Message("assistant", (Reasoning(reasoning_text(item.data), {} if made else {NAME: dict(item.data)}),))
     if kind != "message":
         return Message("assistant", (Opaque(NAME, item.data),))
     word = item.text("role")

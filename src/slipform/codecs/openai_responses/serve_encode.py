@@ -7,7 +7,7 @@ from typing import Any
 
 from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, refusal_text
 from slipform.codecs.openai_responses.decode import ITEM_ID
-from slipform.codecs.openai_responses.encode import MESSAGE, NAME
+from slipform.codecs.openai_responses.encode import MADE_REASONING, MESSAGE, NAME
 from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import openai_error
 from slipform.errors import SlipformError
@@ -235,7 +235,7 @@ class ResponsesStreamEncoder:
         return [*out, self._event(f"response.{_EVENTS[kind]}.delta", fields)]
 
     def _start_thought(self, part: _Growing, identity: str) -> list[bytes]:
-        identity = identity or self._identity("rs")
+        identity = identity or self._identity(MADE_REASONING.removesuffix("_"))
         part.at, event = self._add(reasoning_item(identity, ""), reasoning_item(identity, ""))
         fields = {**self._where(part.at), "summary_index": 0, "part": {"type": "summary_text", "text": ""}}
         return [event, self._event("response.reasoning_summary_part.added", fields)]
@@ -401,7 +401,7 @@ def _output(response: ModelResponse, identity: str) -> list[dict[str, Any]]:
             item = call_item(f"fc_{identity}_{len(output)}", part.id, part.name, part.arguments)
             output.append({**item, **part.extra.get(NAME, {})})
         elif isinstance(part, Reasoning):
-            made = reasoning_item(f"rs_{identity}_{len(output)}", part.text)
+            made = reasoning_item(f"{MADE_REASONING}{identity}_{len(output)}", part.text)
             if NAME in part.opaque or part.text:
                 output.append(dict(part.opaque.get(NAME) or made))
         elif isinstance(part, Opaque) and part.vendor == NAME and part.data.get("type") != "message":

@@ -101,6 +101,32 @@ return {refused, spent_t, spent_c, held_t, held_c, live}
 # the sum only grows, acts may come late, twice or not at all, and a Redis that has lost something is put right.
 
 
+_KEEP = """
+local data, order, size = KEYS[1], KEYS[2], KEYS[3]
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local total = 0
+for at = 3, #ARGV, 2 do
+  local grown = #ARGV[at + 1] - redis.call('HSTRLEN', data, ARGV[at])
+  redis.call('HSET', data, ARGV[at], ARGV[at + 1])
+  redis.call('ZADD', order, now, ARGV[at])
+  total = redis.call('INCRBY', size, grown)
+end
+while total > tonumber(ARGV[1]) do
+  local oldest = redis.call('ZPOPMIN', order)[1]
+  if not oldest then
+    redis.call('DEL', data, size)
+    return 0
+  end
+  total = redis.call('DECRBY', size, redis.call('HSTRLEN', data, oldest))
+  redis.call('HDEL', data, oldest)
+end
+for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[2]) end
+return total
+"""
+# The entries of one caller, their order and their bytes, so that the oldest can go.
+
+
 class SharedState:
     """One connection pool, and whether it works. Each call is tried once and not for long."""
 
@@ -115,6 +141,7 @@ class SharedState:
         self._refused_at = -_REFUSALS_APART
         self._take = self._client.register_script(_TAKE)
         self._spend = self._client.register_script(_SPEND)
+        self._keep = self._client.register_script(_KEEP)
 
     @property
     def down(self) -> bool:
@@ -155,6 +182,28 @@ class SharedState:
         """Keep this for so long."""
         lifetime = max(1, int(seconds * 1000))
         await self._tried(lambda: self._client.set(f"{self._prefix}answer:{key}", value, px=lifetime))
+
+    async def keep_signatures(self, caller: str, entries: Mapping[str, bytes], most: int, seconds: float) -> None:
+        """Keep these entries of a caller, and of all of them the newest, `most` bytes in all."""
+        keys = [f"{self._prefix}signatures{kind}:{caller}" for kind in ("", ":order", ":bytes")]
+        arguments = [most, max(1, int(seconds * 1000)), *(each for pair in entries.items() for each in pair)]
+        await self._tried(lambda: self._keep(keys=keys, args=arguments))
+
+    async def signatures(self, caller: str, names: Sequence[str], most: int) -> dict[str, bytes]:
+        """What is kept of a caller's entries with these names, without any longer than `most` bytes."""
+        place = f"{self._prefix}signatures:{caller}"
+
+        async def read() -> list[bytes | None]:
+            async with self._client.pipeline(transaction=False) as pipe:
+                for name in names:
+                    pipe.hstrlen(place, name)
+                sizes = await pipe.execute()
+            short = [name for name, size in zip(names, sizes, strict=True) if 0 < size <= most]
+            found = dict(zip(short, await self._client.hmget(place, short), strict=True)) if short else {}
+            return [found.get(name) for name in names]
+
+        said = await self._tried(read) or [None] * len(names)
+        return {name: data for name, data in zip(names, said, strict=True) if isinstance(data, bytes)}
 
     async def exchange_revocations(
         self, known: Mapping[str, Revocation], ids: Sequence[str]

@@ -22,7 +22,9 @@ from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options, Price, cost_of, price_of
 from slipform.errors import RequestError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
+from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.request import CallCount
+from slipform.ir.response import ChunkSink
 from slipform.providers.base import as_chunks
 from slipform.providers.router import Router
 from slipform.proxy.admission.spending import CallSpending, metered
@@ -160,6 +162,30 @@ class StreamWriter:
         self._timer = self._loop.call_later(self._keep_alive, self._beat)
 
 
+class TurnFolder:
+    """Passes chunks on to a writer, and folds them: what was signed is known when the stream is over."""
+
+    def __init__(self, writer: StreamWriter) -> None:
+        self._writer = writer
+        self._reducer = Reducer()
+        self._reducer.start(Snapshot())
+
+    def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
+        """Fold these chunks and pass them on."""
+        for chunk in chunks:
+            self._reducer.push(chunk)
+        return self._writer.push(chunks)
+
+    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
+        """`push`, for chunks that are no more than text of the first choice."""
+        self._reducer.push(CompletionChunk("".join(texts)))
+        return self._writer.push_texts(texts)
+
+    def answer(self) -> ModelResponse:
+        """The whole answer."""
+        return self._reducer.finish(check=False)
+
+
 _log = logging.getLogger("slipform.server")
 
 
@@ -186,12 +212,14 @@ async def answer(
     if call.adopted is not None:
         options = dataclasses.replace(options, on_failure="raw", schema_shown=True)
 
+    asked = call.served.request if call.turns is None else await call.turns.restored(call.served.request)
+
     async def ask(route: ModelRoute) -> None:
         if listed.before.fallbacks:
             record.fallbacks = listed.before.fallbacks
             record.report, record.strategy = None, ""
         record.provider, record.upstream_model = route.provider.name, route.model
-        request = listed.aimed(call.served.request, route)
+        request = listed.aimed(asked, route)
         if call.adopted is not None:
             request = _shown(request, route)
         model = route.awaited if spending is None else metered(route, spending)
@@ -281,6 +309,8 @@ async def _whole(
         record.warnings += len(response.warnings)
         if (price := _price(route, options)) is not None:
             response = response.replace(usage=response.usage.replace(cost=_priced(record, price, response.usage)))
+    if call.turns is not None:
+        await call.turns.keep(response)
     record.status = 200
     body = call.api.encode_response(response, call.served, extra=extra)
     await send_bytes(send, 200, body, record.headers())
@@ -296,16 +326,25 @@ async def _stream(
         if call.served.options.get("bare_text"):  # only the whole JSON string says what its text is
             outcome = await run_async(request, await route.plan_async(request, options), model)
             response, extra = _learn(call, outcome)
+            if call.turns is not None:
+                await call.turns.keep(response)
             writer.add(extra or {})
             await writer.write(list(as_chunks(response)))
             await writer.finish()
             return
-        async with aclosing(_pieces(call, request, route, model, options, writer)) as pieces:
+        sink = TurnFolder(writer) if request.tools and not call.record.enforced else writer
+        async with aclosing(_pieces(call, request, route, model, options, sink)) as pieces:
             async for piece in pieces:
                 if not isinstance(piece, Outcome):
                     await writer.write(piece)
-                elif (extra := _learn(call, piece)[1]) is not None:
+                    continue
+                response, extra = _learn(call, piece)
+                if call.turns is not None:
+                    await call.turns.keep(response)
+                if extra is not None:
                     writer.add(extra)
+        if call.turns is not None and isinstance(sink, TurnFolder):
+            await call.turns.keep(sink.answer())
         await writer.finish()
     except SlipformError as error:
         if not writer.started:
@@ -326,7 +365,7 @@ async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) 
 
 
 def _pieces(
-    call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, writer: StreamWriter
+    call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, writer: ChunkSink
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """What has to be waited for; the writer is given the rest as it arrives."""
     source = model.stream or route.batches_async

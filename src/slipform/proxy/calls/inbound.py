@@ -29,6 +29,7 @@ from slipform.proxy.admission.admission import Caller
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
 from slipform.proxy.calls.honoured import check_honoured
 from slipform.proxy.calls.model_names import check_fields, check_named_once, is_named_plainly, requested_models
+from slipform.proxy.calls.signed_turns import CallerTurns
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy, Registry, ResponseFormat
 from slipform.schema.limits import LARGE_BYTES, LIGHT_BYTES, check_size
@@ -165,6 +166,8 @@ class Inbound(NamedTuple):
     """Set when the call goes through untouched; `served` then holds no more than the model's name."""
     adopted: Adopted | None = None
     """Set when the schema was found in the prompt; its caller did not ask for more than the text."""
+    turns: CallerTurns | None = None
+    """Where what vendors signed in the caller's turns is kept."""
 
 
 class CallContext(NamedTuple):

@@ -8,6 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from slipform.codecs import Api, find_api
@@ -27,6 +28,8 @@ from slipform.proxy.calls.endpoints import Located, family_of
 from slipform.proxy.calls.enforced import answer, forward
 from slipform.proxy.calls.forward import ForwardRoutes
 from slipform.proxy.calls.inbound import CallContext, Inbound, NamedSchemas
+from slipform.proxy.calls.signature_stores import find_store
+from slipform.proxy.calls.signed_turns import CallerTurns, SignedTurns
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
 
 _CHAT, _ANTHROPIC, _GEMINI = find_api("openai-chat"), find_api("anthropic"), find_api("gemini")
@@ -139,6 +142,7 @@ class CallRouter:
         ledger = None if path is None else SpendLedger(path, settings.ledger.keep_days)
         self.spending = None if ledger is None else Spending(options.prices, ledger, settings, self._shared)
         self._cache = AnswerCache(settings, router, options, self._shared) if settings.cache.enabled else None
+        self._turns = SignedTurns(find_store(settings.signatures, self._shared, None))
         self._refreshing: asyncio.Task[None] | None = None
 
     def context(
@@ -155,6 +159,15 @@ class CallRouter:
             located.path, headers, caller, self._router, self.ways, self._settings, self.schemas,
             model=located.model, provider=named or located.provider,
         )  # fmt: skip
+
+    def share(self, folder: Path) -> None:
+        """Keep signatures where the other workers of this server find them."""
+        self._turns = SignedTurns(find_store(self._settings.signatures, self._shared, folder))
+
+    def continue_from(self, before: CallRouter) -> None:
+        """Keep the signatures of the generation before, unless they are to be kept in another way now."""
+        if self._shared is None and before._shared is None and self._settings.signatures == before._settings.signatures:
+            self._turns = before._turns
 
     def start(self) -> None:
         """Begin, on the event loop, to watch the key file and other machines; the first call does it at the latest."""
@@ -216,6 +229,7 @@ class CallRouter:
         models = call.models[0] if len(call.models) == 1 else call.models
         if spending is not None and admission.caller.budget is not None:
             spending.check_prices([self._router.full_name(each) for each in self._router.candidates(models)])
+        call = call._replace(turns=CallerTurns(self._turns, admission.caller.id))
         if self._cache is None:
             await answer(call, models, self._router, self._options, send, spending)
             return

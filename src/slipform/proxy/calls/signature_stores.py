@@ -1,0 +1,188 @@
+"""Store what vendors signed, by a caller's key and the id of a call: in memory, in a SQLite file, or in Redis.
+
+Each key has its own limit in bytes, so that no caller can push out another's; the oldest of a key goes first. Losing an
+entry costs a turn its thinking and nothing else, so no store raises: what fails is not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol
+
+from slipform.config import Signatures
+from slipform.proxy.admission.shared_state import SharedState
+
+_log = logging.getLogger("slipform.server")
+_OVERHEAD = 200
+"""Bytes that an entry takes besides its data."""
+_WAIT_SECONDS = 1.0
+
+
+class SignatureStore(Protocol):
+    """What is kept for callers."""
+
+    async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
+        """Return what is kept for these calls of a caller."""
+        ...
+
+    async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
+        """Keep this for calls of a caller."""
+        ...
+
+
+def find_store(settings: Signatures, shared: SharedState | None, folder: Path | None) -> SignatureStore:
+    """Return the store that is configured: Redis if there is one, else a file, which workers share, else memory.
+
+    `folder` is where the workers of one server meet; None where there is one process.
+    """
+    if shared is not None:
+        return RedisSignatures(settings, shared)
+    if settings.file is not None:
+        return SqliteSignatures(settings, Path(settings.file).expanduser())
+    return MemorySignatures(settings) if folder is None else SqliteSignatures(settings, folder / "signatures.sqlite")
+
+
+class MemorySignatures:
+    """A process's own."""
+
+    def __init__(self, settings: Signatures, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._callers: dict[str, dict[str, tuple[float, bytes]]] = {}
+        """The entries of each caller with when they were kept, oldest first; callers in order of their last entry."""
+        self._sizes: dict[str, int] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all entries."""
+        return sum(self._sizes.values())
+
+    async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
+        """Return what is kept for these calls of a caller."""
+        kept, oldest = self._callers.get(caller, {}), self._clock() - self._settings.ttl_seconds
+        return {each: kept[each][1] for each in ids if each in kept and kept[each][0] >= oldest}
+
+    async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
+        """Keep this for calls of a caller."""
+        kept = self._callers.pop(caller, {})
+        self._callers[caller] = kept
+        size = self._sizes.pop(caller, 0)
+        now, oldest = self._clock(), self._clock() - self._settings.ttl_seconds
+        for key, data in entries.items():
+            if key in kept:
+                size -= _size(key, kept.pop(key)[1])
+            kept[key] = (now, data)
+            size += _size(key, data)
+        while kept and (size > self._settings.max_bytes_per_key or next(iter(kept.values()))[0] < oldest):
+            key = next(iter(kept))
+            size -= _size(key, kept.pop(key)[1])
+        self._sizes[caller] = size
+        while self.held_bytes > self._settings.max_bytes:
+            first = next(iter(self._callers))
+            del self._callers[first], self._sizes[first]
+
+
+def _size(key: str, data: bytes) -> int:
+    return _OVERHEAD + len(key) + len(data)
+
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS signatures (
+  caller TEXT NOT NULL, call TEXT NOT NULL, data BLOB NOT NULL, size INTEGER NOT NULL, kept_at REAL NOT NULL,
+  PRIMARY KEY (caller, call)
+) WITHOUT ROWID
+"""
+_INDEX = "CREATE INDEX IF NOT EXISTS signatures_by_age ON signatures (caller, kept_at, size)"
+_TOO_MANY = """
+DELETE FROM signatures WHERE (caller, call) IN (
+  SELECT caller, call FROM (
+    SELECT caller, call, SUM(size) OVER ({part} ORDER BY kept_at DESC, call) AS newer FROM signatures {where}
+  ) WHERE newer > ?
+)
+"""
+"""What stands beyond a number of bytes, counted from the newest."""
+
+
+class SqliteSignatures:
+    """A file that the workers of one machine share, opened for each use: it may be removed at any time."""
+
+    def __init__(self, settings: Signatures, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._path = path
+        self._clock = clock
+        self._failing = False
+
+    async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
+        """Return what is kept for these calls of a caller."""
+        return await asyncio.to_thread(self._tried, lambda file: self._select(file, caller, ids)) or {}
+
+    async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
+        """Keep this for calls of a caller."""
+        await asyncio.to_thread(self._tried, lambda file: self._insert(file, caller, entries))
+
+    def _select(self, file: sqlite3.Connection, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
+        oldest = self._clock() - self._settings.ttl_seconds
+        found: dict[str, bytes] = {}
+        for each in dict.fromkeys(ids):
+            query = "SELECT data FROM signatures WHERE caller = ? AND call = ? AND kept_at >= ?"
+            row = file.execute(query, (caller, each, oldest)).fetchone()
+            if row is not None:
+                found[each] = bytes(row[0])
+        return found
+
+    def _insert(self, file: sqlite3.Connection, caller: str, entries: Mapping[str, bytes]) -> dict[str, bytes]:
+        now = self._clock()
+        rows = [(caller, key, data, _size(key, data), now) for key, data in entries.items()]
+        with file:
+            file.execute("BEGIN IMMEDIATE")
+            file.executemany("INSERT OR REPLACE INTO signatures VALUES (?, ?, ?, ?, ?)", rows)
+            file.execute("DELETE FROM signatures WHERE kept_at < ?", (now - self._settings.ttl_seconds,))
+            self._delete_beyond(file, "WHERE caller = ?", (caller, self._settings.max_bytes_per_key))
+            (held,) = file.execute("SELECT COALESCE(SUM(size), 0) FROM signatures").fetchone()
+            if held > self._settings.max_bytes:
+                self._delete_beyond(file, "", (self._settings.max_bytes,))
+        return {}
+
+    def _delete_beyond(self, file: sqlite3.Connection, where: str, values: tuple[object, ...]) -> None:
+        file.execute(_TOO_MANY.format(part="", where=where), values)
+
+    def _tried(self, work: Callable[[sqlite3.Connection], dict[str, bytes]]) -> dict[str, bytes] | None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None)) as file:
+                self._path.chmod(0o600)
+                file.execute("PRAGMA journal_mode = WAL")
+                file.execute("PRAGMA synchronous = OFF")  # a crash costs turns their thinking, at the most
+                file.execute(_TABLE)
+                file.execute(_INDEX)
+                found = work(file)
+        except (sqlite3.Error, OSError) as error:
+            if not self._failing:
+                _log.warning("signatures cannot be kept in %s (%s); turns go without thinking", self._path, error)
+            self._failing = True
+            return None
+        self._failing = False
+        return found
+
+
+class RedisSignatures:
+    """What all machines share; the limit on all keys together is Redis's own (`maxmemory`)."""
+
+    def __init__(self, settings: Signatures, shared: SharedState) -> None:
+        self._settings = settings
+        self._shared = shared
+
+    async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
+        """Return what is kept for these calls of a caller."""
+        return await self._shared.signatures(caller, list(dict.fromkeys(ids)), self._settings.max_bytes_per_key)
+
+    async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
+        """Keep this for calls of a caller."""
+        settings = self._settings
+        await self._shared.keep_signatures(caller, entries, settings.max_bytes_per_key, settings.ttl_seconds)

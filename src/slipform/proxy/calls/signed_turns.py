@@ -1,0 +1,195 @@
+"""Keep what a vendor signed in a turn with tool calls, and put it back when the caller sends that turn again.
+
+Thinking models want their thinking back, signed, with the results of the tools they called. Callers who speak the
+vendor's own API carry it themselves; other APIs have no place for it. So it is kept here by the ids of the calls, for
+each caller's key apart. A turn that is no longer known goes without: the codecs then leave thinking out and say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from slipform.ir import Message, ModelRequest, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall
+from slipform.proxy.calls.signature_stores import SignatureStore
+
+_LONGEST_ID = 200
+
+
+class KeptReasoning(msgspec.Struct, tag="reasoning", tag_field="kind", forbid_unknown_fields=True):
+    """A thought with what its vendor wants back."""
+
+    text: str
+    opaque: dict[str, dict[str, Any]]
+
+
+class KeptOpaque(msgspec.Struct, tag="opaque", tag_field="kind", forbid_unknown_fields=True):
+    """A part that only its vendor knows."""
+
+    vendor: str
+    data: dict[str, Any]
+
+
+class KeptText(msgspec.Struct, tag="text", tag_field="kind", forbid_unknown_fields=True):
+    """Where the text stood, which the caller has, and what the vendor said about it."""
+
+    extra: dict[str, dict[str, Any]]
+
+
+class KeptCall(msgspec.Struct, tag="call", tag_field="kind", forbid_unknown_fields=True):
+    """Where a call stood, which the caller has, and what the vendor said about it."""
+
+    id: str
+    extra: dict[str, dict[str, Any]]
+
+
+KeptPart: TypeAlias = KeptReasoning | KeptOpaque | KeptText | KeptCall
+
+
+class KeptTurn(msgspec.Struct, forbid_unknown_fields=True):
+    """A turn, kept under its first call; under its other calls stands only which one that is."""
+
+    parts: list[KeptPart] = []
+    first: str = ""
+
+
+_decode = msgspec.json.Decoder(KeptTurn).decode
+
+
+class SignedTurns:
+    """The turns of all callers, in a store."""
+
+    def __init__(self, store: SignatureStore) -> None:
+        self._store = store
+
+    async def keep(self, caller: str, answer: ModelResponse) -> None:
+        """Keep what the caller's next request may lack, if the answer has calls and something was signed."""
+        turn = _turn_of(answer.parts) if answer.tool_calls else None
+        if turn is None:
+            return
+        first, *others = (call.id for call in answer.tool_calls)
+        entries = {first: msgspec.json.encode(turn)}
+        entries.update({each: msgspec.json.encode(KeptTurn(first=first)) for each in others})
+        await self._store.put(caller, {key: data for key, data in entries.items() if len(key) <= _LONGEST_ID})
+
+    async def restored(self, caller: str, request: ModelRequest) -> ModelRequest:
+        """The request with its turns as their vendor wrote them, as far as they are known."""
+        wanted = [call.id for message in request.messages for call in message.tool_calls if _may_lack(message)]
+        wanted = [each for each in wanted if len(each) <= _LONGEST_ID]
+        if not wanted:
+            return request
+        turns = _read(await self._store.get(caller, wanted))
+        missing = [turn.first for turn in turns.values() if turn.first and turn.first not in turns]
+        if missing:
+            turns |= _read(await self._store.get(caller, missing))
+        if not turns:
+            return request
+        used: set[str] = set()
+        messages = tuple([_restored(message, turns, used, request.extra_for) for message in request.messages])
+        return request.replace(messages=messages)
+
+
+class CallerTurns(NamedTuple):
+    """The turns of one caller."""
+
+    turns: SignedTurns
+    caller: str
+
+    async def keep(self, answer: ModelResponse) -> None:
+        """See `SignedTurns.keep`."""
+        if answer.tool_calls:
+            await self.turns.keep(self.caller, answer)
+
+    async def restored(self, request: ModelRequest) -> ModelRequest:
+        """See `SignedTurns.restored`."""
+        return await self.turns.restored(self.caller, request) if len(request.messages) > 1 else request
+
+
+def _read(found: Mapping[str, bytes]) -> dict[str, KeptTurn]:
+    """What the store has, without what is not of our making: Redis may be written by others."""
+    turns: dict[str, KeptTurn] = {}
+    for key, data in found.items():
+        try:
+            turns[key] = _decode(data)
+        except msgspec.DecodeError:
+            continue
+    return turns
+
+
+def _turn_of(parts: Sequence[Part]) -> KeptTurn | None:
+    """What has to be kept of a turn; None where the caller has all of it."""
+    kept: list[KeptPart] = []
+    for part in parts:
+        if isinstance(part, Reasoning) and part.opaque:
+            kept.append(KeptReasoning(part.text, _plain(part.opaque)))
+        elif isinstance(part, Opaque):
+            kept.append(KeptOpaque(part.vendor, dict(part.data)))
+        elif isinstance(part, Text):
+            kept.append(KeptText(_plain(part.extra)))
+        elif isinstance(part, ToolCall):
+            kept.append(KeptCall(part.id, _plain(part.extra)))
+    signed = any(isinstance(part, (KeptReasoning, KeptOpaque)) or part.extra for part in kept)
+    return KeptTurn(kept) if signed else None
+
+
+def _plain(extra: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {codec: dict(fields) for codec, fields in extra.items()}
+
+
+def _may_lack(message: Message) -> bool:
+    return message.role == "assistant"
+
+
+def _restored(message: Message, turns: Mapping[str, KeptTurn], used: set[str], api: str | None) -> Message:
+    calls = {call.id: call for call in message.tool_calls}
+    found = next((turns[each] for each in calls if each in turns), None)
+    if message.role != "assistant" or found is None:
+        return message
+    first = found.first or next(each for each in calls if each in turns)
+    kept = turns.get(found.first, found).parts
+    if _carries(message, kept, api):
+        return message
+    parts: list[Part] = []
+    said = [part for part in message.parts if not isinstance(part, (ToolCall, Reasoning))]
+    thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
+    for part in kept:
+        if isinstance(part, KeptCall):
+            if part.id in calls:
+                call = calls.pop(part.id)
+                parts.append(ToolCall(call.id, call.name, call.arguments, {**part.extra, **call.extra}))
+        elif first in used:
+            continue  # several turns now, of which the first one has it
+        elif isinstance(part, KeptReasoning):
+            parts.append(Reasoning(part.text, part.opaque))
+            thoughts.clear()  # the same in words, or made of it for an API that has no signatures
+        elif isinstance(part, KeptOpaque):
+            parts.append(Opaque(part.vendor, part.data))
+        else:
+            parts += _with_extra(said, part.extra)
+            said = []
+    used.add(first)
+    at = next((at for at, part in enumerate(parts) if isinstance(part, ToolCall)), len(parts))
+    return message.replace(parts=(*thoughts, *parts[:at], *said, *parts[at:], *calls.values()))
+
+
+def _carries(message: Message, kept: Sequence[KeptPart], api: str | None) -> bool:
+    """Whether the caller has sent it back: callers of the vendor's own API do, unless they leave it out on purpose.
+
+    Chat Completions has many vendors, whose own fields most clients do not know.
+    """
+    codecs = {codec for part in kept for codec in (part.opaque if isinstance(part, KeptReasoning) else ())}
+    codecs |= {codec for part in kept if isinstance(part, (KeptText, KeptCall)) for codec in part.extra}
+    if api is not None and api != "openai-chat" and api in codecs:
+        return True
+    return any(isinstance(part, Reasoning) and codecs & part.opaque.keys() for part in message.parts) and (
+        "openai-chat" in codecs or api in codecs
+    )
+
+
+def _with_extra(said: Sequence[Part], extra: Mapping[str, Any]) -> list[Part]:
+    """The caller's words, with what the vendor said about its own where there is one text in either."""
+    if not extra or len(said) != 1 or not isinstance(said[0], Text):
+        return list(said)
+    return [Text(said[0].text, {**extra, **said[0].extra})]

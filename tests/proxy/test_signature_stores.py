@@ -1,0 +1,133 @@
+"""What vendors signed is kept for each key apart, within bytes and time, wherever it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from slipform.config import Redis, Signatures
+from slipform.proxy.admission.shared_state import SharedState
+from slipform.proxy.calls.signature_stores import (
+    MemorySignatures,
+    RedisSignatures,
+    SignatureStore,
+    SqliteSignatures,
+    find_store,
+)
+from tests.proxy.proxying import RedisServer, running_redis
+
+LIMITS = Signatures(max_bytes=20_000, max_bytes_per_key=5_000)
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with running_redis() as server:
+        yield server
+
+
+Story: TypeAlias = Callable[[SignatureStore], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Story], None]:
+    """Plays a story with each kind of store."""
+
+    async def with_redis(story: Story) -> None:
+        server: RedisServer = request.getfixturevalue("redis")
+        shared = SharedState(Redis(url=server.url, prefix=f"{tmp_path.name}:"))
+        try:
+            await story(RedisSignatures(LIMITS, shared))
+        finally:
+            await shared.close()
+
+    def played(story: Story) -> None:
+        if request.param == "memory":
+            asyncio.run(story(MemorySignatures(LIMITS)))
+        elif request.param == "sqlite":
+            asyncio.run(story(SqliteSignatures(LIMITS, tmp_path / "signatures.sqlite")))
+        else:
+            asyncio.run(with_redis(story))
+
+    return played
+
+
+def test_what_is_kept_is_found_by_its_own_caller(play: Callable[[Story], None]) -> None:
+    async def story(kept: SignatureStore) -> None:
+        await kept.put("ada", {"c1": b"one", "c2": b"two"})
+        assert await kept.get("ada", ["c2", "c1", "c3"]) == {"c1": b"one", "c2": b"two"}
+        assert await kept.get("bob", ["c1"]) == {}
+        await kept.put("ada", {"c1": b"other"})
+        assert await kept.get("ada", ["c1"]) == {"c1": b"other"}
+
+    play(story)
+
+
+def test_the_oldest_of_a_key_go_when_it_has_too_many_bytes(play: Callable[[Story], None]) -> None:
+    async def story(kept: SignatureStore) -> None:
+        await kept.put("bob", {"theirs": b"x" * 1000})
+        for at in range(10):
+            await kept.put("ada", {f"c{at:02}": b"x" * 1000})
+        found = await kept.get("ada", [f"c{at:02}" for at in range(10)])
+        assert list(found) == sorted(found)
+        assert 3 <= len(found) <= 5
+        assert "c09" in found
+        assert "c00" not in found
+        assert await kept.get("bob", ["theirs"]) == {"theirs": b"x" * 1000}
+
+    play(story)
+
+
+def test_one_that_is_larger_than_all_a_key_may_have_is_not_kept(play: Callable[[Story], None]) -> None:
+    async def story(kept: SignatureStore) -> None:
+        await kept.put("ada", {"large": b"x" * 6000})
+        assert await kept.get("ada", ["large"]) == {}
+
+    play(story)
+
+
+@pytest.mark.parametrize("kind", [MemorySignatures, SqliteSignatures])
+def test_old_ones_are_not_given_out(kind: type, tmp_path: Path) -> None:
+    now = 0.0
+    path = () if kind is MemorySignatures else (tmp_path / "file.sqlite",)
+    kept = kind(Signatures(ttl_seconds=10), *path, clock=lambda: now)
+    asyncio.run(kept.put("ada", {"c1": b"one"}))
+    now = 9.0
+    assert asyncio.run(kept.get("ada", ["c1"])) == {"c1": b"one"}
+    now = 11.0
+    assert asyncio.run(kept.get("ada", ["c1"])) == {}
+
+
+@pytest.mark.parametrize("kind", [MemorySignatures, SqliteSignatures])
+def test_all_keys_together_are_bounded(kind: type, tmp_path: Path) -> None:
+    path = () if kind is MemorySignatures else (tmp_path / "file.sqlite",)
+    kept = kind(LIMITS, *path)
+    for at in range(30):
+        asyncio.run(kept.put(f"key {at}", {"c1": b"x" * 2000}))
+    found = [at for at in range(30) if asyncio.run(kept.get(f"key {at}", ["c1"]))]
+    assert 5 <= len(found) <= 10
+    assert found[-1] == 29
+
+
+def test_a_file_that_is_none_costs_no_more_than_what_was_kept(tmp_path: Path) -> None:
+    path = tmp_path / "signatures.sqlite"
+    path.write_bytes(b"not a database" * 100)
+    kept = SqliteSignatures(LIMITS, path)
+    asyncio.run(kept.put("ada", {"c1": b"one"}))
+    assert asyncio.run(kept.get("ada", ["c1"])) == {}
+
+
+def test_a_file_is_its_owners_alone_and_outlives_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "kept" / "signatures.sqlite"
+    asyncio.run(SqliteSignatures(LIMITS, path).put("ada", {"c1": b"one"}))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert asyncio.run(SqliteSignatures(LIMITS, path).get("ada", ["c1"])) == {"c1": b"one"}
+
+
+def test_where_it_is_kept_follows_from_the_settings(tmp_path: Path) -> None:
+    assert isinstance(find_store(LIMITS, None, None), MemorySignatures)
+    assert isinstance(find_store(LIMITS, None, tmp_path), SqliteSignatures)
+    assert isinstance(find_store(Signatures(file=str(tmp_path / "a.sqlite")), None, None), SqliteSignatures)
