@@ -15,7 +15,7 @@ def _streamed(
     plan: Plan, *answers: list[CompletionChunk], live: bool = True
 ) -> tuple[list[CompletionChunk], EnforcedCall]:
     """What leaves of these answers, piece by piece and at the end."""
-    call = EnforcedCall(enforce(ModelRequest("m", ()), plan), plan, streaming=True, live=live)
+    call = EnforcedCall(enforce(ModelRequest("m", ()), plan), plan, streaming=True, live=live, follows=live)
     left: list[CompletionChunk] = []
     for chunks in answers:
         reader = call.read()

@@ -21,7 +21,7 @@ from slipform.errors import (
     SchemaViolationError,
     TruncatedError,
 )
-from slipform.ir import RESERVED_TOOL, ModelResponse, ModelWarning, Opaque, ToolCall
+from slipform.ir import RESERVED_TOOL, FinishReason, ModelResponse, ModelWarning, Opaque, ToolCall
 from slipform.schema import Schema, Violation
 from slipform.schema.document import followed, lookup, reference_of, with_plain_references
 from slipform.text.loads import Loaded, LoadWarning, load, type_of
@@ -218,6 +218,7 @@ __all__ = [
     "answer_text",
     "dumps",
     "judge",
+    "judge_arguments",
     "judge_value",
     "violation_error",
 ]
@@ -337,15 +338,14 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
     wrong: dict[str, tuple[Violation, ...]] = {}
     repairs: tuple[RepairEdit, ...] = ()
     for call in calls:
-        schema = standard.tools.get(call.name)
-        if schema is None:
+        if call.name not in standard.tools:
             mended.append(call)
             if standard.tools:
                 known = ", ".join(standard.tools)
                 wrong[call.id] = (Violation("", "", "tool", f"there is no tool {call.name!r}; the tools are {known}"),)
             continue
-        said = response.replace(lift=None)
-        verdict = _judge_text(call.arguments or "{}", said, dataclasses.replace(standard, validators=()), schema)
+        # The token limit cuts the last call only.
+        verdict = judge_arguments(call.name, call.arguments, standard, response.finish if call is calls[-1] else "stop")
         repairs += verdict.repairs
         if verdict.ok:
             mended.append(dataclasses.replace(call, arguments=verdict.candidate, arguments_resolved=verdict.value))
@@ -364,6 +364,12 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
         tool_calls=tuple(mended),
         wrong_calls=wrong,
     )
+
+
+def judge_arguments(name: str, arguments: str, standard: Requirement, finish: FinishReason = "stop") -> Verdict:
+    """Hold the arguments of one call to its tool's schema; none at all are an empty object."""
+    held = dataclasses.replace(standard, validators=())
+    return _judge_text(arguments or "{}", ModelResponse(finish=finish), held, standard.tools[name])
 
 
 def _judge_missing_call(text: str, response: ModelResponse, standard: Requirement) -> Verdict:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 
 from slipform.enforce.judging import Requirement, Verdict, answer_text, judge, judge_value
+from slipform.enforce.kept_calls import with_kept_calls
 from slipform.enforce.plan import Attempt, Budget, Formatter, Outcome, Plan, Report, Steps
 from slipform.enforce.prompts import (
     SMALL,
@@ -35,12 +37,22 @@ __all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "enforce", "unjudg
 class _Turn:
     """What is asked next, and how its answer is to be read."""
 
-    __slots__ = ("parts", "request", "strategy")
+    __slots__ = ("before", "parts", "request", "strategy", "wrong")
 
-    def __init__(self, request: ModelRequest, strategy: OutputStrategy, parts: Parts | None = None) -> None:
+    def __init__(
+        self,
+        request: ModelRequest,
+        strategy: OutputStrategy,
+        parts: Parts | None = None,
+        before: ModelResponse | None = None,
+        wrong: Collection[str] = (),
+    ) -> None:
         self.request: Final = request
         self.strategy: Final = strategy
         self.parts: Final = parts
+        self.before: Final = before
+        """The answer whose calls with these ids were `wrong`, where those alone are asked for again."""
+        self.wrong: Final = wrong
 
 
 def enforce(request: ModelRequest, plan: Plan) -> Steps:
@@ -73,6 +85,8 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         except SlipformError as error:
             error.report = report
             raise
+        if turn.before is not None:
+            response = with_kept_calls(turn.before, turn.wrong, response)
         verdict = _judged(response, turn, standard)
         seconds = plan.clock() - sent
         if verdict.doubt is not None and not calls.is_spent:
@@ -90,7 +104,8 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError | InvalidResponseFormat):
                 return _as_it_is(response, failure, report)
             raise failure
-        turn = _next(request, response, verdict, len(report.attempts), plan)
+        if turn.before is None or verdict.wrong_calls:
+            turn = _next(request, response, verdict, len(report.attempts), plan)
 
 
 def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
@@ -174,7 +189,9 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
         request = request.replace(response_format=request.response_format.with_strategy(strategy))
     base = first_request(request, strategy, plan.wording).request
     if verdict.wrong_calls:
-        return _Turn(call_again_request(base, response, verdict.wrong_calls), strategy)
+        judged = _with_calls(response, verdict)
+        again = call_again_request(base, response, verdict.wrong_calls)
+        return _Turn(again, strategy, before=judged, wrong=verdict.wrong_calls.keys())
     if plan.wording.list_keys and strategy is OutputStrategy.PROMPTED:
         return _next_for_a_small_model(request, verdict, plan)
     if isinstance(verdict.error, TruncatedError):

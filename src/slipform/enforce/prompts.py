@@ -238,6 +238,7 @@ REASK = "Return corrected JSON only. No prose. No code fences."
 KEYS = "Reply in JSON with the keys: {keys}."
 TOO_LONG = "Your last answer was cut off because it was too long. " + REPAIR
 FORMAT = "Re-shape the text into JSON. Use only what the text says; leave out what it does not say."
+CALL_KEPT = "This call is valid and is kept. Do not repeat it: its result follows once the other calls are valid, too."
 CALL_AGAIN = "The arguments are not valid:\n{faults}\nCall the tool again with corrected arguments."
 
 
@@ -319,7 +320,7 @@ def call_again_request(
 ) -> ModelRequest:
     """The request again, with the model's tool calls and, as their results, what was wrong with their arguments."""
     results = tuple(
-        ToolResult(call.id, (Text(_call_result(wrong.get(call.id, ()))),), is_error=True, name=call.name)
+        ToolResult(call.id, (Text(_call_result(wrong.get(call.id, ()))),), is_error=call.id in wrong, name=call.name)
         for call in response.tool_calls
     )
     return base.replace(messages=(*base.messages, response.message, Message("tool", results)))
@@ -339,7 +340,7 @@ def faults(violations: Sequence[Violation]) -> str:
 
 def _call_result(violations: Sequence[Violation]) -> str:
     if not violations:
-        return "Not run, because another call in this turn had invalid arguments. Call it again."
+        return CALL_KEPT
     return CALL_AGAIN.format(faults=faults(violations))
 
 

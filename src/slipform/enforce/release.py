@@ -48,15 +48,16 @@ def continue_from(sent: str, value: Any) -> str | None:
     """
     scanner = JsonScanner(MAX_DEPTH)
     scanner.feed(sent)
+    whole = len(sent) - half_escape(scanner)
     try:
-        text = sent[: len(sent) - half_escape(scanner)] + _tail(scanner, value)
+        text = sent[:whole] + _tail(scanner, value, sent[whole:])
     except _DiffersError:
         return None
     return text if text.startswith(sent) else None
 
 
-def _tail(scanner: JsonScanner, value: Any) -> str:
-    """What is missing of the value after what the scanner has read of it."""
+def _tail(scanner: JsonScanner, value: Any, half: str) -> str:
+    """What is missing of the value after what the scanner has read of it; `half` is an escape that it has not."""
     _must(scanner.error is None)
     frames = [frame for frame, _ in chain_of(scanner.top, 0)][1:]
     if not frames:
@@ -76,10 +77,11 @@ def _tail(scanner: JsonScanner, value: Any) -> str:
     key, out = scanner.key, ":" if scanner.state == COLON else ""
     if STRING <= scanner.state <= HIGH_ESCAPE and scanner.in_key:
         begun = "".join(scanner.pieces)
-        names = [name for name in left if name.startswith(begun)]
+        endings = {name: dumps(name[len(begun) :])[1:] for name in left if name.startswith(begun)}
+        names = [name for name in endings if endings[name].startswith(half)]
         _must(bool(names))
         key = names[0]
-        out = dumps(key[len(begun) :])[1:] + ":"
+        out = endings[key] + ":"
     return out + _missing(scanner, _take(left, key)) + _rest(",", left) + after
 
 
@@ -138,6 +140,8 @@ _OPENING = re.compile(r"```[A-Za-z]*\s*\Z")
 _REASONING = re.compile(r"<(\w+)[^>]*>.*?</\1>", re.DOTALL)
 _PATIENCE = 64
 """How many characters after the JSON are waited through for the vendor's last word, which has the usage in it."""
+_PIECES_HELD = 2
+"""How many pieces of a call may pass before its opening bracket leaves, and with it the news that there is a call."""
 
 
 class ReleaseGate:
@@ -146,7 +150,7 @@ class ReleaseGate:
     A scalar leaves when it has closed and is valid, a string that may be anything as it grows, a key when it is allowed
     and its value leaves, a container when it is certain which alternative of the schema it follows and something in it
     leaves. The end leaves only when the whole has been judged, so that nobody can take an invalid answer for a finished
-    one.
+    one. Of the arguments of a `call` also the opening bracket leaves early, and all but the end where they come whole.
 
     >>> live = ReleaseGate(Schema.of({"type": "object", "properties": {"a": {"type": "integer"}}}), Switches())
     >>> live.feed('Sure: { "a": 1'), live.feed('2, "b": "wo'), live.feed('rd" }')
@@ -155,9 +159,11 @@ class ReleaseGate:
     (True, ('rd"}', '{"a":12,"b":"word"}'))
     """
 
-    def __init__(self, schema: Schema[Any], switches: Switches) -> None:
+    def __init__(self, schema: Schema[Any], switches: Switches, *, call: bool = False) -> None:
         self.fault: Mismatch | None = None
         """Why the answer cannot become valid any more, once that is known."""
+        self._call = call
+        self._fed = 0
         self._tracker = Tracker(form_of(schema), PatchableFaults(switches))
         self._scanner = JsonScanner(MAX_DEPTH, self._tracker)
         self._finder: StartFinder | None = StartFinder()
@@ -175,9 +181,19 @@ class ReleaseGate:
         return self._left > 0
 
     @property
+    def sent_text(self) -> str:
+        """What has left."""
+        return "".join(self._pieces)[: self._left]
+
+    @property
     def complete(self) -> bool:
         """Whether the JSON has closed."""
         return self._scanner.complete and not self._blind
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the text is followed, and has not closed."""
+        return not self._blind and not self._scanner.complete
 
     @property
     def over(self) -> bool:
@@ -211,9 +227,11 @@ class ReleaseGate:
         if scanner.stopped or scanner.error is not None or scanner.notes:
             self._stopped()
             return ""
+        self._fed += 1
         if scanner.complete:
             self._after = len(text[taken:].strip())
-            return ""  # the rest leaves when the whole has been judged
+            if not self._call:
+                return ""  # the rest leaves when the whole has been judged
         return self._leave(added)
 
     def confirmed(self, standard: Requirement) -> bool:
@@ -251,6 +269,14 @@ class ReleaseGate:
             return written[len(sent) :], written
         again = continue_from(sent, json.loads(final))
         return None if again is None else (again[len(sent) :], again)
+
+    def finish(self, final: str) -> tuple[str, str] | None:
+        """`rest`, which then has left."""
+        found = self.rest(final)
+        if found is not None:
+            self._pieces = [found[1]]
+            self._left = len(found[1])
+        return found
 
     def _start(self, text: str) -> str | None:
         """Where the JSON begins; prose, fences and reasoning before it are held back for good."""
@@ -302,11 +328,20 @@ class ReleaseGate:
         scanner = self._scanner
         undecided = self._tracker.undecided_from
         if undecided >= 0:
-            return undecided
+            return undecided or self._bracket()
         length = scanner.offset - scanner.blank_count
         if self._tracker.in_text and not self._tracker.follows_text:
             return length - half_escape(scanner)
-        return length if scanner.state == AFTER else scanner.member
+        if scanner.complete:
+            return length - 1
+        if scanner.state == AFTER:
+            return length
+        return scanner.member or self._bracket()
+
+    def _bracket(self) -> int:
+        """Whether the opening bracket of a call may leave although nothing inside is certain yet."""
+        tracks = self._tracker.tracks
+        return 1 if self._call and self._fed > _PIECES_HELD and tracks and tracks[0].certain else 0
 
 
 def compacted(text: str, blanks: list[int]) -> str:

@@ -2,43 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from slipform.enforce.early_stop import GuardedAnswer
+from slipform.enforce.live_calls import LiveCalls
 from slipform.enforce.plan import Outcome, Plan, Steps
 from slipform.enforce.release import ReleaseGate
 from slipform.errors import JsonEnforcementError
-from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, Reasoning, Text
-from slipform.ir.parts import part_chunks
+from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, Reasoning, Text, ToolDelta
+from slipform.ir.parts import part_chunks, with_content
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.response import ChunkSink
 from slipform.schema import OutputStrategy
 
+_MAY_BE_A_CALL: Final = re.compile(r"[{\[<`]")
+"""Where a call may begin that a model writes as text, which the judge takes for the call if one was required."""
+_BETWEEN: Final = "\n\n"
+"""Between a text that has left and the text of an answer that was asked for again and does not begin like it."""
+
 
 class EnforcedStream:
-    """One answer after the other: the first is followed while it grows, those after it are read whole."""
+    """One answer after the other: the first is followed while it grows, those after it are read whole.
 
-    def __init__(self, plan: Plan, *, follows: bool, sink: ChunkSink | None = None) -> None:
+    What is followed is the JSON answer, with `follows`, and with `live` also what may stand beside one: thinking, text
+    that no schema holds, and the caller's tool calls.
+    """
+
+    def __init__(self, plan: Plan, *, live: bool = False, follows: bool = False, sink: ChunkSink | None = None) -> None:
         self._plan = plan
         self._sink = sink
         self._reducer = Reducer()
-        self._unfolded: list[str] = []
-        """Pieces of text that the reducer has still to be told of: it wants to know them at the end."""
-        self._live = ReleaseGate(plan.schema, plan.switches) if follows and plan.schema is not None else None
-        self._call = plan.strategy is OutputStrategy.TOOL
-        self._call_index: int | None = None
-        self._called = False
-        self._following: ReleaseGate | None = None
+        self._texts: list[str] = []
+        """The text of the answer that is followed, in pieces."""
+        self._folded = 0
+        """How many of these the reducer has been told of: it wants to know the others at the end."""
+        has_answer = plan.schema is not None and not plan.must_call
+        self._gate = ReleaseGate(plan.schema, plan.switches) if follows and has_answer and plan.schema else None
+        self._calls: LiveCalls | None = None
+        if live and plan.calls:
+            self._calls = LiveCalls(plan.standard, holds=plan.on_failure == "raw")
+        self._live = live or follows
+        self._prose = live and not has_answer
+        """Whether the text of the answer is held to nothing."""
+        self._free = self._prose and not plan.must_call
+        """Whether all of it leaves as it comes."""
+        self._sent: list[str] = []
+        """The prose that has left."""
+        self._asides: list[Any] = []
+        """The parts that have left: thinking, and what only its vendor knows."""
+        self._thought = False
+        self._withholds = False
+        """Whether text is held back that may be a call."""
+        self._by_tool = plan.strategy is OutputStrategy.TOOL
+        self._output_index: int | None = None
+        self._output_called = False
+        self._leads = False
+        """Whether the answer that is read is the one that is followed."""
         self._first = True
         self._watched: GuardedAnswer | None = None
         self._id: Any = None
         self._model: Any = None
-        self._sent: list[Any] = []
-        """Parts of the answer that is followed that have left: thinking, and what only its vendor knows."""
-        self._thought = False
         self.stopped = False
 
     @property
@@ -49,14 +76,13 @@ class EnforcedStream:
     @property
     def complete(self) -> bool:
         """Whether the answer that is followed has its last bracket."""
-        return self._following is not None and self._following.complete
+        return self._leads and not self._prose and self._gate is not None and self._gate.complete
 
     def begin(self, asked: ModelRequest) -> None:
         """The answer to this request begins."""
         self._reducer.start(Snapshot(emulated=None))
-        self._unfolded.clear()
-        self._following = self._live if self._first else None
-        watch = self._plan.watch(asked) if self._following is None else None
+        self._leads = self._live and self._first
+        watch = None if self._leads else self._plan.watch(asked)
         self._watched = None if watch is None else GuardedAnswer(watch)
         self._first = self.stopped = False
 
@@ -72,22 +98,35 @@ class EnforcedStream:
 
     def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
         """`push`, for chunks that are no more than text of the first choice, by who spoke last."""
-        live = self._following
-        if live is None or self._call:
+        pieces = self._grown(texts) if self._leads else None
+        if pieces is None:
             return self.push([CompletionChunk(text) for text in texts])
-        pieces: list[str] = []
-        for text in texts:
-            self._unfolded.append(text)
-            piece = self._grown(text, live)
-            if piece:
-                pieces.append(piece)
-            if self.stopped:
-                break
         if not self.stopped and not pieces:
             return None
         if not self.stopped and self._sink is not None and self._sink.push_texts(pieces) is None:
             return None
         return [self._certain(piece) for piece in pieces]
+
+    def _grown(self, texts: list[str]) -> list[str] | None:
+        """What may leave of these texts; None where that takes more than a look at them."""
+        if self._calls is not None and self._calls.any_open:
+            return None
+        if self._free:
+            self._texts += texts
+            self._sent += texts
+            return texts
+        gate = self._gate
+        if gate is None or self._by_tool or self._prose:
+            return None
+        pieces: list[str] = []
+        for text in texts:
+            self._texts.append(text)
+            piece = self._followed(text, gate)
+            if piece:
+                pieces.append(piece)
+            if self.stopped:
+                break
+        return pieces
 
     def _take(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk]:
         certain: list[CompletionChunk] = []
@@ -97,48 +136,120 @@ class EnforcedStream:
             else:
                 self._fold()
                 self._reducer.push(chunk)
-                if (live := self._following) is not None:
-                    if chunk.reasoning or chunk.parts:
-                        certain += self._aside(chunk)
-                    if piece := self._followed(chunk, live):
-                        certain.append(self._certain(piece))
+                if self._leads and chunk.choice == 0:
+                    self._lead(chunk, certain)
             if self.stopped:
                 break
         return certain
 
     # Compiled code holds values to their types; what comes from a vendor is read as it is.
 
-    def _followed(self, chunk: Any, live: ReleaseGate) -> str:
+    def _lead(self, chunk: Any, certain: list[CompletionChunk]) -> None:
+        """Follow a chunk of the answer that is followed; what may leave is added to `certain`."""
         if chunk.id is not None:
             self._id = chunk.id
         if chunk.model is not None:
             self._model = chunk.model
-        return self._grown(self._text(chunk, live), live)
+        if chunk.lift is not None and self._gate is not None:
+            self._gate.give_up()  # the text is in the vendor's shape, not in the caller's
+        if chunk.text:
+            self._texts.append(chunk.text)
+            self._folded += 1
+            self._say(chunk.text, certain)
+        if chunk.reasoning or chunk.parts:
+            self._aside(chunk, certain)
+        for delta in chunk.tool_calls:
+            if not self.stopped:
+                self._call(delta, certain)
 
-    def _aside(self, chunk: Any) -> list[CompletionChunk]:
-        """What stands beside the text: no schema holds it, so it leaves as it comes."""
-        parts = tuple([part for part in chunk.parts if not isinstance(part, Text)])
-        if chunk.choice != 0 or not (chunk.reasoning or parts):
-            return []
-        self._sent += parts
-        self._thought = self._thought or bool(chunk.reasoning)
-        return [
-            CompletionChunk(reasoning=chunk.reasoning, parts=parts, model=chunk.model, id=chunk.id, extra=chunk.extra)
-        ]
+    def _aside(self, chunk: Any, certain: list[CompletionChunk]) -> None:
+        """What stands beside the text: no schema holds it, so it leaves as it comes, and the ends of prose with it."""
+        parts = tuple([part for part in chunk.parts if self._free or not isinstance(part, Text)])
+        if chunk.reasoning or parts:
+            self._asides += parts
+            self._thought = self._thought or bool(chunk.reasoning)
+            certain.append(
+                CompletionChunk(
+                    reasoning=chunk.reasoning, parts=parts, model=self._model, id=self._id, extra=chunk.extra
+                )
+            )
 
-    def _grown(self, text: str, live: ReleaseGate) -> str:
-        piece = live.feed(text)
-        if live.fault is not None or live.over:
-            self.stopped = live.over or live.confirmed(self._plan.standard)
+    def _say(self, text: str, certain: list[CompletionChunk]) -> None:
+        if self._calls is not None and self._calls.any_open:
+            self._leave(self._calls.end(), certain)
+            self.stopped = self._calls.fault is not None
+        gate, piece = self._gate, ""
+        if self._prose:
+            piece = text if self._free else self._not_a_call(text)
+            if piece:
+                self._sent.append(piece)
+        elif gate is not None and not self._by_tool:
+            piece = self._followed(text, gate)
+        if piece:
+            certain.append(self._certain(piece))
+
+    def _not_a_call(self, text: str) -> str:
+        """What leaves of a text where a call is required: a call may have been written as text."""
+        found = None if self._withholds else _MAY_BE_A_CALL.search(text)
+        if found is not None:
+            text, self._withholds = text[: found.start()], True
+        elif self._withholds:
+            text = ""
+        return text
+
+    def _followed(self, text: str, gate: ReleaseGate) -> str:
+        piece = gate.feed(text)
+        if gate.fault is not None or (gate.over and not self._plan.tools):
+            self.stopped = gate.fault is None or gate.confirmed(self._plan.standard)
         return piece
+
+    def _call(self, delta: Any, certain: list[CompletionChunk]) -> None:
+        """Follow a piece of a call, of the caller's tools or of the reserved one, whose arguments are the answer."""
+        gate = self._gate
+        if delta.name == RESERVED_TOOL and not self._output_called:
+            self._output_called, self._output_index = True, delta.index
+            if gate is not None and not self._by_tool and not gate.sent and self._plan.schema is not None:
+                # The codec chose the tool instead of the native mode; what was said before it is not the answer.
+                self._gate, self._by_tool = ReleaseGate(self._plan.schema, self._plan.switches), True
+        if self._output_called and delta.index == self._output_index and delta.name in (None, RESERVED_TOOL):
+            if self._by_tool and not self._prose and self._gate is not None and isinstance(delta.arguments, str):
+                piece = self._followed(delta.arguments, self._gate)
+                if piece:
+                    certain.append(self._certain(piece))
+        elif delta.name == RESERVED_TOOL:
+            pass  # a second answer; the first one counts
+        elif self._calls is not None:
+            left = self._calls.feed(delta, self._id)
+            if left:
+                self._free_text(certain)
+                self._leave(left, certain)
+            self.stopped = self._calls.fault is not None
+        elif gate is not None:
+            gate.give_up()
+
+    def _free_text(self, certain: list[CompletionChunk]) -> None:
+        """Release the text that was held back: there is a call, so it is neither the answer nor a call itself."""
+        if self._free:
+            return
+        text, sent = "".join(self._texts), "".join(self._sent)
+        if self._gate is not None and self._gate.sent:
+            text = sent = self._gate.sent_text
+        self._sent = [text]
+        self._free = self._prose = True
+        if len(text) > len(sent):
+            certain.append(self._certain(text[len(sent) :]))
+
+    def _leave(self, deltas: list[ToolDelta], certain: list[CompletionChunk]) -> None:
+        if deltas:
+            certain.append(CompletionChunk("", "", "", tuple(deltas), None, None, None, 0, self._model, self._id))
 
     def _certain(self, piece: str) -> CompletionChunk:
         return CompletionChunk(piece, "", "", (), None, None, None, 0, self._model, self._id)
 
     def _fold(self) -> None:
-        if self._unfolded:
-            self._reducer.push(CompletionChunk("".join(self._unfolded)))
-            self._unfolded.clear()
+        if self._folded < len(self._texts):
+            self._reducer.push(CompletionChunk("".join(self._texts[self._folded :])))
+            self._folded = len(self._texts)
 
     def response(self) -> ModelResponse:
         """The answer for the judge; one that was stopped is closed where it was open."""
@@ -146,56 +257,67 @@ class EnforcedStream:
             return self._watched.response()
         self._fold()
         response = self._reducer.finish(check=False)
-        live = self._following
-        if self.stopped and live is not None and live.fault is not None:
-            return response.replace(text=live.closed_text(), tool_calls=(), parts=(), finish="stop")
-        return response
+        if not self.stopped or not self._leads:
+            return response
+        gate = self._gate
+        if gate is not None and gate.fault is not None:
+            return response.replace(text=gate.closed_text(), tool_calls=(), parts=(), finish="stop")
+        return response if self._calls is None else self._calls.closed(response)
 
     def settled(self, outcome: Outcome) -> tuple[list[CompletionChunk], Outcome]:
-        """The chunks that are to leave last, and the outcome with the text that has left then."""
-        found = (outcome.text, outcome.text) if self._live is None else self._live.rest(outcome.text)
-        if found is None:
+        """The chunks that are to leave last, and the outcome with the text and the calls that have left then."""
+        answer = outcome.answer
+        rest = self._text_rest(outcome.text, called=bool(answer.tool_calls))
+        calls = (self._calls or LiveCalls(self._plan.standard)).settled(answer.tool_calls)
+        if rest is None or calls is None:
             error = JsonEnforcementError(
                 "The answer had to be changed where it had already been sent",
                 hint="Ask without `stream`, or with the stream mode `buffer`.",
             )
             error.report = outcome.report
             raise error
-        rest, whole = found
-        if whole != outcome.text:
-            outcome = msgspec.structs.replace(outcome, text=whole)
-        return self._closing(outcome.answer, len(whole) - len(rest)), outcome
+        if rest[1] != outcome.text or calls[1] != answer.tool_calls:
+            response = outcome.response
+            if calls[1]:
+                parts = with_content(response.parts, response.text, calls[1]) if response.parts else ()
+                response = response.replace(tool_calls=calls[1], parts=parts)
+            outcome = msgspec.structs.replace(outcome, text=rest[1], response=response)
+        return self._closing(outcome.answer, len(rest[1]) - len(rest[0]), calls[0]), outcome
 
-    def _closing(self, answer: ModelResponse, sent_text: int) -> list[CompletionChunk]:
-        """What has not left yet, why the answer ended, and what it cost."""
-        sent = {id(part) for part in self._sent}
+    def _closing(
+        self, answer: ModelResponse, sent_text: int, calls: Mapping[str, ToolDelta | None]
+    ) -> list[CompletionChunk]:
+        """What has not left yet, why the answer ended, and what it cost; first the ends of calls that have begun."""
+        sent = {id(part) for part in self._asides}
+        begun = [delta for delta in calls.values() if delta is not None and delta.id is None]
+        more = {identity: None if delta is None or delta.id is None else delta for identity, delta in calls.items()}
         parts = answer.message.parts
-        if self._thought and self._following is not None:
+        if self._thought and self._leads:
             # Its words have left; a part with nothing but words says no more.
             parts = tuple([part for part in parts if not (isinstance(part, Reasoning) and not part.opaque)])
+        elif sent_text or None in more.values():
+            # The thinking of an answer that was asked for again comes too late: another one has begun to leave.
+            parts = tuple([part for part in parts if not isinstance(part, Reasoning) or id(part) in sent])
         last = CompletionChunk(
             finish=answer.finish, raw_finish=answer.raw_finish, usage=answer.usage, id=answer.id, extra=answer.extra
         )
-        return [*part_chunks(parts, sent_text=sent_text, sent=sent), last]
+        closing = [CompletionChunk(tool_calls=(delta,)) for delta in begun]
+        return [*closing, *part_chunks(parts, sent_text=sent_text, sent=sent, calls=more), last]
 
-    def _text(self, chunk: Any, live: ReleaseGate) -> str:
-        """What the chunk adds to the text that holds the answer."""
-        if chunk.lift is not None:
-            live.give_up()  # the text is in the vendor's shape, not in the caller's
-        if chunk.choice != 0:
-            return ""
-        if not self._call:
-            if chunk.tool_calls:
-                live.give_up()
-            text: str = chunk.text
-            return text
-        pieces: list[str] = []
-        for delta in chunk.tool_calls:
-            if delta.name == RESERVED_TOOL and not self._called:
-                self._called, self._call_index = True, delta.index
-            if self._called and delta.index == self._call_index and isinstance(delta.arguments, str):
-                pieces.append(delta.arguments)
-        return "".join(pieces)
+    def _text_rest(self, final: str, *, called: bool) -> tuple[str, str] | None:
+        """What is to leave of the text, and all that has left then; None when it does not go on from what has left."""
+        if not self._prose and self._gate is not None and not called:
+            return self._gate.rest(final)
+        sent = "".join(self._sent)
+        if not self._prose and self._gate is not None:
+            sent = self._gate.sent_text
+        if final.startswith(sent):
+            return final[len(sent) :], final
+        if called:
+            return "", sent  # what is said beside a call that was asked for again is about the one before
+        if self._plan.schema is not None:
+            return None
+        return _BETWEEN + final, sent + _BETWEEN + final
 
 
 class EnforcedCall:
@@ -211,12 +333,20 @@ class EnforcedCall:
     """
 
     def __init__(
-        self, steps: Steps, plan: Plan, *, streaming: bool = False, live: bool = False, sink: ChunkSink | None = None
+        self,
+        steps: Steps,
+        plan: Plan,
+        *,
+        streaming: bool = False,
+        live: bool = False,
+        follows: bool = False,
+        sink: ChunkSink | None = None,
     ) -> None:
         self._steps = steps
         self._plan = plan
         self._streaming = streaming
         self._live = live
+        self._follows = follows
         self._sink = sink
         self._reader: EnforcedStream | None = None
         self.asked: ModelRequest = next(steps)
@@ -227,7 +357,7 @@ class EnforcedCall:
     def read(self) -> EnforcedStream:
         """What is given the pieces of the answer to `asked`; its `response` is that answer."""
         if self._reader is None:
-            self._reader = EnforcedStream(self._plan, follows=self._live, sink=self._sink)
+            self._reader = EnforcedStream(self._plan, live=self._live, follows=self._follows, sink=self._sink)
         self._reader.begin(self.asked)
         return self._reader
 

@@ -13,28 +13,27 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from slipform.enforce.live_calls import MOST_FOLLOWED
 from slipform.enforce.loop import enforce, unjudged
 from slipform.enforce.plan import Outcome, Plan
 from slipform.enforce.stream import EnforcedCall, EnforcedStream
 from slipform.engine.tracing import observed
 from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
-from slipform.ir.request import is_heavy, schema_text
+from slipform.ir.request import is_heavy
 from slipform.ir.response import ChunkSink
 from slipform.providers.concurrency import off_loop
 from slipform.schema import OutputStrategy
-from slipform.schema.limits import LARGE_BYTES
+from slipform.schema.limits import LARGE_BYTES, json_text
 
 Mode: TypeAlias = Literal["auto", "live", "buffer"]
-"""`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: live where the channel is held to the
-schema."""
+"""`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: JSON live where the channel is held to
+the schema; tool calls, and text that no schema holds, are live."""
 
 Batches: TypeAlias = Callable[[ModelRequest, ChunkSink], AsyncGenerator[Sequence[CompletionChunk], None]]
 """A streamed answer, into a sink."""
 
 _GRACE = 0.5
-_MOST_FOLLOWED = 1 << 16
-"""Bytes of a schema that a growing answer is held to, piece by piece on the event loop."""
 
 
 class Model(NamedTuple):
@@ -58,13 +57,14 @@ def start(
     judged: bool = True,
     streaming: bool = False,
     live: bool = False,
+    follows: bool = False,
     sink: ChunkSink | None = None,
     limit: float | None = None,
 ) -> EnforcedCall:
     """The call, ready for its first answer; `limit` is the time limit of one call, where the driver keeps one."""
     steps = enforce(request, plan) if judged else unjudged(request, plan)
     steps = observed(steps, request, plan, streaming=streaming, limit=limit)
-    return EnforcedCall(steps, plan, streaming=streaming, live=live, sink=sink)
+    return EnforcedCall(steps, plan, streaming=streaming, live=live, follows=follows, sink=sink)
 
 
 def run(request: ModelRequest, plan: Plan, model: Model) -> Outcome:
@@ -134,8 +134,8 @@ async def run_stream(
     is an error. What the sink takes, as soon as it is certain, is not given here.
     """
     plan, heavy = await planned(), is_heavy(request)
-    live = _is_live(request, plan, mode)
-    begin = functools.partial(start, request, plan, streaming=True, live=live, sink=sink)
+    live, follows = _live(request, plan, mode)
+    begin = functools.partial(start, request, plan, streaming=True, live=live, follows=follows, sink=sink)
     call = await off_loop(begin) if heavy else begin()
     while call.outcome is None:
         try:
@@ -166,7 +166,8 @@ def run_stream_blocking(
     request: ModelRequest, plan: Plan, source: Callable[[ModelRequest], Iterator[CompletionChunk]], mode: Mode = "auto"
 ) -> Generator[CompletionChunk | Outcome, None, None]:
     """`run_stream`, blocking and chunk by chunk."""
-    call = start(request, plan, streaming=True, live=_is_live(request, plan, mode))
+    live, follows = _live(request, plan, mode)
+    call = start(request, plan, streaming=True, live=live, follows=follows)
     while call.outcome is None:
         try:
             reader = call.read()
@@ -191,13 +192,15 @@ def run_stream_blocking(
     yield from closing
 
 
-def _is_live(request: ModelRequest, plan: Plan, mode: Mode) -> bool:
-    """Whether the answer can be followed: there is one shape for it, and nothing else may come in its place."""
-    if plan.schema is None or request.tools or plan.on_failure == "raw" or mode == "buffer":
-        return False
-    if len(schema_text(request)) > _MOST_FOLLOWED:
-        return False
-    return mode == "live" or plan.strategy is OutputStrategy.NATIVE
+def _live(request: ModelRequest, plan: Plan, mode: Mode) -> tuple[bool, bool]:
+    """Whether calls, and what stands beside an answer, leave as they come; and whether the JSON answer does."""
+    if mode == "buffer":
+        return False, False
+    wanted = request.response_format
+    size = 0 if wanted is None else len(wanted.json_schema.text or json_text(wanted.json_schema.schema))
+    follows = plan.schema is not None and plan.on_failure != "raw" and size <= MOST_FOLLOWED
+    follows = follows and (mode == "live" or plan.strategy is OutputStrategy.NATIVE)
+    return follows or bool(request.tools), follows
 
 
 async def _judge(call: EnforcedCall, response: ModelResponse, *, heavy: bool) -> None:

@@ -58,23 +58,33 @@ def _merged(parts: Sequence[Part]) -> Mapping[str, Any]:
     return merged
 
 
-def part_chunks(parts: Sequence[Part], *, sent_text: int = 0, sent: Collection[int] = ()) -> Iterator[CompletionChunk]:
+def part_chunks(
+    parts: Sequence[Part],
+    *,
+    sent_text: int = 0,
+    sent: Collection[int] = (),
+    calls: Mapping[str, ToolDelta | None] | None = None,
+) -> Iterator[CompletionChunk]:
     """Yield a stream's chunks for these parts, in their order, one part each.
 
-    `sent_text` is how many characters of the text have been sent, `sent` has the `id()` of other parts that have been.
+    `sent_text` is how many characters of the text have been sent, `sent` has the `id()` of other parts that have been,
+    and `calls` what is to be sent of which call, where that is not all of them.
     """
-    calls = 0
+    index = 0
     for at, part in enumerate(parts):
         if isinstance(part, Text):
-            text = part.text[sent_text:]
+            text, all_sent = part.text[sent_text:], 0 < len(part.text) <= sent_text
             sent_text = max(0, sent_text - len(part.text))
             if text:
                 yield CompletionChunk(text)
-            if part.extra or (at + 1 < len(parts) and isinstance(parts[at + 1], Text)):
+            if not all_sent and (part.extra or (at + 1 < len(parts) and isinstance(parts[at + 1], Text))):
                 yield CompletionChunk(parts=(Text("", part.extra),))
         elif isinstance(part, ToolCall):
-            yield CompletionChunk(tool_calls=(ToolDelta(calls, part.id, part.name, part.arguments, part.extra),))
-            calls += 1
+            whole = ToolDelta(index, part.id, part.name, part.arguments, part.extra)
+            delta = whole if calls is None else calls.get(part.id, whole)
+            index += 1
+            if delta is not None:
+                yield CompletionChunk(tool_calls=(delta,))
         elif isinstance(part, Reasoning):
             if id(part) not in sent:
                 yield CompletionChunk(reasoning=part.text, parts=(part,))

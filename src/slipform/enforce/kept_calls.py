@@ -1,0 +1,66 @@
+"""Keep the valid calls of an answer whose other calls are asked for again: put both answers together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import orjson
+
+from slipform.enforce.judging import dumps
+from slipform.ir import RESERVED_TOOL, ModelResponse, ToolCall
+from slipform.ir.parts import with_content
+
+_BETWEEN = "\n\n"
+
+
+def with_kept_calls(before: ModelResponse, wrong: Collection[str], again: ModelResponse) -> ModelResponse:
+    """Return the new answer with the calls of the one before that were not wrong, which the model need not repeat.
+
+    A new call takes the place, and the id, of a wrong one: the one that stands where it stood if the model made all its
+    calls again, else the first of the same name. Calls that are left over are added; one that says the same as a kept
+    call is that call again. Without a kept call, or with nothing new, the new answer is all there is.
+
+    >>> first = ModelResponse(tool_calls=(ToolCall("a", "look", '{"at":1}'), ToolCall("b", "look", "{")))
+    >>> again = ModelResponse(tool_calls=(ToolCall("c", "look", '{"at":2}'),))
+    >>> [(call.id, call.arguments) for call in with_kept_calls(first, {"b"}, again).tool_calls]
+    [('a', '{"at":1}'), ('b', '{"at":2}')]
+    """
+    calls = [call for call in before.tool_calls if call.name != RESERVED_TOOL]
+    kept = [call for call in calls if call.id not in wrong]
+    if not kept or not (again.tool_calls or again.text.strip()) or len({call.id for call in calls}) < len(calls):
+        return again
+    new = [call for call in again.tool_calls if call.name != RESERVED_TOOL]
+    if [call.name for call in new] == [call.name for call in calls]:
+        made = {call.id: each for call, each in zip(calls, new, strict=True)}
+        new = []
+    else:
+        known = {_meaning(call) for call in kept}
+        new = [call for call in new if _meaning(call) not in known]
+        made = _by_name([call for call in calls if call.id in wrong], new)
+    final = {call.id: call for call in kept}
+    final |= {identity: dataclasses.replace(call, id=identity) for identity, call in made.items() if identity in wrong}
+    said = "" if again.tool_calls else again.text
+    text = before.text + (_BETWEEN if before.text and said else "") + said
+    merged = (*[final[call.id] for call in calls if call.id in final], *new)
+    parts = with_content(before.parts, text, merged) if before.parts else ()
+    return again.replace(text=text, tool_calls=merged, reasoning=before.reasoning, parts=parts)
+
+
+def _by_name(calls: Sequence[ToolCall], new: list[ToolCall]) -> dict[str, ToolCall]:
+    """Take from `new` what stands for each of these calls, by its id."""
+    made: dict[str, ToolCall] = {}
+    for call in calls:
+        found = next((each for each in new if each.name == call.name), None)
+        if found is not None:
+            made[call.id] = found
+            new.remove(found)
+    return made
+
+
+def _meaning(call: ToolCall) -> tuple[str, str]:
+    """What a call says, however it is written."""
+    try:
+        return call.name, dumps(orjson.loads(call.arguments or "{}"))
+    except orjson.JSONDecodeError:
+        return call.name, call.arguments

@@ -1,0 +1,198 @@
+"""Follow the tool calls of a growing answer, each against its own tool's schema, and release what is certain."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from slipform.enforce.judging import Requirement, judge_arguments
+from slipform.enforce.release import ReleaseGate
+from slipform.ir import ModelResponse, ToolCall, ToolDelta
+from slipform.ir.choice_merge import CallTable, OpenCall
+from slipform.schema.limits import json_text
+
+MOST_FOLLOWED = 1 << 16
+"""Bytes of a schema that a growing text is held to, piece by piece on the event loop."""
+_LONGEST = 1 << 18
+"""Characters of arguments that are judged on the event loop; longer ones leave when the whole answer is judged."""
+
+
+class LiveCall:
+    """One call while it grows: its gate, and whether it has left."""
+
+    __slots__ = ("call", "fed", "gate", "id", "index", "is_over", "sent")
+
+    def __init__(self, call: OpenCall) -> None:
+        self.call = call
+        self.gate: ReleaseGate | None = None
+        """None while the name is missing, and where nobody holds the tool to a schema."""
+        self.fed = 0
+        """How many of the call's pieces the gate has been given."""
+        self.id = ""
+        self.index = -1
+        """Its number among the calls that have left; -1 while it has not."""
+        self.sent: list[str] = []
+        """What has left, where there is no gate."""
+        self.is_over = False
+
+    def finish(self, final: str) -> tuple[str, str] | None:
+        """What is to leave last, and all that has left then; None when `final` does not begin with what has left."""
+        if self.gate is not None:
+            return self.gate.finish(final)
+        sent = "".join(self.sent)
+        return (final[len(sent) :], final) if final.startswith(sent) else None
+
+
+class LiveCalls:
+    """The calls of one answer. `fault` is the one that can become no valid call any more, once there is one.
+
+    >>> from slipform.schema import Schema
+    >>> calls = LiveCalls(Requirement(None, {"look": Schema.of({"properties": {"at": {"type": "string"}}})}))
+    >>> calls.feed(ToolDelta(0, "c1", "look"), None), calls.feed(ToolDelta(0, arguments='{"at": "the s'), None)
+    ([], [ToolDelta(index=0, id='c1', name='look', arguments='{"at":"the s', extra={})])
+    >>> [delta.arguments for delta in (*calls.feed(ToolDelta(0, arguments='ky"}'), None), *calls.end())]
+    ['ky"', '}']
+    """
+
+    def __init__(self, standard: Requirement, *, holds: bool = False) -> None:
+        self.fault: LiveCall | None = None
+        self._standard = standard
+        self._holds = holds
+        """Whether all of them wait for the end."""
+        self._table = CallTable()
+        self._calls: list[LiveCall] = []
+        self._left: list[LiveCall] = []
+        self.any_open = False
+        """Whether some call may not be over."""
+
+    def feed(self, delta: Any, answer_id: Any) -> list[ToolDelta]:
+        """What may leave now that this piece has arrived."""
+        call, is_new = self._table.place(delta)
+        call.add(delta)
+        if is_new:
+            self._calls.append(LiveCall(call))
+        live = self._calls[call.position]
+        if call.name is None or self._holds:
+            return []
+        out: list[ToolDelta] = []
+        if not live.id:
+            out += self.end(live)
+            self._begin(live, answer_id)
+        self.any_open = True
+        while live.fed < len(call.pieces) and not (live.is_over or self.fault):
+            certain = self._grow(live, call.pieces[live.fed])
+            live.fed += 1
+            if certain:
+                out.append(self._delta(live, certain))
+        return out
+
+    def end(self, but: LiveCall | None = None) -> list[ToolDelta]:
+        """The last pieces of the calls that are over, because something else has begun."""
+        out: list[ToolDelta] = []
+        if not self.any_open:
+            return out
+        self.any_open = False
+        for live in self._calls:
+            if live.is_over or live is but or not live.id:
+                continue
+            found = self._judged(live)
+            if found is None:
+                self.any_open = True
+            else:
+                live.is_over = True
+                if found or live.index < 0:
+                    out.append(self._delta(live, found))
+        return out
+
+    def closed(self, response: ModelResponse) -> ModelResponse:
+        """The answer as it was when the model was stopped, so that it can be judged.
+
+        The faulty call is closed where it was open; one that had hardly begun is left out.
+        """
+        calls: list[ToolCall] = []
+        dropped: list[ToolCall] = []
+        changed: dict[int, ToolCall] = {}
+        for live, call in zip(self._calls, response.tool_calls, strict=False):
+            if live is self.fault and live.gate is not None and live.gate.fault is not None:
+                changed[id(call)] = dataclasses.replace(call, arguments=live.gate.closed_text())
+                calls.append(changed[id(call)])
+            elif live is self.fault or live.call.pieces:
+                calls.append(call)
+            else:
+                dropped.append(call)
+        parts = [changed.get(id(part), part) for part in response.parts if not any(part is each for each in dropped)]
+        return response.replace(tool_calls=tuple(calls), parts=tuple(parts))
+
+    def settled(self, calls: Sequence[ToolCall]) -> tuple[dict[str, ToolDelta | None], tuple[ToolCall, ...]] | None:
+        """What is to leave last of each call, and all calls; None when they do not go on from what has left.
+
+        A call that was asked for again takes the place of the one that has left, with its id.
+        """
+        waiting = list(calls)
+        rest: dict[str, ToolDelta | None] = {}
+        final: list[ToolCall] = []
+        for live in self._left:
+            found: tuple[str, str] | None = None
+            same = [call for call in waiting if call.name == live.call.name]
+            for call in sorted(same, key=lambda call: call.id != live.id):
+                found = live.finish(call.arguments)
+                if found is not None:
+                    waiting.remove(call)
+                    final.append(dataclasses.replace(call, id=live.id, arguments=found[1]))
+                    break
+            if found is None:
+                return None
+            rest[live.id] = ToolDelta(live.index, None, None, found[0]) if found[0] else None
+        for call in waiting:
+            rest[call.id] = ToolDelta(len(final), call.id, call.name, call.arguments, call.extra)
+            final.append(call)
+        return rest, tuple(final)
+
+    def _begin(self, live: LiveCall, answer_id: Any) -> None:
+        live.id = live.call.known_id(answer_id)
+        name, tools = str(live.call.name), self._standard.tools
+        if name in tools:
+            live.gate = ReleaseGate(tools[name], self._standard.switches, call=True)
+            if len(json_text(tools[name].document)) > MOST_FOLLOWED:
+                live.gate.give_up()
+        elif tools:
+            self.fault = live
+
+    def _grow(self, live: LiveCall, piece: str) -> str:
+        gate = live.gate
+        if gate is None:
+            live.sent.append(piece)
+            return piece
+        certain = gate.feed(piece)
+        if gate.fault is not None:
+            held = Requirement(
+                self._standard.tools[str(live.call.name)], {}, self._standard.switches, self._standard.repair
+            )
+            if gate.confirmed(held):
+                self.fault = live
+        return certain
+
+    def _judged(self, live: LiveCall) -> str | None:
+        """The last piece of a call that is over; None while that is not certain."""
+        if live.gate is None:
+            return ""
+        text = "".join(live.call.pieces)
+        if len(text) > _LONGEST or (text and live.gate.is_open):
+            return None
+        verdict = judge_arguments(str(live.call.name), text, self._standard)
+        if not verdict.ok:
+            if live.gate.complete or not text:
+                self.fault = live
+            return None
+        if any(edit.kind in ("missing_bracket", "truncated") for edit in verdict.repairs):
+            return None  # it may go on
+        found = live.finish(verdict.candidate)
+        return None if found is None else found[0]
+
+    def _delta(self, live: LiveCall, arguments: str) -> ToolDelta:
+        if live.index >= 0:
+            return ToolDelta(live.index, None, None, arguments)
+        live.index = len(self._left)
+        self._left.append(live)
+        return ToolDelta(live.index, live.id, live.call.name, arguments, live.call.extra)
