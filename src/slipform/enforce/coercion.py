@@ -15,6 +15,7 @@ import orjson
 from slipform.schema import Schema, Violation
 from slipform.schema.document import DEFINITIONS, REF, REFERENCES, followed, locate, reference_steps, subschemas
 from slipform.text.resolve_plan import Alternative
+from slipform.text.tracker_facts import kind_of
 
 if TYPE_CHECKING:
     from slipform.enforce.patching import Patched
@@ -186,6 +187,16 @@ def folded(name: str) -> str:
     return "".join(char for char in name.casefold() if char not in "_- ")
 
 
+def bare(word: str) -> str:
+    """A listed value also without quotes, marks of emphasis and the stop around it.
+
+    >>> bare("**In progress.**")
+    'inprogress'
+    """
+    return folded(word.strip(_AROUND))
+
+
+_AROUND = " \t\r\n\"'`*.!,;:()"
 _LIKE_NUMBER = re.compile(r"\s*[+-]?[0-9.,_’'\u00a0\u202f eE+-]*\Z")
 
 
@@ -214,8 +225,8 @@ class PatchableFaults:
         if not switches.coerce:
             return False
         if isinstance(value, str):
-            text = value.strip().casefold()
-            if any(word.casefold() == text for word in _wanted_words(alternatives)):
+            text = bare(value)
+            if any(bare(word) == text for word in _wanted_words(alternatives)):
                 return True
         return next(coercions(value, types, units=switches.units), None) is not None
 
@@ -233,7 +244,7 @@ class PatchableFaults:
             *(_WORDS if "boolean" in types else ()),
             *(_NOTHING if "null" in types else ()),
         ]
-        if any(word.casefold().startswith(begun) for word in words):
+        if any(word.casefold().startswith(begun) or bare(word).startswith(bare(text)) for word in words):
             return True
         if types & {"object", "array"} and (not text or text[0] in "{["):
             return True
@@ -265,6 +276,7 @@ def _wanted_types(alternatives: Iterable[Alternative]) -> frozenset[str] | None:
     found: set[str] = set()
     for alternative in alternatives:
         sets = [leaf.types for leaf in alternative.leaves if leaf.types is not None]
+        sets += [frozenset(map(kind_of, leaf.values)) for leaf in alternative.leaves if leaf.values is not None]
         if not sets:
             return None
         found |= frozenset.intersection(*sets)

@@ -42,9 +42,26 @@ def with_kept_calls(before: ModelResponse, wrong: Collection[str], again: ModelR
     final |= {identity: dataclasses.replace(call, id=identity) for identity, call in made.items() if identity in wrong}
     said = "" if again.tool_calls else again.text
     text = before.text + (_BETWEEN if before.text and said else "") + said
-    merged = (*[final[call.id] for call in calls if call.id in final], *new)
+    merged = (*[final[call.id] for call in calls if call.id in final], *renamed(new, final))
     parts = with_content(before.parts, text, merged) if before.parts else ()
     return again.replace(text=text, tool_calls=merged, reasoning=before.reasoning, parts=parts)
+
+
+def renamed(calls: Sequence[ToolCall], taken: Collection[str]) -> list[ToolCall]:
+    """Return the calls under ids that no other call has: some servers number the calls of every answer anew.
+
+    >>> [call.id for call in renamed([ToolCall("call_0", "look", "{}")], {"call_0"})]
+    ['call_0_1']
+    """
+    out: list[ToolCall] = []
+    used = set(taken)
+    for call in calls:
+        identity, number = call.id, 1
+        while identity in used:
+            identity, number = f"{call.id}_{number}", number + 1
+        used.add(identity)
+        out.append(call if identity == call.id else dataclasses.replace(call, id=identity))
+    return out
 
 
 def _by_name(calls: Sequence[ToolCall], new: list[ToolCall]) -> dict[str, ToolCall]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from slipform.enforce.judging import Requirement, judge_arguments
+from slipform.enforce.kept_calls import renamed
 from slipform.enforce.release import ReleaseGate
 from slipform.ir import ModelResponse, ToolCall, ToolDelta
 from slipform.ir.choice_merge import CallTable, OpenCall
@@ -14,6 +15,7 @@ from slipform.schema.limits import json_text
 
 MOST_FOLLOWED = 1 << 16
 """Bytes of a schema that a growing text is held to, piece by piece on the event loop."""
+_NO_EXTRA: Final[dict[str, Any]] = {}
 _LONGEST = 1 << 18
 """Characters of arguments that are judged on the event loop; longer ones leave when the whole answer is judged."""
 
@@ -50,7 +52,7 @@ class LiveCalls:
     >>> from slipform.schema import Schema
     >>> calls = LiveCalls(Requirement(None, {"look": Schema.of({"properties": {"at": {"type": "string"}}})}))
     >>> calls.feed(ToolDelta(0, "c1", "look"), None), calls.feed(ToolDelta(0, arguments='{"at": "the s'), None)
-    ([], [ToolDelta(index=0, id='c1', name='look', arguments='{"at":"the s', extra={})])
+    ([], [ToolDelta(index=0, id='c1', name='look', arguments='{"at":"the s', extra={}, done=False)])
     >>> [delta.arguments for delta in (*calls.feed(ToolDelta(0, arguments='ky"}'), None), *calls.end())]
     ['ky"', '}']
     """
@@ -99,10 +101,12 @@ class LiveCalls:
             found = self._judged(live)
             if found is None:
                 self.any_open = True
+            elif not found and live.index < 0:
+                out.append(self._delta(live, ""))  # a call without arguments, unless they are still to come
+                self.any_open = True
             else:
                 live.is_over = True
-                if found or live.index < 0:
-                    out.append(self._delta(live, found))
+                out.append(self._delta(live, found, done=True))
         return out
 
     def closed(self, response: ModelResponse) -> ModelResponse:
@@ -143,9 +147,9 @@ class LiveCalls:
                     break
             if found is None:
                 return None
-            rest[live.id] = ToolDelta(live.index, None, None, found[0]) if found[0] else None
-        for call in waiting:
-            rest[call.id] = ToolDelta(len(final), call.id, call.name, call.arguments, call.extra)
+            rest[live.id] = None if live.is_over else self._delta(live, found[0], done=True)
+        for call in renamed(waiting, rest.keys()):
+            rest[call.id] = ToolDelta(len(final), call.id, call.name, call.arguments, call.extra, True)
             final.append(call)
         return rest, tuple(final)
 
@@ -182,17 +186,19 @@ class LiveCalls:
             return None
         verdict = judge_arguments(str(live.call.name), text, self._standard)
         if not verdict.ok:
-            if live.gate.complete or not text:
+            if live.gate.complete:
                 self.fault = live
             return None
+        if not text:
+            return ""
         if any(edit.kind in ("missing_bracket", "truncated") for edit in verdict.repairs):
             return None  # it may go on
         found = live.finish(verdict.candidate)
         return None if found is None else found[0]
 
-    def _delta(self, live: LiveCall, arguments: str) -> ToolDelta:
+    def _delta(self, live: LiveCall, arguments: str, *, done: bool = False) -> ToolDelta:
         if live.index >= 0:
-            return ToolDelta(live.index, None, None, arguments)
+            return ToolDelta(live.index, None, None, arguments, _NO_EXTRA, done)
         live.index = len(self._left)
         self._left.append(live)
-        return ToolDelta(live.index, live.id, live.call.name, arguments, live.call.extra)
+        return ToolDelta(live.index, live.id, live.call.name, arguments, live.call.extra, done)

@@ -20,6 +20,7 @@ from slipform.enforce.coercion import (
     Steps,
     Switches,
     at,
+    bare,
     branch_fixes,
     coercions,
     folded,
@@ -36,8 +37,6 @@ from slipform.schema.document import (
 )
 from slipform.text.reasoning import call_arguments
 from slipform.text.strict import parse
-
-_AROUND = " \t\r\n\"'`*.!,;:()"
 
 
 def fixes(violation: Violation, value: Any, document: Mapping[str, Any], switches: Switches) -> Iterator[Fix]:
@@ -165,7 +164,7 @@ def _in_case(text: str) -> str:
 
 def _in_letters(text: str) -> str:
     """Also without quotes, marks of emphasis and the stop around it, and with one mark between words."""
-    return folded(text.strip(_AROUND))
+    return bare(text)
 
 
 def _as_text(member: Any) -> str:

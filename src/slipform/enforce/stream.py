@@ -152,6 +152,9 @@ class EnforcedStream:
             self._model = chunk.model
         if chunk.lift is not None and self._gate is not None:
             self._gate.give_up()  # the text is in the vendor's shape, not in the caller's
+        calls = self._calls
+        if calls is not None and calls.any_open and (chunk.text or chunk.reasoning):
+            self._leave(calls.end(), certain)  # something else has begun
         if chunk.text:
             self._texts.append(chunk.text)
             self._folded += 1
@@ -161,6 +164,8 @@ class EnforcedStream:
         for delta in chunk.tool_calls:
             if not self.stopped:
                 self._call(delta, certain)
+        if calls is not None and calls.any_open and chunk.finish in ("stop", "tool_calls"):
+            self._leave(calls.end(), certain)
 
     def _aside(self, chunk: Any, certain: list[CompletionChunk]) -> None:
         """What stands beside the text: no schema holds it, so it leaves as it comes, and the ends of prose with it."""
@@ -175,9 +180,6 @@ class EnforcedStream:
             )
 
     def _say(self, text: str, certain: list[CompletionChunk]) -> None:
-        if self._calls is not None and self._calls.any_open:
-            self._leave(self._calls.end(), certain)
-            self.stopped = self._calls.fault is not None
         gate, piece = self._gate, ""
         if self._prose:
             piece = text if self._free else self._not_a_call(text)
@@ -219,11 +221,7 @@ class EnforcedStream:
         elif delta.name == RESERVED_TOOL:
             pass  # a second answer; the first one counts
         elif self._calls is not None:
-            left = self._calls.feed(delta, self._id)
-            if left:
-                self._free_text(certain)
-                self._leave(left, certain)
-            self.stopped = self._calls.fault is not None
+            self._leave(self._calls.feed(delta, self._id), certain)
         elif gate is not None:
             gate.give_up()
 
@@ -240,7 +238,11 @@ class EnforcedStream:
             certain.append(self._certain(text[len(sent) :]))
 
     def _leave(self, deltas: list[ToolDelta], certain: list[CompletionChunk]) -> None:
+        """Release these pieces of calls, and stop where one can become no valid call."""
+        if self._calls is not None and self._calls.fault is not None:
+            self.stopped = True
         if deltas:
+            self._free_text(certain)
             certain.append(CompletionChunk("", "", "", tuple(deltas), None, None, None, 0, self._model, self._id))
 
     def _certain(self, piece: str) -> CompletionChunk:

@@ -80,7 +80,7 @@ def part_chunks(
             if not all_sent and (part.extra or (at + 1 < len(parts) and isinstance(parts[at + 1], Text))):
                 yield CompletionChunk(parts=(Text("", part.extra),))
         elif isinstance(part, ToolCall):
-            whole = ToolDelta(index, part.id, part.name, part.arguments, part.extra)
+            whole = ToolDelta(index, part.id, part.name, part.arguments, part.extra, True)
             delta = whole if calls is None else calls.get(part.id, whole)
             index += 1
             if delta is not None:

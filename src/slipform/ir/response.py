@@ -174,13 +174,14 @@ _NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ToolDelta:
-    """A piece of a tool call; any field may arrive late, or never."""
+    """A piece of a tool call; any field may arrive late, or never. `done` where it is known to be the last piece."""
 
     index: int | None = None
     id: str | None = None
     name: str | None = None
     arguments: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    done: bool = False
 
 
 class CompletionChunk(NamedTuple):

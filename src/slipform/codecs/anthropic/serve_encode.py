@@ -125,6 +125,8 @@ class AnthropicStreamEncoder:
         self._calls = CallTable()
         self._current: OpenCall | None = None
         self._sent: set[int] = set()
+        self._waiting: list[CompletionChunk] = []
+        """What is not of the open call and came before its end."""
         self._finish: FinishReason = "stop"
         self._raw: str | None = None
         self._refusal: list[str] = []
@@ -138,6 +140,9 @@ class AnthropicStreamEncoder:
         if chunk.usage is not None:
             self._usage = chunk.usage
         out = [self._begin(chunk)]
+        if (chunk.text or chunk.reasoning or chunk.parts) and self._is_in_call():
+            self._waiting.append(CompletionChunk(chunk.text, chunk.reasoning, parts=chunk.parts))
+            chunk = chunk._replace(text="", reasoning="", parts=())
         if chunk.reasoning:
             out.append(self._block("thinking", {"type": "thinking", "thinking": "", "signature": ""}))
             out.append(self._delta({"type": "thinking_delta", "thinking": chunk.reasoning}))
@@ -160,7 +165,7 @@ class AnthropicStreamEncoder:
 
     def finish(self) -> bytes:
         """The last blocks, the stop reason, and `message_stop`."""
-        out = [self._begin(CompletionChunk()), self._close()]
+        out = [self._begin(CompletionChunk()), self._end_call()]
         for call in self._calls.calls:
             if call.position not in self._sent:
                 out += [self._start_call(call), self._close()]
@@ -251,17 +256,28 @@ class AnthropicStreamEncoder:
 
     def _call(self, delta: ToolDelta) -> bytes:
         call, _ = self._calls.place(delta)
-        if call is self._current:
-            call.add(delta)
-            return (
-                self._delta({"type": "input_json_delta", "partial_json": delta.arguments}) if delta.arguments else b""
-            )
         call.add(delta)
-        busy = self._current is not None and not _is_whole(self._current)
-        if busy or call.name is None or call.position in self._sent:
-            # Blocks may not interleave: the pieces of this call wait for the one before to end.
-            return b""
-        return self._start_call(call)
+        out = b""
+        if call is self._current:
+            out = self._delta({"type": "input_json_delta", "partial_json": delta.arguments}) if delta.arguments else b""
+        elif call.name is not None and call.position not in self._sent and not self._is_in_call():
+            out = self._start_call(call)
+        return out + self._end_call() if delta.done and call is self._current else out
+
+    def _is_in_call(self) -> bool:
+        """Whether a call is open that is not whole: blocks may not interleave, so all others wait for its end."""
+        return self._current is not None and not _is_whole(self._current)
+
+    def _end_call(self) -> bytes:
+        """Close the call that is open, and write what has waited for that."""
+        out, waiting, self._waiting = [self._close()], self._waiting, []
+        out += map(self.feed, waiting)
+        for call in self._calls.calls:
+            if self._current is None and call.name is not None and call.position not in self._sent:
+                out.append(self._start_call(call))
+                if _is_whole(call):
+                    out.append(self._close())
+        return b"".join(out)
 
     def _start_call(self, call: OpenCall) -> bytes:
         out = self._close()

@@ -167,7 +167,7 @@ def _new_parts(chunk: CompletionChunk) -> list[dict[str, Any]]:
 
 
 class GeminiStreamEncoder:
-    """Writes the events of one streamed answer; calls go out whole, at the end. No comments: clients break on them."""
+    """Writes the events of one streamed answer; calls go out whole. No comments: clients break on them."""
 
     def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
         self.extra: Mapping[str, Any] = {}
@@ -176,6 +176,8 @@ class GeminiStreamEncoder:
         self._choices: dict[int, ChoiceBuilder] = {}
         self._usage = Usage()
         self._extra: dict[str, Any] = {}
+        self._sent: set[tuple[int, int]] = set()
+        """The calls that have gone out, by choice and position."""
 
     def feed(self, chunk: CompletionChunk) -> bytes:
         """The bytes for one chunk."""
@@ -190,7 +192,13 @@ class GeminiStreamEncoder:
         keep = CompletionChunk(
             refusal=chunk.refusal, tool_calls=chunk.tool_calls, finish=chunk.finish, raw_finish=chunk.raw_finish
         )
-        self._choices.setdefault(chunk.choice, ChoiceBuilder()).add(keep)
+        choice = self._choices.setdefault(chunk.choice, ChoiceBuilder())
+        choice.add(keep)
+        for delta in chunk.tool_calls:
+            if delta.done:
+                call, _ = choice.calls.place(delta)
+                parts.append(_call(call.close(self._id)))
+                self._sent.add((chunk.choice, call.position))
         if parts:
             said = {"content": {"parts": parts, "role": "model"}, "index": chunk.choice}
         return self._event([said]) if said else b""
@@ -200,7 +208,7 @@ class GeminiStreamEncoder:
         return self.feed(CompletionChunk(text))
 
     def finish(self) -> bytes:
-        """The calls, the finish reason and the usage; there is no terminator."""
+        """The last calls, the finish reason and the usage; there is no terminator."""
         choices = self._choices or {0: ChoiceBuilder()}
         return self._event([self._last(index, choice) for index, choice in sorted(choices.items())], last=True)
 
@@ -215,8 +223,9 @@ class GeminiStreamEncoder:
     def _last(self, index: int, choice: ChoiceBuilder) -> dict[str, Any]:
         refusal = "".join(choice.refusal)
         finish: FinishReason = "refusal" if refusal else choice.finish or "stop"
+        calls = [call for call in choice.calls.calls if (index, call.position) not in self._sent]
         candidate: dict[str, Any] = {
-            "content": {"parts": [_call(call.close(self._id)) for call in choice.calls.calls], "role": "model"},
+            "content": {"parts": [_call(call.close(self._id)) for call in calls], "role": "model"},
             "finishReason": _word(finish, choice.raw_finish),
             "index": index,
             **(_said_of(self._extra, _OF_CANDIDATE) if index == 0 else {}),
