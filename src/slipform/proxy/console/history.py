@@ -1,7 +1,7 @@
 """Remember recent calls for the console, within a limit of bytes: figures always, words only of traced calls.
 
-Every worker keeps its own. A row is packed as JSON when its call ends, so that nothing of the call stays alive: reports
-and answers hold the words of models.
+Every worker keeps its own. A row is packed when its call ends, as a JSON array (half of an object's time and size), so
+that nothing of the call stays alive: reports and answers hold the words of models.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -21,7 +21,11 @@ from slipform.proxy.observability.call_record import MAX_TRACE_BYTES, CallRecord
 from slipform.proxy.observability.logs import redact
 
 _MAX_WAITING: Final = 2000
-_DETAIL: Final = b',"detail":'
+_FIELDS: Final = (
+    "id", "request_id", "at", "api", "model", "provider", "upstream_model", "schema", "strategy", "stream", "caller",
+    "status", "outcome", "stage", "attempts", "fallbacks", "warnings", "cached", "input", "output", "cost", "ms",
+    "first_ms", "overhead_ms", "traced", "detail",
+)  # fmt: skip
 
 
 def _packed(trace: CallTrace, record: CallRecord) -> bytes:
@@ -93,7 +97,7 @@ class CallHistory:
     def known(self, identity: str) -> None:
         """What was asked is known now: whoever looks sees the call begin."""
         if self._subscribers and (record := self._under_way.get(identity)) is not None:
-            self._tell("begin", orjson.dumps(_row(record, identity, under_way=True)))
+            self._tell("begin", orjson.dumps(_named(_row(record, identity, under_way=True))))
 
     def end(self, identity: str, record: CallRecord, trace: CallTrace | None = None) -> None:
         """A call is over."""
@@ -101,10 +105,9 @@ class CallHistory:
         if trace is not None and trace.only_failures and record.outcome == "ok":
             trace = None
         row = _row(record, identity, traced=trace is not None)
+        if self._subscribers:
+            self._tell("end", orjson.dumps(_named((*row[:-1], None))))
         packed = orjson.dumps(row)
-        self._tell("end", packed)
-        if record.report is not None:
-            packed = packed[:-1] + _DETAIL + orjson.dumps(_detail(record.report)) + b"}"
         self._rows.append(packed)
         self._size += len(packed)
         while self._size > self._max_bytes:
@@ -147,21 +150,19 @@ class CallHistory:
     def rows(self, *, newest_first: bool = True) -> Iterator[dict[str, Any]]:
         """The rows, with their details."""
         for packed in reversed(self._rows) if newest_first else tuple(self._rows):
-            yield orjson.loads(packed)
+            yield _named(orjson.loads(packed))
 
     def under_way(self) -> list[dict[str, Any]]:
         """The calls that are not over."""
-        return [_row(record, identity, under_way=True) for identity, record in self._under_way.items()]
+        return [_named(_row(record, identity, under_way=True)) for identity, record in self._under_way.items()]
 
     def find(self, identity: str) -> dict[str, Any] | None:
         """One call by its id, with its trace if there is one."""
-        marked = b'"id":"%s"' % identity.encode("ascii", "replace")
+        marked = b'["%s",' % identity.encode("ascii", "replace")
         for packed in reversed(self._rows):
-            if marked in packed:
-                row: dict[str, Any] = orjson.loads(packed)
-                if row["id"] == identity:
-                    trace = self._traces.get(identity)
-                    return {**row, "trace": orjson.loads(trace) if trace is not None else None}
+            if packed.startswith(marked):
+                trace = self._traces.get(identity)
+                return {**_named(orjson.loads(packed)), "trace": orjson.loads(trace) if trace is not None else None}
         return None
 
     def sizes(self) -> dict[str, int]:
@@ -176,37 +177,47 @@ class CallHistory:
         self._size = self._trace_size = 0
 
 
-def _row(record: CallRecord, identity: str, *, under_way: bool = False, traced: bool = False) -> dict[str, Any]:
-    """What the list shows of a call: the figures and names of its log line."""
-    seconds, report, usage = record.seconds, record.report, record.tokens
-    row: dict[str, Any] = {
-        "id": identity,
-        "request_id": record.request_id,
-        "at": round(time.time() - seconds, 3),
-        "api": record.api,
-        "model": record.model[:200],
-        "provider": record.provider[:200],
-        "upstream_model": record.upstream_model[:200],
-        "schema": record.schema[:64],
-        "strategy": record.strategy,
-        "stream": record.stream,
-        "caller": record.caller[:200],
-        "status": record.status,
-        "outcome": "under_way" if under_way else record.outcome,
-        "stage": "under_way" if under_way else stage_of(record),
-        "attempts": 0 if report is None else len(report.attempts),
-        "fallbacks": record.fallbacks,
-        "warnings": 0 if report is None else len(report.warnings),
-        "cached": record.cached,
-        "input": usage.input,
-        "output": usage.output,
-        "cost": None if report is None else report.cost,
-        "ms": round(seconds * 1000, 1),
-        "first_ms": None if record.first_byte is None else round((record.first_byte - record.started) * 1000, 1),
-        "overhead_ms": None if (added := record.overhead) is None else round(added * 1000, 2),
-        "traced": traced,
-    }
-    return row
+def _row(record: CallRecord, identity: str, *, under_way: bool = False, traced: bool = False) -> tuple[Any, ...]:
+    """What the list shows of a call, in the order of `_FIELDS`: the figures and names of its log line."""
+    seconds, report, usage, overhead = record.seconds, record.report, record.tokens, record.overhead
+    attempts = warnings = 0
+    cost = detail = None
+    if report is not None:
+        attempts, warnings, cost = len(report.attempts), len(report.warnings), report.cost
+        detail = None if under_way or _is_plain(report) else _detail(report)
+    first = record.first_byte
+    return (
+        identity,
+        record.request_id,
+        round(time.time() - seconds, 3),
+        record.api,
+        record.model[:200],
+        record.provider[:200],
+        record.upstream_model[:200],
+        record.schema[:64],
+        record.strategy,
+        record.stream,
+        record.caller[:200],
+        record.status,
+        "under_way" if under_way else record.outcome,
+        "under_way" if under_way else stage_of(record),
+        attempts,
+        record.fallbacks,
+        warnings,
+        record.cached,
+        usage.input,
+        usage.output,
+        cost,
+        round(seconds * 1000, 1),
+        None if first is None else round((first - record.started) * 1000, 1),
+        None if overhead is None else round(overhead * 1000, 2),
+        traced,
+        detail,
+    )
+
+
+def _named(row: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(_FIELDS, row, strict=True))
 
 
 def stage_of(record: CallRecord) -> str:
@@ -219,6 +230,14 @@ def stage_of(record: CallRecord) -> str:
     if len(report.attempts) > 1:
         return "reasked"
     return "repaired" if report.repaired or report.patched else "first"
+
+
+def _is_plain(report: Report) -> bool:
+    """Whether a report says no more than the row: one attempt, whose answer was valid as it came."""
+    if len(report.attempts) != 1 or report.warnings:
+        return False
+    attempt = report.attempts[0]
+    return not (attempt.repairs or attempt.patched or attempt.violations) and attempt.outcome == "ok"
 
 
 def _detail(report: Report) -> dict[str, Any]:

@@ -45,7 +45,7 @@ export async function request(main, state, id) {
     replace(pourBox, h('p', { class: 'muted' }, row.absent || (trace ? 'The answer came whole: there are no pieces to replay.' : 'Nothing was recorded.')), answer ? h('pre', { class: 'pour', tabindex: '0', 'aria-label': 'The answer' }, visible(answer)) : null);
   }
 
-  const tabs = [['Attempts', () => attemptsView(attempts, trace)], ['Repairs', () => repairsView(attempts, trace)], ['Dialect', () => dialectView(schema)], ['Re-judge', () => rejudgeView(schema, trace)],
+  const tabs = [['Attempts', () => attemptsView(attempts, trace, row)], ['Repairs', () => repairsView(attempts, trace)], ['Dialect', () => dialectView(schema)], ['Re-judge', () => rejudgeView(schema, trace)],
     ['Timeline', () => timelineView(row, attempts)], ['Raw', () => rawView(row, trace)]];
   const tabBox = h('div', { role: 'tabpanel', class: 'card' });
   const buttons = tabs.map(([name, view], index) => h('button', { role: 'tab', 'aria-selected': String(index === 0), onclick: () => choose(index) }, name));
@@ -116,7 +116,8 @@ function marksOf(attempts) {
   return marks;
 }
 
-function attemptsView(attempts, trace) {
+function attemptsView(attempts, trace, row) {
+  if (!attempts.length && row.attempts) return h('p', { class: 'good' }, '✓ One attempt, valid as it came.');
   if (!attempts.length) return h('p', { class: 'muted' }, 'Nothing was enforced: the call went through as it was.');
   return h('div', { class: 'attempts' }, attempts.map((attempt, index) => h('section', { class: 'card' },
     h('h3', {}, `Attempt ${index + 1} · `, h('span', { class: attempt.outcome === 'ok' ? 'good' : 'bad' }, attempt.outcome)),
