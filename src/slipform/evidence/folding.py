@@ -74,7 +74,7 @@ def strip_marks(folded: str) -> str:
     return "".join(unicodedata.normalize("NFD", each)[0] for each in folded)
 
 
-class Place(NamedTuple):
+class SourceRange(NamedTuple):
     """Where something stands in the source, in characters."""
 
     start: int
@@ -102,9 +102,9 @@ class FoldedText:
         """The folded text without accents."""
         return strip_marks(self.folded)
 
-    def place_of(self, start: int, end: int) -> Place:
+    def place_of(self, start: int, end: int) -> SourceRange:
         """Where the folded characters from `start` to `end` stand, with the accents that follow the last of them."""
-        return Place(self._places[start], self._end_of(end - 1))
+        return SourceRange(self._places[start], self._end_of(end - 1))
 
     def _end_of(self, at: int) -> int:
         text, end = self.text, self._places[at] + 1
@@ -112,7 +112,7 @@ class FoldedText:
             return entity.end()
         return _after_marks(text, end)
 
-    def find(self, needle: str, *, marks: bool = True) -> Iterator[Place]:
+    def find(self, needle: str, *, marks: bool = True) -> Iterator[SourceRange]:
         """Every place of a folded text that begins and ends where words do."""
         haystack = self.folded if marks else self.unmarked
         at, seen = haystack.find(needle), 0
@@ -123,7 +123,7 @@ class FoldedText:
             seen += 1
             at = haystack.find(needle, at + 1)
 
-    def has_word_edges(self, place: Place) -> bool:
+    def has_word_edges(self, place: SourceRange) -> bool:
         """Whether no word goes on before or after a place; a text without blanks has no edges to respect."""
         text, (start, end) = self.text, place
         before, after = text[start - 1 : start], text[end : end + 1]
@@ -131,11 +131,11 @@ class FoldedText:
         goes_on = after and is_word_character(after) and is_word_character(text[end - 1])
         return not opens and not goes_on
 
-    def find_exactly(self, value: str) -> Iterator[Place]:
+    def find_exactly(self, value: str) -> Iterator[SourceRange]:
         """Every place where a value stands to the letter, word edges kept."""
         at, seen = self.text.find(value), 0
         while at >= 0 and seen < MOST_PLACES:
-            place = Place(at, at + len(value))
+            place = SourceRange(at, at + len(value))
             if self.has_word_edges(place):
                 yield place
             seen += 1

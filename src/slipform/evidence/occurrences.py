@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from slipform.evidence.dates import FoundDate, FoundTime, Moment, find_dates, find_times, moments_of
-from slipform.evidence.folding import FoldedText, Place, fold, strip_marks
+from slipform.evidence.folding import FoldedText, SourceRange, fold, strip_marks
 from slipform.evidence.quantities import Number, find_numbers, with_ascii_digits
 
 How: TypeAlias = Literal["exact", "normalised", "fuzzy", "partial"]
@@ -90,9 +90,9 @@ class SourceIndex:
         return numbers
 
     @cached_property
-    def words(self) -> list[Place]:
+    def words(self) -> list[SourceRange]:
         """The words of the text in order."""
-        return [Place(*match.span()) for match in _WORD.finditer(self.text)]
+        return [SourceRange(*match.span()) for match in _WORD.finditer(self.text)]
 
     @cached_property
     def words_by_text(self) -> dict[str, list[int]]:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final
 
 from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, INSERTED, MAX_DEPTH, RepairState
-from slipform.text.repair.strings import Span, control_edit, requote
+from slipform.text.repair.strings import QuotedSpan, control_edit, requote
 from slipform.text.repair.tokens import BLANK, ITEMS, LAX_STRING, MEMBERS, NUMBER, SCALAR, STRING, WS
 
 PLAIN: Final = r"[^'\"“”\\\x00-\x1f]*+"
@@ -133,7 +133,7 @@ def respell_string(m: RepairState, at: int, word: str) -> None:
             m.edits.append(control_edit(at + match.start(), match.group()))
         return
     end = at + len(word)
-    m.edits.extend(requote(m.text, Span(at, at + 1, end - 1, end, '"', True, False)))
+    m.edits.extend(requote(m.text, QuotedSpan(at, at + 1, end - 1, end, '"', True, False)))
 
 
 _RUN_NEXT_KEY: Final = rf"(?:{STRING}|'{PLAIN}'|[“”]{PLAIN}[“”]|(?<=\s){NAME}){WS}:(?!//)"

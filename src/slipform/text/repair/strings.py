@@ -30,7 +30,7 @@ MAX_INNER_QUOTES: Final = 50_000
 """A text with more unescaped quotes than this is not a string."""
 
 
-class Span(NamedTuple):
+class QuotedSpan(NamedTuple):
     """A string in the text: its start, its content from `body` to `stop`, and its end."""
 
     start: int
@@ -170,7 +170,9 @@ def delimiter_at(text: str, at: int, end: int) -> str:
     return delimiter
 
 
-def read_string(text: str, at: int, end: int, where: int, closers: str, skip: int = 0, beyond: int = 0) -> Span | None:
+def read_string(
+    text: str, at: int, end: int, where: int, closers: str, skip: int = 0, beyond: int = 0
+) -> QuotedSpan | None:
     """Return the string that opens at `at`; None when it has no plausible end.
 
     `closers` are the brackets that would close the open frames, innermost first. `skip` ignores that many plausible
@@ -180,14 +182,16 @@ def read_string(text: str, at: int, end: int, where: int, closers: str, skip: in
     body = at + len(delimiter)
     if where == KEY:
         return _read_key(text, at, body, end, delimiter)
-    return _find_end(text, Span(at, body, end, end, delimiter, False, False), end, where, closers, skip, beyond)
+    return _find_end(text, QuotedSpan(at, body, end, end, delimiter, False, False), end, where, closers, skip, beyond)
 
 
-def _find_end(text: str, span: Span, end: int, where: int, closers: str, skip: int, beyond: int) -> Span | None:
+def _find_end(
+    text: str, span: QuotedSpan, end: int, where: int, closers: str, skip: int, beyond: int
+) -> QuotedSpan | None:
     next_quote = _NEXT[_FAMILY.get(span.delimiter, span.delimiter)]
     at = span.body
     inner = 0
-    weak: Span | None = None
+    weak: QuotedSpan | None = None
     while match := next_quote.match(text, at, end):
         quote, at = match.span(1)
         if quote < beyond:
@@ -283,7 +287,7 @@ def _before_closers(text: str, body: int, end: int, closers: str) -> int:
     return _trim(text, body, at)
 
 
-def _read_key(text: str, at: int, body: int, end: int, delimiter: str) -> Span | None:
+def _read_key(text: str, at: int, body: int, end: int, delimiter: str) -> QuotedSpan | None:
     next_quote = _NEXT[_FAMILY.get(delimiter, delimiter)]
     truncation = _CUT_KEY.match(text, at, end)
     position = body
@@ -294,16 +298,16 @@ def _read_key(text: str, at: int, body: int, end: int, delimiter: str) -> Span |
         quote, position = match.span(1)
         odd = (_NOT_IN_KEY if tries else _NOT_IN_LINE).search(text, body, quote)
         if closes(text, position, end, KEY, 0) and odd is None:
-            return Span(at, body, quote, position, delimiter, True, tries > 0)
+            return QuotedSpan(at, body, quote, position, delimiter, True, tries > 0)
         if truncation and truncation.end() < quote:
-            return Span(at, body, truncation.end(), truncation.end(), delimiter, True, True)
+            return QuotedSpan(at, body, truncation.end(), truncation.end(), delimiter, True, True)
         if tries == 0 and _VALUE_AHEAD.match(text, position, end):
-            return Span(at, body, quote, position, delimiter, True, False)
+            return QuotedSpan(at, body, quote, position, delimiter, True, False)
     else:
         return None
     if truncation and text[:end].rstrip()[-1:] in "}]":
-        return Span(at, body, truncation.end(), truncation.end(), delimiter, True, True)
-    return Span(at, body, end, end, delimiter, False, False) if position == body else None
+        return QuotedSpan(at, body, truncation.end(), truncation.end(), delimiter, True, True)
+    return QuotedSpan(at, body, end, end, delimiter, False, False) if position == body else None
 
 
 _SPECIAL: Final = re.compile(
@@ -333,10 +337,10 @@ _OVERESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _KIND: Final = {"&quot;": "html_entity", "&#34;": "html_entity", "&apos;": "html_entity", "&#39;": "html_entity"}
 
 
-def requote(text: str, span: Span) -> list[RawEdit]:
+def requote(text: str, span: QuotedSpan) -> list[RawEdit]:
     """Return the edits that make the string at `span` a JSON string.
 
-    >>> requote("'a'", Span(0, 1, 2, 3, "'", True, False))
+    >>> requote("'a'", QuotedSpan(0, 1, 2, 3, "'", True, False))
     [('wrong_quote', 0, "'a'", '"a"')]
     """
     delimiter = span.delimiter

@@ -8,7 +8,7 @@ from typing import Final
 from slipform.text.repair.fast_paths import run
 from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, DONE, INSERTED, CannotRepair, RepairState
 from slipform.text.repair.scalars import call_at, read_scalar
-from slipform.text.repair.strings import Span, delimiter_at, read_string, requote
+from slipform.text.repair.strings import QuotedSpan, delimiter_at, read_string, requote
 from slipform.text.repair.structure import (
     after_root,
     close,
@@ -136,7 +136,7 @@ def _string(m: RepairState, at: int) -> None:
             return
         match = LAX_THEN[where].match(text, at, end)
         if match is not None and not text.startswith('""', at):
-            _string_read(m, Span(at, at + 1, match.end() - 1, match.end(), '"', True, False))
+            _string_read(m, QuotedSpan(at, at + 1, match.end() - 1, match.end(), '"', True, False))
             return
     _odd_string(m, at)
 
@@ -144,7 +144,7 @@ def _string(m: RepairState, at: int) -> None:
 def _odd_string(m: RepairState, at: int) -> None:
     if at not in m.readings and (match := EMBEDDED.match(m.text, at, m.end)):
         m.choices.append(at)
-        _string_read(m, Span(at, at + 1, match.end() - 1, match.end(), '"', True, True))
+        _string_read(m, QuotedSpan(at, at + 1, match.end() - 1, match.end(), '"', True, True))
         return
     if m.colon and STRICT_KEY.match(m.text, at, m.end) and _lacks_opening_brace(m, at):
         m.edit("missing_bracket", at, "", "{")
@@ -164,7 +164,7 @@ def _lacks_opening_brace(m: RepairState, at: int) -> bool:
     return m.balances <= _MAX_BALANCES and net_closers(m.text, at, m.end)[0] > m.stack.count("{")
 
 
-def _string_read(m: RepairState, span: Span) -> None:
+def _string_read(m: RepairState, span: QuotedSpan) -> None:
     m.begin_root(span.start)
     m.edits.extend(requote(m.text, span))
     m.in_string = not span.closed
