@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from slipform.config import Settings
 from slipform.enforce import Budget
-from slipform.engine.setup import options_of
+from slipform.engine.setup import alias_targets, options_of
 from slipform.library.async_client import AsyncClient
 from slipform.providers import Provider
 from slipform.providers.router import Router
@@ -48,7 +48,7 @@ def proxied(
 ) -> serving:
     """A proxy with these providers and settings; `with` gives its address."""
     chosen = Settings.model_validate({"default_model": next(iter(providers)), **(settings or {})})
-    router = Router(providers, aliases=chosen.alias_models)
+    router = Router(providers, aliases=alias_targets(chosen))
     options = options_of(chosen)
     options = dataclasses.replace(options, budget=Budget(attempts, calls=options.budget.calls))
     client = AsyncClient(router=router, options=options)

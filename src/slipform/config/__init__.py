@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -76,6 +76,8 @@ class ProviderSettings(_Block):
     """Values for the placeholders of the base URL: resource, region, project."""
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     """Concurrent calls to it; further ones wait."""
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = None
+    """Calls to it within any minute, in each process; further ones wait, and fail where their time would not do."""
     timeout_seconds: Positive | None = None
     """For one call; `runtime.timeout_seconds` by default."""
     max_answer_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
@@ -90,11 +92,25 @@ class ProviderSettings(_Block):
     """An `http://` or `https://` proxy, or `none`; the environment's by default."""
 
 
+class AliasTarget(_Block):
+    """One model of an alias's list."""
+
+    model: str
+    weight: Positive | None = None
+    """Its share of the calls: those with weights take turns at random, by their weights, and fall back on each other;
+    those without come after them, in their order."""
+    defaults: dict[str, Any] = {}
+    """Fields of Chat Completions for requests that do not set them: `temperature`, `max_tokens`, `reasoning_effort`,
+    `stop` …; `extra_body` and fields that only the vendor knows are sent to it as they are."""
+
+
 class ModelAlias(_Block):
     """Another name for a model, with what its requests need not say themselves."""
 
-    model: str | Annotated[list[str], Field(min_length=1)]
-    """The model, or a list that is tried in its order."""
+    model: str | Annotated[list[str | AliasTarget], Field(min_length=1)]
+    """The model, or a list that is tried in its order, or by weights."""
+    defaults: dict[str, Any] = {}
+    """For all its models, over the defaults of one; see `AliasTarget`."""
     response_schema: str | None = Field(None, alias="schema")
     """The name of a schema that answers are held to when the request has none; written `schema`."""
 
@@ -275,8 +291,8 @@ class Settings(_Block):
 
     default_model: str | Annotated[list[str], Field(min_length=1)] = "local"
     """The model of requests that name none; `local` is the embedded model. A list is tried in its order."""
-    model_aliases: dict[str, str | list[str] | ModelAlias] = {}
-    """Another name for a model, for a list that is tried in its order, or for a model with a schema."""
+    model_aliases: dict[str, str | list[str | AliasTarget] | ModelAlias] = {}
+    """Another name for a model, or for a list that is tried in its order or by weights; with a schema or defaults."""
     schemas: str | None = None
     """A folder of named schemas."""
     prices: dict[str, PriceSettings] = {}
@@ -296,8 +312,14 @@ class Settings(_Block):
     @property
     def alias_models(self) -> dict[str, str | list[str]]:
         """The aliases, each with the model or models it stands for."""
-        aliases = self.model_aliases.items()
-        return {name: given.model if isinstance(given, ModelAlias) else given for name, given in aliases}
+        models: dict[str, str | list[str]] = {}
+        for name, given in self.model_aliases.items():
+            listed = given.model if isinstance(given, ModelAlias) else given
+            if isinstance(listed, str):
+                models[name] = listed
+            else:
+                models[name] = [each.model if isinstance(each, AliasTarget) else each for each in listed]
+        return models
 
     @property
     def first_model(self) -> str:

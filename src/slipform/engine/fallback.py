@@ -46,7 +46,7 @@ class FallbackList:
     def __init__(self, router: Router, models: str | Sequence[str], calls: CallCount) -> None:
         """Raises `UnknownModelError` when one of several names is not known."""
         self._router: Final = router
-        self._models: Final = router.candidates(models)
+        self._models: Final = router.targets(models)
         self.calls: Final = calls
         self.before = Report()
         """The attempts of the models that could not answer."""
@@ -54,15 +54,18 @@ class FallbackList:
 
     def route(self) -> ModelRoute:
         """The model to ask, found anew; raises `UnknownModelError`."""
-        return ModelRoute(self._router, self._models[len(self._failed)])
+        return ModelRoute(self._router, self._models[len(self._failed)].model)
 
     def aimed(self, request: ModelRequest, route: ModelRoute) -> ModelRequest:
-        """The request to this model, counted here."""
-        return request.replace(model=route.name, calls=self.calls)
+        """The request to this model, counted here, with the defaults of its alias."""
+        request = request.replace(model=route.name, calls=self.calls)
+        for defaults in self._models[len(self._failed)].defaults:
+            request = defaults.apply(request)
+        return request
 
     def failed(self, error: SlipformError, *, may_move: bool = True) -> None:
         """The model cannot answer: afterwards the next one is to be asked; raises the error where none may be."""
-        name, more = self._models[len(self._failed)], len(self._failed) + 1 < len(self._models)
+        name, more = self._models[len(self._failed)].model, len(self._failed) + 1 < len(self._models)
         self._failed.append({"model": name, "code": error.code, "message": error_fields(error)["message"]})
         self.before = joined(self.before, error.report)
         can_help = more and may_move and should_try_next(error)

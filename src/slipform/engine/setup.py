@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from slipform.codecs import find_api
 from slipform.enforce import Budget, Guard, Switches
 from slipform.enforce.judging import Validator
-from slipform.errors import ConfigError
+from slipform.errors import ConfigError, RequestError
 from slipform.ir import Usage
+from slipform.ir.request import RequestDefaults
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.concurrency import throttled
@@ -21,7 +23,7 @@ from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.connections import NO_PROXY, read_proxy, tls_context
 from slipform.providers.network.transport import ProtocolError, Timeouts, Transport
 from slipform.providers.retry import RetryPolicy
-from slipform.providers.router import Router
+from slipform.providers.router import ModelTarget, Router
 
 if TYPE_CHECKING:
     from slipform.config import ProviderSettings, Settings
@@ -172,8 +174,46 @@ def router_of(
                 settings=given.settings if given else None,
                 transport=_transport(name, given) if given else None,
             )
-    aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **settings.alias_models}
+    aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **alias_targets(settings)}
     return Router(providers, aliases=aliases, default=settings.default_model)
+
+
+def alias_targets(settings: Settings) -> dict[str, str | Sequence[str | ModelTarget]]:
+    """The aliases of a configuration, with the weights and the defaults of their models."""
+    targets: dict[str, str | Sequence[str | ModelTarget]] = {}
+    for alias, given in settings.model_aliases.items():
+        where = f"model_aliases.{alias}"
+        of_all = () if isinstance(given, str | list) else _defaults(given.defaults, f"{where}.defaults")
+        listed = given if isinstance(given, str | list) else given.model
+        targets[alias] = [
+            ModelTarget(each, None, of_all)
+            if isinstance(each, str)
+            else ModelTarget(
+                each.model, each.weight, (*of_all, *_defaults(each.defaults, f"{where}.{each.model}.defaults"))
+            )
+            for each in ([listed] if isinstance(listed, str) else listed)
+        ]
+    return targets
+
+
+_NOT_DEFAULTS = ("model", "messages", "stream", "tools", "tool_choice", "response_format", "functions", "n")
+
+
+def _defaults(fields: Mapping[str, Any], where: str) -> tuple[RequestDefaults, ...]:
+    """What requests get that do not say it themselves, read as fields of Chat Completions."""
+    if not fields:
+        return ()
+    if wrong := next((name for name in _NOT_DEFAULTS if name in fields), None):
+        raise ConfigError(f"`{wrong}` is the request's own to say", where=where, hint="Leave it out of the defaults.")
+    own = {name: value for name, value in fields.items() if name != "extra_body"}
+    body = fields.get("extra_body") or {}
+    if not isinstance(body, Mapping):
+        raise ConfigError("`extra_body` is no mapping", where=where, hint="Write the fields that the vendor is sent.")
+    try:
+        given = find_api("openai-chat").decode_request({"model": "", "messages": [], **own}).request
+    except RequestError as error:
+        raise ConfigError(error.message, where=f"{where}.{error.where}", hint=error.hint) from error
+    return (RequestDefaults(given.replace(extra={**given.extra, **body}, extra_for=None), dict(fields)),)
 
 
 def default_router(settings: Settings | None = None) -> Router:
@@ -206,7 +246,7 @@ def _transport(name: str, given: ProviderSettings) -> Transport:
         except ProtocolError as error:
             raise ConfigError(f"The proxy cannot be used: {error}", where=f"providers.{name}.proxy") from error
     sender = HttpTransport(tls=tls, proxy=given.proxy, max_answer_bytes=given.max_answer_bytes)
-    return throttled(sender, given.max_concurrent)
+    return throttled(sender, given.max_concurrent, given.requests_per_minute)
 
 
 def _row(given: ProviderSettings) -> dict[str, Any]:

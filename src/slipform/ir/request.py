@@ -239,6 +239,37 @@ class ModelRequest(msgspec.Struct, frozen=True):
         return record_repr("ModelRequest", _COMPARED, _compared_values(self))
 
 
+@dataclass(frozen=True, slots=True)
+class RequestDefaults:
+    """Values for what a request leaves open: `given` has them as fields of a request.
+
+    >>> defaults = RequestDefaults(ModelRequest("", (), max_tokens=9, sampling=Sampling(temperature=0.5)))
+    >>> defaults.apply(ModelRequest("m", (), max_tokens=5)).max_tokens
+    5
+    """
+
+    given: ModelRequest
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """The same as it was written."""
+
+    def apply(self, request: ModelRequest) -> ModelRequest:
+        """Return the request with the defaults where it says nothing; its own objects count as a whole."""
+        given, own = self.given, request.sampling
+        pairs = ((each.name, getattr(own, each.name), getattr(given.sampling, each.name)) for each in fields(Sampling))
+        sampling = {name: default if value in (None, ()) else value for name, value, default in pairs}
+        return request.replace(
+            sampling=Sampling(**sampling),
+            max_tokens=given.max_tokens if request.max_tokens is None else request.max_tokens,
+            reasoning=given.reasoning if request.reasoning is None else request.reasoning,
+            parallel_tool_calls=(
+                given.parallel_tool_calls if request.parallel_tool_calls is None else request.parallel_tool_calls
+            ),
+            metadata={**given.metadata, **request.metadata},
+            extra={**given.extra, **request.extra},
+            extra_for=request.extra_for if request.extra else None,
+        )
+
+
 _COMPARED: Final = tuple(name for name in ModelRequest.__struct_fields__ if name != "calls")
 _compared_values: Final = attrgetter(*_COMPARED)
 

@@ -111,20 +111,50 @@ class ConcurrencyLimit:
         return True
 
 
+class RequestRate:
+    """So many starts within any minute, for threads and event loops alike: a start says how long it has to wait.
+
+    >>> rate = RequestRate(1, clock=lambda: 0.0)
+    >>> rate.start(None), rate.start(5.0), rate.start(None)
+    (0.0, None, 60.0)
+    """
+
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._starts: deque[float] = deque(maxlen=limit)
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def start(self, most: float | None) -> float | None:
+        """The seconds to wait, after which the start counts; None where that would be more than `most`."""
+        with self._lock:
+            now = self._clock()
+            full = len(self._starts) == self._starts.maxlen
+            at = max(now, self._starts[0] + _MINUTE) if full else now
+            if most is not None and at - now > most:
+                return None
+            self._starts.append(at)
+            return at - now
+
+
+_MINUTE = 60.0
+
+
 class ThrottledTransport:
-    """A transport that has at most so many exchanges open, from the request until its answer is closed.
+    """A transport that has at most so many exchanges open, from the request until its answer is closed, or starts.
 
     Time spent waiting for a turn counts towards the call's total time.
     """
 
-    def __init__(self, transport: Transport, limit: int) -> None:
+    def __init__(self, transport: Transport, limit: int | None, rate: int | None = None) -> None:
         self._transport = transport
-        self._slots = ConcurrencyLimit(limit)
+        self._slots = ConcurrencyLimit(limit if limit is not None else _UNLIMITED)
+        self._rate = None if rate is None else RequestRate(rate)
 
     def open(self, request: HttpRequest) -> ByteStream:
         """Send when it is its turn, and wait for the answer's head."""
         began = time.monotonic()
-        if not self._slots.acquire(request.timeouts.total):
+        time.sleep(self._pause(request))
+        if not self._slots.acquire(_left(request, began)):
             raise _waited()
         try:
             return _HeldSlot(self._transport.open(_shortened(request, began)), self._slots)
@@ -135,7 +165,9 @@ class ThrottledTransport:
     async def open_async(self, request: HttpRequest) -> AsyncByteStream:
         """Send when it is its turn, and wait for the answer's head."""
         began = time.monotonic()
-        if not await self._slots.acquire_async(request.timeouts.total):
+        if pause := self._pause(request):
+            await asyncio.sleep(pause)
+        if not await self._slots.acquire_async(_left(request, began)):
             raise _waited()
         try:
             return _AsyncHeld(await self._transport.open_async(_shortened(request, began)), self._slots)
@@ -143,14 +175,21 @@ class ThrottledTransport:
             self._slots.release()
             raise
 
+    def _pause(self, request: HttpRequest) -> float:
+        """How long a request has to wait for its minute; raises where its time would be over by then."""
+        pause = 0.0 if self._rate is None else self._rate.start(request.timeouts.total)
+        if pause is None:
+            raise TransportFault("the provider's requests of this minute are used up", phase="connect", limit="total")
+        return pause
+
     def close(self) -> None:
         """Let go of pooled connections."""
         self._transport.close()
 
 
-def throttled(transport: Transport, limit: int | None) -> Transport:
-    """The transport, with this limit if there is one."""
-    return transport if limit is None else ThrottledTransport(transport, limit)
+def throttled(transport: Transport, limit: int | None, rate: int | None = None) -> Transport:
+    """The transport, with a limit of exchanges at a time and one of starts in a minute, where there are such."""
+    return transport if limit is None and rate is None else ThrottledTransport(transport, limit, rate)
 
 
 class _HeldSlot:
@@ -212,6 +251,15 @@ class _AsyncHeld:
         finally:
             if slots is not None:
                 slots.release()
+
+
+_UNLIMITED = 1 << 30
+
+
+def _left(request: HttpRequest, began: float) -> float | None:
+    """What is left of a request's total time."""
+    total = request.timeouts.total
+    return None if total is None else max(0.0, total - (time.monotonic() - began))
 
 
 def _waited() -> TransportFault:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from slipform.errors import ConfigError, UnknownModelError
+from slipform.ir.request import RequestDefaults
 from slipform.providers.base import Provider, ReadsFiles
 
 _NEAREST = 5
+
+
+class ModelTarget(NamedTuple):
+    """One of the models that a name stands for: its share where several take turns, and what requests get from it."""
+
+    model: str
+    weight: float | None = None
+    defaults: tuple[RequestDefaults, ...] = ()
 
 
 class Router:
@@ -29,11 +40,15 @@ class Router:
     def __init__(
         self,
         providers: Mapping[str, Provider],
-        aliases: Mapping[str, str | Sequence[str]] | None = None,
+        aliases: Mapping[str, str | Sequence[str | ModelTarget]] | None = None,
         default: str | Sequence[str] | None = None,
     ) -> None:
         self._providers = dict(providers)
-        self._chains = {name: _follow(name, aliases or {}) for name in aliases or {}}
+        self._listed = {name: _targets(given) for name, given in (aliases or {}).items()}
+        names = {name: [target.model for target in listed] for name, listed in self._listed.items()}
+        self._chains = {name: _follow(name, names) for name in names}
+        self._special = frozenset(name for name in names if self._is_special(name))
+        """Aliases with weights or defaults, their own or of an alias in their list."""
         for name, targets in self._chains.items():
             for target in targets:
                 self._check(f"model_aliases.{name}", target)
@@ -90,6 +105,47 @@ class Router:
             self.resolve(each)
         return tuple(dict.fromkeys(name for each in models for name in self.candidates(each)))
 
+    def targets(self, models: str | Sequence[str]) -> tuple[ModelTarget, ...]:
+        """`candidates`, in the order in which this request asks them, with the defaults of each."""
+        names = (models or self._default or "",) if isinstance(models, str) else tuple(models)
+        if self._special.isdisjoint(names):
+            return tuple([ModelTarget(name) for name in self.candidates(models)])
+        found: dict[str, ModelTarget] = {}
+        for name in names:
+            self.resolve(name)
+            spread = list(self._spread(name))
+            if len({target.model for target in spread}) == 1:
+                spread = [spread[0]._replace(model=name)]
+            for target in spread:
+                found.setdefault(target.model, target)
+        return tuple(found.values())
+
+    def has_defaults(self, model: str) -> bool:
+        """Whether requests for a name get something from its alias."""
+        return model in self._special or (not model and self._default in self._special)
+
+    def default_fields(self, models: Sequence[str]) -> list[Any]:
+        """What requests for these names get from their aliases, as it is written there."""
+        return [
+            [(target.model, [each.fields for each in target.defaults]) for target in self._spread(name, shuffled=False)]
+            for name in models
+            if self.has_defaults(name)
+        ]
+
+    def _spread(
+        self, name: str, defaults: tuple[RequestDefaults, ...] = (), *, shuffled: bool = True
+    ) -> Iterator[ModelTarget]:
+        listed = self._listed.get(name or self._default or "")
+        if listed is None:
+            yield ModelTarget(name, None, defaults)
+            return
+        for target in _by_weight(listed) if shuffled else listed:
+            yield from self._spread(target.model, (*defaults, *target.defaults), shuffled=shuffled)
+
+    def _is_special(self, name: str) -> bool:
+        listed = self._listed.get(name, ())
+        return any(target.weight is not None or target.defaults or self._is_special(target.model) for target in listed)
+
     def full_name(self, model: str) -> str:
         """A model's name as `provider/model`, whatever it was called by; raises when it is not known."""
         _, upstream = self.resolve(model)
@@ -117,7 +173,7 @@ class Router:
             name: provider.for_callers(named.get(name, ())) if isinstance(provider, ReadsFiles) else provider
             for name, provider in self._providers.items()
         }
-        return Router(providers, aliases=self._chains, default=self._default_models)
+        return Router(providers, aliases=self._listed, default=self._default_models)
 
     def close(self) -> None:
         """Close every provider."""
@@ -145,6 +201,19 @@ class Router:
         else:
             hint = f"Name it as `provider/model`; the providers are: {', '.join(sorted(self._providers)) or 'none'}."
         return UnknownModelError(message, hint=hint, details={"model": name, "nearest": near})
+
+
+def _targets(given: str | Sequence[str | ModelTarget]) -> tuple[ModelTarget, ...]:
+    listed = [given] if isinstance(given, str) else given
+    return tuple([ModelTarget(each) if isinstance(each, str) else each for each in listed])
+
+
+def _by_weight(listed: Sequence[ModelTarget]) -> list[ModelTarget]:
+    """The targets with weights in a random order, the heavier ones rather first; then those without, as they stand."""
+    weighted = [target for target in listed if target.weight]
+    # Efraimidis and Spirakis: the order of these draws is that of drawing by weight, one after the other.
+    weighted.sort(key=lambda target: random.expovariate(1.0) / (target.weight or 1.0))
+    return [*weighted, *(target for target in listed if not target.weight)]
 
 
 def _follow(name: str, aliases: Mapping[str, str | Sequence[str]], seen: tuple[str, ...] = ()) -> tuple[str, ...]:

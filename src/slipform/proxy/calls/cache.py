@@ -116,7 +116,7 @@ class AnswerCache:
         skipped = (
             not call.record.enforced or b"no-store" in control or (call.served.stream and call.stream_mode == "reject")
         )
-        key = None if skipped else self._key(call.served.request, models, "" if self._for_all else caller)
+        key = None if skipped else self._key(call, models, "" if self._for_all else caller)
         if key is None:
             await work()
             return
@@ -189,10 +189,11 @@ class AnswerCache:
             if self._running.get(key) is ours:
                 del self._running[key]
 
-    def _key(self, request: ModelRequest, models: Sequence[str], caller: str) -> str | None:
+    def _key(self, call: Inbound, models: Sequence[str], caller: str) -> str | None:
         """What makes two requests the same question of the same caller; None for one that cannot be written down."""
         names = [self._router.full_name(model) for model in models]
-        asked = (_VERSION, caller, names, request.replace(model="", metadata={}))
+        defaults = self._router.default_fields(call.models)
+        asked = (_VERSION, caller, names, defaults, call.served.request.replace(model="", metadata={}))
         try:
             text = orjson.dumps(asked, default=_plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
         except TypeError:

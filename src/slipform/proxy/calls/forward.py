@@ -258,7 +258,7 @@ class ForwardRoutes:
         if key in self._known:
             return self._known[key]
         way = None
-        if len(self._router.candidates(model)) == 1:
+        if len(self._router.candidates(model)) == 1 and not self._router.has_defaults(model):
             provider, upstream = self._router.resolve(model)
             if isinstance(provider, HttpProvider) and provider.api == api:
                 route = provider.route(upstream, streamed=streamed)
