@@ -291,7 +291,7 @@ class Settings(_Block):
 
     default_model: str | Annotated[list[str], Field(min_length=1)] = "local"
     """The model of requests that name none; `local` is the embedded model. A list is tried in its order."""
-    model_aliases: dict[str, str | list[str | AliasTarget] | ModelAlias] = {}
+    model_aliases: dict[str, str | ModelAlias | list[str | AliasTarget]] = {}
     """Another name for a model, or for a list that is tried in its order or by weights; with a schema or defaults."""
     schemas: str | None = None
     """A folder of named schemas."""
