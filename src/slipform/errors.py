@@ -23,6 +23,7 @@
         │   └── EmptyAnswerError         nothing at all
         ├── SchemaViolationError         JSON, but not valid
         ├── TruncatedError               cut off by a token limit or a broken stream
+        ├── RunawayError                 it repeated itself without end, and was stopped
         ├── RefusalError                 the model or a filter declined
         ├── ToolLoopError                it went on calling tools until its steps or its budget were spent
         └── InvalidResponseFormat        the prompt-only path failed with `response_format_fail_hard`
@@ -288,6 +289,12 @@ class TruncatedError(EnforcementError):
     """The answer was cut off, by a token limit or by a stream that ended without its terminator."""
 
     code = "truncated"
+
+
+class RunawayError(EnforcementError):
+    """The answer repeated itself without end (blanks, digits, one phrase) and was stopped; `details` says where."""
+
+    code = "runaway"
 
 
 class RefusalError(EnforcementError):

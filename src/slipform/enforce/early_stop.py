@@ -1,19 +1,22 @@
-"""When a growing answer can no longer become valid: the guards that stop a model early."""
+"""When a growing answer can no longer become valid, or never ends: what stops a model early."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from slipform.enforce.coercion import Switches
-from slipform.enforce.judging import violation_error
+from slipform.enforce.judging import runaway_error, violation_error
 from slipform.enforce.patching import patch
-from slipform.errors import EnforcementError, JsonEnforcementError
+from slipform.errors import EnforcementError, JsonEnforcementError, RunawayError
 from slipform.ir import CompletionChunk, ModelResponse
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.request import Guard
 from slipform.schema import Schema, Violation
+from slipform.schema.document import followed, to_text, with_plain_references
 from slipform.text.parser import Parser
 from slipform.text.resolve import ResolveCache, resolve
+from slipform.text.runaway import MAX_PERIODIC, Runaway, RunawayDetector
 from slipform.text.tracker import Mismatch
 from slipform.text.tree import PENDING
 
@@ -48,14 +51,17 @@ class EarlyStop:
             return self.over
         self._fence.add_chunk(text)
         found = self._fence.process()
-        hard = self._guard.response_format_fail_hard
-        if hard and found.failed:
+        if self._guard.response_format_fail_hard and found.failed:
             self._end(JsonEnforcementError("No JSON has begun so far", hint="Ask again, or ask another model."))
-        elif hard and found.delta and self._schema is not None:
-            self._follow(found.delta, self._schema)
-        if found.complete and self._guard.stop_after_json:
+        elif found.delta:
+            self._follow(found.delta)
+        if self._guard.stop_after_json and self._is_complete(found.complete):
             self.over = True
         return self.over
+
+    def _is_complete(self, brackets_closed: bool) -> bool:
+        """Whether the JSON has closed, as the lenient parser has it; where that gives up, the brackets tell."""
+        return self._parser.complete if self._parser.error is None else brackets_closed
 
     def follow_no_schema(self) -> None:
         """The text is in a vendor's shape, of which the caller's schema says nothing until it is whole."""
@@ -64,12 +70,15 @@ class EarlyStop:
     def _end(self, error: EnforcementError) -> None:
         self.over, self.error = True, error
 
-    def _follow(self, text: str, schema: Schema[Any]) -> None:
+    def _follow(self, text: str) -> None:
+        if self._parser.error is not None or self._parser.complete:
+            return  # what is broken so that only the whole can tell is left to the judge
         self._parser = self._parser.feed(text)
         self._length += len(text)
-        if self._parser.error is not None:
-            self._end(JsonEnforcementError(f"The JSON is broken: {self._parser.error}", hint="Ask again."))
-        elif self._next_look is None:
+        schema = self._schema
+        if schema is None or not self._guard.response_format_fail_hard or self._parser.error is not None:
+            return
+        if self._next_look is None:
             if isinstance(resolve(schema.document, self._parser, self._cache), Mismatch):
                 self._look(schema)
         elif self._length >= self._next_look:
@@ -93,6 +102,110 @@ def _is_finished(violation: Violation, open_path: tuple[str | int, ...] | None) 
     if steps is None:
         return False
     return open_path is None or open_path[: len(steps)] != steps
+
+
+_ENCODED: Final = (b'"contentEncoding"', b'"format"', b'"maxLength"')
+_MOST_NODES: Final = 200
+
+
+class RunawayStop:
+    """Stops an answer that repeats itself without end: its text, its thinking, the arguments of its calls.
+
+    Strings that the schema says are encoded, or bounds below the limit, may repeat: base64 of zeros does.
+
+    >>> stop = RunawayStop(Schema.of(dict[str, str]))
+    >>> stop.feed(CompletionChunk('{"a": "' + "la " * 2_000)), stop.error.code
+    (True, 'runaway')
+    """
+
+    __slots__ = ("_calls", "_document", "_exempt", "_kept", "_reasoning", "_text", "error")
+
+    def __init__(self, schema: Schema[Any] | None) -> None:
+        self.error: RunawayError | None = None
+        self._text = None if schema is None else RunawayDetector()
+        self._reasoning = RunawayDetector(prose=True)
+        self._calls: dict[int | None, RunawayDetector] = {}
+        self._document: Mapping[str, Any] | None = None
+        if schema is not None and any(word in to_text(schema.document) for word in _ENCODED):
+            self._document = schema.document
+        self._kept: list[str] = []
+        """The text so far, where the schema has strings that may repeat."""
+        self._exempt = False
+
+    def feed(self, chunk: CompletionChunk) -> bool:
+        """Take the next chunk; whether to stop here."""
+        if chunk.choice != 0 or self.error is not None:
+            return self.error is not None
+        if chunk.text:
+            self.feed_text(chunk.text)
+        if chunk.reasoning:
+            self._end(self._reasoning.feed(chunk.reasoning), "thinking")
+        for delta in chunk.tool_calls:
+            if isinstance(delta.arguments, str) and delta.arguments:
+                call = self._calls.get(delta.index)
+                if call is None:
+                    call = self._calls[delta.index] = RunawayDetector()
+                self._end(call.feed(delta.arguments), "arguments")
+        return self.error is not None
+
+    def feed_text(self, text: str) -> bool:
+        """Take the next piece of text; whether to stop here."""
+        if self._text is None:
+            return False
+        if self._document is not None:
+            self._kept.append(text)
+        runaway = self._text.feed(text)
+        if runaway is not None and not (runaway.kind == "string" and self._may_repeat()):
+            self._end(runaway, "text")
+        return self.error is not None
+
+    def _may_repeat(self) -> bool:
+        if self._document is not None and not self._exempt:
+            path = Parser(lenient=True).feed("".join(self._kept)).open_path or ()
+            self._exempt = any(_is_bounded_or_encoded(node) for node in _nodes_at(self._document, path))
+        return self._exempt
+
+    def _end(self, runaway: Runaway | None, where: str) -> None:
+        if runaway is not None:
+            self.error = runaway_error(runaway, where)
+
+
+def _is_bounded_or_encoded(node: Mapping[str, Any]) -> bool:
+    longest = node.get("maxLength")
+    if isinstance(longest, int) and longest < MAX_PERIODIC:
+        return True
+    return "contentEncoding" in node or node.get("format") in ("byte", "binary")
+
+
+def _nodes_at(document: Mapping[str, Any], path: tuple[str | int, ...]) -> Iterator[Mapping[str, Any]]:
+    """Yield the subschemas that speak of a place in a value, all alternatives among them."""
+    document = with_plain_references(document)
+    nodes = list(_alternatives(document, document))
+    for step in path:
+        below: list[Mapping[str, Any]] = []
+        for node in nodes:
+            if isinstance(step, int):
+                inner = node.get("items")
+            else:
+                properties = node.get("properties")
+                named = properties.get(step) if isinstance(properties, Mapping) else None
+                inner = named if named is not None else node.get("additionalProperties")
+            if isinstance(inner, Mapping):
+                below += _alternatives(inner, document)
+        nodes = below[:_MOST_NODES]
+    yield from nodes
+
+
+def _alternatives(node: Any, document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    pending = [node]
+    for _ in range(_MOST_NODES):
+        if not pending:
+            return
+        shape = followed(pending.pop(), document)
+        yield shape
+        for word in ("anyOf", "oneOf", "allOf"):
+            branches = shape.get(word)
+            pending += branches if isinstance(branches, list) else []
 
 
 class GuardedAnswer:

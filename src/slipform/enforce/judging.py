@@ -18,6 +18,7 @@ from slipform.errors import (
     EnforcementError,
     JsonEnforcementError,
     RefusalError,
+    RunawayError,
     SchemaViolationError,
     TruncatedError,
 )
@@ -26,6 +27,7 @@ from slipform.schema import Schema, Violation
 from slipform.schema.document import followed, lookup, reference_of, with_plain_references
 from slipform.text.loads import Loaded, LoadWarning, load, type_of
 from slipform.text.repair.tokens import RepairEdit
+from slipform.text.runaway import Runaway, runaway_in
 from slipform.text.strict import conflicting_keys
 
 _MOST_NODES = 100
@@ -235,6 +237,10 @@ def judge(response: ModelResponse, standard: Requirement) -> Verdict:
     if own_calls and not standard.calls:
         text = text if text.strip() else own_calls[0].arguments
         own_calls = []
+    if isinstance(response.stopped, RunawayError):
+        # What had closed before it went on without end is an answer.
+        verdict = judge(response.replace(stopped=None, finish="length"), standard)
+        return verdict if verdict.ok else Verdict(candidate=text, error=response.stopped)
     if response.stopped is not None:
         return Verdict(candidate=text, error=response.stopped)
     failed = _declined(response, text)
@@ -269,14 +275,33 @@ def _judge_text(text: str, response: ModelResponse, standard: Requirement, schem
     try:
         loaded = load(text, hint, strict=not standard.repair)
     except JsonEnforcementError as error:
-        if response.finish == "length":
-            return Verdict(candidate=text, error=was_truncated())
-        return Verdict(candidate=text, error=error)
+        return Verdict(
+            candidate=text, error=_endless(text) or (was_truncated() if response.finish == "length" else error)
+        )
     if response.finish == "length" and loaded.edits and not is_whole(text, loaded, schema.document, response.lift):
-        return Verdict(candidate=text, repairs=loaded.edits, error=was_truncated())
+        return Verdict(candidate=text, repairs=loaded.edits, error=_endless(text) or was_truncated())
     if loaded.edits and _is_cut(text, loaded):
-        return Verdict(candidate=text, repairs=loaded.edits, error=_cut_short())
+        return Verdict(candidate=text, repairs=loaded.edits, error=_endless(text) or _cut_short())
     return _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
+
+
+def _endless(text: str) -> RunawayError | None:
+    """The error for a text that cannot be read because it repeats itself to its end, which nobody could stop."""
+    runaway = runaway_in(text)
+    return None if runaway is None else runaway_error(runaway)
+
+
+def runaway_error(runaway: Runaway, where: str = "text") -> RunawayError:
+    """The error for an answer that repeats itself without end."""
+    what = {"blanks": "blanks", "digits": "the digits of one number", "string": "one phrase in a string"}
+    return RunawayError(
+        f"The model wrote {what.get(runaway.kind, 'one phrase')} without end",
+        where=f"character {runaway.length} of its {where}",
+        hint="Ask again, or ask another model; vLLM has the server option `disable_any_whitespace`."
+        if runaway.kind == "blanks"
+        else "Ask again with a `frequency_penalty`, or ask another model.",
+        details={"kind": runaway.kind, "position": runaway.length},
+    )
 
 
 def _is_cut(text: str, loaded: Loaded) -> bool:

@@ -16,6 +16,7 @@ from slipform.enforce.prompts import (
     Parts,
     ask_plainly,
     call_again_request,
+    ending_request,
     first_request,
     formatter_request,
     misnamed_keys,
@@ -25,7 +26,14 @@ from slipform.enforce.prompts import (
     repeats_prompt,
     shorter_request,
 )
-from slipform.errors import EnforcementError, InvalidResponseFormat, RefusalError, SlipformError, TruncatedError
+from slipform.errors import (
+    EnforcementError,
+    InvalidResponseFormat,
+    RefusalError,
+    RunawayError,
+    SlipformError,
+    TruncatedError,
+)
 from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
@@ -182,9 +190,11 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
         formatter = plan.formatter
         asked = formatter_request(request, formatter.model, verdict.candidate)
         return _Turn(first_request(asked, formatter.strategy, formatter.wording).request, formatter.strategy)
-    strategy = plan.strategy
+    strategy, endless = plan.strategy, isinstance(verdict.error, RunawayError)
     if attempts > 1 and plan.stronger:
         strategy = plan.stronger[min(attempts - 2, len(plan.stronger) - 1)]
+    if endless and not plan.wording.list_keys:
+        strategy = _another_strategy(plan)
     if strategy is not plan.strategy and request.response_format is not None:
         request = request.replace(response_format=request.response_format.with_strategy(strategy))
     base = first_request(request, strategy, plan.wording).request
@@ -194,6 +204,8 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
         return _Turn(again, strategy, before=judged, wrong=verdict.wrong_calls.keys())
     if plan.wording.list_keys and strategy is OutputStrategy.PROMPTED:
         return _next_for_a_small_model(request, verdict, plan)
+    if endless:
+        return _Turn(ending_request(base), strategy)
     if isinstance(verdict.error, TruncatedError):
         return _Turn(shorter_request(base), strategy)
     if parts := _parts(verdict, plan):
@@ -201,6 +213,13 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
     # A server may have ignored the schema that its native mode was given: the model is told in words.
     unseen = plan.schema if strategy is OutputStrategy.NATIVE and request.response_format is not None else None
     return _Turn(reask_request(base, verdict.candidate, verdict.violations, unseen, plan.wording), strategy)
+
+
+def _another_strategy(plan: Plan) -> OutputStrategy:
+    """How to ask after an answer that never ended: constrained decoding often is the cause, so words take its place."""
+    if plan.strategy is OutputStrategy.PROMPTED or plan.schema is None:
+        return plan.stronger[0] if plan.stronger else plan.strategy
+    return OutputStrategy.PROMPTED
 
 
 def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan) -> _Turn:

@@ -230,6 +230,8 @@ FIRST_WITH_SCHEMA = "Return ONLY valid JSON matching this schema: {schema}. No p
 FIRST_WITHOUT_SCHEMA = "Return JSON only."
 EXAMPLE = "An example of the form, with made-up values: {example}"
 _LONGEST_EXAMPLE: Final = 500
+_PENALTY: Final = 0.3
+"""The frequency penalty of a retry after an answer that never ended."""
 _LARGEST_EXEMPLIFIED: Final = 20_000
 """Bytes of a schema for which an example is made."""
 SCHEMA = "The answer must be JSON matching this schema: {schema}."
@@ -237,6 +239,7 @@ REPAIR = "Return ONLY valid compact JSON. No markdown, no prose."
 REASK = "Return corrected JSON only. No prose. No code fences."
 KEYS = "Reply in JSON with the keys: {keys}."
 TOO_LONG = "Your last answer was cut off because it was too long. " + REPAIR
+ENDLESS = "Your last answer repeated itself without end. Write each value once and no blank lines. " + REPAIR
 FORMAT = "Re-shape the text into JSON. Use only what the text says; leave out what it does not say."
 CALL_KEPT = "This call is valid and is kept. Do not repeat it: its result follows once the other calls are valid, too."
 CALL_AGAIN = "The arguments are not valid:\n{faults}\nCall the tool again with corrected arguments."
@@ -305,6 +308,14 @@ def reask_request(
 def shorter_request(base: ModelRequest) -> ModelRequest:
     """The request again after an answer that did not fit the token limit; that answer is not shown, it was too long."""
     return base.replace(messages=(*base.messages, Message.user(TOO_LONG)))
+
+
+def ending_request(base: ModelRequest) -> ModelRequest:
+    """The request again after an answer that never ended, in other words and with repetition made less likely."""
+    sampling = base.sampling
+    if sampling.frequency_penalty is None:
+        sampling = dataclasses.replace(sampling, frequency_penalty=_PENALTY)
+    return base.replace(messages=(*base.messages, Message.user(ENDLESS)), sampling=sampling)
 
 
 def ask_plainly(request: ModelRequest, wording: Wording) -> ModelRequest:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from slipform.enforce.early_stop import GuardedAnswer
+from slipform.enforce.early_stop import GuardedAnswer, RunawayStop
 from slipform.enforce.live_calls import LiveCalls
 from slipform.enforce.plan import Outcome, Plan, Steps
 from slipform.enforce.release import ReleaseGate
@@ -64,6 +64,7 @@ class EnforcedStream:
         """Whether the answer that is read is the one that is followed."""
         self._first = True
         self._watched: GuardedAnswer | None = None
+        self._runaway = RunawayStop(plan.schema)
         self._id: Any = None
         self._model: Any = None
         self.stopped = False
@@ -84,6 +85,7 @@ class EnforcedStream:
         self._leads = self._live and self._first
         watch = None if self._leads else self._plan.watch(asked)
         self._watched = None if watch is None else GuardedAnswer(watch)
+        self._runaway = RunawayStop(self._plan.schema)
         self._first = self.stopped = False
 
     def push(self, batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
@@ -124,6 +126,8 @@ class EnforcedStream:
             piece = self._followed(text, gate)
             if piece:
                 pieces.append(piece)
+            if self._runaway.feed_text(text):
+                self.stopped = True
             if self.stopped:
                 break
         return pieces
@@ -138,6 +142,8 @@ class EnforcedStream:
                 self._reducer.push(chunk)
                 if self._leads and chunk.choice == 0:
                     self._lead(chunk, certain)
+            if self._runaway.feed(chunk):
+                self.stopped = True
             if self.stopped:
                 break
         return certain
@@ -256,9 +262,12 @@ class EnforcedStream:
     def response(self) -> ModelResponse:
         """The answer for the judge; one that was stopped is closed where it was open."""
         if self._watched is not None:
-            return self._watched.response()
-        self._fold()
-        response = self._reducer.finish(check=False)
+            response = self._watched.response()
+        else:
+            self._fold()
+            response = self._reducer.finish(check=False)
+        if self._runaway.error is not None and response.stopped is None:
+            return response.replace(stopped=self._runaway.error)
         if not self.stopped or not self._leads:
             return response
         gate = self._gate

@@ -59,7 +59,7 @@ class Guard:
     def detector(self) -> JsonFenceDetector:
         """Return a detector that finds the JSON in an answer's chunks, and fails if none begins in time."""
         max_prefix = _FORCED_PREFIX_CHARS if self.force_json_start else DEFAULT_MAX_PREFIX_CHARS
-        return JsonFenceDetector(max_prefix, fail_hard=True)
+        return JsonFenceDetector(max_prefix, stop_after_json=False, fail_hard=True, loose=True)
 
     def to_extra(self) -> dict[str, bool]:
         """Return the options for a provider that knows them, without failing hard, which is the enforcement's part."""

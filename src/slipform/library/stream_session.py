@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
 
 from slipform.enforce import Outcome, Report
+from slipform.enforce.early_stop import RunawayStop
 from slipform.enforce.judging import NOT_TYPED
 from slipform.engine.fallback import FallbackCall
 from slipform.errors import EnforcementError, SlipformError
@@ -193,6 +194,7 @@ class Session(Generic[T]):
         if self._restarted:
             self._events.append(Restart(self.attempt, self.step))
         self._watch = self.call.plan.watch(request)
+        self._runaway = RunawayStop(self.call.plan.schema)
 
     @property
     def attempt(self) -> int:
@@ -206,8 +208,8 @@ class Session(Generic[T]):
 
     @property
     def stopped(self) -> bool:
-        """Whether this attempt can be cut short: its JSON has closed, or cannot become valid."""
-        return self._watch is not None and self._watch.over
+        """Whether this attempt can be cut short: its JSON has closed, cannot become valid, or never ends."""
+        return self._runaway.error is not None or (self._watch is not None and self._watch.over)
 
     def _strategy(self) -> OutputStrategy:
         """Return how the current request obtains its JSON."""
@@ -231,6 +233,7 @@ class Session(Generic[T]):
                 self._watch.follow_no_schema()
             if chunk.choice == 0:
                 self._watch.feed(chunk.text)
+        self._runaway.feed(chunk)
         if not self._emulated:
             if chunk.text and chunk.choice == 0:
                 self._observed.feed(chunk.text)
@@ -252,7 +255,7 @@ class Session(Generic[T]):
 
     def end(self) -> Iterator[None]:
         """Judge the finished answer: then the session is `over`, or has a new request. Yields before and after."""
-        stopped = None if self._watch is None else self._watch.error
+        stopped = (None if self._watch is None else self._watch.error) or self._runaway.error
         response = self._reducer.finish(check=False).replace(lift=self._lift, stopped=stopped)
         if not self._emulated:
             self._observed.finish()

@@ -177,7 +177,8 @@ class JsonFenceDetector:
 
     `max_prefix_chars` bounds the prose before the JSON, over the whole stream; reasoning blocks do not count. Use 50
     with `fail_hard` where the first token is forced. `stop_after_json` drops what follows the JSON (`complete` is the
-    sign to stop the model); without it that text is passed on too.
+    sign to stop the model); without it that text is passed on too. With `loose`, JSON may begin with single quotes,
+    bare keys and Python's literals.
     """
 
     def __init__(
@@ -186,6 +187,7 @@ class JsonFenceDetector:
         *,
         stop_after_json: bool = True,
         fail_hard: bool = False,
+        loose: bool = False,
     ) -> None:
         self.phase = FencePhase.FINDING_START
         self.failed = False
@@ -194,12 +196,17 @@ class JsonFenceDetector:
         self._max_prefix_chars = max_prefix_chars
         self._stop_after_json = stop_after_json
         self._fail_hard = fail_hard
-        self._finder = StartFinder()
+        self._finder = StartFinder(loose=loose)
         self._chunks: list[str] = []
         self._depth = 0
         self._in_string = False
         self._escaped = False
         self._root = ""
+
+    @property
+    def in_string(self) -> bool:
+        """Whether the text stands inside a string of the JSON."""
+        return self.phase is FencePhase.TRACKING_DEPTH and self._in_string
 
     def add_chunk(self, chunk: str) -> None:
         """Take the next piece of the stream."""

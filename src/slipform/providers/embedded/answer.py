@@ -38,6 +38,7 @@ from slipform.providers.embedded.decoding.constrain import (
 )
 from slipform.providers.embedded.engine import raise_for_error
 from slipform.providers.embedded.llama import Chunk
+from slipform.text.runaway import RunawayDetector
 
 StopHook: TypeAlias = Callable[[str], bool]
 """Called with each piece of text; True stops generation there. An exception stops it with that error."""
@@ -84,10 +85,18 @@ CheckText = Callable[[str], tuple[ModelWarning, ...]]
 
 
 class EngineAnswerReader:
-    """Decodes the chunks of one answer; `over` once its hook has stopped it."""
+    """Decodes the chunks of one answer; `over` once its hook has stopped it, or it repeats itself without end."""
 
-    def __init__(self, read: ReadText, hook: StopHook | None, model: str, check: CheckText | None = None) -> None:
+    def __init__(
+        self,
+        read: ReadText,
+        hook: StopHook | None,
+        model: str,
+        check: CheckText | None = None,
+        runaway: RunawayDetector | None = None,
+    ) -> None:
         self.over = False
+        self._runaway = runaway
         self._check = check
         self._raw: list[str] = []
         self._read = read
@@ -109,6 +118,8 @@ class EngineAnswerReader:
         )
         if raw and self._hook and self._hook(raw):
             self.over, finish = True, "stop"
+        elif raw and self._runaway and self._runaway.feed(raw):
+            self.over, finish = True, "length"
         if self._check:
             self._raw.append(raw)
         return CompletionChunk(

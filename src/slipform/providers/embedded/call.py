@@ -39,6 +39,7 @@ from slipform.providers.embedded.answer import (
 )
 from slipform.providers.embedded.decoding.constrain import Constraint, Unwrap, any_object, constrain_retry
 from slipform.schema import JsonSchemaSpec, OutputStrategy, Schema
+from slipform.text.runaway import RunawayDetector
 
 MAX_TOKENS = 1024
 """The limit of an answer when the request has none."""
@@ -106,7 +107,13 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
     return Call(
         {name: value for name, value in response_format.items() if value is not None},
         (*_unsupported(request), *decoding.warnings),
-        lambda: EngineAnswerReader(decoding.read(), decoding.hook(), request.model, decoding.check),
+        lambda: EngineAnswerReader(
+            decoding.read(),
+            decoding.hook(),
+            request.model,
+            decoding.check,
+            RunawayDetector() if structured else None,
+        ),
         request.timeout,
     )
 
