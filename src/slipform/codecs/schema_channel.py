@@ -33,7 +33,17 @@ import msgspec
 from slipform.bounded import BoundedCache
 from slipform.codecs.request_fields import Encoding
 from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError
-from slipform.ir import RESERVED_TOOL, Lift, LossyEncode, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
+from slipform.ir import (
+    RESERVED_TOOL,
+    Lift,
+    LossyEncode,
+    ModelNote,
+    ModelRequest,
+    ModelWarning,
+    NamedTool,
+    Tool,
+    ToolChoice,
+)
 from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.document import to_text
 from slipform.schema.lowering import lower
@@ -192,8 +202,15 @@ def _lowered(
 ) -> WireSchema:
     lowered = lower(schema, dialect, open_objects=open_objects)
     losses: list[ModelWarning] = []
+    closed = [loss.pointer for loss in lowered.report if loss.action == "closed"]
+    if closed:
+        more = f" (and {len(closed) - 1} more)" if len(closed) > 1 else ""
+        message = (
+            f"The object at {closed[0]}{more} was closed for the {dialect} dialect: no other keys will be written."
+        )
+        losses.append(ModelNote("schema_closed", message, closed[0]))
     for loss in lowered.report:
-        if loss.action in ("dropped", "approximated", "closed"):
+        if loss.action in ("dropped", "approximated"):
             message = f"`{loss.keyword}` was {loss.action} for the {dialect} dialect; it is checked here instead."
             losses.append(LossyEncode("lossy_encode", message, loss.pointer, loss.action))
     breach = _breach(lowered.schema) if strict and rule != "always" else None

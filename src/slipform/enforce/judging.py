@@ -22,15 +22,16 @@ from slipform.errors import (
     SchemaViolationError,
     TruncatedError,
 )
-from slipform.ir import RESERVED_TOOL, FinishReason, ModelResponse, ModelWarning, Opaque, ToolCall
+from slipform.ir import RESERVED_TOOL, FinishReason, ModelNote, ModelResponse, ModelWarning, Opaque, ToolCall
 from slipform.schema import Schema, Violation
 from slipform.schema.document import followed, lookup, reference_of, with_plain_references
-from slipform.text.loads import Loaded, LoadWarning, load, type_of
+from slipform.text.loads import Loaded, LoadWarning, left_out, load, type_of
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.runaway import Runaway, runaway_in
 from slipform.text.strict import conflicting_keys
 
 _MOST_NODES = 100
+_LONGEST_EXCERPT = 40
 
 
 class SchemaHint:
@@ -133,6 +134,8 @@ class Requirement:
     """One of these tools has to be called; none has to when empty."""
     calls: bool = True
     """Whether tools were offered; where none were, the arguments of a call that came all the same are read as text."""
+    strict_trailing: bool = False
+    """Whether text around the JSON makes an answer invalid."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -279,10 +282,44 @@ def _judge_text(text: str, response: ModelResponse, standard: Requirement, schem
             candidate=text, error=_endless(text) or (was_truncated() if response.finish == "length" else error)
         )
     if response.finish == "length" and loaded.edits and not is_whole(text, loaded, schema.document, response.lift):
-        return Verdict(candidate=text, repairs=loaded.edits, error=_endless(text) or was_truncated())
+        return _cut(text, loaded, was_truncated())
     if loaded.edits and _is_cut(text, loaded):
-        return Verdict(candidate=text, repairs=loaded.edits, error=_endless(text) or _cut_short())
-    return _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
+        return _cut(text, loaded, _cut_short())
+    verdict = _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
+    if loaded.start == 0 and loaded.end == len(text):
+        return verdict
+    return _without_surroundings(verdict, text, left_out(text, loaded.start, loaded.end), standard)
+
+
+def _without_surroundings(
+    verdict: Verdict, text: str, spans: Sequence[tuple[int, int]], standard: Requirement
+) -> Verdict:
+    """The verdict with a note of the text that was left out; with `strict_trailing`, that text is a fault."""
+    if not spans:
+        return verdict
+    shown = " and ".join(f"characters {start} to {end} ({_excerpt(text[start:end])})" for start, end in spans)
+    if standard.strict_trailing and verdict.ok:
+        error = JsonEnforcementError(
+            "There is text around the JSON",
+            where=shown,
+            hint="Ask for JSON only, or turn `strict_trailing` off.",
+            details={"spans": [list(span) for span in spans]},
+        )
+        return Verdict(candidate=text, repairs=verdict.repairs, error=error)
+    path = ",".join(f"{start}:{end}" for start, end in spans)
+    note = ModelNote("text_left_out", f"Text around the JSON was left out: {shown}.", path)
+    return msgspec.structs.replace(verdict, warnings=(*verdict.warnings, note))
+
+
+def _excerpt(text: str) -> str:
+    words = " ".join(text.split())
+    return json.dumps(words if len(words) <= _LONGEST_EXCERPT else words[:_LONGEST_EXCERPT] + "…", ensure_ascii=False)
+
+
+def _cut(text: str, loaded: Loaded, error: EnforcementError) -> Verdict:
+    if (endless := _endless(text)) is not None:
+        return Verdict(candidate=text, error=endless)
+    return Verdict(candidate=text, repairs=loaded.edits, error=error)
 
 
 def _endless(text: str) -> RunawayError | None:

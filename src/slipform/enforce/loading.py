@@ -12,7 +12,7 @@ from slipform.enforce.judging import SchemaHint, dumps, violation_error
 from slipform.enforce.patching import Patched, patch
 from slipform.errors import JsonEnforcementError
 from slipform.schema import JsonSchemaSpec, Schema
-from slipform.text.loads import LoadWarning, load, only_json, value_of
+from slipform.text.loads import LoadWarning, left_out, load, only_json, value_of
 from slipform.text.repair.tokens import RepairEdit
 
 T = TypeVar("T")
@@ -29,6 +29,8 @@ class LoadReport:
     warnings: tuple[LoadWarning, ...] = ()
     patched: Patched | None = None
     """The patches that made the value valid, when any were needed."""
+    left_out: tuple[tuple[int, int], ...] = ()
+    """Where text around the JSON was left out."""
 
 
 @overload
@@ -77,15 +79,16 @@ def loads_report(
     """
     wanted: Schema[Any] | None = None if schema is None else Schema.of(schema)
     loaded = load(text, None if wanted is None else SchemaHint(wanted), strict=strict, nan=nan)
+    spans = left_out(text, loaded.start, loaded.end)
     if wanted is None:
         warnings = (*loaded.warnings, *_json_in_string(loaded.value))
-        return LoadReport(loaded.value, loaded.start, loaded.end, loaded.edits, warnings)
+        return LoadReport(loaded.value, loaded.start, loaded.end, loaded.edits, warnings, left_out=spans)
     none = Switches(coerce=False, drop_extra=False, rename_keys=False)
     patched = patch(loaded.value, wanted, none if strict else None)
     if patched.violations:
         raise violation_error(patched.violations)
     made = patched if patched.edits else None
-    return LoadReport(patched.value, loaded.start, loaded.end, loaded.edits, loaded.warnings, made)
+    return LoadReport(patched.value, loaded.start, loaded.end, loaded.edits, loaded.warnings, made, spans)
 
 
 def _json_in_string(value: Any) -> tuple[LoadWarning, ...]:

@@ -34,7 +34,7 @@ from slipform.errors import (
     SlipformError,
     TruncatedError,
 )
-from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning
+from slipform.ir import RESERVED_TOOL, DowngradeWarning, ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
 from slipform.schema import OutputStrategy, Schema, Violation
@@ -81,7 +81,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         request = request.replace(calls=calls)
     request, warnings = _guarded(request, plan)
     turn, said = _Turn(request, plan.strategy), warnings
-    if plan.strategy is OutputStrategy.PROMPTED or plan.wording.list_keys:
+    if plan.strategy is OutputStrategy.PROMPTED or plan.wording.list_keys or plan.wording.schema_in_prompt:
         first = first_request(request, plan.strategy, plan.wording)
         turn, said = _Turn(first.request, plan.strategy), (*warnings, *first.warnings)
     standard = _standard(plan, request)
@@ -248,9 +248,10 @@ def _recorded(
     plan: Plan,
     seconds: float,
 ) -> Report:
+    used = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
     attempt = Attempt(
         "ok" if verdict.error is None else verdict.error.code,
-        strategy,
+        used or strategy,
         model,
         verdict.candidate,
         response.text if plan.keep_text else None,
@@ -261,8 +262,13 @@ def _recorded(
         seconds,
         plan.price(model, response.usage) if plan.price else None,
     )
+    attempts = (*report.attempts, attempt)
     said = (*report.warnings, *response.warnings, *verdict.warnings)
-    return Report((*report.attempts, attempt), tuple(dict.fromkeys(said)) if said else ())
+    if not said and not report.notes:
+        return Report(attempts)
+    known = dict.fromkeys(said)
+    warnings = tuple(each for each in known if not each.informs)
+    return Report(attempts, warnings, 0, (*report.notes, *(each for each in known if each.informs)))
 
 
 def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report) -> Outcome:

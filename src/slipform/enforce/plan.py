@@ -68,6 +68,8 @@ class Report(msgspec.Struct, frozen=True):
     warnings: tuple[ModelWarning, ...] = ()
     fallbacks: int = 0
     """How many models of a list could not answer; their attempts are here too."""
+    notes: tuple[ModelWarning, ...] = ()
+    """What was done without losing anything: text left out around the JSON, objects closed for a vendor."""
 
     def replace(self, **changes: Any) -> Report:
         """A copy with these fields changed."""
@@ -110,6 +112,8 @@ class Report(msgspec.Struct, frozen=True):
             "warnings": [_warning(each) for each in self.warnings],
             "usage": {name: value for name, value in spent.items() if value is not None},
         }
+        if self.notes:
+            fields["notes"] = [_warning(each) for each in self.notes]
         if self.fallbacks:
             fields["fallbacks"] = self.fallbacks
         return fields if self.cost is None else {**fields, "cost": self.cost}
@@ -189,7 +193,14 @@ class Plan:
 
     def __post_init__(self) -> None:
         standard = Requirement(
-            self.schema, self.tools, self.switches, self.repair, self.validators, self.must_call, self.calls
+            self.schema,
+            self.tools,
+            self.switches,
+            self.repair,
+            self.validators,
+            self.must_call,
+            self.calls,
+            self.guard.strict_trailing,
         )
         object.__setattr__(self, "standard", standard)
 

@@ -76,7 +76,7 @@ class FallbackList:
                 error.details["models"] = self._failed
                 error.report = self.before
             raise error
-        self.before = Report(self.before.attempts, self.before.warnings, len(self._failed))
+        self.before = self.before.replace(fallbacks=len(self._failed))
         _log.warning("%r cannot answer (%s); the next model is asked", name, error.code)
 
 
@@ -84,7 +84,7 @@ def joined(before: Report, report: object) -> Report:
     """The attempts of both; the warnings of the later one, which is the answer's own."""
     if not isinstance(report, Report):
         return before
-    return Report((*before.attempts, *report.attempts), report.warnings, before.fallbacks)
+    return report.replace(attempts=(*before.attempts, *report.attempts), fallbacks=before.fallbacks)
 
 
 def with_report_of(before: Report, outcome: Outcome) -> Outcome:

@@ -3,7 +3,9 @@
 from slipform.ir.messages import UNRESOLVED, Media, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from slipform.ir.request import (
     RESERVED_TOOL,
+    DowngradeWarning,
     LossyEncode,
+    ModelNote,
     ModelRequest,
     ModelWarning,
     NamedTool,
@@ -17,11 +19,13 @@ __all__ = [
     "RESERVED_TOOL",
     "UNRESOLVED",
     "CompletionChunk",
+    "DowngradeWarning",
     "FinishReason",
     "Lift",
     "LossyEncode",
     "Media",
     "Message",
+    "ModelNote",
     "ModelRequest",
     "ModelResponse",
     "ModelWarning",

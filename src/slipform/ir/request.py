@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
 from slipform.errors import RequestError, SlipformError
 from slipform.ir.messages import Message
 from slipform.schema.limits import is_heavy_text, json_text
-from slipform.schema.spec import ResponseFormat
+from slipform.schema.spec import OutputStrategy, ResponseFormat
 from slipform.text.fence import DEFAULT_MAX_PREFIX_CHARS, JsonFenceDetector
 
 if TYPE_CHECKING:
@@ -36,20 +37,30 @@ class Guard:
     """Reading ends, and the model is stopped, where the JSON closes."""
     response_format_fail_hard: bool = False
     """An answer that can no longer be valid is stopped at once, and failure is `InvalidResponseFormat`."""
+    strict_trailing: bool = False
+    """Text around the JSON, which is left out otherwise, makes an answer invalid."""
+    max_prefix_chars: int | None = None
+    """Characters before the JSON, after which failing hard gives up: 500, or 50 where the start is forced."""
 
     @classmethod
     def of(cls, extra: Mapping[str, Any], default: Guard | None = None) -> Guard:
-        """Return the guard of a request's `extra` over the default one; raises `RequestError` for a non-boolean."""
+        """Return the guard of a request's `extra` over the default one; raises `RequestError` for a wrong type.
+
+        The names may be written in camelCase, too.
+        """
         default = default or cls()
         if _OPTIONS.isdisjoint(extra):
             return default
-        options: dict[str, bool] = {}
-        for each in fields(cls):
-            value = extra.get(each.name, getattr(default, each.name))
-            if not isinstance(value, bool):
-                raise RequestError(f"It must be true or false, not {value!r}", where=each.name)
-            options[each.name] = value
-        return cls(**options)
+        changes: dict[str, Any] = {}
+        for name in _OPTIONS.intersection(extra):
+            value, field_name = extra[name], _SPELLINGS[name]
+            if field_name == "max_prefix_chars":
+                if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                    raise RequestError(f"It must be a number of characters, not {value!r}", where=name)
+            elif not isinstance(value, bool):
+                raise RequestError(f"It must be true or false, not {value!r}", where=name)
+            changes[field_name] = value
+        return replace(default, **changes)
 
     @property
     def watches(self) -> bool:
@@ -58,12 +69,13 @@ class Guard:
 
     def detector(self) -> JsonFenceDetector:
         """Return a detector that finds the JSON in an answer's chunks, and fails if none begins in time."""
-        max_prefix = _FORCED_PREFIX_CHARS if self.force_json_start else DEFAULT_MAX_PREFIX_CHARS
-        return JsonFenceDetector(max_prefix, stop_after_json=False, fail_hard=True, loose=True)
+        usual = _FORCED_PREFIX_CHARS if self.force_json_start else DEFAULT_MAX_PREFIX_CHARS
+        return JsonFenceDetector(self.max_prefix_chars or usual, stop_after_json=False, fail_hard=True, loose=True)
 
     def to_extra(self) -> dict[str, bool]:
         """Return the options for a provider that knows them, without failing hard, which is the enforcement's part."""
-        return {name: name != "response_format_fail_hard" for name in sorted(_OPTIONS) if getattr(self, name)}
+        options = {name: True for name in ("force_json_start", "stop_after_json") if getattr(self, name)}
+        return {**options, "response_format_fail_hard": False} if self.response_format_fail_hard else options
 
     @classmethod
     def without(cls, extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +83,12 @@ class Guard:
         return {name: value for name, value in extra.items() if name not in _OPTIONS}
 
 
-_OPTIONS = frozenset(each.name for each in fields(Guard))
+_SPELLINGS: Final = {
+    spelling: each.name
+    for each in fields(Guard)
+    for spelling in (each.name, re.sub("_([a-z])", lambda match: match[1].upper(), each.name))
+}
+_OPTIONS: Final = frozenset(_SPELLINGS)
 RESERVED_TOOL = "output"
 """The tool that slipform adds on the tool channel; callers may not use the name."""
 
@@ -313,6 +330,22 @@ class ModelWarning:
     code: str
     message: str
     path: str | None = None
+    informs: ClassVar[bool] = False
+    """Whether nothing is lost or doubtful: it is told, and not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNote(ModelWarning):
+    """Information for the caller: something was done, and nothing is lost by it."""
+
+    informs: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class DowngradeWarning(ModelWarning):
+    """A capability that the vendor refused; `strategy` is the channel that carried the schema instead, if any."""
+
+    strategy: OutputStrategy | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,8 @@ class Endpoint:
         warnings = encoded.warnings
         if learned:
             said = (lesson for lesson in sorted(learned) if "use_" not in lesson and lesson != retry.BY_SCHEMA)
-            warnings = (*warnings, *(retry.lesson_warning(lesson, request.model) for lesson in said))
+            used = None if encoded.context is None else encoded.context.strategy
+            warnings = (*warnings, *(retry.lesson_warning(lesson, request.model, used) for lesson in said))
         limits = self.timeouts_for(request)
         return PreparedCall(
             request.model, self.name, codec, encoded, capabilities, authorised, streamed, warnings, limits

@@ -19,7 +19,7 @@ import orjson
 
 from slipform.codecs import Capabilities
 from slipform.errors import UpstreamError
-from slipform.ir import ModelRequest, ModelWarning
+from slipform.ir import DowngradeWarning, ModelRequest, ModelWarning
 from slipform.providers.network.transport import TransportFault
 from slipform.schema import OutputStrategy
 
@@ -230,12 +230,11 @@ def _rung(request: ModelRequest, capabilities: Capabilities) -> Lesson | None:
     return rungs.get(_channel(request, capabilities))
 
 
-def lesson_warning(lesson: str, model: str) -> ModelWarning:
-    """The warning that goes with an answer that was got in a humbler way."""
+def lesson_warning(lesson: str, model: str, strategy: OutputStrategy | None = None) -> ModelWarning:
+    """The warning that goes with an answer that was got in a humbler way, by `strategy`."""
     meaning = _MEANING.get(lesson, lesson)  # type: ignore[call-overload]
-    return ModelWarning(
-        "capability_downgraded", f"The vendor says that {model} {meaning}; the call was made without it.", lesson
-    )
+    message = f"The vendor says that {model} {meaning}; the call was made without it."
+    return DowngradeWarning("capability_downgraded", message, lesson, strategy)
 
 
 _RETRYABLE = frozenset({408, 409, 429})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import orjson
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
-from slipform.text.reasoning import has_marker
+from slipform.text.reasoning import answer_span, has_marker
 from slipform.text.strict import duplicates, has_unique_keys, parse
 
 if TYPE_CHECKING:
@@ -132,6 +132,25 @@ def _load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     return _load_surrounded(text, hint) or _search(text, hint, nan)
 
 
+def left_out(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
+    """Return the spans around the JSON that are text: not blanks, fences, tags, special tokens or reasoning.
+
+    >>> left_out("Sure: [1]", 6, 9), left_out("<json>[1]</json>", 6, 9)
+    (((0, 5),), ())
+    """
+    spans: list[tuple[int, int]] = []
+    for first, last in ((0, start), (end, len(text))):
+        part = text[first:last]
+        if not part.strip():
+            continue
+        begin, stop = answer_span(part)
+        inside = _AROUND.sub(lambda match: " " * len(match.group()), part[begin:stop])
+        if words := inside.strip():
+            at = first + begin + inside.find(words)
+            spans.append((at, at + len(words)))
+    return tuple(spans)
+
+
 def extract_json_payload(text: str) -> str | None:
     """Return the first balanced object or array in `text`, string-aware and repaired if needed; None without one.
 
@@ -180,6 +199,8 @@ _PATH_ESCAPE: Final = re.compile(r'(?<![\w\\])[A-Za-z]:\\[bfnrt](?!["\\\s])\w*')
 _CONTAINERS: Final = frozenset({"object", "array"})
 _OBJECT_OR_ARRAY: Final = _ContainerHint()
 OPENING_BRACKET: Final = re.compile(r"[{\[]")
+_AROUND: Final = re.compile(r"(?:```+|~~~+)[\w+.#-]*|</?[A-Za-z][\w:.-]{0,40}>|\[/?[A-Z_]{2,30}\]|`")
+"""What stands around JSON and says nothing: fences, tags, markers of tool calls."""
 
 
 def _load_surrounded(text: str, hint: Hint | None) -> Loaded | None:
