@@ -56,15 +56,26 @@ def test_an_error_knows_its_http_status(kind: type[SlipformError], status: int) 
 
 
 def test_the_message_says_what_where_and_what_to_do() -> None:
-    error = SchemaViolationError("The age is no integer.", where="$.age", hint="Ask again.", details={"n": 1})
+    error = SlipformError("The age is no integer.", where="$.age", hint="Ask again.", details={"n": 1})
     assert str(error) == "The age is no integer, at $.age. Ask again."
     assert error.to_dict() == {
-        "code": "schema_violation",
+        "code": "slipform_error",
         "message": str(error),
         "where": "$.age",
         "hint": "Ask again.",
         "details": {"n": 1},
     }
+
+
+@pytest.mark.covers("S2-68")
+@pytest.mark.parametrize(
+    "kind", [SchemaViolationError, errors.RunawayError, errors.RefusalError, errors.TruncatedError]
+)
+def test_an_answer_that_is_not_valid_always_lists_its_errors(kind: type[errors.EnforcementError]) -> None:
+    (listed,) = kind("It is wrong.", details={"n": 1}).to_dict()["details"]["validation_errors"]
+    assert (listed["path"], listed["keyword"], listed["message"]) == ("$", kind.code, "It is wrong.")
+    own = kind("It is wrong.", details={"validation_errors": []})
+    assert own.to_dict()["details"] == {"validation_errors": []}
 
 
 def test_an_error_without_place_or_hint_is_just_its_message() -> None:

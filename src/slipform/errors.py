@@ -257,10 +257,21 @@ class LocalModelError(UpstreamError):
 
 
 class EnforcementError(SlipformError):
-    """The model answered, and no answer was valid or could be made so."""
+    """The model answered, and no answer was valid or could be made so.
+
+    >>> EnforcementError("No JSON").to_dict()["details"]["validation_errors"][0]["message"]
+    'No JSON'
+    """
 
     code = "structured_output_failed"
     http_status = 422
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the error as a JSON object; its `details` always have a list of `validation_errors`."""
+        fields = super().to_dict()
+        whole = {"path": "$", "keyword": self.code, "message": self.message, "pointer": "", "schema_path": ""}
+        fields["details"] = {"validation_errors": [whole], **self.details}
+        return fields
 
 
 StructuredOutputFailed = EnforcementError

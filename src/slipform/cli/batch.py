@@ -50,12 +50,15 @@ def run(
     out_dir: Annotated[Path | None, typer.Option(help="Where answers go; beside each file by default.")] = None,
     model: _Models = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 4,
+    log: Annotated[bool, typer.Option("--log", help="Write a line per call to standard error.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Ask about each file with the same instructions; write one answer file each, and print its path and model."""
     from slipform.config import load_settings
     from slipform.runner.files import run_report
 
+    if log:
+        _log_calls()
     settings = load_settings(config)
     instructions_or_path = _instructions(instructions)
     if schema is not None and json is not False:  # a schema on the command line is used whatever the config says
@@ -79,6 +82,9 @@ def run(
         raise typer.Exit(Exit.STOPPED) from None
     for path, answered_by in report.written:
         typer.echo(f"{path}\t{answered_by}")
+    for source, warnings in report.warnings.items():
+        for warning in warnings:
+            typer.secho(f"slipform: {source}: {warning.message}", err=True, fg="yellow")
     for source, error in report.failures.items():
         typer.secho(f"slipform: {source}: {error}", err=True, fg="red")
     if report.failures:
@@ -143,6 +149,16 @@ def batch(
     typer.secho(f"slipform: {_summary_text(summary)}", err=True)
     if summary.failed:
         raise typer.Exit(Exit.INVALID)
+
+
+def _log_calls() -> None:
+    """Log every call on standard error: model, strategy, latency, tokens, outcome; no prompt and no answer."""
+    import logging
+
+    from slipform.proxy.observability.logs import set_up
+
+    set_up("text")
+    logging.getLogger("slipform.calls").setLevel(logging.INFO)
 
 
 def _instructions(text: str) -> str | Path:

@@ -194,10 +194,10 @@ class Api:
         """A writer for one streamed answer."""
         return self.events(served, self.stamp)
 
-    def encode_error(self, error: SlipformError) -> tuple[int, bytes]:
-        """The HTTP status and the body of an error."""
-        status = error_status(error)
-        return self.statuses.get(status, status), dumps(self.error(error))
+    def encode_error(self, error: SlipformError, extra: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
+        """The HTTP status and the body of an error, with the fields of `extra`."""
+        status, body = error_status(error), self.error(error)
+        return self.statuses.get(status, status), dumps({**body, **extra} if extra else body)
 
 
 DECLINED = "The model declined to answer."

@@ -167,6 +167,18 @@ class Enforcement(_Block):
     """Characters of a schema in the prompt; a longer one is shortened there, but validated in full."""
     schema_descriptions: bool = False
     """Whether a schema in the prompt keeps its descriptions."""
+    repair: bool = True
+    """Whether broken JSON is repaired; without it, JSON is still found in a fence or in prose."""
+    strict_trailing: bool = False
+    """Whether text around the JSON, which is left out otherwise, makes an answer invalid."""
+    stop_after_json: bool = False
+    """Whether the model is stopped where the JSON closes; calls are streamed for it."""
+    response_format_fail_hard: bool = False
+    """Whether an answer that can no longer be valid is stopped at once, and fails as `invalid_response_format`."""
+    force_json_start: bool = False
+    """Whether the embedded model's first character must open JSON."""
+    max_prefix_chars: Annotated[int, Field(ge=1)] | None = None
+    """Characters before the JSON, after which failing hard gives up: 500, or 50 where the start is forced."""
     stream_mode: Literal["auto", "live", "buffer", "reject"] = "auto"
     """How answers with a schema are streamed: as they are written, or whole once they are valid."""
     adopt_schemas: Annotated[Literal["off", "json_mode", "all"], _ON_OR_OFF] = "json_mode"

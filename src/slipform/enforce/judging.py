@@ -276,7 +276,9 @@ def judge_value(value: Any, standard: Requirement) -> Verdict:
 def _judge_text(text: str, response: ModelResponse, standard: Requirement, schema: Schema[Any]) -> Verdict:
     hint = SchemaHint(schema, response.lift, standard.switches)
     try:
-        loaded = load(text, hint, strict=not standard.repair)
+        loaded = load(text, hint)
+        if loaded.edits and not standard.repair:
+            load(text[loaded.start : loaded.end], strict=True)  # raises: it is not valid as it stands
     except JsonEnforcementError as error:
         return Verdict(
             candidate=text, error=_endless(text) or (was_truncated() if response.finish == "length" else error)

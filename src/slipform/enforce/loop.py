@@ -37,7 +37,7 @@ from slipform.errors import (
 from slipform.ir import RESERVED_TOOL, DowngradeWarning, ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
-from slipform.schema import OutputStrategy, Schema, Violation
+from slipform.schema import OutputStrategy, Schema
 
 __all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "enforce", "unjudged"]
 
@@ -101,7 +101,8 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             doubted = _recorded(report, response, verdict.doubted(), turn.request.model, turn.strategy, plan, seconds)
             if plan.budget.spent_by(doubted, plan.clock() - started) is None:
                 verdict = verdict.doubted()
-        report = _recorded(report, response, verdict, turn.request.model, turn.strategy, plan, seconds)
+        asked = turn.request.messages[-1].text if plan.keep_text and turn.request.messages else None
+        report = _recorded(report, response, verdict, turn.request.model, turn.strategy, plan, seconds, asked)
         if verdict.ok:
             return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
         ended = plan.budget.spent_by(report, plan.clock() - started)
@@ -247,6 +248,7 @@ def _recorded(
     strategy: OutputStrategy,
     plan: Plan,
     seconds: float,
+    asked: str | None = None,
 ) -> Report:
     used = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
     attempt = Attempt(
@@ -261,6 +263,7 @@ def _recorded(
         response.usage,
         seconds,
         plan.price(model, response.usage) if plan.price else None,
+        asked if plan.keep_text else None,
     )
     attempts = (*report.attempts, attempt)
     said = (*report.warnings, *response.warnings, *verdict.warnings)
@@ -291,8 +294,7 @@ def _failure(verdict: Verdict, report: Report, ended: str | None, guard: Guard) 
         error.hint = f"The budget of {ended} is spent; allow more of it. {error.hint or ''}".strip()
     error.details.setdefault("attempts", count)
     # Whatever went wrong, those who read the list find it there.
-    unread = Violation("", "", error.code, error.message, steps=())
-    error.details.setdefault("validation_errors", [unread.to_dict()])
+    error.details.setdefault("validation_errors", error.to_dict()["details"]["validation_errors"])
     return error
 
 

@@ -39,6 +39,8 @@ class Attempt(msgspec.Struct, frozen=True):
     usage: Usage = _NOTHING
     seconds: float | None = None
     cost: float | None = None
+    asked: str | None = None
+    """The last message of the request, kept with the text: for a retry, what the model was told."""
 
     @property
     def patches(self) -> tuple[PatchEdit, ...]:
@@ -57,7 +59,7 @@ class Attempt(msgspec.Struct, frozen=True):
             ]
         if self.violations:
             fields["violations"] = [each.to_dict() for each in self.violations]
-        optional = {"text": self.text, "seconds": self.seconds, "cost": self.cost}
+        optional = {"asked": self.asked, "text": self.text, "seconds": self.seconds, "cost": self.cost}
         return {**fields, **{name: value for name, value in optional.items() if value is not None}}
 
 

@@ -392,8 +392,12 @@ _EXAMPLES = BoundedCache[bytes, str]("examples in prompts", entries=256, max_byt
 def _with_system(said: str, messages: Sequence[Message]) -> tuple[Message, ...]:
     """The messages with this said first, in the system message there is: many chat templates take only one."""
     if messages and messages[0].role == "system":
-        first = messages[0].replace(parts=(Text(f"{said}\n\n"), *messages[0].parts))
-        return (first, *messages[1:])
+        first, *others = messages[0].parts
+        if isinstance(first, Text) and not first.extra:  # one text, too: not every server takes a list of parts
+            parts = (Text(f"{said}\n\n{first.text}"), *others)
+        else:
+            parts = (Text(f"{said}\n\n"), *messages[0].parts)
+        return (messages[0].replace(parts=parts), *messages[1:])
     return (Message.system(said), *messages)
 
 

@@ -135,6 +135,15 @@ def options_of(settings: Settings) -> Options:
         max_schema_chars=given.response_format_max_schema_chars,
         descriptions=given.schema_descriptions,
         on_failure=given.on_failure,
+        guard=Guard(
+            given.force_json_start,
+            given.stop_after_json,
+            given.response_format_fail_hard,
+            given.strict_trailing,
+            given.max_prefix_chars,
+        ),
+        repair=given.repair,
+        keep_text=settings.server.debug_traces,
         prices={name: Price(price.input, price.output) for name, price in settings.prices.items()},
     )
 

@@ -327,24 +327,31 @@ def _timed(steps: Steps, plan: Plan, seconds: float) -> Steps:
 
 
 def _watched(steps: Steps, request: ModelRequest, plan: Plan, streaming: bool) -> Steps:
+    began = plan.clock()
     try:
         outcome = yield from traced(steps, request, plan.strategy.value, streaming=streaming)
     except SlipformError as error:
-        _record_call(request, plan, error.report, streaming, error.code)
+        _record_call(request, plan, error.report, streaming, error.code, plan.clock() - began)
         raise
     except BaseException:  # cancelled, or given up by who reads the stream
-        _record_call(request, plan, None, streaming, "cancelled")
+        _record_call(request, plan, None, streaming, "cancelled", plan.clock() - began)
         raise
     _record_call(request, plan, outcome.report, streaming, "ok")
     return outcome
 
 
-def _record_call(request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str) -> None:
+def _record_call(
+    request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str, failed_after: float | None = None
+) -> None:
+    """Log a call; `failed_after` is how long one took that ended in an error, its last attempt without an answer."""
     if not _log.isEnabledFor(logging.INFO):
         return
     attempts = report.attempts if isinstance(report, Report) else ()
     usage = report.usage if isinstance(report, Report) else Usage()
     provider, _, model = request.model.partition("/")
+    seconds = sum(attempt.seconds or 0 for attempt in attempts)
+    unanswered = failed_after is not None and (not attempts or attempts[-1].outcome != outcome)
+    warnings = report.warnings if isinstance(report, Report) else ()
     fields = {
         "provider": provider,
         "model": model,
@@ -353,11 +360,12 @@ def _record_call(request: ModelRequest, plan: Plan, report: object, streaming: b
         "strategy": plan.strategy.value,
         "streaming": streaming,
         "timeout": plan.budget.seconds,
-        "latency": round(sum(attempt.seconds or 0 for attempt in attempts), 3),
+        "latency": round(max(seconds, failed_after or 0), 3),
         "input_tokens": usage.input,
         "output_tokens": usage.output,
-        "attempts": len(attempts),
-        "repair_attempted": "yes" if len(attempts) > 1 else "no",
+        "attempts": len(attempts) + unanswered,
+        "repair_attempted": "yes" if len(attempts) + unanswered > 1 else "no",
+        "warnings": ",".join(sorted({warning.code for warning in warnings})) or None,
         "outcome": outcome,
     }
     _log.info("call %s", pairs(fields), extra={"slipform": fields})

@@ -22,7 +22,7 @@ from slipform.proxy.admission.budgets import KeyBudget
 from slipform.proxy.admission.refusals import NotAllowed, error_headers, log_refusal
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.endpoints import Located, UnknownPathError, WebSocketError, locate, methods_at, refusal_of
-from slipform.proxy.calls.inbound import read_call
+from slipform.proxy.calls.inbound import FIELD, read_call
 from slipform.proxy.calls.routes import Listing, api_at, error_api, listing_at, named_model, paths, route_of
 from slipform.proxy.console.console import ROOT as CONSOLE
 from slipform.proxy.console.console import Console
@@ -439,5 +439,6 @@ async def _failed(api: Api, record: CallRecord, error: SlipformError, out: Recor
         return
     if out.head_sent:  # the answer's head has left: all that can be done is to leave the answer visibly unfinished
         return
-    record.status, body = api.encode_error(error)
+    shown = {FIELD: record.report.to_dict()} if record.report_asked and record.report is not None else None
+    record.status, body = api.encode_error(error, shown)
     await send_bytes(out, record.status, body, [*record.headers(), *error_headers(error)])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 from slipform.call_options import CallOptions, RunOptions, build_call_options, retrying
 from slipform.config import Settings, load_settings
+from slipform.enforce import Report
 from slipform.engine.setup import router_of
 from slipform.errors import ConfigError, SlipformError
+from slipform.ir import ModelWarning
 from slipform.named_schemas import schema_named
 from slipform.providers.router import Router
 from slipform.runner.call import Adapter, resolved_models
@@ -31,6 +33,8 @@ class RunReport:
     """The files written, in the order of the inputs, each with the `provider/model` that answered."""
     failures: Mapping[Path, SlipformError]
     """The inputs without an output, each with the reason."""
+    warnings: Mapping[Path, tuple[ModelWarning, ...]] = field(default_factory=dict)
+    """What is to be known of the answers, by input."""
 
 
 def run(
@@ -97,12 +101,13 @@ def run_report(
     try:
         first, *fallbacks = resolved_models(router_in_use, model)
         adapter = Adapter(router_in_use, first, retrying(effective), tuple(fallbacks))
-        models, failures = run_loop(lambda: _answer_files(adapter, instructions_text, targets, call, concurrency))
+        reports, failures = run_loop(lambda: _answer_files(adapter, instructions_text, targets, call, concurrency))
     finally:
         if router is None:
             router_in_use.close()
-    written = [(targets[path], models[path]) for path in targets if path in models]
-    return RunReport(written, {path: failures[path] for path in targets if path in failures})
+    written = [(targets[path], reports[path].attempts[-1].model) for path in targets if path in reports]
+    warnings = {path: reports[path].warnings for path in targets if path in reports and reports[path].warnings}
+    return RunReport(written, {path: failures[path] for path in targets if path in failures}, warnings)
 
 
 def _call_options(settings: Settings, options: RunOptions) -> CallOptions:
@@ -120,16 +125,16 @@ def _call_options(settings: Settings, options: RunOptions) -> CallOptions:
 
 async def _answer_files(
     adapter: Adapter, instructions: str, targets: Mapping[Path, Path], call: CallOptions, concurrency: int
-) -> tuple[dict[Path, str], dict[Path, SlipformError]]:
-    """Return the model that answered each file, and the errors of the others."""
+) -> tuple[dict[Path, Report], dict[Path, SlipformError]]:
+    """Return the report of each answer, and the errors of the others."""
     remaining = iter(targets.items())
-    models: dict[Path, str] = {}
+    reports: dict[Path, Report] = {}
     failures: dict[Path, SlipformError] = {}
 
     async def work() -> None:
         for source, target in remaining:
             try:
-                models[source] = await _answer_file(adapter, instructions, source, target, call)
+                reports[source] = await _answer_file(adapter, instructions, source, target, call)
             except SlipformError as error:
                 error.details.setdefault("file", str(source))
                 failures[source] = error
@@ -137,14 +142,14 @@ async def _answer_files(
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(targets))):
             group.create_task(work())
-    return models, failures
+    return reports, failures
 
 
-async def _answer_file(adapter: Adapter, instructions: str, source: Path, target: Path, call: CallOptions) -> str:
+async def _answer_file(adapter: Adapter, instructions: str, source: Path, target: Path, call: CallOptions) -> Report:
     payload = await asyncio.to_thread(_read, source, "This file")
     outcome = await adapter.answer(instructions, payload, call)
     await asyncio.to_thread(_write, target, outcome.text)
-    return outcome.report.attempts[-1].model
+    return outcome.report
 
 
 def _write(target: Path, text: str) -> None:

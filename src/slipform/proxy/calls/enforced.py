@@ -202,6 +202,7 @@ async def answer(
     An error before the first byte is raised, one after it is told in the stream.
     """
     record = call.record
+    record.report_asked = call.asked.report
     listed = FallbackList(router, models, CallCount(options.budget.calls))
     if record.trace is not None:
         options = dataclasses.replace(options, keep_text=True)
@@ -361,6 +362,8 @@ async def _stream(
 
 async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) -> None:
     record.fail(error)
+    if record.report_asked and record.report is not None:
+        error.details["report"] = record.report.to_dict()
     await writer.fail(error)
 
 

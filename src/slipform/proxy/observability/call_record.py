@@ -88,6 +88,8 @@ class CallRecord:
     timeout: float | None = None
     """The seconds the whole request may take."""
     report: Report | None = None
+    report_asked: bool = False
+    """Whether the caller wants to see the report."""
     answer: ModelResponse | None = None
     """The enforced answer."""
     usage: Usage | Callable[[], Usage | None] | None = None
@@ -192,6 +194,8 @@ class CallRecord:
             figures["output_tokens"] = usage.output
         if self.cost is not None:
             figures["cost"] = self.cost
+        if self.report is not None and self.report.warnings:
+            figures["warnings"] = ",".join(sorted({warning.code for warning in self.report.warnings}))
         if self.schema_from:
             figures["schema_from"] = self.schema_from
         if self.cached:

@@ -261,8 +261,11 @@ def _only_writer() -> Writer | None:
 
 
 def log_trace(record: CallRecord, request: bytes, response: bytes) -> None:
-    """Write a request and its response in full, for `server.debug_traces`."""
+    """Write a request, its attempts and its response in full, for `server.debug_traces`."""
     fields = {"id": record.request_id, "asked": _decode(request), "answered": _decode(response)}
+    if record.report is not None and record.enforced:
+        attempts = [attempt.to_dict() for attempt in record.report.attempts]
+        fields["attempts"] = _decode(orjson.dumps(attempts, default=repr))
     traces.info("trace", extra={"slipform": fields})
 
 
