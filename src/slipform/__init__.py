@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from slipform.enforce import Budget as Budget
     from slipform.enforce import Guard as Guard
+    from slipform.enforce import Report as Report
     from slipform.enforce import Switches as Switches
     from slipform.enforce import ensure_json_only as ensure_json_only
     from slipform.enforce import loads as loads
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from slipform.library.stream_session import Result as Result
     from slipform.library.stream_session import TextDelta as TextDelta
     from slipform.library.tool_loop import ToolRun as ToolRun
+    from slipform.library.wrap_client import report_of as report_of
     from slipform.library.wrap_client import wrap as wrap
     from slipform.schema import JsonSchemaSpec as JsonSchemaSpec
     from slipform.schema import OutputStrategy as OutputStrategy
@@ -81,7 +83,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "library.client": ("Client",),
     "library.async_client": ("AsyncClient",),
-    "enforce": ("Budget", "Guard", "Switches", "ensure_json_only", "loads", "loads_report"),
+    "enforce": ("Budget", "Guard", "Report", "Switches", "ensure_json_only", "loads", "loads_report"),
     "engine": ("Options",),
     "engine.setup": ("Price",),
     "errors": (
@@ -108,7 +110,7 @@ _HOMES = {
     "library.tool_loop": ("ToolRun",),
     "text.fence": ("JsonFenceDetector",),
     "text.parser": ("Parser",),
-    "library.wrap_client": ("wrap",),
+    "library.wrap_client": ("report_of", "wrap"),
 }
 _HOME_OF = {name: f"slipform.{home}" for home, names in _HOMES.items() for name in names}
 

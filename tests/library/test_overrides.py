@@ -96,10 +96,10 @@ async def test_a_call_asks_once_unless_told_otherwise_and_its_word_comes_before_
 @pytest.mark.parametrize("face", FACES)
 async def test_validators_of_a_call_are_added_to_the_clients(face: str) -> None:
     def no_bob(value: Any) -> str | None:
-        return "no Bobs" if value["name"] == "Bob" else None
+        return "no Bobs" if value.name == "Bob" else None
 
     def short(value: Any) -> str | None:
-        return "too long" if len(value["name"]) > 3 else None
+        return "too long" if len(value.name) > 3 else None
 
     options = Options(budget=Budget(attempts=3), validators=(short,))
     model, ask = faced(face, ['{"name": "Bob"}', '{"name": "Alice"}', ADA], options=options)

@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 import pytest
 from anthropic import Anthropic, AsyncAnthropic
-from openai import AsyncOpenAI, OpenAI, pydantic_function_tool
+from openai import AsyncOpenAI, LengthFinishReasonError, OpenAI, pydantic_function_tool
 from pydantic import BaseModel, field_validator
 
 import slipform
 from slipform.codecs import ServedRequest, find_api
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
-from slipform.errors import ConfigError, RefusalError, RequestError, SchemaViolationError
+from slipform.errors import ConfigError, RequestError, SchemaViolationError, TruncatedError
 from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
 from slipform.testing import FakeVendor, Raw, refusal
 from tests.conftest import PERSON
@@ -54,7 +54,7 @@ def test_a_valid_answer_comes_back_as_the_sdk_gave_it() -> None:
     with FakeVendor([ADA]) as vendor:
         response = ask(openai_client(vendor))
         assert response.choices[0].message.content == ADA
-        assert not hasattr(response, "slipform_report")
+        assert [attempt.outcome for attempt in slipform.report_of(response).attempts] == ["ok"]
         assert vendor.requests[0].json()["response_format"] == FORMAT
 
 
@@ -88,8 +88,47 @@ def test_what_cannot_be_made_to_fit_raises() -> None:
         )
         with pytest.raises(SchemaViolationError, match="1 attempt"):
             ask(once)
-    with FakeVendor([refusal()]) as vendor, pytest.raises(RefusalError):
-        ask(openai_client(vendor))
+
+
+def test_a_refusal_stays_what_it_is_in_the_sdk() -> None:
+    with FakeVendor([refusal("I must not.")]) as vendor:
+        client = openai_client(vendor)
+        response = ask(client)
+        assert response.choices[0].message.refusal == "I must not."
+        assert slipform.report_of(response).attempts[0].outcome == "refusal"
+        parsed = client.chat.completions.parse(model="m", messages=MESSAGES, response_format=Person)
+        assert (parsed.choices[0].message.refusal, parsed.choices[0].message.parsed) == ("I must not.", None)
+        streamed = ask(client, stream=True)
+        assert slipform.report_of(streamed).attempts[0].outcome == "refusal"
+        assert "".join(event.choices[0].delta.refusal or "" for event in streamed if event.choices) == "I must not."
+        assert len(vendor.requests) == 3
+
+
+async def test_a_refusal_stays_what_it_is_in_the_async_sdk() -> None:
+    with FakeVendor([refusal("I must not.")]) as vendor:
+        async with AsyncOpenAI(base_url=vendor.base_url, api_key="any", max_retries=0) as plain:
+            client = slipform.wrap(plain)
+            create: Any = client.chat.completions.create
+            response = await create(model="m", messages=MESSAGES, response_format=FORMAT)
+            assert response.choices[0].message.refusal == "I must not."
+            streamed = await create(model="m", messages=MESSAGES, response_format=FORMAT, stream=True)
+            said = [event.choices[0].delta.refusal or "" async for event in streamed if event.choices]
+            assert "".join(said) == "I must not."
+
+
+def test_an_answer_that_was_cut_off_is_the_sdks_error_where_it_has_one() -> None:
+    with FakeVendor([ModelResponse(text='{"name": "A', finish="length")]) as vendor:
+        with pytest.raises(LengthFinishReasonError):
+            openai_client(vendor).chat.completions.parse(model="m", messages=MESSAGES, response_format=Person)
+        with pytest.raises(TruncatedError):
+            ask(openai_client(vendor))
+
+
+def test_what_has_no_report_says_so() -> None:
+    with FakeVendor(["Hello"]) as vendor:
+        response = openai_client(vendor).chat.completions.create(model="m", messages=MESSAGES)
+        with pytest.raises(TypeError, match="ChatCompletion has no report"):
+            slipform.report_of(response)
 
 
 def test_calls_without_a_schema_are_not_touched() -> None:

@@ -136,3 +136,32 @@ def test_the_default_may_be_a_list() -> None:
     assert made.for_callers().candidates("") == made.candidates("")
     with pytest.raises(ConfigError, match="nowhere/x"):
         router(default=["openai/a", "nowhere/x"])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("openai/gpt-4o", "There is no key for 'openai'.*openai is known; set OPENAI_API_KEY"),
+        ("gpt-4o", "Did you mean openai/gpt-4o\\? openai is known; set OPENAI_API_KEY"),
+        ("claude-opus-5-5", "Did you mean anthropic/claude-opus-5-5\\? anthropic is known"),
+        ("o3-mini", "Did you mean openai/o3-mini"),
+        ("opnai/gpt-4o", "Did you mean openai/gpt-4o"),
+        ("ollama/llama3.2", "'ollama' is not in use.*it needs no key: add `providers: {ollama: {}}`"),
+        ("nonsense", "Name it as `provider/model`; the providers are: zai"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_what_to_do(name: str, says: str) -> None:
+    with pytest.raises(UnknownModelError, match=says):
+        Router({"zai": FakeModel(["x"])}).resolve(name)
+
+
+def test_the_vendor_of_a_bare_name_is_suggested_alone_when_it_is_there() -> None:
+    with pytest.raises(UnknownModelError, match=r"Did you mean openai/gpt-4o\?$"):
+        Router({"openai": FakeModel(["x"]), "zai": FakeModel(["x"])}).resolve("gpt-4o")
+
+
+def test_names_without_a_provider_go_to_the_endpoint() -> None:
+    router = Router({"mine": FakeModel(["x"])}, endpoint="mine")
+    assert router.resolve("org/model")[1] == "org/model"
+    assert router.resolve("mine/model")[1] == "model"
+    assert router.full_name("org/model") == "fake/org/model"

@@ -463,3 +463,21 @@ def test_snapshots_may_be_resolved_late() -> None:
 )
 def test_a_schema_that_makes_no_sense_lets_everything_through(schema: Any) -> None:
     assert last(schema, '{"a": [1') == Match({"a": []})
+
+
+def test_a_schema_that_is_made_anew_for_each_call_is_the_same_schema() -> None:
+    cache, parser = ResolveCache(), Parser()
+    plans = set()
+    for piece in ('{"mood": "ha', 'ppy"', "}"):
+        parser = parser.feed(piece)
+        found = resolve({"properties": {"mood": {"enum": ["happy", "sad"]}}}, parser, cache)
+        plans.add(id(cache.plan))
+    assert found == Match({"mood": "happy"})
+    assert len(plans) == 1
+    before = cache.plan
+    resolve({"properties": {"mood": {"const": 1}}}, parser, cache)
+    resolve({"properties": {"mood": {"const": True}}}, parser, cache)
+    assert cache.plan is not before
+    assert cache.plan is not None
+    assert cache.plan.schema == {"properties": {"mood": {"const": True}}}
+    assert cache.plan.schema["properties"]["mood"]["const"] is True

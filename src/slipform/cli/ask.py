@@ -14,7 +14,7 @@ from slipform.cli.terminal import STDIN, ConfigOption, IndentOption, json_text, 
 from slipform.named_schemas import HELP, schema_named
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
     from rich.text import Text
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from slipform.config import Settings
     from slipform.enforce import Report
     from slipform.engine.setup import Options
-    from slipform.errors import UnknownModelError
     from slipform.ir import Message
     from slipform.library.async_client import AsyncClient
     from slipform.library.stream import AsyncStream
@@ -137,9 +136,8 @@ async def _answer(
     """Return the answer's text and its report; raises `UpstreamTimeout` after the question's time limit."""
     import asyncio
 
-    from slipform.errors import UnknownModelError, UpstreamTimeout
+    from slipform.errors import UpstreamTimeout
     from slipform.library.async_client import AsyncClient
-    from slipform.library.request import first_of
 
     async with AsyncClient(model, options=options, config=settings) as client:
         try:
@@ -147,31 +145,10 @@ async def _answer(
                 if question.schema is not None:
                     return await _ask_schema(client, question, question.schema)
                 return await _ask_text(client, question)
-        except UnknownModelError as error:
-            name = error.details.get("model") or first_of(model)
-            raise _explain_missing_key(error, name, client.router.providers) from None
         except TimeoutError:
             raise UpstreamTimeout(
                 f"There was no answer within {question.timeout:g} seconds", hint="Allow more with --timeout."
             ) from None
-
-
-def _explain_missing_key(error: UnknownModelError, model: str, providers: Container[str]) -> UnknownModelError:
-    """Return the error, reworded for a known vendor that only lacks its key."""
-    from slipform.errors import UnknownModelError
-    from slipform.providers.catalog import load_catalog
-
-    name = model.partition("/")[0]
-    vendor = load_catalog().vendors.get(name)
-    if vendor is None or name in providers:
-        return error
-    ways = [*vendor.api_key_env, f"`providers.{name}` in slipform.yaml"]
-    return UnknownModelError(
-        f"The vendor {name!r} is known but not in use",
-        where=model,
-        hint=f"Set {' or '.join(ways)}.",
-        details=error.details,
-    )
 
 
 async def _ask_schema(client: AsyncClient, question: _Question, schema: Any) -> tuple[str, Report]:

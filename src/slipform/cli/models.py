@@ -106,7 +106,4 @@ def _unavailable_rows(settings: Settings) -> Iterator[_Row]:
     providers = router_of(settings).providers
     for name, vendor in load_catalog().vendors.items():
         if name not in providers:
-            from_config = f"add `providers.{name}` to the config"
-            ways = [f"set {' or '.join(vendor.api_key_env)}"] if vendor.api_key_env else []
-            ways += [from_config] if vendor.key == "optional" or not ways else []
-            yield f"{name}/MODEL", f"{vendor.title}: {', or '.join(ways)}"
+            yield f"{name}/MODEL", f"{vendor.title}: {vendor.how_to_use()}"

@@ -6,13 +6,14 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 import orjson
 
 from slipform.enforce.coercion import Switches
 from slipform.enforce.patching import Patched, patch
+from slipform.enforce.validators import Validator, complaints
 from slipform.errors import (
     EmptyAnswerError,
     EnforcementError,
@@ -115,8 +116,6 @@ def root_types(document: Mapping[str, Any]) -> frozenset[str] | None:
     return None
 
 
-Validator: TypeAlias = Callable[[Any], str | None]
-"""A check of the caller's own: what is wrong with a valid value, or None."""
 NOT_TYPED: Final = object()
 """There is no object of the schema's Python type (which may well be None)."""
 
@@ -130,12 +129,15 @@ class Requirement:
     switches: Switches = field(default_factory=Switches)
     repair: bool = True
     validators: tuple[Validator, ...] = ()
+    """The caller's own checks of the typed value."""
     must_call: tuple[str, ...] = ()
     """One of these tools has to be called; none has to when empty."""
     calls: bool = True
     """Whether tools were offered; where none were, the arguments of a call that came all the same are read as text."""
     strict_trailing: bool = False
     """Whether text around the JSON makes an answer invalid."""
+    checks: tuple[Callable[[Any], str | None], ...] = ()
+    """Checks of the JSON value by slipform itself: each says what is wrong, or None."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -367,7 +369,7 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
     typed = NOT_TYPED
     if not found:
         typed, said = schema.read(value, text)
-        found = said or _own_validators(value, standard)
+        found = said or _own_checks(value, typed, standard)
     return Verdict(
         value,
         candidate,
@@ -390,10 +392,13 @@ def _doubt(notes: Sequence[LoadWarning], source: str) -> Violation | None:
     return Violation("", "", "duplicate_key", message, steps=())
 
 
-def _own_validators(value: Any, standard: Requirement) -> list[Violation]:
-    """What the caller's validators say of a value that fits the schema and its Python type."""
-    said = [validator(value) for validator in standard.validators]
-    return [Violation("", "", "validator", each, steps=()) for each in said if each is not None]
+def _own_checks(value: Any, typed: Any, standard: Requirement) -> list[Violation]:
+    """What slipform's checks and the caller's validators say of a value that fits the schema and its Python type."""
+    if not standard.checks and not standard.validators:
+        return []
+    said = [check(value) for check in standard.checks]
+    found = [Violation("", "", "validator", each, steps=()) for each in said if each is not None]
+    return found or complaints(standard.validators, typed, value)
 
 
 def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: Requirement) -> Verdict:
@@ -432,13 +437,13 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
 
 def judge_arguments(name: str, arguments: str, standard: Requirement, finish: FinishReason = "stop") -> Verdict:
     """Hold the arguments of one call to its tool's schema; none at all are an empty object."""
-    held = dataclasses.replace(standard, validators=())
+    held = dataclasses.replace(standard, validators=(), checks=())
     return _judge_text(arguments or "{}", ModelResponse(finish=finish), held, standard.tools[name])
 
 
 def _judge_missing_call(text: str, response: ModelResponse, standard: Requirement) -> Verdict:
     """A tool had to be called and the model wrote text: text that is one tool's arguments is that call."""
-    plain = dataclasses.replace(standard, validators=())
+    plain = dataclasses.replace(standard, validators=(), checks=())
     said = response.replace(lift=None)
     held = {name: _judge_text(text, said, plain, standard.tools[name]) for name in standard.must_call}
     fitting = {name: verdict for name, verdict in held.items() if verdict.ok} or _spelt_out(text, plain)

@@ -165,9 +165,7 @@ def _standard(plan: Plan, request: ModelRequest) -> Requirement:
     standard = plan.standard
     if not plan.wording.list_keys or plan.strategy is not OutputStrategy.PROMPTED:
         return standard
-    return dataclasses.replace(
-        standard, validators=(*standard.validators, lambda value: repeats_prompt(value, request.messages))
-    )
+    return dataclasses.replace(standard, checks=(lambda value: repeats_prompt(value, request.messages),))
 
 
 def _judged(response: ModelResponse, turn: _Turn, standard: Requirement) -> Verdict:

@@ -81,8 +81,8 @@ def _place(violation: Violation, value: Any, document: Mapping[str, Any]) -> tup
     """Where to put a better value, and the shape it must have there."""
     steps = violation.steps
     holder = locate(document, violation.schema_path.rpartition("/")[0])
-    if steps is None or not isinstance(holder, Mapping):
-        return None
+    if steps is None or not violation.schema_path or not isinstance(holder, Mapping):
+        return None  # a type or a validator found it, and the schema has nothing to say there
     if violation.keyword == "required":
         missing = [name for name in holder.get("required", ()) if f'"{name}"' in (violation.expected or "")]
         shape = (holder.get("properties") or {}).get(missing[0]) if len(missing) == 1 else None

@@ -15,7 +15,7 @@ from slipform.codecs import Capabilities
 from slipform.enforce import Formatter, Guard, Plan, Wording
 from slipform.engine.drive import AsyncModel, Model
 from slipform.engine.setup import LOCAL, Options, Price, cost_of, price_of
-from slipform.errors import SlipformError
+from slipform.errors import ConfigError, SlipformError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, NamedTool, Usage
 from slipform.ir.request import is_heavy
 from slipform.ir.response import ChunkSink
@@ -155,6 +155,7 @@ def _planned(
     schema: Schema[Any] | None,
     capabilities: Capabilities,
 ) -> Plan:
+    _check_price(route, options)
     wanted = request.response_format
     strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
     chosen, stronger, wording = _channel(capabilities, strategy, options)
@@ -179,6 +180,17 @@ def _planned(
         keep_text=options.keep_text,
         price=_pricing(route.router, options.prices) if options.prices else None,
     )
+
+
+def _check_price(route: ModelRoute, options: Options) -> None:
+    """Raise `ConfigError` where money is bounded and the model's price is not known: it would not be bounded."""
+    name = f"{route.provider.name}/{route.model}"
+    if options.budget.money is not None and price_of(options.prices, name) is None:
+        raise ConfigError(
+            f"There is a budget of money and no price for {name}",
+            where="enforcement.max_cost",
+            hint=f'Add one to `prices`; a model that costs nothing has `{{"{name}": Price(0, 0)}}`.',
+        )
 
 
 def _pricing(router: Router, prices: Mapping[str, Price]) -> Callable[[str, Usage], float | None]:

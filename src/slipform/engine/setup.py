@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from slipform.codecs import find_api
 from slipform.enforce import Budget, Guard, Switches
-from slipform.enforce.judging import Validator
+from slipform.enforce.validators import Validator, checked_validators
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import Usage
 from slipform.ir.request import RequestDefaults
@@ -122,6 +122,15 @@ class Options:
     schema_shown: bool = False
     """Whether the caller's own messages show the schema: nothing is added to them."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "validators", checked_validators(self.validators))
+        if self.budget.money is not None and not self.prices:
+            raise ConfigError(
+                "A budget of money needs prices: without them nothing would be counted",
+                where="enforcement.max_cost",
+                hint='Give `Options(prices={"openai/*": Price(input=…, output=…)})`, or `prices` in slipform.yaml.',
+            )
+
 
 def options_of(settings: Settings) -> Options:
     """The enforcement that a configuration asks for."""
@@ -157,11 +166,16 @@ def library_options(settings: Settings) -> Options:
 
 
 def router_of(
-    settings: Settings, environment: Mapping[str, str] | None = None, *, retries: RetryPolicy | None = None
+    settings: Settings,
+    environment: Mapping[str, str] | None = None,
+    *,
+    retries: RetryPolicy | None = None,
+    keyless: bool = False,
 ) -> Router:
     """The providers of a configuration: the embedded model, those named, and those whose key is in the environment.
 
-    `retries` says how their calls are repeated when the network or a vendor fails.
+    `retries` says how their calls are repeated when the network or a vendor fails. `keyless` adds the local servers
+    that need no key, such as Ollama; not for the proxy, whose callers must not reach what its operator did not name.
     """
     from slipform.providers.embedded import LocalProvider
     from slipform.providers.transformers import TransformersProvider
@@ -174,7 +188,8 @@ def router_of(
     providers: dict[str, Provider] = {LOCAL: local, "transformers": TransformersProvider()}
     for name, vendor in catalog.vendors.items():
         given = settings.providers.get(name)
-        if given is not None or any(found.get(key) for key in vendor.api_key_env):
+        local_server = keyless and vendor.key == "optional" and "{" not in vendor.base_url
+        if given is not None or local_server or any(found.get(key) for key in vendor.api_key_env):
             seconds = (given.timeout_seconds if given else None) or settings.runtime.timeout_seconds
             providers[name] = HttpProvider(
                 vendor,
@@ -231,7 +246,7 @@ def default_router(settings: Settings | None = None) -> Router:
         from slipform.config import load_settings
 
         settings = load_settings()
-    return router_of(settings)
+    return router_of(settings, keyless=True)
 
 
 def _transport(name: str, given: ProviderSettings) -> Transport:

@@ -30,6 +30,7 @@ from slipform.library.request import (
 from slipform.library.stream import AsyncStream
 from slipform.library.stream_session import Result, Session, result_of
 from slipform.library.tool_loop import converse_async
+from slipform.providers.network.transport import Transport
 from slipform.providers.router import Router
 from slipform.schema import Schema
 
@@ -46,18 +47,25 @@ class AsyncClient:
         config: Config | None = None,
         options: Options | None = None,
         router: Router | None = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        http: Transport | None = None,
     ) -> None:
-        """Try several models in their order; `config` is a settings file or `Settings`, see `load_settings`."""
+        """Try several models in their order; `config` is a settings file or `Settings`, see `load_settings`.
+
+        `base_url`, `api_key` and `http` (what sends the requests) make a client of one endpoint without settings: of
+        the vendor that the model's name begins with (`anthropic/…`), else of a server that speaks OpenAI's API.
+        """
         self.model = model
-        self.router, self.options = set_up(config, options, router)
+        self.router, self.options = set_up(model, config, options, router, base_url, api_key, http)
 
     @overload
-    async def ask(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
+    async def ask(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> T: ...
     @overload
-    async def ask(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Any: ...
+    async def ask(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Any: ...
     @overload
-    async def ask(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> T: ...
-    async def ask(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Any:
+    async def ask(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> T: ...
+    async def ask(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Any:
         """Return an answer of this shape: an object of a Python type, or plain values for a JSON Schema.
 
         Raises `EnforcementError` when no attempt was valid. `Overrides` lists the keyword arguments.
@@ -65,24 +73,24 @@ class AsyncClient:
         return (await self.ask_full(shape, prompt, **given)).value
 
     @overload
-    async def ask_full(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> Result[T]: ...
+    async def ask_full(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Result[T]: ...
     @overload
-    async def ask_full(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]: ...
+    async def ask_full(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Result[Any]: ...
     @overload
-    async def ask_full(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> Result[T]: ...
-    async def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> Result[Any]:
+    async def ask_full(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Result[T]: ...
+    async def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Result[Any]:
         """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
         held = held_for(schema, prompt, self.model, self.options, given)
         return result_of(schema, await converse_async(self.router, held, schema))
 
     @overload
-    def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[T]: ...
+    def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> AsyncStream[T]: ...
     @overload
-    def stream(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[Any]: ...
+    def stream(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> AsyncStream[Any]: ...
     @overload
-    def stream(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[T]: ...
-    def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides]) -> AsyncStream[Any]:
+    def stream(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> AsyncStream[T]: ...
+    def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> AsyncStream[Any]:
         """Stream the answer: partial values first, then the whole; see `AsyncStream`."""
         schema: Schema[Any] = Schema.of(shape)
         held = held_for(schema, prompt, self.model, self.options, given)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from slipform.bounded import BoundedCache
-from slipform.enforce.judging import Validator
+from slipform.enforce.validators import Complaint, checked_validators
 from slipform.engine.setup import Options, default_router, library_options
+from slipform.errors import ConfigError
 from slipform.ir import Message, ModelRequest, Sampling
 from slipform.library.messages import Prompt, example_messages, messages_of
 from slipform.library.partial_types import ANY, Kind, kind_of
 from slipform.library.tool_loop import STEP_ATTEMPTS, Approval, Conversing, Toolbox, ToolLike
+from slipform.providers.catalog import load_catalog
+from slipform.providers.http import HttpProvider
+from slipform.providers.network.transport import Transport
 from slipform.providers.router import Router
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 
 if TYPE_CHECKING:
     from slipform.config import Settings
 
+T_contra = TypeVar("T_contra", contravariant=True)
 RawSchema: TypeAlias = Mapping[str, Any] | JsonSchemaSpec | str
 Models: TypeAlias = str | Sequence[str] | None
 Config: TypeAlias = "Settings | Path | str"
@@ -47,14 +52,14 @@ class TextOverrides(TypedDict, total=False):
     """Answers of the model in all, those that call tools included; 10 by default."""
 
 
-class Overrides(TextOverrides, total=False):
+class Overrides(TextOverrides, Generic[T_contra], total=False):
     """Keyword arguments of a call for an answer of some shape."""
 
     max_attempts: int | None
     """Model calls in all, retries included; with tools, in each step."""
     strategy: OutputStrategy | Literal["auto", "native", "tool", "prompted"] | None
-    validators: Sequence[Validator] | None
-    """Further checks of a valid value: each returns a complaint, or None."""
+    validators: Sequence[Callable[[T_contra], Complaint | Sequence[Complaint] | None]] | None
+    """Further checks of a valid answer; see `Validator`."""
     options: Options | None
     """All options at once, in place of the client's; the arguments above override them."""
 
@@ -63,7 +68,9 @@ _TEXT_NAMES = frozenset(TextOverrides.__annotations__)
 _NAMES = frozenset(Overrides.__annotations__)
 
 
-def held_for(schema: Schema[Any], prompt: Prompt, model: Models, options: Options, overrides: Overrides) -> Conversing:
+def held_for(
+    schema: Schema[Any], prompt: Prompt, model: Models, options: Options, overrides: Overrides[Any]
+) -> Conversing:
     """Return a conversation that ends in an answer of this shape.
 
     >>> held = held_for(Schema.of(int), "How many?", "local", Options(), {"max_attempts": 2})
@@ -135,7 +142,7 @@ def first_of(models: Models) -> str:
     return models if isinstance(models, str) else models[0] if models else ""
 
 
-def _merge_options(options: Options, overrides: Overrides) -> Options:
+def _merge_options(options: Options, overrides: Overrides[Any]) -> Options:
     attempts, seconds = overrides.get("max_attempts"), overrides.get("timeout")
     budget = options.budget
     if attempts is not None:
@@ -144,7 +151,9 @@ def _merge_options(options: Options, overrides: Overrides) -> Options:
         budget = dataclasses.replace(budget, attempts=attempts)
     if seconds is not None:
         budget = dataclasses.replace(budget, seconds=seconds)
-    validators = (*options.validators, *(overrides.get("validators") or ()))
+    validators = options.validators
+    if (more := overrides.get("validators")) is not None:
+        validators = (*validators, *checked_validators(more))
     return dataclasses.replace(options, budget=budget, validators=validators)
 
 
@@ -159,12 +168,41 @@ def shape_kind(shape: Any) -> Kind:
     return ANY if isinstance(shape, Schema | Mapping | JsonSchemaSpec | str) else kind_of(shape)
 
 
-def set_up(config: Config | None, options: Options | None, router: Router | None) -> tuple[Router, Options]:
+def set_up(
+    model: Models,
+    config: Config | None,
+    options: Options | None,
+    router: Router | None,
+    base_url: str | None,
+    api_key: str | None,
+    http: Transport | None,
+) -> tuple[Router, Options]:
     """Return a client's providers and options: those passed in, else those of the settings."""
+    if base_url is not None or api_key is not None or http is not None:
+        if router is not None or config is not None:
+            raise ConfigError(
+                "`base_url`, `api_key` and `http` are for a client of one endpoint, without `config` or `router`",
+                hint="Put the endpoint into the settings, under `providers`.",
+            )
+        return _endpoint_router(model, base_url, api_key, http), options or Options()
     if router is not None and config is None:
         return router, options or Options()
     settings = _settings(config)
     return router or default_router(settings), options or library_options(settings)
+
+
+def _endpoint_router(model: Models, base_url: str | None, api_key: str | None, http: Transport | None) -> Router:
+    """Return a router with one provider: the vendor that the model's name begins with, else an OpenAI-like server."""
+    prefix, slash, _ = first_of(model).partition("/")
+    vendor = prefix if slash and prefix in load_catalog().vendors else None
+    if vendor is None and base_url is None:
+        raise ConfigError(
+            f"It is not clear whose key this is: {first_of(model)!r} names no vendor",
+            hint="Name the model as `openai/gpt-6-luna`, or give `base_url`.",
+        )
+    name = vendor or "openai-compatible"
+    provider = HttpProvider(name, base_url=base_url, api_key=api_key, transport=http)
+    return Router({name: provider}, endpoint=name)
 
 
 def _settings(config: Config | None) -> Settings:

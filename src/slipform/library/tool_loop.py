@@ -181,7 +181,8 @@ def conversation(router: Router, held: Conversing, clock: Callable[[], float] = 
         if not calls:
             return Conversation(_with_report(outcome, report), messages, runs)
         if outcome.report.fallbacks:  # the models that could not answer are not asked again in the next step
-            models = router.candidates(models)[outcome.report.fallbacks :]
+            asked = [attempt.model for attempt in outcome.report.attempts]
+            models = [asked[-1], *(name for name in router.candidates(models) if name not in asked)]
         if spent := _spent(options, report, clock() - started):
             raise _endless(f"The budget of {spent} is spent", step, calls, report, "Allow more of it.")
         seconds = None if options.budget.seconds is None else options.budget.seconds - (clock() - started)

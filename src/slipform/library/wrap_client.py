@@ -13,11 +13,11 @@ import orjson
 
 from slipform.codecs import ServedRequest
 from slipform.codecs.answer import lifted
-from slipform.enforce import Budget, Outcome, Plan
+from slipform.enforce import Budget, Outcome, Plan, Report
 from slipform.engine.drive import AsyncModel, Model, run, run_async
 from slipform.engine.planning import enforced_tools, is_enforced, requires_call, wanted_schema
 from slipform.engine.setup import Options
-from slipform.errors import ConfigError, RequestError
+from slipform.errors import ConfigError, EnforcementError, RefusalError, RequestError, TruncatedError
 from slipform.ir import Lift, ModelRequest, ModelResponse
 from slipform.library.wrap_apis import APIS, WrappedApi
 from slipform.providers.base import as_chunks
@@ -44,9 +44,10 @@ class _Response:
 class Replay:
     """Stands for the SDKs' `Stream`: iterate over it, or open it with `with`."""
 
-    def __init__(self, events: Iterator[Any]) -> None:
+    def __init__(self, events: Iterator[Any], report: Report) -> None:
         self._events = events
         self.response = _Response()
+        self.slipform_report = report
 
     def __iter__(self) -> Iterator[Any]:
         return self._events
@@ -67,9 +68,10 @@ class Replay:
 class AsyncReplay:
     """Stands for the SDKs' `AsyncStream`."""
 
-    def __init__(self, events: Iterator[Any]) -> None:
+    def __init__(self, events: Iterator[Any], report: Report) -> None:
         self._events = events
         self.response = _Response()
+        self.slipform_report = report
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
@@ -107,10 +109,11 @@ def wrap(client: C, *, options: Options | None = None) -> C:
     Takes `openai.OpenAI`, `anthropic.Anthropic` and their async twins, and does not change the client passed in. Calls
     stay the same: `create`, `parse` and `stream` of `chat.completions`, `responses` and `messages`, with a schema, a
     type, tools or JSON mode, return the SDK's own response with its text and tool calls repaired, patched or, within
-    the budget (3 calls in all), retried; then its usage is that of all calls and `slipform_report` has the report. A
-    streamed answer is validated first and then replayed as a stream. Raises `EnforcementError` when no answer is
-    valid, `RequestError` for more than one choice (`n`) with a schema. Raw responses pass through with a warning,
-    calls without a schema without one.
+    the budget (3 calls in all), retried; then its usage is that of all calls. `report_of(response)` is its report. A
+    streamed answer is validated first and then replayed as a stream. A refusal stays what it is in the SDK, a response
+    with `refusal` or a finish reason; so does an answer that `parse` has its own error for, one cut off by the token
+    limit. Raises `EnforcementError` when no answer is valid, `RequestError` for more than one choice (`n`) with a
+    schema. Raw responses pass through with a warning, calls without a schema without one.
     """
     kind = type(client)
     if not any(each.__module__.partition(".")[0] in _SDKS for each in kind.__mro__):
@@ -126,6 +129,20 @@ def wrap(client: C, *, options: Options | None = None) -> C:
     copy = wrapped.copy
     wrapped.copy = wrapped.with_options = lambda **changes: wrap(copy(**changes), options=effective)
     return cast("C", wrapped)
+
+
+def report_of(response: object) -> Report:
+    """Return the report of a response, or of a stream, that came from a wrapped client.
+
+    Raises `TypeError` for what did not, and for a call that had nothing to enforce.
+    """
+    report = getattr(response, "slipform_report", None)
+    if not isinstance(report, Report):
+        raise TypeError(
+            f"This {type(response).__name__} has no report: it is not from a wrapped client, "
+            "or its call had no schema, type or tools"
+        )
+    return report
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +171,11 @@ class _WrappedCall:
         read = self.api.read(response)
         return read if self.lift is None else lifted(read, self.lift)
 
-    def events(self, outcome: Outcome) -> Iterator[Any]:
+    def events(self, answer: ModelResponse) -> Iterator[Any]:
         """Yield the events that the SDK would have read from the vendor."""
         served = ServedRequest(self.request, stream=True, options={"include_usage": True})
         encoder = self.api.serving.encode_stream(served)
-        body = b"".join((*map(encoder.feed, as_chunks(outcome.answer)), encoder.finish()))
+        body = b"".join((*map(encoder.feed, as_chunks(answer)), encoder.finish()))
         for line in body.split(b"\n"):
             if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
                 yield self.api.build_event(orjson.loads(data))
@@ -166,9 +183,23 @@ class _WrappedCall:
     def sdk_response(self, response: Any, outcome: Outcome) -> Any:
         """Return the SDK's response unchanged when it was valid at once, else a copy that holds the valid answer."""
         valid = response if self._was_valid(response, outcome) else self.api.with_answer(response, outcome)
-        parsed = valid if self.parser is None else self.parser(valid)
-        if valid is not response:
-            parsed.slipform_report = outcome.report
+        return self._with_report(valid, outcome.report)
+
+    def declined(self, response: Any, error: EnforcementError) -> Any:
+        """Return the SDK's own response for an answer that was refused or cut off, as the SDK gives it out.
+
+        Raises the error where the SDK would give out a response as if nothing had happened.
+        """
+        if isinstance(error, TruncatedError) and (self.parser is None or self.streamed):
+            raise error
+        report = error.report if isinstance(error.report, Report) else Report()
+        if self.streamed:
+            return Replay(self.events(self.read(response)), report)
+        return self._with_report(response, report)
+
+    def _with_report(self, response: Any, report: Report) -> Any:
+        parsed = response if self.parser is None else self.parser(response)
+        parsed.slipform_report = report
         return parsed
 
     def _was_valid(self, response: Any, outcome: Outcome) -> bool:
@@ -198,8 +229,13 @@ def _enforce_post(post: Callable[..., Any], options: Options) -> Callable[..., A
             answers.append(post(path, **call.next_post(request)))
             return call.read(answers[-1])
 
-        outcome = run(call.request, _plan(call, options), Model(complete))
-        return Replay(call.events(outcome)) if call.streamed else call.sdk_response(answers[-1], outcome)
+        try:
+            outcome = run(call.request, _plan(call, options), Model(complete))
+        except (RefusalError, TruncatedError) as error:
+            return call.declined(answers[-1], error)
+        if call.streamed:
+            return Replay(call.events(outcome.answer), outcome.report)
+        return call.sdk_response(answers[-1], outcome)
 
     return enforced
 
@@ -215,8 +251,14 @@ def _enforce_post_async(post: Callable[..., Awaitable[Any]], options: Options) -
             answers.append(await post(path, **call.next_post(request)))
             return call.read(answers[-1])
 
-        outcome = await run_async(call.request, _plan(call, options), AsyncModel(complete))
-        return AsyncReplay(call.events(outcome)) if call.streamed else call.sdk_response(answers[-1], outcome)
+        try:
+            outcome = await run_async(call.request, _plan(call, options), AsyncModel(complete))
+        except (RefusalError, TruncatedError) as error:
+            response = call.declined(answers[-1], error)
+            return AsyncReplay(iter(response), response.slipform_report) if call.streamed else response
+        if call.streamed:
+            return AsyncReplay(call.events(outcome.answer), outcome.report)
+        return call.sdk_response(answers[-1], outcome)
 
     return enforced
 

@@ -74,6 +74,8 @@ class Vendor:
     patterns: tuple[Pattern, ...] = ()
     models: tuple[str, ...] = ()
     """The models it serves; empty when any name goes."""
+    own: tuple[str, ...] = ()
+    """Globs on the names of its own models, by which a name without a provider is recognised."""
     source: str = ""
     checked: str = ""
 
@@ -90,6 +92,16 @@ class Vendor:
                 values.update({name: getattr(family, name) for name in _INHERITED})
             values.update(pattern.values)
         return Capabilities(**values)
+
+    def how_to_use(self) -> str:
+        """Return what makes the vendor answer, for hints.
+
+        >>> load_catalog().vendor("groq").how_to_use()
+        'set GROQ_API_KEY'
+        """
+        if self.key == "optional":
+            return f"it needs no key: add `providers: {{{self.name}: {{}}}}` to slipform.yaml"
+        return f"set {' or '.join(self.api_key_env)}" if self.api_key_env else f"configure `providers.{self.name}`"
 
     def url(self, base_url: str | None = None, settings: Mapping[str, str] = _EMPTY) -> str:
         """The base URL: the one given, else from the environment, else the row's own with its blanks filled.
@@ -138,6 +150,15 @@ class Catalog:
         near = difflib.get_close_matches(name, list(self.vendors), n=3)
         hint = f"Did you mean {', '.join(near)}?" if near else f"The vendors are: {', '.join(sorted(self.vendors))}."
         raise ConfigError(f"Unknown vendor {name!r}", where=f"providers.{name}", hint=hint)
+
+    def maker_of(self, model: str) -> Vendor | None:
+        """Return the vendor whose own model has this name, where its row says so.
+
+        >>> load_catalog().maker_of("claude-opus-5-5").name
+        'anthropic'
+        """
+        name = model.lower()
+        return next((each for each in self.vendors.values() if any(_glob(glob)(name) for glob in each.own)), None)
 
 
 def load_catalog(rows: Mapping[str, Mapping[str, Any]] | None = None) -> Catalog:
@@ -201,7 +222,7 @@ def read_row(name: str, row: object, known: Mapping[str, Vendor], template: Vend
     fields = dict(_mapping(row, where))
     extends = fields.pop("extends", None)
     base = known.get(name, template) if extends is None else _named(extends, f"{where}.extends", known)
-    changes: dict[str, Any] = {"name": name}
+    changes: dict[str, Any] = {"name": name, "own": ()}
     if "base_url" in fields:
         changes["base_url_env"] = ()  # an address in the settings beats one in the environment
     if base is template:
@@ -375,6 +396,7 @@ _READERS: Mapping[str, Reader] = {
     "capabilities": _capabilities,
     "patterns": _patterns,
     "models": _plain("models", _texts),
+    "own": _plain("own", _texts),
     "source": _plain("source", _text),
     "checked": _plain("checked", _checked),
 }

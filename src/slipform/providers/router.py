@@ -42,8 +42,12 @@ class Router:
         providers: Mapping[str, Provider],
         aliases: Mapping[str, str | Sequence[str | ModelTarget]] | None = None,
         default: str | Sequence[str] | None = None,
+        *,
+        endpoint: str | None = None,
     ) -> None:
+        """Find `aliases` and the `default` among the providers; names without a provider go to the `endpoint`."""
         self._providers = dict(providers)
+        self._endpoint = None if endpoint is None else self._providers[endpoint]
         self._listed = {name: _targets(given) for name, given in (aliases or {}).items()}
         names = {name: [target.model for target in listed] for name, listed in self._listed.items()}
         self._chains = {name: _follow(name, names) for name in names}
@@ -84,6 +88,8 @@ class Router:
         full = self._aliases.get(name, name)
         prefix, slash, upstream = full.partition("/")
         provider = self._providers.get(prefix)
+        if provider is None and self._endpoint is not None:
+            return self._endpoint, full
         if provider is None:
             raise self._unknown(name, f"Unknown model {name!r}")
         if not slash and (known := provider.models()):
@@ -148,9 +154,10 @@ class Router:
 
     def full_name(self, model: str) -> str:
         """A model's name as `provider/model`, whatever it was called by; raises when it is not known."""
-        _, upstream = self.resolve(model)
+        provider, upstream = self.resolve(model)
         name = model or self._default or ""
-        return f"{self._aliases.get(name, name).partition('/')[0]}/{upstream}"
+        prefix = self._aliases.get(name, name).partition("/")[0]
+        return f"{prefix if prefix in self._providers else provider.name}/{upstream}"
 
     def names(self) -> list[str]:
         """Every name that is known to work, as callers write it: aliases, and the models that providers list."""
@@ -190,9 +197,24 @@ class Router:
             )
 
     def _unknown(self, name: str, message: str) -> UnknownModelError:
-        prefix, _, rest = name.partition("/")
+        from slipform.providers.catalog import load_catalog
+
+        prefix, slash, rest = name.partition("/")
+        catalog = load_catalog()
+        known = catalog.vendors.get(prefix)
+        if known is not None and prefix not in self._providers:
+            hint = f"{prefix} is known; {known.how_to_use()}."
+            what = "The provider {!r} is not in use" if known.key == "optional" else "There is no key for {!r}"
+            return UnknownModelError(what.format(prefix), where=name, hint=hint, details={"model": name})
+        maker = None if slash else catalog.maker_of(name)
+        if maker is not None:
+            asked = "" if maker.name in self._providers else f" {maker.name} is known; {maker.how_to_use()}."
+            hint = f"Did you mean {maker.name}/{name}?{asked}"
+            nearest = [f"{maker.name}/{name}"]
+            return UnknownModelError(message, hint=hint, details={"model": name, "nearest": nearest})
         near = difflib.get_close_matches(name, self.names(), n=_NEAREST)
-        for provider in difflib.get_close_matches(prefix, list(self._providers), n=2):
+        vendors = [*self._providers, *(each for each in catalog.vendors if each not in self._providers)]
+        for provider in difflib.get_close_matches(prefix, vendors, n=2):
             near.append(f"{provider}/{rest or '<model>'}")
         near += [known for known in self.names() if known.endswith(f"/{name}")]
         near = [candidate for candidate in dict.fromkeys(near) if candidate != name][:_NEAREST]

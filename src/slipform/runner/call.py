@@ -106,7 +106,7 @@ def row_caller(job: BatchJob, router: Router | None) -> RowCaller:
 
 def runner_router(settings: Settings) -> Router:
     """Return the providers of the settings without retries: after a rate limit all rows wait together."""
-    return router_of(settings, retries=RetryPolicy(attempts=0))
+    return router_of(settings, retries=RetryPolicy(attempts=0), keyless=True)
 
 
 def resolved_models(router: Router, model: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def run_report(
     instructions_text = _read(instructions, "The instructions") if isinstance(instructions, Path) else instructions
     sources = [Path(file) for file in files]
     targets = _targets(sources, None if out_dir is None else Path(out_dir), call.require_json)
-    router_in_use = router or router_of(effective)
+    router_in_use = router or router_of(effective, keyless=True)
     try:
         first, *fallbacks = resolved_models(router_in_use, model)
         adapter = Adapter(router_in_use, first, retrying(effective), tuple(fallbacks))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from slipform.schema.document import to_text
 from slipform.text.parser import Parser, chain_of
 from slipform.text.resolve_plan import NormalForm
 from slipform.text.scanner import JsonScanner
@@ -102,7 +103,7 @@ def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch
 def _tracker(schema: Any, source: GrowingText, seen: int, cache: ResolveCache) -> Tracker:
     """The tracker to go on with; a new one if the cache belongs to something else."""
     plan = cache.plan
-    if plan is None or plan.schema is not schema:
+    if plan is None or (plan.schema is not schema and not _is_same(plan.schema, schema)):
         plan = cache.plan = NormalForm(schema)
         cache.tracker = None
     tracker = cache.tracker
@@ -114,6 +115,13 @@ def _tracker(schema: Any, source: GrowingText, seen: int, cache: ResolveCache) -
         cache.shown = None
         cache.result = NO_MATCH
     return tracker
+
+
+def _is_same(known: Any, schema: Any) -> bool:
+    """Whether a schema that is made anew for each call is the one the cache was made for."""
+    if not isinstance(known, dict) or not isinstance(schema, dict) or known != schema:
+        return False
+    return to_text(known) == to_text(schema)  # 1 and True are equal, and are not the same
 
 
 def _advance(tracker: Tracker, frames: list[Frame], scanner: JsonScanner, position: Position) -> None:
