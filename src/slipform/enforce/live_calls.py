@@ -90,7 +90,7 @@ class LiveCalls:
         return out
 
     def end(self, but: LiveCall | None = None) -> list[ToolDelta]:
-        """The last pieces of the calls that are over, because something else has begun."""
+        """The last pieces of the calls that are over, because something else has begun or the answer has ended."""
         out: list[ToolDelta] = []
         if not self.any_open:
             return out
@@ -100,9 +100,6 @@ class LiveCalls:
                 continue
             found = self._judged(live)
             if found is None:
-                self.any_open = True
-            elif not found and live.index < 0:
-                out.append(self._delta(live, ""))  # a call without arguments, unless they are still to come
                 self.any_open = True
             else:
                 live.is_over = True
@@ -121,7 +118,7 @@ class LiveCalls:
             if live is self.fault and live.gate is not None and live.gate.fault is not None:
                 changed[id(call)] = dataclasses.replace(call, arguments=live.gate.closed_text())
                 calls.append(changed[id(call)])
-            elif live is self.fault or live.call.pieces:
+            elif live is self.fault or live.call.pieces or live.is_over:
                 calls.append(call)
             else:
                 dropped.append(call)
@@ -180,7 +177,7 @@ class LiveCalls:
     def _judged(self, live: LiveCall) -> str | None:
         """The last piece of a call that is over; None while that is not certain."""
         if live.gate is None:
-            return ""
+            return "" if live.call.pieces else "{}"
         text = "".join(live.call.pieces)
         if len(text) > _LONGEST or (text and live.gate.is_open):
             return None
@@ -189,8 +186,6 @@ class LiveCalls:
             if live.gate.complete:
                 self.fault = live
             return None
-        if not text:
-            return ""
         if any(edit.kind in ("missing_bracket", "truncated") for edit in verdict.repairs):
             return None  # it may go on
         found = live.finish(verdict.candidate)

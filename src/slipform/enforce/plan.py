@@ -14,7 +14,7 @@ from slipform.enforce.early_stop import EarlyStop
 from slipform.enforce.judging import NOT_TYPED, Requirement, Validator
 from slipform.enforce.patching import Patched
 from slipform.enforce.prompts import Wording
-from slipform.ir import RESERVED_TOOL, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir import RESERVED_TOOL, FinishReason, ModelRequest, ModelResponse, ModelWarning, Usage
 from slipform.ir.parts import with_content
 from slipform.ir.request import Guard
 from slipform.schema import OutputStrategy, Schema, Violation
@@ -234,6 +234,13 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.report.attempts[-1].outcome == "ok"
 
     @property
+    def _finish(self) -> FinishReason:
+        """Why an answer without calls ended: one that is valid JSON has ended well, even at a token limit."""
+        said = self.response.finish
+        is_any_text = isinstance(self.value, str) and self.value == self.text
+        return said if said == "pause" or (said == "length" and is_any_text) else "stop"
+
+    @property
     def answer(self) -> ModelResponse:
         """The last answer with its text in the caller's shape, and with the usage of all attempts."""
         said = self.response
@@ -243,7 +250,7 @@ class Outcome(msgspec.Struct, frozen=True):
             calls,
             said.reasoning,
             said.refusal,
-            "tool_calls" if calls else "pause" if said.finish == "pause" else "stop",
+            "tool_calls" if calls else self._finish,
             said.raw_finish,
             self.report.usage,
             said.model,

@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypeAlias
@@ -18,6 +18,7 @@ from slipform.ir import ModelResponse, Usage
 from slipform.testing.wire_formats import SHAPES, Api, VendorFormat
 
 Ending: TypeAlias = Literal["clean", "cut", "reset", "hang"]
+Gate: TypeAlias = Callable[[int], Awaitable[None]]
 _SPENT = Usage(input=7, output=5, total=12)
 
 
@@ -25,8 +26,9 @@ _SPENT = Usage(input=7, output=5, total=12)
 class Answer:
     """An answer in the vendor's own shape, streamed when the request asks for it.
 
-    `latency` is the wait before the answer's head, `pace` the wait between pieces, in seconds. After `cut_after` pieces
-    the connection ends in the way `ending` says.
+    `latency` is the wait before the answer's head, `pace` the wait between pieces, in seconds. `gate` is awaited before
+    each piece with its number, on the vendor's own event loop. After `cut_after` pieces the connection ends in the way
+    `ending` says.
 
     >>> Answer("hello", chunk_size=2).response.text
     'hello'
@@ -39,6 +41,7 @@ class Answer:
     cut_after: int | None = None
     ending: Ending = "clean"
     headers: Mapping[str, str] = field(default_factory=dict)
+    gate: Gate | None = None
 
     @property
     def response(self) -> ModelResponse:
@@ -59,6 +62,7 @@ class Raw:
     pace: float = 0.0
     cut_after: int | None = None
     ending: Ending = "clean"
+    gate: Gate | None = None
     chunked: bool = False
     """Whether the body goes out with chunked framing; else its length is announced."""
     unframed: bool = False
@@ -283,6 +287,7 @@ def _spell(step: Step, received: Received, shape: VendorFormat) -> Raw:
         pace=answer.pace,
         cut_after=answer.cut_after,
         ending=answer.ending,
+        gate=answer.gate,
         chunked=chunked,
     )
 
@@ -348,6 +353,8 @@ class _Peer(asyncio.Protocol):
         for index, piece in enumerate(sent):
             if index and step.pace:
                 await asyncio.sleep(step.pace)
+            if step.gate is not None:
+                await step.gate(index)
             self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if step.chunked else piece)
         if step.ending == "hang":
             await self._loop.create_future()
