@@ -68,3 +68,36 @@ def test_a_buffered_answer_leaves_in_its_own_order() -> None:
     assert left[1].tool_calls[0].extra == call.extra
     assert ended.outcome is not None
     assert ended.outcome.answer.parts == (SIGNED, ToolCall("c1", "look", '{"at":1}', call.extra))
+
+
+def test_the_report_says_what_became_of_every_character_and_where_the_stream_became_impossible() -> None:
+    text = 'Sure, é: { "name": "Ada", "age": 3600, "more": 1}'
+    age = {"type": "integer", "maximum": 150}
+    schema = Schema.of(
+        {"type": "object", "properties": {"name": {"type": "string"}, "age": age}, "required": ["name", "age"]}
+    )
+    plan = Plan(schema, OutputStrategy.NATIVE, Budget(attempts=2))
+    seen: list[tuple[int, str, str, int]] = []
+    steps = enforce(ModelRequest("m", ()), plan)
+    call = EnforcedCall(steps, plan, streaming=True, live=True, follows=True, observe=lambda *piece: seen.append(piece))
+    for answer in (text, '{"name": "Ada", "age": 36}'):
+        reader = call.read()
+        for at in range(0, len(answer), 3):
+            reader.push((CompletionChunk(answer[at : at + 3]),))
+            if reader.stopped:
+                break
+        call.answer(reader.response())
+    outcome = call.last()[1]
+    first, second = outcome.report.attempts
+    figures = first.stream
+    assert figures is not None
+    assert figures.fault is not None
+    assert text[: figures.fault.at].endswith("3600")  # which could have become 3600e-2
+    assert figures.fault.byte == figures.fault.at + 1  # é takes two bytes
+    assert figures.fault.path == "$.age"
+    assert figures.received == figures.released + figures.held + figures.dropped
+    assert second.asked is not None
+    assert "$.age" in second.asked
+    assert outcome.report.to_dict()["attempts"][0]["stream"]["fault"]["at"] == figures.fault.at
+    assert "".join(released for _, _, released, _ in seen) == outcome.text
+    assert "".join(received for attempt, received, _, _ in seen if attempt == 1) == text[: figures.received]

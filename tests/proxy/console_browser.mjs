@@ -97,6 +97,32 @@ const checks = {
     assert.ok(await page.$('.diff ins'));
     await page.close();
   },
+  async 'the answer is poured: replayed step by step, with every character accounted for, and a mark where it became impossible'() {
+    await ask('fake/poured', 'Ada', { stream: true, slipform: { stream_mode: 'live' } });
+    const page = await open('traffic?q=model:fake/poured');
+    await until(page, () => document.querySelector('.call'));
+    await page.click('.call');
+    await until(page, () => document.querySelector('input[type=range]'));
+    const last = await page.$eval('input[type=range]', (node) => Number(node.max));
+    const seen = [];
+    const at = async (position) => page.evaluate((to) => {
+      const slider = document.querySelector('input[type=range]');
+      slider.value = String(to);
+      slider.dispatchEvent(new Event('input'));
+      const totals = document.querySelector('.totals').dataset;
+      return { tree: document.querySelector('.tree').textContent, pour: document.querySelector('.pour').textContent, in: Number(totals.in), sum: Number(totals.released) + Number(totals.held) + Number(totals.dropped), fault: document.querySelector('.pour .fault')?.textContent ?? null };
+    }, position);
+    for (let position = 0; position <= last; position += 1) seen.push(await at(position));
+    for (const step of seen) assert.equal(step.sum, step.in);
+    const named = seen.findIndex((step) => step.tree.includes('"Ada"'));
+    assert.ok(named > 0 && named < last, 'a field is there before the end');
+    assert.ok(!seen[named].tree.includes('36'));
+    assert.ok(seen[last].tree.includes('36'));
+    assert.deepEqual(seen.map((step) => step.fault).filter(Boolean), [',']);
+    for (const position of [2, last, 0, named]) assert.deepEqual(await at(position), seen[position]);
+    assert.match(await text(page, '[role=tabpanel]'), /Return corrected JSON/);
+    await page.close();
+  },
   async 'the dialect ledger says what lower().report says'() {
     const page = await open('traffic?q=model:fake/messy');
     await until(page, () => document.querySelector('.call'));

@@ -83,6 +83,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     models = {
         "good": FakeModel(['{"name": "Ada", "age": 36}']),
         "messy": FakeModel(["Sure: {'name': 'Ada', 'age': '36', \"extra\": 1,}"]),
+        "poured": FakeModel(['Sure: {"name": "Ada", "age": 3600, "more": 1}', "{'name': 'Ada', 'age': '36'}"]),
         "bad": FakeModel(["no"]),
         "hostile": FakeModel(lambda request: json.dumps({"name": request.messages[-1].text, "age": 1})),
     }

@@ -98,11 +98,10 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         verdict = _judged(response, turn, standard)
         seconds = plan.clock() - sent
         if verdict.doubt is not None and not calls.is_spent:
-            doubted = _recorded(report, response, verdict.doubted(), turn.request.model, turn.strategy, plan, seconds)
+            doubted = _recorded(report, response, verdict.doubted(), turn, plan, seconds)
             if plan.budget.spent_by(doubted, plan.clock() - started) is None:
                 verdict = verdict.doubted()
-        asked = turn.request.messages[-1].text if plan.keep_text and turn.request.messages else None
-        report = _recorded(report, response, verdict, turn.request.model, turn.strategy, plan, seconds, asked)
+        report = _recorded(report, response, verdict, turn, plan, seconds)
         if verdict.ok:
             return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
         ended = plan.budget.spent_by(report, plan.clock() - started)
@@ -239,19 +238,15 @@ def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
 
 
 def _recorded(
-    report: Report,
-    response: ModelResponse,
-    verdict: Verdict,
-    model: str,
-    strategy: OutputStrategy,
-    plan: Plan,
-    seconds: float,
-    asked: str | None = None,
+    report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
     used = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
+    model, asked = turn.request.model, None
+    if turn.request.messages and (report.attempts or plan.keep_text):
+        asked = turn.request.messages[-1].text
     attempt = Attempt(
         "ok" if verdict.error is None else verdict.error.code,
-        used or strategy,
+        used or turn.strategy,
         model,
         verdict.candidate,
         response.text if plan.keep_text else None,
@@ -261,7 +256,8 @@ def _recorded(
         response.usage,
         seconds,
         plan.price(model, response.usage) if plan.price else None,
-        asked if plan.keep_text else None,
+        asked,
+        response.stream,
     )
     attempts = (*report.attempts, attempt)
     said = (*report.warnings, *response.warnings, *verdict.warnings)

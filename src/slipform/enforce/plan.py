@@ -17,6 +17,7 @@ from slipform.enforce.prompts import Wording
 from slipform.ir import RESERVED_TOOL, FinishReason, ModelRequest, ModelResponse, ModelWarning, Usage
 from slipform.ir.parts import with_content
 from slipform.ir.request import Guard
+from slipform.ir.response import StreamFigures
 from slipform.schema import OutputStrategy, Schema, Violation
 from slipform.text.repair.tokens import RepairEdit
 
@@ -40,7 +41,9 @@ class Attempt(msgspec.Struct, frozen=True):
     seconds: float | None = None
     cost: float | None = None
     asked: str | None = None
-    """The last message of the request, kept with the text: for a retry, what the model was told."""
+    """What the model was told in a retry; with the text, also the last message of the first request."""
+    stream: StreamFigures | None = None
+    """What became of the characters of a streamed answer."""
 
     @property
     def patches(self) -> tuple[PatchEdit, ...]:
@@ -59,6 +62,10 @@ class Attempt(msgspec.Struct, frozen=True):
             ]
         if self.violations:
             fields["violations"] = [each.to_dict() for each in self.violations]
+        if usage := self.usage.to_dict():
+            fields["usage"] = usage
+        if self.stream is not None:
+            fields["stream"] = self.stream.to_dict()
         optional = {"asked": self.asked, "text": self.text, "seconds": self.seconds, "cost": self.cost}
         return {**fields, **{name: value for name, value in optional.items() if value is not None}}
 
@@ -72,6 +79,8 @@ class Report(msgspec.Struct, frozen=True):
     """How many models of a list could not answer; their attempts are here too."""
     notes: tuple[ModelWarning, ...] = ()
     """What was done without losing anything: text left out around the JSON, objects closed for a vendor."""
+    fallback_errors: tuple[Mapping[str, Any], ...] = ()
+    """Why each of them could not: its name, the code and the message of the error."""
 
     def replace(self, **changes: Any) -> Report:
         """A copy with these fields changed."""
@@ -118,6 +127,7 @@ class Report(msgspec.Struct, frozen=True):
             fields["notes"] = [_warning(each) for each in self.notes]
         if self.fallbacks:
             fields["fallbacks"] = self.fallbacks
+            fields["fallback_errors"] = list(self.fallback_errors)
         return fields if self.cost is None else {**fields, "cost": self.cost}
 
 

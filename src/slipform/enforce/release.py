@@ -9,7 +9,9 @@ from typing import Any
 from slipform.enforce.coercion import PatchableFaults, Switches
 from slipform.enforce.judging import Requirement, dumps, judge
 from slipform.ir import ModelResponse
+from slipform.ir.response import StreamFault, StreamFigures
 from slipform.schema import Schema
+from slipform.schema.violations import json_path
 from slipform.text.fence import StartFinder
 from slipform.text.parser import chain_of
 from slipform.text.resolve_plan import form_of
@@ -174,6 +176,9 @@ class ReleaseGate:
         self._held: list[str] = []
         self._left = 0
         self._after = 0
+        self._received = 0
+        self._json_at = 0
+        self._added = 0
 
     @property
     def sent(self) -> bool:
@@ -200,6 +205,21 @@ class ReleaseGate:
         """Whether nothing of use can follow: the JSON has closed, and the model talks on."""
         return self.complete and self._after > _PATIENCE
 
+    @property
+    def held(self) -> int:
+        """How many characters may still leave."""
+        return 0 if self._blind else self._added - self._left
+
+    def figures(self, text: str) -> StreamFigures:
+        """What became of the characters of the answer, of which `text` is all."""
+        fault = None
+        if self.fault is not None:
+            at = min(self._json_at + self._scanner.offset, max(len(text) - 1, 0))
+            where = json_path(self.fault.path)
+            fault = StreamFault(at, len(text[:at].encode("utf-8", "surrogatepass")), where, self.fault.message)
+        received = max(self._received, len(text))
+        return StreamFigures(received, self._left, self._added - self._left, received - self._added, fault)
+
     def give_up(self) -> None:
         """Let nothing more through: only the whole answer can tell what becomes of it."""
         self._blind = True
@@ -207,6 +227,7 @@ class ReleaseGate:
 
     def feed(self, text: str) -> str:
         """What may leave now."""
+        self._received += len(text)
         if self._blind or not text:
             return ""
         if self._scanner.complete:
@@ -217,6 +238,7 @@ class ReleaseGate:
             if found is None:
                 return ""
             text = found
+            self._json_at = self._received - len(text)
         scanner = self._scanner
         taken = scanner.feed(text)
         added = text if taken == len(text) else text[:taken]
@@ -224,6 +246,7 @@ class ReleaseGate:
             added = compacted(added, scanner.blanks)
             scanner.blanks = []
         self._pieces.append(added)
+        self._added += len(added)
         if scanner.stopped or scanner.error is not None or scanner.notes:
             self._stopped()
             return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,18 @@ _MAY_BE_A_CALL: Final = re.compile(r"[{\[<`]")
 """Where a call may begin that a model writes as text, which the judge takes for the call if one was required."""
 _BETWEEN: Final = "\n\n"
 """Between a text that has left and the text of an answer that was asked for again and does not begin like it."""
+
+
+Observer: TypeAlias = Callable[[int, str, str, int], None]
+"""Told of each piece: the attempt's number, what was received, what was released of it all, how much is held back."""
+
+
+def _answer_text(chunk: Any) -> str:
+    """What a chunk adds to the answer: text, or arguments of the tool that stands for it."""
+    if chunk.choice != 0:
+        return ""
+    calls = [delta.arguments for delta in chunk.tool_calls if isinstance(delta.arguments, str)]
+    return chunk.text + "".join(calls) if calls else str(chunk.text)
 
 
 class EnforcedStream:
@@ -68,6 +80,9 @@ class EnforcedStream:
         self._id: Any = None
         self._model: Any = None
         self.stopped = False
+        self.observe: Observer | None = None
+        """Who is told of every piece, where somebody wants to see the stream grow."""
+        self._attempt = 0
 
     @property
     def is_guarded(self) -> bool:
@@ -87,6 +102,7 @@ class EnforcedStream:
         self._watched = None if watch is None else GuardedAnswer(watch)
         self._runaway = RunawayStop(self._plan.schema)
         self._first = self.stopped = False
+        self._attempt += 1
 
     def push(self, batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
         """What may leave now and the sink has not taken; None when there is nothing to be done.
@@ -94,6 +110,8 @@ class EnforcedStream:
         Sets `stopped` when no more is worth hearing.
         """
         certain = self._take(batch)
+        if self.observe is not None:
+            self._observed("".join([_answer_text(chunk) for chunk in batch]), "".join([each.text for each in certain]))
         if self.stopped or self._sink is None:
             return certain if certain or self.stopped else None
         return self._sink.push(certain) if certain else None
@@ -103,11 +121,18 @@ class EnforcedStream:
         pieces = self._grown(texts) if self._leads else None
         if pieces is None:
             return self.push([CompletionChunk(text) for text in texts])
+        if self.observe is not None:
+            self._observed("".join(texts), "".join(pieces))
         if not self.stopped and not pieces:
             return None
         if not self.stopped and self._sink is not None and self._sink.push_texts(pieces) is None:
             return None
         return [self._certain(piece) for piece in pieces]
+
+    def _observed(self, received: str, released: str) -> None:
+        held = self._gate.held if self._leads and self._gate is not None and not self._prose else 0
+        if self.observe is not None and (received or released):
+            self.observe(self._attempt, received, released, held)
 
     def _grown(self, texts: list[str]) -> list[str] | None:
         """What may leave of these texts; None where that takes more than a look at them."""
@@ -266,11 +291,13 @@ class EnforcedStream:
         else:
             self._fold()
             response = self._reducer.finish(check=False)
+        gate = self._gate
+        if gate is not None and self._leads and not self._prose and not self._by_tool:
+            response = response.replace(stream=gate.figures("".join(self._texts)))
         if self._runaway.error is not None and response.stopped is None:
             return response.replace(stopped=self._runaway.error)
         if not self.stopped or not self._leads:
             return response
-        gate = self._gate
         if gate is not None and gate.fault is not None:
             return response.replace(text=gate.closed_text(), tool_calls=(), parts=(), finish="stop")
         return response if self._calls is None else self._calls.closed(response)
@@ -293,6 +320,7 @@ class EnforcedStream:
                 parts = with_content(response.parts, response.text, calls[1]) if response.parts else ()
                 response = response.replace(tool_calls=calls[1], parts=parts)
             outcome = msgspec.structs.replace(outcome, text=rest[1], response=response)
+        self._observed("", rest[0])
         return self._closing(outcome.answer, len(rest[1]) - len(rest[0]), calls[0]), outcome
 
     def _closing(
@@ -352,8 +380,10 @@ class EnforcedCall:
         live: bool = False,
         follows: bool = False,
         sink: ChunkSink | None = None,
+        observe: Observer | None = None,
     ) -> None:
         self._steps = steps
+        self._observe = observe
         self._plan = plan
         self._streaming = streaming
         self._live = live
@@ -369,6 +399,7 @@ class EnforcedCall:
         """What is given the pieces of the answer to `asked`; its `response` is that answer."""
         if self._reader is None:
             self._reader = EnforcedStream(self._plan, live=self._live, follows=self._follows, sink=self._sink)
+            self._reader.observe = self._observe
         self._reader.begin(self.asked)
         return self._reader
 

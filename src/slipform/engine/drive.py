@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from slipform.enforce.live_calls import MOST_FOLLOWED
 from slipform.enforce.loop import enforce, unjudged
 from slipform.enforce.plan import Outcome, Plan
-from slipform.enforce.stream import EnforcedCall, EnforcedStream
+from slipform.enforce.stream import EnforcedCall, EnforcedStream, Observer
 from slipform.engine.tracing import observed
 from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -59,12 +59,13 @@ def start(
     live: bool = False,
     follows: bool = False,
     sink: ChunkSink | None = None,
+    observe: Observer | None = None,
     limit: float | None = None,
 ) -> EnforcedCall:
     """The call, ready for its first answer; `limit` is the time limit of one call, where the driver keeps one."""
     steps = enforce(request, plan) if judged else unjudged(request, plan)
     steps = observed(steps, request, plan, streaming=streaming, limit=limit)
-    return EnforcedCall(steps, plan, streaming=streaming, live=live, follows=follows, sink=sink)
+    return EnforcedCall(steps, plan, streaming=streaming, live=live, follows=follows, sink=sink, observe=observe)
 
 
 def run(request: ModelRequest, plan: Plan, model: Model) -> Outcome:
@@ -126,16 +127,19 @@ async def run_stream(
     source: Batches,
     mode: Mode = "auto",
     sink: ChunkSink | None = None,
+    observe: Observer | None = None,
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
 
     What can no longer become valid ends the call to the model at once; so does a model that talks on after its JSON.
     The model is then asked again behind the open stream. What has left stays: a new answer that does not begin with it
-    is an error. What the sink takes, as soon as it is certain, is not given here.
+    is an error. What the sink takes, as soon as it is certain, is not given here. `observe` is told of every piece.
     """
     plan, heavy = await planned(), is_heavy(request)
     live, follows = _live(request, plan, mode)
-    begin = functools.partial(start, request, plan, streaming=True, live=live, follows=follows, sink=sink)
+    begin = functools.partial(
+        start, request, plan, streaming=True, live=live, follows=follows, sink=sink, observe=observe
+    )
     call = await off_loop(begin) if heavy else begin()
     while call.outcome is None:
         try:

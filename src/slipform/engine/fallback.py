@@ -76,7 +76,7 @@ class FallbackList:
                 error.details["models"] = self._failed
                 error.report = self.before
             raise error
-        self.before = self.before.replace(fallbacks=len(self._failed))
+        self.before = self.before.replace(fallbacks=len(self._failed), fallback_errors=tuple(self._failed))
         _log.warning("%r cannot answer (%s); the next model is asked", name, error.code)
 
 
@@ -84,7 +84,11 @@ def joined(before: Report, report: object) -> Report:
     """The attempts of both; the warnings of the later one, which is the answer's own."""
     if not isinstance(report, Report):
         return before
-    return report.replace(attempts=(*before.attempts, *report.attempts), fallbacks=before.fallbacks)
+    return report.replace(
+        attempts=(*before.attempts, *report.attempts),
+        fallbacks=before.fallbacks,
+        fallback_errors=before.fallback_errors,
+    )
 
 
 def with_report_of(before: Report, outcome: Outcome) -> Outcome:

@@ -95,14 +95,41 @@ def _add(left: int | None, right: int | None) -> int | None:
     return left if right is None else left + right
 
 
+class StreamFault(NamedTuple):
+    """Where a streamed answer became impossible: in characters and in UTF-8 bytes of what the model wrote."""
+
+    at: int
+    byte: int
+    path: str
+    message: str
+
+
+class StreamFigures(NamedTuple):
+    """What became of the characters of a streamed answer that was followed while it grew."""
+
+    received: int
+    released: int
+    """Sent on as soon as they were certain."""
+    held: int
+    """JSON that had not left when the answer ended."""
+    dropped: int
+    """Not part of the JSON: prose, fences, reasoning, blanks."""
+    fault: StreamFault | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        fields = {"received": self.received, "released": self.released, "held": self.held, "dropped": self.dropped}
+        return fields if self.fault is None else {**fields, "fault": self.fault._asdict()}
+
+
 class ModelResponse(msgspec.Struct, frozen=True):
     """One answer, in no vendor's format; `raw_finish` is the vendor's own word for why it ended.
 
     `parts` are in the order they arrived, with what must be sent back unchanged; `message` is the message to replay.
     `others` are the choices after the first. `content_resolved` is the value of the text where the reducer had a
     schema. `lift` is set when the text still follows the lowered schema: it converts a parsed value to the caller's
-    shape. `stopped` is the error of an answer that was not read to its end. `extra["usage"]` is the vendor's own usage
-    object.
+    shape. `stopped` is the error of an answer that was not read to its end. `stream` is what became of a streamed one's
+    characters. `extra["usage"]` is the vendor's own usage object.
 
     >>> ModelResponse(text="hi").message.text
     'hi'
@@ -124,6 +151,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
     content_resolved: Any = UNRESOLVED
     lift: Lift | None = None
     stopped: EnforcementError | None = None
+    stream: StreamFigures | None = None
 
     def replace(self, **changes: Any) -> ModelResponse:
         """Return a copy with these fields changed."""
@@ -144,7 +172,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
 
 
 _COMPARED: Final = tuple(
-    name for name in ModelResponse.__struct_fields__ if name not in ("content_resolved", "lift", "stopped")
+    name for name in ModelResponse.__struct_fields__ if name not in ("content_resolved", "lift", "stopped", "stream")
 )
 """The fields that are compared and shown; the others follow from them, or are slipform's own."""
 _compared_values: Final = attrgetter(*_COMPARED)

@@ -322,7 +322,10 @@ def _text(value: Any, tool: str) -> str:
 
 def _merged(before: Report, later: Report) -> Report:
     warnings = tuple(dict.fromkeys((*before.warnings, *later.warnings)))
-    return Report((*before.attempts, *later.attempts), warnings, before.fallbacks + later.fallbacks)
+    errors = (*before.fallback_errors, *later.fallback_errors)
+    return Report(
+        (*before.attempts, *later.attempts), warnings, before.fallbacks + later.fallbacks, fallback_errors=errors
+    )
 
 
 def _with_report(outcome: Outcome, report: Report) -> Outcome:

@@ -375,7 +375,8 @@ def _pieces(
     if not call.record.enforced:
         return source(request, writer)
     mode = "auto" if call.stream_mode == "reject" else call.stream_mode
-    return run_stream(request, partial(route.plan_async, request, options), source, mode, writer)
+    observe = call.record.observe if call.record.is_observed else None
+    return run_stream(request, partial(route.plan_async, request, options), source, mode, writer, observe)
 
 
 def _price(route: ModelRoute, options: Options) -> Price | None:

@@ -11,6 +11,7 @@ import random
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -95,8 +96,9 @@ class CallHistory:
         return identity
 
     def known(self, identity: str) -> None:
-        """What was asked is known now: whoever looks sees the call begin."""
+        """What was asked is known now: whoever looks sees the call begin, and its stream grow."""
         if self._subscribers and (record := self._under_way.get(identity)) is not None:
+            record.watch = partial(self._poured, identity)
             self._tell("begin", orjson.dumps(_named(_row(record, identity, under_way=True))))
 
     def end(self, identity: str, record: CallRecord, trace: CallTrace | None = None) -> None:
@@ -123,15 +125,10 @@ class CallHistory:
             _, oldest = self._traces.popitem(last=False)
             self._trace_size -= len(oldest)
 
-    def poured(self, identity: str, counts: Mapping[str, int]) -> None:
+    def _poured(self, identity: str, attempt: int, received: int, released: int, held: int) -> None:
         """A stream has grown: whoever looks is told by how much, without its words."""
-        if self._subscribers:
-            self._tell("pour", orjson.dumps({"id": identity, **counts}))
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether anybody looks."""
-        return bool(self._subscribers)
+        grown = {"id": identity, "attempt": attempt, "received": received, "released": released, "held": held}
+        self._tell("pour", orjson.dumps(grown))
 
     def subscribe(self) -> Subscriber:
         """Begin to receive events."""
@@ -237,7 +234,8 @@ def _is_plain(report: Report) -> bool:
     if len(report.attempts) != 1 or report.warnings:
         return False
     attempt = report.attempts[0]
-    return not (attempt.repairs or attempt.patched or attempt.violations) and attempt.outcome == "ok"
+    is_touched = attempt.repairs or attempt.patched or attempt.violations or attempt.stream
+    return not is_touched and attempt.outcome == "ok"
 
 
 def _detail(report: Report) -> dict[str, Any]:
@@ -264,6 +262,13 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         fields["repairs"] = [{"kind": kind, "certain": sure, "count": count} for (kind, sure), count in kinds.items()]
     if attempt.patches:
         fields["patches"] = [{"op": edit.op, "reason": edit.reason, "risk": edit.risk} for edit in attempt.patches]
+    if attempt.stream is not None:
+        # Its place in the schema is told by the violation; the path may hold a key of the answer.
+        fault = attempt.stream.fault
+        fields["stream"] = {
+            **attempt.stream.to_dict(),
+            "fault": None if fault is None else {"at": fault.at, "byte": fault.byte},
+        }
     if attempt.violations:
         found = Counter((each.keyword, each.schema_path) for each in attempt.violations)
         fields["violations"] = [

@@ -98,6 +98,8 @@ class CallRecord:
     """Warnings of a call without a report; those of an enforced call are in its report."""
     trace: CallTrace | None = None
     """What keeps the words of the call, where they are kept."""
+    watch: Callable[[int, int, int, int], None] | None = None
+    """Told by how much the stream grows, while somebody looks: attempt, characters received, released, held back."""
     cost: float | None = None
     """What the answer cost, where prices are known."""
     budget_headers: tuple[Header, ...] = ()
@@ -125,6 +127,18 @@ class CallRecord:
             self.report = error.report
         if isinstance(error, UpstreamError):
             self.upstream_status = error.status or 0
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether somebody wants to see the stream grow."""
+        return self.trace is not None or self.watch is not None
+
+    def observe(self, attempt: int, received: str, released: str, held: int) -> None:
+        """Note a piece of the stream."""
+        if self.trace is not None:
+            self.trace.poured((time.monotonic() - self.started) * 1000, attempt, received, released, held)
+        if self.watch is not None:
+            self.watch(attempt, len(received), len(released), held)
 
     @property
     def tokens(self) -> Usage:

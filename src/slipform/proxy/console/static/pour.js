@@ -21,6 +21,8 @@ export function states(pour, attempts) {
 /** Every character of a text with its fate. Released characters are found again in their order; blanks are thrown away. */
 export function fates(state, fault) {
   const { received, sent } = state;
+  // Answers after the first are read whole: they leave, mended, when they have been judged.
+  if (state.attempt > 1) return new Array(received.length).fill(sent ? 'released' : 'held');
   const kinds = new Array(received.length).fill('dropped');
   let next = 0;
   for (let at = 0; at < received.length && next < sent.length; at += 1) {
@@ -68,7 +70,8 @@ export function ribbon(state, fault) {
   }
   const text = state.received.length > LARGEST ? h('p', { class: 'muted' }, 'Too long to show; export has it whole.')
     : h('pre', { class: 'pour', tabindex: '0', 'aria-label': 'What the model wrote' }, found.map((run) => h('span', { class: run.kind }, visible(run.text))));
-  return [canvas, h('p', { class: 'label totals', 'data-in': state.received.length, 'data-released': totals.released, 'data-held': totals.held, 'data-dropped': totals.dropped + totals.fault }, words), text];
+  const mended = state.attempt > 1 && state.sent ? h('p', {}, h('span', { class: 'label' }, 'sent once it was judged: '), h('code', {}, visible(state.sent))) : null;
+  return [canvas, h('p', { class: 'label totals', 'data-in': state.received.length, 'data-released': totals.released, 'data-held': totals.held, 'data-dropped': totals.dropped + totals.fault }, words), text, mended];
 }
 
 /** A player over recorded states: any position shows what a replay to it would show. */

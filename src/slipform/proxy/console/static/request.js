@@ -57,7 +57,7 @@ export async function request(main, state, id) {
   const copies = [['curl', body && (() => code.curl(body, row.api, location.origin))], ['Python', isChat && (() => code.pythonOpenAI(body, location.origin))],
     ['TypeScript', isChat && (() => code.typescript(body, location.origin))], ['pytest', schema && trace && trace.texts.some(Boolean) && (() => code.pytest(trace.texts, schema))]].filter(([, make]) => make);
   replace(main, h('h1', {}, h('span', { class: 'mono' }, row.id.slice(0, 8)), ' ', stage(row)),
-    h('div', { class: 'row-tools' }, [row.status, row.outcome, `${row.provider || none}/${row.upstream_model || row.model}`, row.strategy, row.stream ? 'streamed' : 'whole', clock(row.at), ms(row.ms), `${count(row.input)}/${count(row.output)} tokens`, money(row.cost), row.caller].filter(Boolean).map((each) => h('span', { class: 'tag' }, each))),
+    h('div', { class: 'row-tools' }, [row.status, row.outcome, `${row.provider || none}/${row.upstream_model || row.model}`, row.strategy, row.stream ? 'streamed' : 'whole', clock(row.at), ms(row.ms), `${count(row.input)}/${count(row.output)} tokens`, money(row.cost), row.caller].filter((each) => each && each !== none).map((each) => h('span', { class: 'tag' }, each))),
     h('div', { class: 'row-tools' }, copies.map(([name, make]) => h('button', { class: 'copy', 'data-kind': name, onclick: (event) => copy(make(), event.target) }, `copy as ${name}`)),
       body ? h('button', { onclick: () => { state.draft = draftOf(body, schema); state.go('/console/playground'); } }, 'open in playground') : null,
       h('button', { onclick: () => download('call.slipform.json', JSON.stringify({ slipform: 1, call: row }, null, 1)) }, 'export')),

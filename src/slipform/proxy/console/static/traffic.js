@@ -38,7 +38,7 @@ export async function traffic(main, state) {
   function cells(row) {
     const tokens = row.input === null && row.output === null ? none : `${count(row.input)}/${count(row.output)}`;
     return [[clock(row.at)], [row.api.replace('openai-', ''), 'wide'], [row.model || none], [row.schema || none, 'wide'], [stage(row)], [row.attempts || none, 'wide num'],
-      [ms(row.first_ms), 'wide num'], [row.stage === 'under_way' ? '…' : ms(row.ms), 'num'], [tokens, 'wide num'], [money(row.cost), 'wide num'], [row.caller || none, 'wide']]
+      [ms(row.first_ms), 'wide num'], [row.stage === 'under_way' ? (row.poured ? `${count(row.poured)} ch` : '…') : ms(row.ms), 'num'], [tokens, 'wide num'], [money(row.cost), 'wide num'], [row.caller || none, 'wide']]
       .map(([content, look]) => h('span', { class: look || '' }, content));
   }
 
@@ -113,6 +113,13 @@ export async function traffic(main, state) {
     put(row);
     soon();
   };
+  const onPour = (grown) => {
+    const row = rows.find((each) => each.id === grown.id);
+    if (!row || row.stage !== 'under_way') return;
+    row.poured = (row.poured || 0) + grown.released;
+    row.attempts = grown.attempt;
+    soon();
+  };
   let reloading = 0;
   function reload() { if (!reloading) reloading = setTimeout(() => { reloading = 0; load(); }, 500); }
 
@@ -136,7 +143,7 @@ export async function traffic(main, state) {
   await load();
   const beat = setInterval(() => summarise(), 1000);
   return {
-    events: { begin: onRow, end: onRow, gap: load },
+    events: { begin: onRow, end: onRow, gap: load, pour: onPour },
     keys: { j: () => move(1), k: () => move(-1), Enter: () => { if (chosen >= 0) state.go(`/console/r/${rows[chosen].id}`); } },
     close: () => { clearInterval(beat); clearTimeout(reloading); resize.disconnect(); },
   };
