@@ -48,19 +48,19 @@ class Outcome(NamedTuple):
 
 
 @cache
-def _codec(name: str) -> BoundCodec:
-    return make_codec(name, ABLE)
+def _codec(name: str, able: Capabilities) -> BoundCodec:
+    return make_codec(name, able)
 
 
 def _without_positions(path: str) -> str:
     return re.sub(r"\[\d+\]", "[]", path)
 
 
-def outcome(api: str, codec: str, body: dict[str, Any]) -> Outcome:
-    """Read a request as `api` serves it, and write it as `codec` does."""
+def outcome(api: str, codec: str, body: dict[str, Any], able: Capabilities = ABLE) -> Outcome:
+    """Read a request as `api` serves it, and write it as `codec` does for a model that is able to do this."""
     try:
         served = find_api(api).decode_request(body, path=GEMINI_PATH if api == "gemini" else "")
-        sent = _codec(codec).encode_request(served.request, stream=served.stream)
+        sent = _codec(codec, able).encode_request(served.request, stream=served.stream)
     except RequestError as error:
         return Outcome(None, Counter(), str(error))
     losses = Counter((_without_positions(each.path or ""), each.message) for each in sent.warnings)
@@ -128,21 +128,23 @@ def _is_sent(place: Place, value: Any, sent: Any) -> bool:
     return any(item == value and (_key(at) == key or (isinstance(value, str) and len(value) > 1)) for at, item in found)
 
 
-def _is_carried(api: str, codec: str, body: dict[str, Any], place: Place, value: Any, base: Outcome) -> bool:
-    removed = outcome(api, codec, without(body, place))
+def _is_carried(
+    api: str, codec: str, body: dict[str, Any], place: Place, value: Any, base: Outcome, able: Capabilities
+) -> bool:
+    removed = outcome(api, codec, without(body, place), able)
     if api == codec and _is_sent(place, value, base.body):
         return True
     if api != codec and removed.body != base.body:
         return True
-    changed = outcome(api, codec, with_other(body, place, _other(value)))
+    changed = outcome(api, codec, with_other(body, place, _other(value)), able)
     # To the same vendor a value may be left unsaid only where it holds unsaid.
     return changed != base and (api != codec or removed == base)
 
 
-def _is_named(api: str, codec: str, body: dict[str, Any], place: Place, base: Outcome) -> bool:
+def _is_named(api: str, codec: str, body: dict[str, Any], place: Place, base: Outcome, able: Capabilities) -> bool:
     """Whether a loss goes away with the leaf, or with what it stands in, up to its turn or tool."""
     for length in range(len(place), 0, -1):
-        removed = outcome(api, codec, without(body, place[:length]))
+        removed = outcome(api, codec, without(body, place[:length]), able)
         if not removed.refused and base.losses - removed.losses:
             return True
         if length == 2 and place[0] in TURNS:
@@ -183,16 +185,18 @@ def _is_known_otherwise(codec: str, body: dict[str, Any], place: Place) -> bool:
     return spelled != "messages[].name" or body["messages"][place[1]].get("role") in ("tool", "function")
 
 
-def lost_in_silence(api: str, codec: str, body: dict[str, Any], of: Sequence[Place] | None = None) -> list[str]:
+def lost_in_silence(
+    api: str, codec: str, body: dict[str, Any], of: Sequence[Place] | None = None, able: Capabilities = ABLE
+) -> list[str]:
     """The places of the leaves that nothing accounts for, among all or some."""
-    base = outcome(api, codec, body)
+    base = outcome(api, codec, body, able)
     if base.refused:
         return []
     return [
         ".".join(map(str, place))
         for place, value in leaves(body)
         if (of is None or place in of)
-        and not _is_carried(api, codec, body, place, value, base)
-        and not _is_named(api, codec, body, place, base)
+        and not _is_carried(api, codec, body, place, value, base, able)
+        and not _is_named(api, codec, body, place, base, able)
         and not _is_known_otherwise(codec, body, place)
     ]

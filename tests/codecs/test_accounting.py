@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slipform.codecs import APIS, CODECS
+from slipform.codecs import APIS, CODECS, Capabilities
 from slipform.codecs.request_fields import Fields
 from tests.codecs.accounting import Place, leaves, lost_in_silence, outcome
 from tests.codecs.recorded import SHARED
@@ -18,6 +18,12 @@ from tests.codecs.wire_features import FEATURES, PLAIN
 
 CASES = [(api, feature) for api, features in FEATURES.items() for feature in features]
 REFUSED = {("openai-chat", "both limits")}
+_OTHER_SHAPES = {
+    "schema", "schema described", "schema described twice", "schema field", "older schema", "OpenAPI schema",
+    "JSON mode", "JSON mode with a schema", "text field", "plain mode", "enum mode", "snake case",
+    "one call without tools", "choice without tools",
+}  # fmt: skip
+"""Features that a schema takes the place of, and what a tool of slipform's own answers."""
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -33,6 +39,31 @@ def test_every_leaf_of_a_feature_is_accounted_for(api: str, feature: str, codec:
 def test_a_plain_request_loses_nothing(api: str, codec: str) -> None:
     losses = [path for path, _ in outcome(api, codec, PLAIN[api]).losses if path != "max_tokens"]
     assert losses == []
+
+
+_BY_TOOL = Capabilities(tools=True, forced_tool=True, json_mode=True, reasoning=True)
+_SHAPES: dict[str, dict[str, Any]] = {api: features["schema"] for api, features in FEATURES.items()}
+
+
+def _beside(body: Any, shape: Any) -> Any:
+    """The request with all of another that it says nothing about."""
+    if not isinstance(body, dict) or not isinstance(shape, dict):
+        return body
+    return {**shape, **{key: _beside(value, shape[key]) if key in shape else value for key, value in body.items()}}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("api", APIS)
+def test_nothing_is_lost_beside_a_schema_that_goes_by_a_tool(api: str, codec: str) -> None:
+    lost = {}
+    for name, body in FEATURES[api].items():
+        if (api, name) in REFUSED or name in _OTHER_SHAPES:
+            continue
+        both = _beside(body, _SHAPES[api])
+        places = [place for place, _ in leaves(body)]
+        if found := lost_in_silence(api, codec, both, places, _BY_TOOL):
+            lost[name] = found
+    assert lost == {}
 
 
 def test_what_is_lost_in_silence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,3 +133,32 @@ def test_every_leaf_of_a_recorded_request_is_accounted_for(api: str, codec: str)
         pytest.skip("the recordings are not beside this repository")
     lost = {name: found for name, body, places in recorded if (found := lost_in_silence(api, codec, body, places))}
     assert lost == {}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("api", "feature", "uploaded"),
+    [
+        ("openai-chat", "file by id", "file-1"),
+        ("openai-responses", "image by id", "file-1"),
+        ("anthropic", "image by id", "file_1"),
+        ("gemini", "file field", "gs://a/b.png"),
+    ],
+)
+def test_a_file_that_another_vendor_has_is_named_and_not_sent(
+    api: str, feature: str, uploaded: str, codec: str
+) -> None:
+    sent = outcome(api, codec, FEATURES[api][feature])
+    own = api.partition("-")[0] == codec.partition("-")[0]
+    assert (uploaded in json.dumps(sent.body)) is own
+    assert own or any("messages" in path for path, _ in sent.losses)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("effort", ["minimal", "low", "medium", "high", "xhigh", "max"])
+def test_an_effort_is_sent_in_the_vendors_words_or_named(effort: str, codec: str) -> None:
+    sent = outcome("openai-chat", codec, {**PLAIN["openai-chat"], "reasoning_effort": effort})
+    spelled = json.dumps(sent.body).lower()
+    assert f'"{effort}"' in spelled or any(path == "reasoning.effort" for path, _ in sent.losses)
+    words = {"anthropic": "minimal", "bedrock": "minimal", "ollama": "max", "gemini": "max"}
+    assert f'"{words.get(codec, "?")}"' not in spelled

@@ -90,8 +90,12 @@ def expected_usage(api: str, raw: dict[str, Any] | None) -> Usage:
         cached = [sub.get("prompt_tokens_details", {}).get("cached_tokens"), get("prompt_cache_hit_tokens")]
         cached += [get("num_cached_tokens"), get("cached_tokens")]
         known = next((value for value in cached if value is not None), None)
-        reasoning = sub.get("completion_tokens_details", {}).get("reasoning_tokens")
-        return Usage(get("prompt_tokens"), get("completion_tokens"), known, reasoning, get("total_tokens"))
+        reasoning, total = sub.get("completion_tokens_details", {}).get("reasoning_tokens"), get("total_tokens")
+        prompt, output = get("prompt_tokens"), get("completion_tokens")
+        beside = (total or 0) - (prompt or 0) - (output or 0)
+        if beside > 0 and output is not None:  # what was thought is counted beside the output, or in the total alone
+            reasoning, output = reasoning or beside, output + beside
+        return Usage(prompt, output, known, reasoning, total)
     if api == "openai-responses":
         cached_tokens = sub.get("input_tokens_details", {}).get("cached_tokens")
         reasoning = sub.get("output_tokens_details", {}).get("reasoning_tokens")

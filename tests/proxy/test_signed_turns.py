@@ -260,3 +260,11 @@ def _app(fake: FakeVendor, worker: WorkerAddress) -> App:
     provider = HttpProvider("anthropic", base_url=fake.base_url, api_key="k")
     router = Router({"up": provider}, aliases={"m": "up/claude-opus-5"}, default="m")
     return App(AsyncClient(router=router), Settings(default_model="m"), worker=worker)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_an_answer_from_the_cache_is_as_signed_as_the_first(*, stream: bool) -> None:
+    with proxied("claude", cache={"enabled": True}) as (address, fake):
+        for _ in range(2):
+            assert messages(address, MENDED, stream=stream) == LAST
+    assert len(fake.requests) == 3

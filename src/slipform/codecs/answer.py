@@ -119,9 +119,22 @@ def usage_of(
     reasoning: int | None = None,
     total: int | None = None,
 ) -> Usage:
-    """Usage with the total worked out where the vendor leaves it to us."""
-    if total is None and input_ is not None and output is not None:
-        total = input_ + output
+    """Usage with reasoning among the output, and the total worked out where the vendor leaves it to us.
+
+    Some count what was thought beside the output (xAI), or in the total alone (Gemini's OpenAI endpoint).
+
+    >>> usage_of(291, 26, reasoning=189, total=506).output, usage_of(66, 6, total=100).reasoning
+    (215, 28)
+    """
+    if input_ is not None and output is not None:
+        beside = 0 if total is None else total - input_ - output
+        if reasoning is None and beside > 0:
+            reasoning = beside
+            output += beside
+        elif reasoning is not None and reasoning > 0 and (beside == reasoning or reasoning > output):
+            output += reasoning
+        if total is None:
+            total = input_ + output
     return Usage(input_, output, cached, reasoning, total)
 
 

@@ -58,7 +58,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
         output["textFormat"] = {"type": "json_schema", "structure": {"jsonSchema": schema}}
     effort = plan.reasoning.get("effort")
     if effort not in (None, "none"):
-        output["effort"] = effort
+        output["effort"] = out.effort(effort, "low", "medium", "high", "xhigh", "max")
     if output:
         body["outputConfig"] = output
     _add_tools(body, plan, request.messages, out)
@@ -102,8 +102,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Messag
     elif choice is not None:
         config["toolChoice"] = {"any" if choice == "required" else "auto": {}}
     body["toolConfig"] = config
-    if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
-        out.lose("parallel_tool_calls", "This API may call several tools at once.")
+    out.lose_one_call(plan)
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

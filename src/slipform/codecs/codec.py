@@ -80,7 +80,7 @@ class BoundCodec:
 
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
         """The request in the vendor's format; raises `RequestError` where there is no way to write it."""
-        codec, out = self._codec, Encoding(self.name, self.capabilities)
+        codec, out = self._codec, Encoding(self.name, self.capabilities, request.extra_for)
         plan = choose_channel(request, out, self.strategy, native_rule=codec.native_rule, tool_rule=codec.tool_rule)
         body = codec.encode(request, plan, out, stream)
         path = codec.path(request.model, self.capabilities, stream)

@@ -93,8 +93,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
         body["tool_choice"] = "NONE"
     elif choice not in (None, "auto"):
         body["tool_choice"] = "REQUIRED"
-    if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
-        out.lose("parallel_tool_calls", "This API may call several tools at once.")
+    out.lose_one_call(plan)
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

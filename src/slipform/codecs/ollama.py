@@ -54,7 +54,8 @@ def _body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: boo
         body["options"] = options
     wanted = plan.reasoning
     if wanted.get("effort") is not None:
-        body["think"] = False if wanted["effort"] == "none" else wanted["effort"]
+        off = wanted["effort"] == "none"
+        body["think"] = False if off else out.effort(wanted["effort"], "low", "medium", "high")
     elif wanted.get("enabled") is not None:
         body["think"] = wanted["enabled"]
     for key in ("budget", "summary"):
@@ -80,8 +81,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
         body["tools"] = tools
         if choice not in (None, "auto"):
             out.lose("tool_choice", "This API has no tool choice; the model may answer with text.")
-        if plan.parallel_tool_calls is False:
-            out.lose("parallel_tool_calls", "This API may call several tools at once.")
+        out.lose_one_call(plan)
 
 
 def _messages(messages: tuple[Message, ...], out: Encoding) -> list[dict[str, Any]]:

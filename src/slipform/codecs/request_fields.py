@@ -19,6 +19,7 @@ import orjson
 
 from slipform.errors import ConfigError, RequestError, UpstreamError
 from slipform.ir import (
+    RESERVED_TOOL,
     LossyEncode,
     Media,
     Message,
@@ -295,13 +296,22 @@ class Capabilities:
         return OutputStrategy.TOOL if self.forced_tool else OutputStrategy.PROMPTED
 
 
+_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
+_FAMILY = {
+    "openai-chat": "openai", "openai-responses": "openai", "anthropic": "anthropic", "gemini": "google"
+}  # fmt: skip
+"""Whose uploads an API knows by their ids."""
+
+
 class Encoding:
     """One request on its way to a vendor: which codec writes it, for a model that can do what, and what it loses."""
 
-    __slots__ = ("capabilities", "codec", "losses", "quirks")
+    __slots__ = ("capabilities", "codec", "losses", "origin", "quirks")
 
-    def __init__(self, codec: str, capabilities: Capabilities) -> None:
+    def __init__(self, codec: str, capabilities: Capabilities, origin: str | None = None) -> None:
         self.codec: Final = codec
+        self.origin: Final = origin
+        """The API that the request came in, by its codec; None where it came in none."""
         self.capabilities: Final = capabilities
         self.quirks: Final = capabilities.quirks
         self.losses: Final[list[ModelWarning]] = []
@@ -399,6 +409,31 @@ class Encoding:
         """Name the speaker as lost, where an API has no names for them; a tool is known by the id of its call."""
         if message.name is not None and message.role != "tool":
             self.lose(f"{path}.name", "This API has no names for speakers.")
+
+    def effort(self, wanted: str, *levels: str) -> str:
+        """An effort in the words that this API has for it: its own, else the nearest, which is said.
+
+        >>> Encoding("ollama", Capabilities()).effort("xhigh", "low", "medium", "high")
+        'high'
+        """
+        if wanted in levels or wanted not in _EFFORTS:
+            return wanted
+        at = _EFFORTS.index(wanted)
+        nearest = min(levels, key=lambda each: abs(_EFFORTS.index(each) - at))
+        self.lose("reasoning.effort", f"{wanted} is spelled {nearest} here.", "approximated")
+        return nearest
+
+    def lose_one_call(self, plan: SchemaChannel) -> None:
+        """Name the wish for one call at a time as lost, where callers' tools are offered and there is no switch."""
+        if plan.parallel_tool_calls is False and any(tool.name != RESERVED_TOOL for tool in plan.tools):
+            self.lose("parallel_tool_calls", "This API may call several tools at once.")
+
+    def knows_file(self, media: Media, path: str) -> bool:
+        """Whether a file that is named by an id can be found by this vendor; if not, it is named as lost."""
+        if media.file_id is None or self.origin is None or _FAMILY.get(self.origin) == _FAMILY.get(self.codec):
+            return True
+        self.lose(f"{path}.file_id", f"A {media.kind} that was uploaded to another vendor ({self.origin}).")
+        return False
 
     def lost_thinking(self, request: ModelRequest) -> bool:
         """Whether a turn with calls, whose results the model now gets, lacks the thinking that its vendor signed.

@@ -173,7 +173,12 @@ _TIMES_TEXT = 50
 
 
 def _shape(wanted: ResponseFormat, out: Encoding, dialect: str, rule: StrictRule) -> WireSchema:
-    spec, strict = wanted.json_schema, wanted.strict and "no_strict" not in out.quirks
+    spec, strict = wanted.json_schema, wanted.strict
+    if strict and "no_strict" in out.quirks:
+        out.lose(
+            "response_format.strict", "This vendor has no strict mode; the answer is checked here.", "approximated"
+        )
+        strict = False
     open_objects = out.capabilities.open_objects
     if spec.is_typed and open_objects == "auto":
         open_objects = "closed"

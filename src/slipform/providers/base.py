@@ -109,9 +109,11 @@ def _pieces(response: ModelResponse, size: int | None) -> Iterator[CompletionChu
         for piece in _cut(chunk.text, size):
             yield CompletionChunk(text=piece)
         for call in chunk.tool_calls:
-            yield CompletionChunk(tool_calls=(replace(call, arguments=""),))
+            yield CompletionChunk(tool_calls=(replace(call, arguments="", done=False),))
             for piece in _cut(call.arguments, size):
                 yield CompletionChunk(tool_calls=(ToolDelta(call.index, arguments=piece),))
+            if call.done:
+                yield CompletionChunk(tool_calls=(ToolDelta(call.index, done=True),))
         if chunk.parts:
             yield CompletionChunk(parts=chunk.parts)
     for piece in _cut(response.refusal or "", size):

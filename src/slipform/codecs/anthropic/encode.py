@@ -36,7 +36,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
         body["system"] = system
     body["messages"] = turns
     body.update(out.sampling(request, SAMPLING_NAMES))
-    output = _output_config(plan)
+    output = _output_config(plan, out)
     if output:
         body["output_config"] = output
     _add_thinking(body, request, plan, out)
@@ -71,13 +71,13 @@ def request_headers(capabilities: Capabilities) -> Mapping[str, str]:
     return {} if _is_raw_predict(capabilities) else {"anthropic-version": VERSION}
 
 
-def _output_config(plan: SchemaChannel) -> dict[str, Any]:
+def _output_config(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
     output: dict[str, Any] = {}
     if plan.strategy is OutputStrategy.NATIVE:
         output["format"] = {"type": "json_schema", "schema": plan.schema}
     effort = plan.reasoning.get("effort")
     if effort not in (None, "none"):
-        output["effort"] = effort
+        output["effort"] = out.effort(effort, "low", "medium", "high", "xhigh", "max")
     return output
 
 
@@ -196,6 +196,8 @@ def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
     kind = {"image": "image", "file": "document"}.get(media.kind)
     if kind is None:
         out.lose(path, f"This API takes no {media.kind}.")
+        return None
+    if not out.knows_file(media, path):
         return None
     source: dict[str, Any]
     if media.file_id is not None:

@@ -119,8 +119,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
         body["toolConfig"] = {"functionCallingConfig": calling}
     elif choice is not None:
         body["toolConfig"] = {"functionCallingConfig": {"mode": _MODES[choice]}}
-    if plan.parallel_tool_calls is False and plan.strategy is not OutputStrategy.TOOL:
-        out.lose("parallel_tool_calls", "This API may call several tools at once.")
+    out.lose_one_call(plan)
 
 
 def _with_signatures(request: ModelRequest, out: Encoding) -> tuple[Message, ...]:
@@ -176,7 +175,7 @@ def _part(part: Part, names: Mapping[str, str], path: str, out: Encoding) -> lis
     if isinstance(part, ToolResult):
         return [_result(part, names, path, out)]
     if isinstance(part, Media):
-        return [_media(part, path, out)]
+        return [_media(part, path, out)] if out.knows_file(part, path) else []
     own_data = out.own_part(part, path)
     return [] if own_data is None else [own_data]
 

@@ -31,6 +31,8 @@ from slipform.ir import (
 )
 from slipform.schema import ResponseFormat
 
+_OWN_FILES = re.compile(r"gs://|https://generativelanguage\.googleapis\.com/|files/")
+"""Addresses that only Google can open."""
 _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
 _NAMES = {
     "any_of": "anyOf",
@@ -313,7 +315,8 @@ def _part(part: Fields, ids: _Ids) -> Part:
         file = _part_of(part, "fileData")
         mime, uri = file.optional_text("mimeType"), file.text("fileUri")
         extra = tagged(NAME, part.rest({"fileData": file}))
-        return Media(_kind(mime), mime, url=uri, name=file.optional_text("displayName"), extra=extra)
+        name, own = file.optional_text("displayName"), _OWN_FILES.match(uri) is not None
+        return Media(_kind(mime), mime, None, None if own else uri, uri if own else None, name, extra)
     if given.get("thought"):
         return Reasoning(str(given.get("text") or ""), {NAME: dict(given)})
     if given.get("text"):

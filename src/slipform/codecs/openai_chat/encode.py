@@ -126,8 +126,8 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
     if plan.parallel_tool_calls is not None:
         if "no_parallel_switch" not in out.quirks:
             body["parallel_tool_calls"] = plan.parallel_tool_calls
-        elif not plan.parallel_tool_calls and plan.strategy is not OutputStrategy.TOOL:
-            out.lose("parallel_tool_calls", "This API may call several tools at once.")
+        else:
+            out.lose_one_call(plan)
 
 
 def _tool(tool: Tool, out: Encoding) -> dict[str, Any]:
@@ -231,6 +231,8 @@ def _add_thought(turn: dict[str, Any], part: Reasoning, path: str, out: Encoding
         turn.update(own)
     elif "replay_reasoning" in out.quirks and part.text:
         turn["reasoning_content"] = turn.get("reasoning_content", "") + part.text
+        if part.opaque:
+            out.lose(f"{path}.reasoning", "Only the words of another API's reasoning are sent back.", "approximated")
     elif part.text or part.opaque:
         out.lose(f"{path}.reasoning", "Reasoning of another API cannot be sent back here.")
 
@@ -263,6 +265,8 @@ def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
         format_ = _AUDIO.get(media.mime_type or "", (media.mime_type or "").removeprefix("audio/") or "wav")
         audio = {"data": b64encode(media.data).decode(), "format": format_}
         return out.carry_media({"type": "input_audio", "input_audio": audio}, media, path)
+    if not out.knows_file(media, path):
+        return None
     if media.file_id is None and media.data is None:
         out.lose(path, f"This API does not take a {media.kind} by its address.")
         return None

@@ -197,6 +197,8 @@ def _content(parts: tuple[Part, ...], role: str, path: str, out: Encoding) -> st
 
 
 def _media(media: Media, path: str, out: Encoding) -> list[dict[str, Any]]:
+    if not out.knows_file(media, path):
+        return []
     encoded: dict[str, Any]
     if media.kind == "image":
         source = {"image_url": data_url(media)} if media.file_id is None else {"file_id": media.file_id}

@@ -23,7 +23,7 @@ from slipform.enforce.judging import judge
 from slipform.engine.planning import plan_for
 from slipform.engine.setup import Options
 from slipform.errors import SlipformError
-from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
+from slipform.ir import ModelRequest, ModelResponse, Text, ToolCall, Usage
 from slipform.ir.request import is_heavy
 from slipform.ir.response import FinishReason
 from slipform.providers.base import as_chunks
@@ -31,11 +31,12 @@ from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
 from slipform.proxy.admission.shared_state import SharedState
 from slipform.proxy.calls.inbound import Inbound
+from slipform.proxy.calls.signed_turns import parts_of, turn_text
 from slipform.proxy.http_server.asgi import Send, send_bytes, send_start
 from slipform.schema import OutputStrategy, is_large
 
 _log = logging.getLogger("slipform.server")
-_VERSION = 2
+_VERSION = 3
 """Of what is kept and how a question is told from another; a new number makes the old answers unknown."""
 _CLOCKS_APART = 60.0
 """How many seconds the clocks of two machines may differ."""
@@ -51,6 +52,8 @@ class _Answer(BaseModel):
     text: str
     calls: list[tuple[str, str, str]]
     reasoning: str
+    turn: str
+    """What stands between and beside text and calls, as `signed_turns` writes it; empty where nothing does."""
     finish: FinishReason
     usage: tuple[_Tokens, _Tokens, _Tokens, _Tokens, _Tokens]
     model: str | None
@@ -59,10 +62,13 @@ class _Answer(BaseModel):
     upstream_model: str
 
     def response(self) -> ModelResponse:
+        calls = tuple([ToolCall(*each) for each in self.calls])
+        parts = parts_of(self.turn.encode(), self.text, calls) if self.turn else ()
         return ModelResponse(
             text=self.text,
-            tool_calls=tuple([ToolCall(*each) for each in self.calls]),
+            tool_calls=tuple([part for part in parts if isinstance(part, ToolCall)]) if parts else calls,
             reasoning=self.reasoning,
+            parts=parts,
             finish=self.finish,
             usage=Usage(*self.usage),
             model=self.model,
@@ -211,12 +217,15 @@ def _worth_keeping(call: Inbound, until: float) -> _Answer | None:
     answer, report = record.answer, record.report
     if answer is None or report is None or not report.attempts or report.attempts[-1].outcome != "ok":
         return None
+    if sum(isinstance(part, Text) for part in answer.parts) > 1:
+        return None  # what was said about each of them would be lost
     usage = answer.usage
     return _Answer(
         until=until,
         text=answer.text,
         calls=[(each.id, each.name, each.arguments) for each in answer.tool_calls],
         reasoning=answer.reasoning,
+        turn=turn_text(answer.parts).decode(),
         finish=answer.finish,
         usage=(usage.input, usage.output, usage.cached, usage.reasoning, usage.total),
         model=answer.model,

@@ -76,8 +76,8 @@ class SignedTurns:
 
     async def restored(self, caller: str, request: ModelRequest) -> ModelRequest:
         """The request with its turns as their vendor wrote them, as far as they are known."""
-        wanted = [call.id for message in request.messages for call in message.tool_calls if _may_lack(message)]
-        wanted = [each for each in wanted if len(each) <= _LONGEST_ID]
+        turns_with_calls = (message for message in request.messages if message.role == "assistant")
+        wanted = [call.id for message in turns_with_calls for call in message.tool_calls if len(call.id) <= _LONGEST_ID]
         if not wanted:
             return request
         turns = _read(await self._store.get(caller, wanted))
@@ -134,12 +134,21 @@ def _turn_of(parts: Sequence[Part]) -> KeptTurn | None:
     return KeptTurn(kept) if signed else None
 
 
+def turn_text(parts: Sequence[Part]) -> bytes:
+    """An answer's parts without its text and its calls, as JSON; empty where there is nothing else."""
+    turn = _turn_of(parts)
+    return b"" if turn is None else msgspec.json.encode(turn)
+
+
+def parts_of(data: bytes, text: str, calls: Sequence[ToolCall]) -> tuple[Part, ...]:
+    """The parts of an answer from what `turn_text` has kept, its text and its calls; none where that cannot be read."""
+    turn = _read({"": data}).get("")
+    message = Message("assistant", (*((Text(text),) if text else ()), *calls))
+    return () if turn is None else _merged(message, turn.parts, with_turn=True).parts
+
+
 def _plain(extra: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {codec: dict(fields) for codec, fields in extra.items()}
-
-
-def _may_lack(message: Message) -> bool:
-    return message.role == "assistant"
 
 
 def _restored(message: Message, turns: Mapping[str, KeptTurn], used: set[str], api: str | None) -> Message:
@@ -149,8 +158,16 @@ def _restored(message: Message, turns: Mapping[str, KeptTurn], used: set[str], a
         return message
     first = found.first or next(each for each in calls if each in turns)
     kept = turns.get(found.first, found).parts
-    if _carries(message, kept, api):
+    if _carries(kept, api):
         return message
+    merged = _merged(message, kept, with_turn=first not in used)
+    used.add(first)
+    return merged
+
+
+def _merged(message: Message, kept: Sequence[KeptPart], *, with_turn: bool) -> Message:
+    """The turn with what was kept of it; without `with_turn` only its calls: another message has the rest."""
+    calls = {call.id: call for call in message.tool_calls}
     parts: list[Part] = []
     said = [part for part in message.parts if not isinstance(part, (ToolCall, Reasoning))]
     thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
@@ -159,8 +176,8 @@ def _restored(message: Message, turns: Mapping[str, KeptTurn], used: set[str], a
             if part.id in calls:
                 call = calls.pop(part.id)
                 parts.append(ToolCall(call.id, call.name, call.arguments, {**part.extra, **call.extra}))
-        elif first in used:
-            continue  # several turns now, of which the first one has it
+        elif not with_turn:
+            continue
         elif isinstance(part, KeptReasoning):
             parts.append(Reasoning(part.text, part.opaque))
             thoughts.clear()  # the same in words, or made of it for an API that has no signatures
@@ -169,23 +186,18 @@ def _restored(message: Message, turns: Mapping[str, KeptTurn], used: set[str], a
         else:
             parts += _with_extra(said, part.extra)
             said = []
-    used.add(first)
     at = next((at for at, part in enumerate(parts) if isinstance(part, ToolCall)), len(parts))
     return message.replace(parts=(*thoughts, *parts[:at], *said, *parts[at:], *calls.values()))
 
 
-def _carries(message: Message, kept: Sequence[KeptPart], api: str | None) -> bool:
-    """Whether the caller has sent it back: callers of the vendor's own API do, unless they leave it out on purpose.
+def _carries(kept: Sequence[KeptPart], api: str | None) -> bool:
+    """Whether the caller's API has a place for it: then they send it back, or leave it out on purpose.
 
     Chat Completions has many vendors, whose own fields most clients do not know.
     """
-    codecs = {codec for part in kept for codec in (part.opaque if isinstance(part, KeptReasoning) else ())}
+    codecs = {codec for part in kept if isinstance(part, KeptReasoning) for codec in part.opaque}
     codecs |= {codec for part in kept if isinstance(part, (KeptText, KeptCall)) for codec in part.extra}
-    if api is not None and api != "openai-chat" and api in codecs:
-        return True
-    return any(isinstance(part, Reasoning) and codecs & part.opaque.keys() for part in message.parts) and (
-        "openai-chat" in codecs or api in codecs
-    )
+    return api != "openai-chat" and api in codecs
 
 
 def _with_extra(said: Sequence[Part], extra: Mapping[str, Any]) -> list[Part]:
