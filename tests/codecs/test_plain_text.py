@@ -18,7 +18,8 @@ from slipform.codecs.openai_chat.decode import ChatEvents
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.stream_decoder import StreamDecoder
 from slipform.errors import UpstreamError
-from slipform.ir import CompletionChunk, ModelRequest
+from slipform.ir import CompletionChunk, ModelRequest, ToolDelta
+from slipform.ir.response import plain_chunks
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SPELLINGS: list[dict[str, Any]] = [{}, {"separators": (",", ":")}, {"ensure_ascii": False}]
@@ -108,12 +109,16 @@ def read_as_text(pieces: list[bytes], one: StreamDecoder) -> list[CompletionChun
     """What is given where all that can be is read as text alone, as a chunk by who spoke last."""
     found: list[CompletionChunk] = []
     for data in pieces:
-        texts = one.texts(data)
-        if texts is None:
+        run = one.texts(data)
+        if run is None:
             found += one.feed(data)
         else:
-            found += [CompletionChunk(text, model=found[-1].model, id=found[-1].id) for text in texts]
+            found += [chunk._replace(model=found[-1].model, id=found[-1].id) for chunk in plain_chunks(*run)]
     return found
+
+
+def arguments(index: int, text: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
 
 EVENTS = st.one_of(
@@ -121,6 +126,8 @@ EVENTS = st.one_of(
     st.builds(lambda text: event({"content": text}, id="c2"), TEXT),
     st.builds(lambda text: event({"content": text}, SPELLINGS[1]), TEXT),
     st.builds(lambda text: event({"content": text}, system_fingerprint="f"), TEXT),
+    st.builds(lambda at, text: event(arguments(at, text)), st.integers(0, 1), TEXT),
+    st.builds(lambda text: event({"tool_calls": [{"index": 0, "id": "c", "function": {"arguments": text}}]}), TEXT),
     st.sampled_from([event({"reasoning_content": "t"}), event({"role": "assistant"}), event({"content": "x", "a": 1})]),
 )
 
@@ -151,8 +158,8 @@ def test_one_more_piece_of_text_needs_no_chunk_and_anything_else_does() -> None:
     pieces = [b"data: " + event({"content": text}) + b"\n\n" for text in ("a", "b", 'c"\u00e9', "d")]
     assert [one.texts(data) for data in pieces] == [None] * 4, "nothing is known of the first events"
     assert [chunk.text for data in pieces[:2] for chunk in one.feed(data)] == ["a", "b"]
-    assert one.texts(pieces[2]) == ['c"\u00e9']
-    assert one.texts(pieces[0] + pieces[1] + pieces[3]) == ["a", "b", "d"]
+    assert one.texts(pieces[2]) == (['c"\u00e9'], -1)
+    assert one.texts(pieces[0] + pieces[1] + pieces[3]) == (["a", "b", "d"], -1)
     for other in (
         pieces[0] + pieces[1] + pieces[0][:40],
         pieces[0] + pieces[1].replace(b"c1", b"c2"),
@@ -166,11 +173,11 @@ def test_one_more_piece_of_text_needs_no_chunk_and_anything_else_does() -> None:
         b"",
     ):
         assert one.texts(other) is None, other
-    assert one.texts(pieces[3]) == ["d"]
+    assert one.texts(pieces[3]) == (["d"], -1)
     one.feed(pieces[0][:40])
     assert one.texts(pieces[3]) is None, "an event is open"
     one.feed(pieces[0][40:])
-    assert one.texts(pieces[3]) == ["d"]
+    assert one.texts(pieces[3]) == (["d"], -1)
     one.feed(b"data: " + event({"content": "x"}, id="c2") + b"\n\n")
     assert one.texts(pieces[3]) is None, "somebody else has spoken"
 
@@ -183,6 +190,12 @@ def test_text_alone_is_written_as_a_chunk_of_it_is(api: str) -> None:
     as_chunks, as_text = record.encode_stream(served), record.encode_stream(served)
     for text in ("a", "", 'b"\n\u00e9'):
         assert as_text.feed_text(text) == as_chunks.feed(CompletionChunk(text))
+    for call in (0, 3, 0):  # some servers give every call the same index, and another id
+        begun = CompletionChunk(tool_calls=(ToolDelta(call, f"c{len(text)}", "look"),))
+        text += "x"
+        assert as_text.feed(begun) == as_chunks.feed(begun)
+        for piece in ('{"a": "', "\u00e9\n", "", '"}'):
+            assert as_text.feed_text(piece, call) == as_chunks.feed(plain_chunks([piece], call)[0])
     assert as_text.finish() == as_chunks.finish()
 
 

@@ -80,7 +80,8 @@ class Taking:
     def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
         return None if self.push_texts([chunk.text for chunk in chunks]) is None else chunks
 
-    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
+    def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
+        assert call == -1
         self._times += 1
         if self._times % 2:
             self.taken += texts

@@ -68,7 +68,7 @@ def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
 
 
 class _Events:
-    text_key = b""
+    text_key = arguments_key = b""
 
     def __init__(self) -> None:
         self.ended = False

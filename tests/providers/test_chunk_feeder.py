@@ -14,7 +14,9 @@ def steps(seen: list[bytes]) -> Steps:
     effect: Effect = ReadEffect()
     while data := (yield effect):
         seen.append(data)
-        effect = ReadEffect([CompletionChunk(data.decode())], lambda data: [data.decode()] if data.isupper() else None)
+        effect = ReadEffect(
+            [CompletionChunk(data.decode())], lambda data: ([data.decode()], -1) if data.isupper() else None
+        )
     yield FinishEffect(ModelResponse())
 
 
@@ -25,7 +27,8 @@ class Noting:
     def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
         return self.push_texts([f"<{chunk.text}>" for chunk in chunks])
 
-    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
+    def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
+        assert call == -1
         self.heard += texts
         return [CompletionChunk("left")] if texts == ["STOP"] else None
 

@@ -233,7 +233,7 @@ class ConverseEvents:
 
     __slots__ = ("_thoughts", "ended", "fault")
 
-    text_key = b""
+    text_key = arguments_key = b""
 
     def __init__(self) -> None:
         self.ended = False

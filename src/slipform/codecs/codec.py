@@ -129,8 +129,8 @@ class StreamEncoder(Protocol):
         """The bytes for one chunk; may be empty."""
         ...
 
-    def feed_text(self, text: str) -> bytes:
-        """The bytes for a chunk that is no more than text of the first choice."""
+    def feed_text(self, text: str, call: int = -1) -> bytes:
+        """The bytes for a chunk that is no more than text of the first choice, or arguments of its call `call`."""
         ...
 
     def finish(self) -> bytes:

@@ -199,7 +199,7 @@ class CohereEvents:
 
     __slots__ = ("_plan", "_thoughts", "ended", "fault")
 
-    text_key = b""
+    text_key = arguments_key = b""
 
     def __init__(self) -> None:
         self.ended = False

@@ -185,7 +185,7 @@ class OllamaEvents:
 
     __slots__ = ("_calls", "_thought", "ended", "fault")
 
-    text_key = b""
+    text_key = arguments_key = b""
 
     def __init__(self) -> None:
         self.ended = False

@@ -12,7 +12,7 @@ from slipform.codecs.framing import Event, Framing
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import TruncatedError, UpstreamError
-from slipform.ir import CompletionChunk
+from slipform.ir import CompletionChunk, ToolDelta
 
 _loads: Final = orjson.loads
 _MOST_TEMPLATES = 4
@@ -28,6 +28,8 @@ class EventInterpreter(Protocol):
     """The error the vendor put in the stream, if it did."""
     text_key: bytes
     """Where an event has its text, if two events that differ only there give two chunks that do; or nothing."""
+    arguments_key: bytes
+    """The same for the arguments of a call."""
 
     def read(self, name: str | None, data: Any) -> Sequence[CompletionChunk]:
         """The chunks that one event stands for."""
@@ -39,14 +41,15 @@ class EventInterpreter(Protocol):
 
 
 class TextTemplate:
-    """Bytes that hold one piece of text, without the text, and who said it.
+    """Bytes that hold one piece of text, without the text, and who said it; with `call`, a piece of its arguments.
 
     Most servers send hundreds of events that are the same but for that: they need not be taken apart one by one.
     """
 
-    __slots__ = ("_after", "_before", "_between", "_id", "_model")
+    __slots__ = ("_after", "_before", "_between", "_id", "_model", "call")
 
-    def __init__(self, before: bytes, after: bytes, model: Any, id_: Any) -> None:
+    def __init__(self, before: bytes, after: bytes, model: Any, id_: Any, call: int) -> None:
+        self.call = call
         self._before = before
         self._after = after
         self._between = after + before
@@ -71,14 +74,19 @@ class TextTemplate:
         if not data.startswith(self._before) or not data.endswith(self._after):
             return None
         text = _string(data[len(self._before) : len(data) - len(self._after)])
-        return None if text is None else CompletionChunk(text, "", "", (), None, None, None, 0, self._model, self._id)
+        if text is None:
+            return None
+        if self.call < 0:
+            return CompletionChunk(text, "", "", (), None, None, None, 0, self._model, self._id)
+        delta = ToolDelta(self.call, None, None, text)
+        return CompletionChunk("", "", "", (delta,), None, None, None, 0, self._model, self._id)
 
     def widened(self, event: bytes, data: bytes) -> TextTemplate | None:
         """The template of the bytes that this event's data came in."""
         before, found, after = data.partition(event)
         if not found or event in after:
             return None
-        return TextTemplate(before + self._before, self._after + after, self._model, self._id)
+        return TextTemplate(before + self._before, self._after + after, self._model, self._id, self.call)
 
 
 def _string(encoded: bytes) -> str | None:
@@ -92,16 +100,19 @@ def _string(encoded: bytes) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def template_of(data: bytes, chunk: Any, key: bytes) -> TextTemplate | None:
+def template_of(data: bytes, chunk: Any, interpreter: EventInterpreter) -> TextTemplate | None:
     """What is around the text of an event that gave no more than this chunk; None where that is not plain to see."""
+    key, text, call = interpreter.text_key, chunk.text, -1
+    if chunk.tool_calls:
+        key, text, call = interpreter.arguments_key, chunk.tool_calls[0].arguments, chunk.tool_calls[0].index
     field = b'"%b":' % key
     before, _, rest = data.partition(field)
     after = rest.lstrip(b" ")
-    encoded = orjson.dumps(chunk.text)
-    if not chunk.text or data.count(field) != 1 or not after.startswith(encoded):
+    encoded = orjson.dumps(text)
+    if not text or data.count(field) != 1 or not after.startswith(encoded):
         return None
     blank = rest[: len(rest) - len(after)]
-    return TextTemplate(before + field + blank, after[len(encoded) :], chunk.model, chunk.id)
+    return TextTemplate(before + field + blank, after[len(encoded) :], chunk.model, chunk.id, call)
 
 
 class StreamDecoder:
@@ -148,12 +159,16 @@ class StreamDecoder:
                 self._wide = self._template.widened(events[0].data, data)
         return chunks
 
-    def texts(self, data: bytes) -> list[str] | None:
+    def texts(self, data: bytes) -> tuple[list[str], int] | None:
         """The texts of the chunks that `feed` would give for these bytes, if they are only that, by who spoke last.
 
-        None: these bytes have to be fed.
+        With them comes the index of the call whose arguments they are, or -1. None: these bytes have to be fed.
         """
-        return self._wide.texts(data) if self._alike and self._wide is not None else None
+        wide = self._wide
+        if wide is None or not self._alike:
+            return None
+        texts = wide.texts(data)
+        return None if texts is None else (texts, wide.call)
 
     def finish(self) -> list[CompletionChunk]:
         """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""
@@ -179,6 +194,7 @@ class StreamDecoder:
         for name, data in events:
             if self._template is not None and name is None and (like := self._template.filled(data)) is not None:
                 chunks.append(like)
+                self._templates_left = _MOST_TEMPLATES
                 continue
             self._alike = False
             if data == b"[DONE]":
@@ -198,9 +214,9 @@ class StreamDecoder:
                     interpreter.fault = malformed(error)
                 else:
                     chunks += said
-                    if self._templates_left and len(said) == 1 and said[0].only_text:
+                    if self._templates_left and len(said) == 1 and (said[0].only_text or said[0].only_arguments):
                         self._templates_left -= 1
-                        self._template, self._wide = template_of(data, said[0], interpreter.text_key), None
+                        self._template, self._wide = template_of(data, said[0], interpreter), None
             elif name == "error" or isinstance(value, str):
                 interpreter.fault = fault_error(value, status=None, kind=name or "")
             if interpreter.fault is not None:

@@ -142,10 +142,15 @@ class RunawayStop:
             self._end(self._reasoning.feed(chunk.reasoning), "thinking")
         for delta in chunk.tool_calls:
             if isinstance(delta.arguments, str) and delta.arguments:
-                call = self._calls.get(delta.index)
-                if call is None:
-                    call = self._calls[delta.index] = RunawayDetector()
-                self._end(call.feed(delta.arguments), "arguments")
+                self.feed_arguments(delta.arguments, delta.index)
+        return self.error is not None
+
+    def feed_arguments(self, arguments: str, index: int | None) -> bool:
+        """Take the next piece of a call's arguments; whether to stop here."""
+        call = self._calls.get(index)
+        if call is None:
+            call = self._calls[index] = RunawayDetector()
+        self._end(call.feed(arguments), "arguments")
         return self.error is not None
 
     def feed_text(self, text: str) -> bool:

@@ -64,6 +64,7 @@ class LiveCalls:
         """Whether all of them wait for the end."""
         self._table = CallTable()
         self._calls: list[LiveCall] = []
+        self._by_index: dict[int, LiveCall] = {}
         self._left: list[LiveCall] = []
         self.any_open = False
         """Whether some call may not be over."""
@@ -75,6 +76,8 @@ class LiveCalls:
         if is_new:
             self._calls.append(LiveCall(call))
         live = self._calls[call.position]
+        if delta.index is not None:
+            self._by_index[delta.index] = live
         if call.name is None or self._holds:
             return []
         out: list[ToolDelta] = []
@@ -88,6 +91,17 @@ class LiveCalls:
             if certain:
                 out.append(self._delta(live, certain))
         return out
+
+    def begun(self, index: int) -> LiveCall | None:
+        """The call with this index if it has begun to leave and is not over: `grow` takes more of its arguments."""
+        live = self._by_index.get(index)
+        return None if live is None or live.index < 0 or live.is_over or self.fault is not None else live
+
+    def grow(self, live: LiveCall, piece: str) -> str:
+        """What may leave of a call's arguments now that this piece has arrived."""
+        live.call.pieces.append(piece)
+        live.fed += 1
+        return self._grow(live, piece)
 
     def end(self, but: LiveCall | None = None) -> list[ToolDelta]:
         """The last pieces of the calls that are over, because something else has begun or the answer has ended."""

@@ -9,14 +9,14 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from slipform.enforce.early_stop import GuardedAnswer, RunawayStop
-from slipform.enforce.live_calls import LiveCalls
+from slipform.enforce.live_calls import LiveCall, LiveCalls
 from slipform.enforce.plan import Outcome, Plan, Steps
 from slipform.enforce.release import ReleaseGate
 from slipform.errors import JsonEnforcementError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, Reasoning, Text, ToolDelta
 from slipform.ir.parts import part_chunks, with_content
 from slipform.ir.reducer import Reducer, Snapshot
-from slipform.ir.response import ChunkSink
+from slipform.ir.response import ChunkSink, plain_chunks
 from slipform.schema import OutputStrategy
 
 _MAY_BE_A_CALL: Final = re.compile(r"[{\[<`]")
@@ -52,6 +52,9 @@ class EnforcedStream:
         """The text of the answer that is followed, in pieces."""
         self._folded = 0
         """How many of these the reducer has been told of: it wants to know the others at the end."""
+        self._unfolded: list[str] = []
+        self._unfolded_index = -1
+        """Pieces of the arguments of this call that the reducer has still to be told of."""
         has_answer = plan.schema is not None and not plan.must_call
         self._gate = ReleaseGate(plan.schema, plan.switches) if follows and has_answer and plan.schema else None
         self._calls: LiveCalls | None = None
@@ -116,18 +119,42 @@ class EnforcedStream:
             return certain if certain or self.stopped else None
         return self._sink.push(certain) if certain else None
 
-    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
-        """`push`, for chunks that are no more than text of the first choice, by who spoke last."""
-        pieces = self._grown(texts) if self._leads else None
+    def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
+        """`push`, for chunks that are no more than text, or arguments of one call, by who spoke last."""
+        live = self._calls.begun(call) if call >= 0 and self._leads and self._calls is not None else None
+        pieces: list[str] | None = None
+        if live is not None:
+            pieces = self._grown_arguments(texts, call, live)
+            call = live.index
+        elif self._leads and call < 0:
+            pieces = self._grown(texts)
         if pieces is None:
-            return self.push([CompletionChunk(text) for text in texts])
+            return self.push(plain_chunks(texts, call))
         if self.observe is not None:
-            self._observed("".join(texts), "".join(pieces))
+            self._observed("".join(texts), "".join(pieces) if call < 0 else "")
         if not self.stopped and not pieces:
             return None
-        if not self.stopped and self._sink is not None and self._sink.push_texts(pieces) is None:
+        if not self.stopped and self._sink is not None and self._sink.push_texts(pieces, call) is None:
             return None
-        return [self._certain(piece) for piece in pieces]
+        return [self._certain(piece) for piece in pieces] if call < 0 else plain_chunks(pieces, call)
+
+    def _grown_arguments(self, texts: list[str], index: int, live: LiveCall) -> list[str]:
+        """What may leave of these pieces of arguments of the call that the vendor has given this index."""
+        pieces: list[str] = []
+        if self._calls is None:
+            return pieces
+        if index != self._unfolded_index or self._folded < len(self._texts):
+            self._fold()
+            self._unfolded_index = index
+        for text in texts:
+            self._unfolded.append(text)
+            piece = self._calls.grow(live, text)
+            if piece:
+                pieces.append(piece)
+            if self._calls.fault is not None or self._runaway.feed_arguments(text, index):
+                self.stopped = True
+                break
+        return pieces
 
     def _observed(self, received: str, released: str) -> None:
         held = self._gate.held if self._leads and self._gate is not None and not self._prose else 0
@@ -280,6 +307,10 @@ class EnforcedStream:
         return CompletionChunk(piece, "", "", (), None, None, None, 0, self._model, self._id)
 
     def _fold(self) -> None:
+        """Tell the reducer what it has not been told yet; of text and arguments, only one is waiting."""
+        if self._unfolded:
+            self._reducer.push(plain_chunks(("".join(self._unfolded),), self._unfolded_index)[0])
+            self._unfolded.clear()
         if self._folded < len(self._texts):
             self._reducer.push(CompletionChunk("".join(self._texts[self._folded :])))
             self._folded = len(self._texts)

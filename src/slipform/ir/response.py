@@ -249,8 +249,28 @@ class CompletionChunk(NamedTuple):
         """
         return self[1:8] == _EMPTY_MIDDLE and self[10:] == _EMPTY_END
 
+    @property
+    def only_arguments(self) -> bool:
+        """Whether the chunk only adds to the arguments of one call of the first choice; as `only_text`."""
+        if len(self.tool_calls) != 1 or self[:3] != _EMPTY_START or self[4:8] != _EMPTY_MIDDLE[3:]:
+            return False
+        delta = self.tool_calls[0]
+        known = delta.id is None and delta.name is None and not delta.extra and not delta.done
+        return known and delta.index is not None and self[10:] == _EMPTY_END
 
-_EMPTY_MIDDLE, _EMPTY_END = CompletionChunk()[1:8], CompletionChunk()[10:]
+
+_EMPTY_START, _EMPTY_MIDDLE, _EMPTY_END = CompletionChunk()[:3], CompletionChunk()[1:8], CompletionChunk()[10:]
+
+
+def plain_chunks(texts: Sequence[str], call: int = -1) -> list[CompletionChunk]:
+    """Return chunks that only add these texts to the first choice, or to the arguments of one of its calls.
+
+    >>> plain_chunks(["a"])[0].text, plain_chunks(["{"], 0)[0].tool_calls[0].arguments
+    ('a', '{')
+    """
+    if call < 0:
+        return [CompletionChunk(text) for text in texts]
+    return [CompletionChunk("", "", "", (ToolDelta(call, None, None, text, _NO_EXTRA),)) for text in texts]
 
 
 class ChunkSink(Protocol):
@@ -259,8 +279,11 @@ class ChunkSink(Protocol):
     def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
         """Take the chunks of one read; return those that the stream's reader must handle, or None."""
 
-    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
-        """`push`, for chunks that only add text to the first choice, with the last chunk's `model` and `id`."""
+    def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
+        """`push`, for chunks that only add text to the first choice, with the last chunk's `model` and `id`.
+
+        With `call`, they add to the arguments of the call with that index instead.
+        """
 
 
 class PassThroughSink:
@@ -270,6 +293,6 @@ class PassThroughSink:
         """Return the chunks."""
         return chunks
 
-    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
+    def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
         """Return the texts as chunks."""
-        return [CompletionChunk(text) for text in texts]
+        return plain_chunks(texts, call)

@@ -52,7 +52,7 @@ class ReadEffect(NamedTuple):
     """
 
     chunks: Sequence[CompletionChunk] = ()
-    texts: Callable[[bytes], list[str] | None] | None = None
+    texts: Callable[[bytes], tuple[list[str], int] | None] | None = None
 
 
 class SleepEffect:
@@ -333,9 +333,9 @@ class ChunkFeeder:
     def feed(self, data: bytes) -> bool:
         """Take this; whether more is wanted."""
         if self._read_texts is not None:
-            texts = self._read_texts(data)
-            if texts is not None:
-                self.left = self._sink.push_texts(texts)
+            found = self._read_texts(data)
+            if found is not None:
+                self.left = self._sink.push_texts(*found)
                 return self.left is None
         self.effect = effect = self._steps.send(data)
         if not isinstance(effect, ReadEffect):

@@ -100,7 +100,7 @@ class AnthropicEvents:
 
     __slots__ = ("_after_text", "_blocks", "_usage", "ended", "fault")
 
-    text_key = b""
+    text_key = arguments_key = b""
 
     def __init__(self) -> None:
         self.ended = False

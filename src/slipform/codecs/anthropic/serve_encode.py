@@ -27,7 +27,7 @@ from slipform.ir import (
     Usage,
 )
 from slipform.ir.choice_merge import CallTable, OpenCall
-from slipform.ir.response import resolve_finish
+from slipform.ir.response import plain_chunks, resolve_finish
 
 _WORDS: dict[FinishReason, str] = {
     "stop": "end_turn",
@@ -159,9 +159,9 @@ class AnthropicStreamEncoder:
             self._extra.update({key: chunk.extra[key] for key in _PASSED if chunk.extra.get(key)})
         return b"".join(out)
 
-    def feed_text(self, text: str) -> bytes:
-        """The bytes for one piece of text."""
-        return self.feed(CompletionChunk(text))
+    def feed_text(self, text: str, call: int = -1) -> bytes:
+        """The bytes for one piece of text, or of the arguments of a call."""
+        return self.feed(plain_chunks((text,), call)[0])
 
     def finish(self) -> bytes:
         """The last blocks, the stop reason, and `message_stop`."""

@@ -276,7 +276,7 @@ class GeminiEvents:
 
     __slots__ = ("_calls", "_extra", "_open", "_partial", "_word", "ended", "fault")
 
-    text_key = b""
+    text_key = arguments_key = b""
 
     def __init__(self) -> None:
         self.ended = False

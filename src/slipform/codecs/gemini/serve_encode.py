@@ -26,6 +26,7 @@ from slipform.ir import (
     Usage,
 )
 from slipform.ir.choice_merge import ChoiceBuilder, merge_extra
+from slipform.ir.response import plain_chunks
 
 _WORDS: dict[FinishReason, str] = {
     "stop": "STOP",
@@ -203,9 +204,9 @@ class GeminiStreamEncoder:
             said = {"content": {"parts": parts, "role": "model"}, "index": chunk.choice}
         return self._event([said]) if said else b""
 
-    def feed_text(self, text: str) -> bytes:
-        """The bytes for one piece of text."""
-        return self.feed(CompletionChunk(text))
+    def feed_text(self, text: str, call: int = -1) -> bytes:
+        """The bytes for one piece of text, or of the arguments of a call."""
+        return self.feed(plain_chunks((text,), call)[0])
 
     def finish(self) -> bytes:
         """The last calls, the finish reason and the usage; there is no terminator."""

@@ -188,6 +188,7 @@ class ChatEvents:
     __slots__ = ("_custom", "_details", "_extra", "_open", "_thought", "_word", "ended", "fault")
 
     text_key = b"content"
+    arguments_key = b"arguments"
 
     def __init__(self) -> None:
         self.ended = False

@@ -14,7 +14,7 @@ from slipform.codecs.vendor_errors import openai_error
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Opaque, Reasoning, ToolCall, ToolDelta, Usage
 from slipform.ir.choice_merge import CallTable
-from slipform.ir.response import NO_USAGE
+from slipform.ir.response import NO_USAGE, plain_chunks
 
 _WORDS: dict[FinishReason, str] = {
     "stop": "stop",
@@ -131,6 +131,8 @@ class ChatStreamEncoder:
         self._usage: Usage | None = None
         self._around: tuple[bytes, bytes] | None = None
         """What stands before and after the text in an event that adds no more than text to the first choice."""
+        self._around_arguments: dict[int, tuple[bytes, bytes]] = {}
+        """The same for arguments, by the index of their call."""
 
     def feed(self, chunk: CompletionChunk) -> bytes:
         """The bytes for one chunk."""
@@ -157,10 +159,13 @@ class ChatStreamEncoder:
         extra = self.extra if word is not None and not self._usage_wanted else None
         return self._event([choice], extra=extra)
 
-    def feed_text(self, text: str) -> bytes:
-        """The bytes for one piece of text."""
+    def feed_text(self, text: str, call: int = -1) -> bytes:
+        """The bytes for one piece of text, or of the arguments of a call."""
         if not text:
             return b""
+        if call >= 0:
+            around = self._around_arguments.get(call) or self._arguments_event(call)
+            return self.feed(plain_chunks((text,), call)[0]) if around is None else around[0] + _dumps(text) + around[1]
         if self._around is None:
             if 0 not in self._roles:
                 return self.feed(CompletionChunk(text))
@@ -188,6 +193,17 @@ class ChatStreamEncoder:
         choice = {"index": 0, "delta": {"content": None}, "logprobs": None, "finish_reason": None}
         before, found, after = self._event([choice]).partition(b'"delta":{"content":')
         return before + found, after.removeprefix(b"null")
+
+    def _arguments_event(self, index: int) -> tuple[bytes, bytes] | None:
+        """The same for an event with nothing but arguments of the call with this index, once the call has begun."""
+        call, _ = self._calls.setdefault(0, CallTable()).place(ToolDelta(index))
+        if (0, call.position) not in self._begun:
+            return None
+        delta = {"tool_calls": [{"index": call.position, "function": {"arguments": None}}]}
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+        before, found, after = self._event([choice]).partition(b'"function":{"arguments":')
+        around = self._around_arguments[index] = (before + found, after.removeprefix(b"null"))
+        return around
 
     def _event(
         self,
@@ -253,6 +269,7 @@ class ChatStreamEncoder:
             self._held[key] = arguments
             return None
         self._begun.add(key)
+        self._around_arguments.clear()  # some servers give every call the same index
         function = {"name": call.name, "arguments": arguments}
         encoded = {"index": call.position, "id": call.known_id(self._id), "type": "function", "function": function}
         return {**encoded, **delta.extra.get(NAME, {})}

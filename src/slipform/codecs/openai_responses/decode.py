@@ -153,7 +153,7 @@ class ResponsesEvents:
 
     __slots__ = ("_commentary", "_said", "_shaped", "_streamed", "ended", "fault")
 
-    text_key = b""
+    text_key = arguments_key = b""
 
     def __init__(self, *, shaped: bool) -> None:
         self._shaped = shaped

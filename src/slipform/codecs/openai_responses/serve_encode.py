@@ -25,7 +25,7 @@ from slipform.ir import (
     Usage,
 )
 from slipform.ir.choice_merge import CallTable, OpenCall
-from slipform.ir.response import resolve_finish
+from slipform.ir.response import plain_chunks, resolve_finish
 
 _REASONS: dict[FinishReason, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
@@ -162,9 +162,9 @@ class ResponsesStreamEncoder:
             self._finish = chunk.finish
         return b"".join(out)
 
-    def feed_text(self, text: str) -> bytes:
-        """The bytes for one piece of text."""
-        return self.feed(CompletionChunk(text))
+    def feed_text(self, text: str, call: int = -1) -> bytes:
+        """The bytes for one piece of text, or of the arguments of a call."""
+        return self.feed(plain_chunks((text,), call)[0])
 
     def finish(self) -> bytes:
         """The ends of all items and of the response."""

@@ -24,7 +24,7 @@ from slipform.errors import RequestError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.request import CallCount
-from slipform.ir.response import ChunkSink
+from slipform.ir.response import ChunkSink, plain_chunks
 from slipform.providers.base import as_chunks
 from slipform.providers.router import Router
 from slipform.proxy.admission.spending import CallSpending, metered
@@ -82,12 +82,12 @@ class StreamWriter:
         self._pushed(b"".join(map(self._encoder.feed, chunks)))
         return None
 
-    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
-        """`push`, for chunks that are no more than text of the first choice."""
+    def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
+        """`push`, for chunks that are no more than text of the first choice, or arguments of one of its calls."""
         if not self.started or not self._send.can_push:
-            return [CompletionChunk(text) for text in texts]
+            return plain_chunks(texts, call)
         feed = self._encoder.feed_text
-        self._pushed(feed(texts[0]) if len(texts) == 1 else b"".join([feed(text) for text in texts]))
+        self._pushed(feed(texts[0], call) if len(texts) == 1 else b"".join([feed(text, call) for text in texts]))
         return None
 
     def _with_cost(self, chunks: Sequence[CompletionChunk], price: Price) -> list[CompletionChunk]:
@@ -176,10 +176,11 @@ class TurnFolder:
             self._reducer.push(chunk)
         return self._writer.push(chunks)
 
-    def push_texts(self, texts: list[str]) -> Sequence[CompletionChunk] | None:
-        """`push`, for chunks that are no more than text of the first choice."""
-        self._reducer.push(CompletionChunk("".join(texts)))
-        return self._writer.push_texts(texts)
+    def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
+        """`push`, for chunks that are no more than text of the first choice, or arguments of one of its calls."""
+        for chunk in plain_chunks(["".join(texts)], call):
+            self._reducer.push(chunk)
+        return self._writer.push_texts(texts, call)
 
     def answer(self) -> ModelResponse:
         """The whole answer."""
