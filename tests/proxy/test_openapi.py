@@ -123,6 +123,8 @@ def test_schemathesis_finds_no_500_and_no_answer_that_the_document_does_not_prom
         for result in schema.get_all_operations():
             assert isinstance(result, Ok)
             operation = result.ok()
+            if "x-slipform" in operation.definition.raw:  # a vendor's: test_endpoints.py has scripted ones
+                continue
             if operation.path.startswith("/v1/models/{model}:"):  # the same as under /v1beta
                 continue
             calls = operation.method.upper() == "POST"

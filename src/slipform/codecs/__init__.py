@@ -16,6 +16,7 @@ from slipform.errors import ConfigError
 __all__ = [
     "APIS",
     "CODECS",
+    "FURTHER_APIS",
     "Api",
     "BoundCodec",
     "Capabilities",
@@ -43,6 +44,8 @@ CODECS: Mapping[str, str] = MappingProxyType(
 """The names of the codecs, each with the module here that holds its record, `CODEC`."""
 APIS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 """The names of the APIs that slipform serves; the modules of their codecs hold their records, `API`."""
+FURTHER_APIS: Mapping[str, str] = MappingProxyType({"openai-completions": "openai_completions"})
+"""Further APIs that slipform serves and calls no provider by, each with its module here."""
 
 
 @cache
@@ -65,8 +68,9 @@ def find_api(name: str) -> Api:
     >>> find_api("anthropic").statuses
     {503: 529}
     """
-    if name not in APIS:
-        raise ConfigError(f"Unknown API {name!r}", hint=f"The APIs are: {', '.join(APIS)}.")
+    if name not in APIS and name not in FURTHER_APIS:
+        known = ", ".join([*APIS, *FURTHER_APIS])
+        raise ConfigError(f"Unknown API {name!r}", hint=f"The APIs are: {known}.")
     api: Api = _module(name).API
     return api
 
@@ -81,4 +85,4 @@ def make_codec(name: str, capabilities: Capabilities) -> BoundCodec:
 
 
 def _module(name: str) -> Any:
-    return import_module(f"slipform.codecs.{CODECS[name]}")
+    return import_module(f"slipform.codecs.{CODECS.get(name) or FURTHER_APIS[name]}")

@@ -198,6 +198,10 @@ class ServerSettings(_Block):
     """Serving processes."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
     """Larger requests are refused."""
+    max_forwarded_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
+    """The same for requests that are only forwarded: embeddings, images, audio."""
+    max_file_bytes: Annotated[int, Field(ge=1024)] = 512 * 1024 * 1024
+    """The same for files that are uploaded or downloaded; they are never held whole."""
     max_schema_bytes: Annotated[int, Field(ge=1024, le=5_000_000)] = 500_000
     """For the schemas of one request together: its response format and its tools."""
     max_schema_nodes: Annotated[int, Field(ge=100)] = 20_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import orjson
@@ -18,7 +18,15 @@ from slipform.providers import retry
 from slipform.providers.call import count_repeat, stream_error, time_left
 from slipform.providers.endpoint import Endpoint, PreparedCall
 from slipform.providers.masking import masked_async
-from slipform.providers.network.transport import AsyncByteStream, HttpRequest, Push, Timeouts, Transport, TransportFault
+from slipform.providers.network.transport import (
+    AsyncByteStream,
+    HttpRequest,
+    Push,
+    Timeouts,
+    Transport,
+    TransportFault,
+    Upload,
+)
 
 _KEPT = 256
 _DRESSED = 16
@@ -30,10 +38,14 @@ class Route:
     """Where bodies for one model go: the path, the headers the API wants, and whether the body names the model."""
 
     model: str
+    """Empty where no model is asked."""
     path: str
     headers: Mapping[str, str]
     in_body: bool
     streamed: bool
+    method: str = "POST"
+    max_answer_bytes: int | None = None
+    """In place of the provider's own limit, for files: they are passed on in pieces and may take their time."""
     dressed: BoundedCache[tuple[str, ...], PreparedCall] = field(
         default_factory=lambda: BoundedCache("headers of a route", entries=_DRESSED, max_bytes=64_000),
         repr=False,
@@ -114,23 +126,29 @@ async def open_forward(
     endpoint: Endpoint,
     transport: Transport,
     route: Route,
-    body: bytes,
+    body: bytes | Upload,
     headers: Mapping[str, str],
     calls: CallCount | None = None,
 ) -> Forwarded:
-    """Send the body; repeated, as any call is, only while the vendor cannot have seen it, and counted in `calls`."""
+    """Send the body; repeated, as any call is, only while the vendor cannot have seen it, and counted in `calls`.
+
+    An upload is never repeated: its pieces are gone.
+    """
     timeouts = endpoint.timeouts
+    if isinstance(body, Upload) or route.max_answer_bytes is not None:
+        timeouts = replace(timeouts, total=None)  # what takes long here is the file, not the vendor
     deadline = None if timeouts.total is None else endpoint.clock() + timeouts.total
     attempt = 0
     if calls is not None:
         calls.add(f"{endpoint.name}/{route.model}")
     while True:
-        prepared = _prepared(endpoint, route, body, headers)
+        prepared = _prepared(endpoint, route, b"" if isinstance(body, Upload) else body, headers)
         try:
-            stream = await transport.open_async(_request(prepared, body, timeouts))
+            stream = await transport.open_async(_request(prepared, route, body, timeouts))
         except TransportFault as fault:
             error: UpstreamError = stream_error(prepared, fault)
-            pause = endpoint.retries.pause(attempt, None) if retry.after_fault(fault) else None
+            is_repeatable = not isinstance(body, Upload) and retry.after_fault(fault)
+            pause = endpoint.retries.pause(attempt, None) if is_repeatable else None
             if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
                 raise error from fault
             count_repeat(calls, f"{endpoint.name}/{route.model}", error)
@@ -141,9 +159,12 @@ async def open_forward(
         timeouts = time_left(endpoint, prepared, deadline)
 
 
-def _request(prepared: PreparedCall, body: bytes, timeouts: Timeouts) -> HttpRequest:
-    sent = prepared.authorised
-    return HttpRequest(sent.url, sent.headers, body, timeouts, prepared.streamed)
+def _request(prepared: PreparedCall, route: Route, body: bytes | Upload, timeouts: Timeouts) -> HttpRequest:
+    sent, upload = prepared.authorised, body if isinstance(body, Upload) else None
+    data = b"" if isinstance(body, Upload) else body
+    return HttpRequest(
+        sent.url, sent.headers, data, timeouts, prepared.streamed, route.method, upload, route.max_answer_bytes
+    )
 
 
 def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[str, str]) -> PreparedCall:

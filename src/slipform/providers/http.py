@@ -31,7 +31,14 @@ from slipform.providers.endpoint import Endpoint
 from slipform.providers.forward import Forwarded, Route, open_forward, route_of
 from slipform.providers.masking import masked, masked_async
 from slipform.providers.network.client import HttpTransport
-from slipform.providers.network.transport import AsyncByteStream, ByteStream, Timeouts, Transport, TransportFault
+from slipform.providers.network.transport import (
+    AsyncByteStream,
+    ByteStream,
+    Timeouts,
+    Transport,
+    TransportFault,
+    Upload,
+)
 from slipform.providers.retry import DowngradeStore, MemoryDowngrades, RetryPolicy
 
 
@@ -236,7 +243,7 @@ class HttpProvider:
         return route_of(self._endpoint, self._routes, model, streamed=streamed)
 
     def forward_async(
-        self, route: Route, body: bytes, headers: Mapping[str, str], calls: CallCount | None = None
+        self, route: Route, body: bytes | Upload, headers: Mapping[str, str], calls: CallCount | None = None
     ) -> Coroutine[Any, Any, Forwarded]:
         """Send a body as it is, under this provider's own key; the answer comes back unread, errors included."""
         return open_forward(self._endpoint, self.transport, route, body, headers, calls)

@@ -21,6 +21,7 @@ from slipform.proxy.admission.admission import ANYBODY, Caller
 from slipform.proxy.admission.budgets import KeyBudget
 from slipform.proxy.admission.refusals import NotAllowed, error_headers, log_refusal
 from slipform.proxy.calls import pages
+from slipform.proxy.calls.endpoint_calls import EndpointCall
 from slipform.proxy.calls.endpoints import Located, UnknownPathError, WebSocketError, locate, methods_at, refusal_of
 from slipform.proxy.calls.inbound import FIELD, read_call
 from slipform.proxy.calls.routes import Listing, api_at, error_api, listing_at, named_model, paths, route_of
@@ -46,6 +47,8 @@ from slipform.proxy.observability.logs import log_request, log_trace
 from slipform.proxy.observability.metrics import Metrics, WorkerAddress
 
 _log = logging.getLogger("slipform.server")
+_CALLS = frozenset({"enforced", "forwarded", "counted"})
+"""The kinds of endpoints that reach a provider: they are admitted, counted and logged."""
 _GONE = 499
 """The status, in logs and metrics, of a call whose client did not wait for the answer."""
 
@@ -168,8 +171,9 @@ class App:
             return self._serve(api, scope, receive, send, marks)
         headers = dict(scope["headers"])
         located = locate("GET" if method == "HEAD" else method, path, headers)
-        if located is not None and located.row.kind == "enforced":
-            return self._serve(find_api(located.row.api), scope, receive, send, marks, located)
+        if located is not None and located.row.kind in _CALLS:
+            api = find_api(located.row.api) if located.row.api else error_api(path, headers, located)
+            return self._serve(api, scope, receive, send, marks, located)
         return self._other(method, located, scope, headers, receive, with_headers(send, marks))
 
     def _serve_known(
@@ -224,7 +228,8 @@ class App:
         known: Caller | None = None,
     ) -> None:
         headers = dict(scope["headers"])
-        record = CallRecord(request_id(headers), api=api.name)
+        row = None if located is None or located.row.kind == "enforced" else located.row
+        record = CallRecord(request_id(headers), api=api.name if row is None else row.name)
         deployment = self._deployments.current
         deployment.users += 1
         settings, record.generation = deployment.settings, deployment.generation
@@ -237,7 +242,7 @@ class App:
         span = None
         if tracing.is_tracing():
             route = route_of(scope["path"]) if located is None else located.row.path
-            span = tracing.start_server_span("POST", route, headers)
+            span = tracing.start_server_span(scope["method"], route, headers)
         body, caller, address = b"", ANYBODY, _address(scope)
         try:
             guard = deployment.gate.guard
@@ -248,6 +253,16 @@ class App:
                 told = await guard.permitted(caller, address, api.name)
             make_room, task = (None, None) if exchange is None else (exchange.make_room, exchange.task)
             with guard.admit(caller, headers, told, address, make_room, task) as admission:
+                if located is not None and row is not None:
+                    guard.check_host(headers, _bound(scope))
+                    request = EndpointCall(
+                        located, headers, _query(scope), _origin(scope, headers), receive, exchange, caller, record,
+                        admission,
+                    )  # fmt: skip
+                    work = deployment.gate.answer_endpoint(request, out)
+                    # Another server than ours tells of a disconnect in place of the body, which is still to be read.
+                    await (work if exchange is None else run_until_disconnected(work, receive, out))
+                    return
                 most, declared = settings.server.max_body_bytes, headers.get(b"content-length")
                 body = await read_body(receive, most, exchange, declared)
                 admission.body_read()
@@ -411,6 +426,16 @@ class ShuttingDownError(SlipformError):
 
 
 _SEE_LOG = "See the server's log."
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    found = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=64)
+    return {name: values[-1] for name, values in found.items()}
+
+
+def _origin(scope: Scope, headers: dict[bytes, bytes]) -> str:
+    """The address by which a client reached this server."""
+    return f"{scope.get('scheme', 'http')}://{headers.get(b'host', b'').decode('latin-1')}"
 
 
 def _address(scope: Scope) -> str:

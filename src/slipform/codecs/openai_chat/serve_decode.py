@@ -52,7 +52,7 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
     wanted = data.get("response_format")
     shape, json_mode = None, False
     if wanted is not None:
-        shape, json_mode, unread["response_format"] = _format(Fields(wanted, "response_format"))
+        shape, json_mode, unread["response_format"] = read_format(Fields(wanted, "response_format"))
     streaming = data.get("stream_options")
     usage = False
     if streaming is not None:
@@ -67,7 +67,7 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
         choice,
         data.flag("parallel_tool_calls"),
         data.sampling(_SAMPLING),
-        _limit(data),
+        read_limit(data),
         {"effort": effort} if effort is not None else None,
         data.mapping("metadata"),
         extra_for=NAME,
@@ -80,7 +80,8 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
     return ServedRequest(request.replace(extra=extra) if extra else request, stream, {"include_usage": usage})
 
 
-def _limit(data: Fields) -> int | None:
+def read_limit(data: Fields) -> int | None:
+    """The limit on the answer's tokens, by its older or its newer name."""
     older, limit = data.whole("max_tokens"), data.whole("max_completion_tokens")
     if limit is not None and older is not None and limit != older:
         hint = "Send max_completion_tokens alone."
@@ -88,7 +89,7 @@ def _limit(data: Fields) -> int | None:
     return older if limit is None else limit
 
 
-def _format(wanted: Fields) -> tuple[ResponseFormat | None, bool, dict[str, Any]]:
+def read_format(wanted: Fields) -> tuple[ResponseFormat | None, bool, dict[str, Any]]:
     """The shape that is wanted, whether any JSON object is, and what was not read."""
     kind = wanted.get("type", "text")
     if kind == "text":

@@ -13,7 +13,7 @@ from typing import cast
 
 from slipform.providers.network.connections import Origin
 from slipform.providers.network.http1 import ResponseReader, is_stale
-from slipform.providers.network.transport import Deadlines, Limit, Phase, ProtocolError, Push
+from slipform.providers.network.transport import Deadlines, Limit, Phase, ProtocolError, Push, Upload
 
 _READ_AHEAD = 1 << 16
 """Bytes received but not yet read, at which reading from the socket pauses."""
@@ -31,8 +31,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_buffer", "_is_lost", "_is_tls", "_read_buffer", "_timer", "_timer_due", "_transport", "is_sending", "loop",
-        "origin", "reader", "stream",
+        "_buffer", "_drained", "_is_lost", "_is_tls", "_read_buffer", "_timer", "_timer_due", "_transport",
+        "is_sending", "loop", "origin", "reader", "stream",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, reader: ResponseReader, loop: asyncio.AbstractEventLoop) -> None:
@@ -45,6 +45,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.loop = loop
         self._transport: asyncio.Transport | None = None
         self._is_lost = False
+        self._drained: asyncio.Future[None] | None = None
+        """What a writer waits for while the server takes no more."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._buffer = memoryview(bytearray(_READ_AHEAD))
@@ -81,6 +83,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Handle the end of the connection, which for some responses is their end."""
         self._is_lost = True
+        self._wake_writer()
         self._stop_timer()
         stream, self.stream = self.stream, None
         if stream is None:
@@ -101,6 +104,18 @@ class ClientConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Note that all bytes are sent."""
         self.is_sending = False
+        self._wake_writer()
+
+    def _wake_writer(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    async def drain(self, seconds: float | None) -> None:
+        """Wait until all bytes are sent or the connection is closed; raises `TimeoutError` when nothing moves."""
+        while self.is_sending and not self._is_lost:
+            self._drained = self.loop.create_future()
+            async with asyncio.timeout(seconds):
+                await self._drained
 
     def write(self, data: bytes) -> None:
         """Send, now or as soon as the socket accepts it; raises `ConnectionResetError` when closed."""
@@ -158,12 +173,16 @@ class ResponseStream:
     """One request and its response on an event loop; `send` comes first."""
 
     __slots__ = (
-        "_connection", "_deadlines", "_error", "_is_paused", "_limit", "_loop", "_open", "_push", "_reader",
-        "_release", "_unread", "_waiter", "_waiting_since", "headers", "status",
+        "_connection", "_deadlines", "_error", "_is_paused", "_limit", "_loop", "_max_bytes", "_open", "_push",
+        "_reader", "_release", "_unread", "_waiter", "_waiting_since", "headers", "status",
     )  # fmt: skip
 
     def __init__(
-        self, connection: ClientConnection, release: Callable[[ClientConnection], None], deadlines: Deadlines
+        self,
+        connection: ClientConnection,
+        release: Callable[[ClientConnection], None],
+        deadlines: Deadlines,
+        max_bytes: int | None = None,
     ) -> None:
         self.status = 0
         self.headers: Mapping[str, str] = {}
@@ -173,6 +192,7 @@ class ResponseStream:
         self._loop = connection.loop
         self._reader = connection.reader
         self._deadlines = deadlines
+        self._max_bytes = max_bytes
         self._limit: Limit = "first_byte"
         """The time limit that is running."""
         self._open = True
@@ -184,8 +204,8 @@ class ResponseStream:
         self._is_paused = False
         self._error: Exception | None = None
 
-    async def send(self, data: bytes, *, reused: bool) -> bool:
-        """Send the request and wait for the head of its response; raises `TransportFault`.
+    async def send(self, data: bytes, *, reused: bool, upload: Upload | None = None) -> bool:
+        """Send the request and wait for the head of its response; raises `TransportFault`, and what an upload raises.
 
         Returns False when a reused connection turns out to be stale (see `is_stale`): the request may be sent again.
         """
@@ -193,9 +213,11 @@ class ResponseStream:
         sent_at = time.monotonic()
         try:
             connection.stream = self
-            reader.begin()
+            reader.begin(self._max_bytes)
             self._deadlines.request_sent()
             connection.write(data)
+            if upload is not None:
+                await self._send_upload(upload)
             while not reader.has_head:
                 await self._wait()
         except (OSError, ProtocolError) as error:
@@ -209,6 +231,22 @@ class ResponseStream:
             raise
         self.status, self.headers = reader.status, reader.headers
         return True
+
+    async def _send_upload(self, upload: Upload) -> None:
+        """Send the pieces one by one; a server that answers before the end gets no more of them."""
+        connection, reader, is_chunked = self._connection, self._reader, upload.length is None
+        async for piece in upload.pieces:
+            if self._error is not None and not reader.has_head:
+                raise self._error
+            if reader.has_head:
+                reader.end_after()
+                return
+            if piece:
+                connection.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
+                await connection.drain(self._deadlines.remaining("between_chunks"))
+        if is_chunked:
+            connection.write(b"0\r\n\r\n")
+        self._deadlines.request_sent()
 
     async def read(self) -> bytes:
         """Return the next bytes of the body; empty at its end. Raises `TransportFault`."""

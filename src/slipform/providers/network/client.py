@@ -79,13 +79,15 @@ class HttpTransport:
         origin, data = self._encode(request)
         deadlines = Deadlines(request.timeouts)
         connections = self._loops.get(asyncio.get_running_loop()) or await self._add_loop()
-        idle = connections.idle.take(origin)
+        # An upload cannot be sent a second time, so it is not tried on a connection that may be stale.
+        idle = connections.idle.take(origin) if request.upload is None else None
         if idle is not None:
-            stream = ResponseStream(idle, connections.release, deadlines)
+            stream = ResponseStream(idle, connections.release, deadlines, request.max_answer_bytes)
             if await stream.send(data, reused=True):
                 return stream
-        stream = ResponseStream(await self._connect(origin, deadlines), connections.release, deadlines)
-        await stream.send(data, reused=False)
+        connection = await self._connect(origin, deadlines)
+        stream = ResponseStream(connection, connections.release, deadlines, request.max_answer_bytes)
+        await stream.send(data, reused=False, upload=request.upload)
         return stream
 
     def close(self) -> None:

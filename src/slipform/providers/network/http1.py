@@ -45,6 +45,10 @@ def encode_request(request: HttpRequest, target: str, host: str, proxy_authoriza
     is_short = len(target) + sum([len(value) for value in request.headers.values()]) <= _MAX_CACHED_HEAD
     encode_head = _encode_head if is_short else _encode_head.__wrapped__
     head = encode_head(request.method, target, host, accepted, *items)
+    if request.upload is not None:
+        length = request.upload.length
+        framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
+        return b"%b%b\r\n\r\n" % (head, framing)
     return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(request.body), request.body)
 
 
@@ -79,8 +83,8 @@ class ResponseReader:
 
     __slots__ = (
         "_at_eof", "_body", "_bytes_without_body", "_decoder", "_has_surplus", "_header_bytes", "_header_count",
-        "_interim", "_keeps_alive", "_max_bytes", "_parser", "_refusal", "_size", "_until_eof", "done", "has_head",
-        "headers", "on_body", "started", "status",
+        "_interim", "_keeps_alive", "_limit", "_max_bytes", "_parser", "_refusal", "_size", "_until_eof", "done",
+        "has_head", "headers", "on_body", "started", "status",
     )  # fmt: skip
 
     def __init__(self, max_bytes: int = MAX_ANSWER_BYTES) -> None:
@@ -92,8 +96,9 @@ class ResponseReader:
         self._parser = HttpResponseParser(self)
         self.begin()
 
-    def begin(self) -> None:
-        """Expect a new response."""
+    def begin(self, max_bytes: int | None = None) -> None:
+        """Expect a new response, of at most so many bytes in place of the reader's own limit."""
+        self._limit = self._max_bytes if max_bytes is None else max_bytes
         self.status = 0
         self.headers: dict[str, str] = {}
         self.started = False
@@ -136,6 +141,10 @@ class ResponseReader:
         header = self.headers.get("keep-alive")
         match = None if header is None else _KEEP_ALIVE.search(header)
         return _DEFAULT_IDLE_SECONDS if match is None else min(float(match[1]) - 1, _MAX_IDLE_SECONDS)
+
+    def end_after(self) -> None:
+        """Let the connection end with this response: its request was not sent to the end."""
+        self._at_eof = True
 
     def feed(self, data: bytes | memoryview) -> None:
         """Parse what arrived; raises `ProtocolError` for what is malformed or over a limit."""
@@ -190,11 +199,11 @@ class ResponseReader:
 
     def _count_bytes(self, data: bytes) -> None:
         self._size += len(data)
-        if self._size > self._max_bytes:
+        if self._size > self._limit:
             raise self._too_large()
 
     def _too_large(self) -> ProtocolError:
-        return ProtocolError(f"the answer is larger than {self._max_bytes} bytes", "too_large")
+        return ProtocolError(f"the answer is larger than {self._limit} bytes", "too_large")
 
     # Callbacks of the parser.
 
@@ -244,7 +253,7 @@ class ResponseReader:
                 self._decoder = decoder_for(encoding)
             except ProtocolError as error:
                 self._refuse(error)
-        elif length is not None and int(length) > self._max_bytes:
+        elif length is not None and int(length) > self._limit:
             self._refuse(self._too_large())
         self.status = status
         self.has_head = True

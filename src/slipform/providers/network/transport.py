@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -37,6 +37,14 @@ class Timeouts:
     total: float | None = 900.0
 
 
+class Upload(NamedTuple):
+    """A request's body that is sent as it arrives, no faster than the server takes it; it can be sent only once."""
+
+    pieces: AsyncIterator[bytes]
+    length: int | None = None
+    """Of all pieces together; chunked framing is used without it."""
+
+
 class HttpRequest(NamedTuple):
     """One request, ready to send. Its repr never shows headers and query: they may hold keys."""
 
@@ -47,6 +55,10 @@ class HttpRequest(NamedTuple):
     streamed: bool = False
     """Whether the response is streamed; then no compression is offered, since servers buffer for it."""
     method: str = "POST"
+    upload: Upload | None = None
+    """In place of `body`; for `open_async` only."""
+    max_answer_bytes: int | None = None
+    """In place of the transport's own limit, for responses that nobody holds whole."""
 
     def __repr__(self) -> str:
         return f"HttpRequest({self.method} {self.url.partition('?')[0]}, {len(self.body)} bytes)"

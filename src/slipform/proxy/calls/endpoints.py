@@ -24,7 +24,7 @@ Sent: TypeAlias = Literal["", "json", "form", "file"]
 Answered: TypeAlias = Literal["json", "events", "bytes"]
 """What an answer is: JSON, JSON or a stream as the request asks, or bytes that are passed on in pieces."""
 
-_ID: Final = r"[A-Za-z0-9._:~-]{1,256}"
+_ID: Final = r"(?!\.\.?(?:/|\Z))[A-Za-z0-9._:~-]{1,256}"
 _OPENAI_CODECS: Final = ("openai-chat", "openai-responses")
 _PAGED: Final = frozenset({"limit", "after", "order"})
 
@@ -64,6 +64,15 @@ class EndpointRow:
     """For `refused`."""
     instead: str = ""
     """For `refused`: why, and the nearest thing that works."""
+
+    @property
+    def name(self) -> str:
+        """The row in logs and metrics.
+
+        >>> find_row("GET", "/v1/files/file-1").name
+        'files/{file}'
+        """
+        return self.path.removeprefix("/v1beta/").removeprefix("/v1/").lstrip("/")
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -199,6 +208,7 @@ ROWS: Final[tuple[EndpointRow, ...]] = (
     _enforced("/v1/messages", "anthropic", "anthropic", "Messages"),
     _enforced("/v1beta/models/{model}:generateContent", "gemini", "gemini", "generateContent", "path"),
     _enforced("/v1beta/models/{model}:streamGenerateContent", "gemini", "gemini", "streamGenerateContent", "path"),
+    _enforced("/v1/completions", "openai", "openai-completions", "Completions"),
     # Models
     _served("GET", "/v1/models", "openai", "The models"),
     _served("GET", "/v1/models/{model}", "openai", "One model"),
@@ -206,6 +216,74 @@ ROWS: Final[tuple[EndpointRow, ...]] = (
     _served("GET", "/v1beta/models/{model}", "gemini", "One model, as Gemini shows it"),
     *_refused("DELETE/v1/models/{model} DELETE/v1beta/models/{model} PATCH/v1beta/models/{model}", "openai",
               "Delete or change a tuned model", _ACCOUNT, 403),
+    # Forwarded
+    _openai("POST", "/v1/embeddings", "Embeddings", model="body", sent="json", usage="openai-chat",
+            upstream={"ollama": "/v1/embeddings"}),
+    _openai("POST", "/v1/moderations", "Moderations", model="body", required=False, sent="json"),
+    _openai("POST", "/v1/images/generations", "Images", model="body", required=False, sent="json", answered="events",
+            usage="openai-responses"),
+    _openai("POST", "/v1/images/edits", "Edits of images", model="part", required=False, sent="form",
+            answered="events", usage="openai-responses"),
+    _openai("POST", "/v1/images/variations", "Variations of images", model="part", required=False, sent="form"),
+    _openai("POST", "/v1/audio/speech", "Speech", model="body", sent="json", answered="bytes"),
+    _openai("POST", "/v1/audio/transcriptions", "Transcriptions", model="part", sent="form", answered="events",
+            usage="openai-responses"),
+    _openai("POST", "/v1/audio/translations", "Translations of speech", model="part", sent="form"),
+    *[EndpointRow("POST", path, "cohere" if path == "/v2/rerank" else "openai", "forwarded", "Reranking", model="body",
+                  sent="json", upstream={"openai-chat": "/rerank", "cohere": "/v2/rerank"})
+      for path in ("/v1/rerank", "/v2/rerank")],
+    *[EndpointRow("POST", path, "cohere", "forwarded", "Cohere's embeddings", model="body", sent="json",
+                  upstream={"cohere": path}) for path in ("/v1/embed", "/v2/embed")],
+    _openai("POST", "/v1/decisions", "Decisions", model="body", sent="json", usage="openai-responses"),
+    # Files and batches
+    _openai("POST", "/v1/files", "Files", model="lines", required=False, sent="file", creates="file"),
+    _openai("GET", "/v1/files", "Files", query=_PAGED | {"purpose"}, lists="file"),
+    _openai("GET", "/v1/files/{file}", "Files"),
+    _openai("DELETE", "/v1/files/{file}", "Files"),
+    _openai("GET", "/v1/files/{file}/content", "Files", answered="bytes"),
+    _openai("POST", "/v1/batches", "Batches", sent="json", creates="batch", yields=_FILE_IDS),
+    _openai("GET", "/v1/batches", "Batches", query=_PAGED, lists="batch", yields=_FILE_IDS),
+    _openai("GET", "/v1/batches/{batch}", "Batches", yields=_FILE_IDS),
+    _openai("POST", "/v1/batches/{batch}/cancel", "Batches", yields=_FILE_IDS),
+    _anthropic("POST", "/v1/files", "Files", sent="file", creates="file"),
+    _anthropic("GET", "/v1/files", "Files", lists="file"),
+    _anthropic("GET", "/v1/files/{file}", "Files"),
+    _anthropic("DELETE", "/v1/files/{file}", "Files"),
+    _anthropic("GET", "/v1/files/{file}/content", "Files", answered="bytes"),
+    _anthropic("POST", "/v1/messages/batches", "Message batches", model="requests", sent="json", creates="batch"),
+    _anthropic("GET", "/v1/messages/batches", "Message batches", lists="batch"),
+    _anthropic("GET", "/v1/messages/batches/{batch}", "Message batches"),
+    _anthropic("DELETE", "/v1/messages/batches/{batch}", "Message batches"),
+    _anthropic("POST", "/v1/messages/batches/{batch}/cancel", "Message batches"),
+    _anthropic("GET", "/v1/messages/batches/{batch}/results", "Message batches", answered="bytes"),
+    # What a vendor that speaks Responses keeps
+    _openai("GET", "/v1/responses/{response}", "Stored responses", answered="events", codecs=_RESPONSES,
+            query=frozenset({"include", "stream", "starting_after"})),
+    _openai("DELETE", "/v1/responses/{response}", "Stored responses", codecs=_RESPONSES),
+    _openai("POST", "/v1/responses/{response}/cancel", "Stored responses", codecs=_RESPONSES),
+    _openai("GET", "/v1/responses/{response}/input_items", "Stored responses", codecs=_RESPONSES,
+            query=_PAGED | {"include"}),
+    _openai("POST", "/v1/responses/compact", "Compaction", model="body", sent="json", codecs=_RESPONSES,
+            usage="openai-responses"),
+    _openai("POST", "/v1/conversations", "Conversations", sent="json", codecs=_RESPONSES, creates="conversation"),
+    *[_openai(method, "/v1/conversations/{conversation}", "Conversations", codecs=_RESPONSES,
+              sent="json" if method == "POST" else "") for method in ("GET", "POST", "DELETE")],
+    _openai("GET", "/v1/conversations/{conversation}/items", "Conversations", codecs=_RESPONSES,
+            query=_PAGED | {"include"}),
+    _openai("POST", "/v1/conversations/{conversation}/items", "Conversations", sent="json", codecs=_RESPONSES),
+    *[_openai(method, "/v1/conversations/{conversation}/items/{item}", "Conversations", codecs=_RESPONSES,
+              query=frozenset({"include"})) for method in ("GET", "DELETE")],
+    # Counted
+    _anthropic("POST", "/v1/messages/count_tokens", "Token counts", kind="counted", model="body", sent="json"),
+    _openai("POST", "/v1/responses/input_tokens", "Token counts", kind="counted", model="body", sent="json",
+            codecs=_RESPONSES),
+    _gemini("countTokens", "Token counts", "counted"),
+    _gemini("embedContent", "Embeddings"),
+    _gemini("batchEmbedContents", "Embeddings"),
+    _gemini("predict", "Images"),
+    # Ollama
+    *[EndpointRow("POST", path, "ollama", "forwarded", "Ollama's embeddings", model="body", sent="json",
+                  upstream={"ollama": path}) for path in ("/api/embed", "/api/embeddings")],
     # Known, and not served
     *_refused("/v1/chat/completions/*", "openai", "Stored chat completions",
               "slipform keeps no answers; use Responses on a provider that keeps them."),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -19,6 +20,7 @@ from slipform.ir import ModelRequest, Usage
 from slipform.ir.request import CallCount
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
+from slipform.providers.network.transport import Upload
 from slipform.providers.router import Router
 from slipform.proxy.http_server.asgi import RecordingSend, Send, send_whole
 from slipform.proxy.observability.call_record import Header, cost_text
@@ -122,14 +124,23 @@ Annotate: TypeAlias = Callable[[bytes, UsageTail], bytes]
 class ByteRelay:
     """Takes pieces where they arrive and writes them at once; the task is woken only for what has to be waited for."""
 
-    __slots__ = ("_annotate", "_between_events", "_known", "_over", "_push", "_send", "_sent", "_waiting", "tail")
+    __slots__ = (
+        "_annotate", "_between_events", "_known", "_over", "_push", "_rewrite", "_send", "_sent", "_waiting", "tail",
+    )  # fmt: skip
 
-    def __init__(self, send: Send, known: int | None, annotate: Annotate | None = None) -> None:
+    def __init__(
+        self,
+        send: Send,
+        known: int | None,
+        annotate: Annotate | None = None,
+        rewrite: Callable[[bytes], bytes] | None = None,
+    ) -> None:
         self._send = send
         self._annotate = annotate if known is None else None
         self._push = send.push if isinstance(send, RecordingSend) else None
         self._known = known
         """How long the answer is, where that was said."""
+        self._rewrite = rewrite
         self._sent = 0
         self._between_events = True
         self._waiting = b""
@@ -142,7 +153,11 @@ class ByteRelay:
         """The next piece, none at the end; whether more can be taken now."""
         if not data:
             self._over = True
+            if self._rewrite is not None:
+                self._waiting = self._rewrite(b"")
             return False
+        if self._rewrite is not None and not (data := self._rewrite(data)):
+            return True
         self._sent += len(data)
         self.tail.add(data)
         if self._annotate is not None:
@@ -161,9 +176,10 @@ class ByteRelay:
                 if self._waiting:
                     data, self._waiting = self._waiting, b""
                     await self._body(data, more=self._sent != self._known)
-                if self._over:
+                if self._over and not self._waiting:
                     break
-                await answer.on_body(self)
+                if not self._over:
+                    await answer.on_body(self)
         except UpstreamError as error:
             if fail is not None and self._between_events:
                 await self._body(fail(error), more=False)
@@ -183,7 +199,15 @@ _ASKED_HEADERS = frozenset({b"anthropic-beta", b"anthropic-version", b"openai-be
 """What a caller may say to the vendor besides the body. Their credentials are for slipform, not for the vendor."""
 _NOTHING_SAID: Mapping[str, str] = MappingProxyType({})
 _KEPT_HEADERS = frozenset(
-    {"retry-after", "retry-after-ms", "x-should-retry", "request-id", "openai-version", "openai-processing-ms"}
+    {
+        "retry-after",
+        "retry-after-ms",
+        "x-should-retry",
+        "request-id",
+        "openai-version",
+        "openai-processing-ms",
+        "content-disposition",
+    }
 )
 _KEPT_BEGINNINGS = ("x-ratelimit-", "anthropic-ratelimit-")
 _UNKEPT = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
@@ -192,13 +216,18 @@ _ERROR_BODY = 1 << 20
 _MOST_KNOWN = 256
 
 
+_SPOKEN_BY = {"openai-completions": ("openai-chat", "/completions")}
+"""APIs without a codec of their own: whose providers have them, and at which path."""
+
+
 class ForwardedCall(NamedTuple):
     """A call that goes through: in which API, to whom, what is sent, and which of the caller's headers go along."""
 
     api: str
+    """The one in whose form the answer tells of tokens; empty where it tells of none."""
     provider: HttpProvider
     route: Route
-    body: bytes
+    body: bytes | Upload
     headers: Mapping[str, str]
 
 
@@ -249,7 +278,7 @@ class ForwardRoutes:
         if way is None:
             return None
         provider, route = way
-        sent = _renamed(body, data, model, route.model, plainly=is_named_plainly) if route.in_body else body
+        sent = renamed(body, data, model, route.model, plainly=is_named_plainly) if route.in_body else body
         return _named(model, streamed), ForwardedCall(api, provider, route, sent, _said(headers))
 
     def way(self, api: str, model: str, *, streamed: bool) -> tuple[HttpProvider, Route] | None:
@@ -260,8 +289,11 @@ class ForwardRoutes:
         way = None
         if len(self._router.candidates(model)) == 1 and not self._router.has_defaults(model):
             provider, upstream = self._router.resolve(model)
-            if isinstance(provider, HttpProvider) and provider.api == api:
+            codec, path = _SPOKEN_BY.get(api, (api, None))
+            if isinstance(provider, HttpProvider) and provider.api == codec:
                 route = provider.route(upstream, streamed=streamed)
+                if route is not None and path is not None:
+                    route = replace(route, path=path)
                 way = None if route is None else (provider, route)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
@@ -280,7 +312,7 @@ def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
     return {name.decode(): headers[name].decode("latin-1") for name in sorted(found)} if found else _NOTHING_SAID
 
 
-def _renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str, *, plainly: bool) -> bytes:
+def renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str, *, plainly: bool) -> bytes:
     """The body with the upstream's name for the model, byte for byte the same otherwise where that can be had."""
     if model == upstream:
         return body
@@ -308,6 +340,10 @@ def _quoted(name: str) -> bytes:
     return orjson.dumps(name)
 
 
+Change: TypeAlias = Callable[[int, bytes], Awaitable[bytes]]
+"""What is done to the body of a whole answer, given its status."""
+
+
 async def pass_through(
     call: ForwardedCall,
     calls: CallCount,
@@ -315,10 +351,13 @@ async def pass_through(
     headers: list[Header],
     fail: Callable[[SlipformError], bytes],
     cost: Callable[[Usage], float | None] | None = None,
+    change: Change | None = None,
+    rewrite: Callable[[bytes], bytes] | None = None,
 ) -> ForwardResult:
     """Send the call on and its answer back; what that takes is counted in `calls`.
 
-    Where `cost` says what tokens cost, the answer tells it: in a header, or in the usage of a stream.
+    Where `cost` says what tokens cost, the answer tells it: in a header, or in the usage of a stream. `change` is for
+    whole answers, `rewrite` for the pieces of a stream, with nothing at its end.
 
     An error before the answer's first byte is raised; `fail` spells one that comes in the middle of a stream.
     """
@@ -332,23 +371,26 @@ async def pass_through(
         if not call.route.streamed:
             # Read to its end before the status is told: one that breaks on the way is an error, not half an answer.
             data = await answer.read_whole()
+            if change is not None:
+                data = await change(status, data)
             head.append((b"content-length", b"%d" % len(data)))
-            if cost is not None:
+            if cost is not None and call.api:
                 spent = usage_in(call.api, data)
                 if spent is not None and (price := cost(spent)) is not None:
                     head.append((b"x-slipform-cost", cost_text(price)))
             await send_whole(send, status, head, data)
-            return ForwardResult(status, "ok", find_usage(partial(usage_in, call.api, data), len(data)))
+            usage = find_usage(partial(usage_in, call.api, data), len(data)) if call.api else None
+            return ForwardResult(status, "ok", usage)
         length = said.get("content-length", "")
-        known = int(length) if length.isdigit() and "content-encoding" not in said else None
+        known = int(length) if length.isdigit() and "content-encoding" not in said and rewrite is None else None
         head += _UNKEPT if known is None else ((b"content-length", length.encode()),)
         data = await answer.read()
         await send({"type": "http.response.start", "status": status, "headers": head})
         events = "text/event-stream" in said.get("content-type", "")
-        annotate = partial(_with_cost, call.api, cost) if cost is not None and events else None
-        relay = ByteRelay(send, known, annotate)
+        annotate = partial(_with_cost, call.api, cost) if cost is not None and events and call.api else None
+        relay = ByteRelay(send, known, annotate, rewrite)
         outcome = await relay.run(answer, data, fail if events else None)
-        usage = find_usage(partial(relay.tail.usage, call.api), relay.tail.size)
+        usage = find_usage(partial(relay.tail.usage, call.api), relay.tail.size) if call.api else None
         return ForwardResult(status, outcome, usage)
     finally:
         await answer.close()

@@ -1,18 +1,21 @@
-"""Refuse fields that the provider of a call cannot honour: state that it does not keep, grammars it does not read.
+"""Refuse fields that the provider of a call cannot honour, and references to what is not the caller's own.
 
-To go on without them would lose the conversation so far, or the shape that was asked for, and nobody would be told.
+To go on without such a field would lose the conversation so far, or the shape that was asked for, and nobody would be
+told; to go on with another key's file or response would show it to a stranger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from slipform.codecs.foreign_fields import grammar_field
 from slipform.codecs.model_name import shown
 from slipform.errors import RequestError
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
+from slipform.proxy.calls.resources import ResourceStore, unmark
 
 RESPONSES: Final = "openai-responses"
 STATE: Final = ("previous_response_id", "conversation", "prompt")
@@ -67,6 +70,85 @@ def _state_fields(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _providers(models: Sequence[str], router: Router) -> Iterator[tuple[str, object, str]]:
-    for name in router.candidates(models if len(models) != 1 else models[0]):
+    for name in _candidates(models, router):
         provider, upstream = router.resolve(name)
         yield name, provider, upstream
+
+
+_FILES: Final = frozenset({"file_id", "file_ids", "input_file_id"})
+_FILE_WORD: Final = b"file_id"
+_DEEPEST: Final = 64
+
+
+class References(NamedTuple):
+    """A request whose references are the caller's, in the vendor's own ids, and what those were called before."""
+
+    data: dict[str, Any]
+    is_changed: bool = False
+    marks: Mapping[str, str] = MappingProxyType({})
+    """The caller's ids by the vendor's."""
+
+
+async def resolve_references(
+    api: str,
+    data: dict[str, Any],
+    body: bytes,
+    models: Sequence[str],
+    router: Router,
+    store: ResourceStore | None,
+    key: str,
+) -> References:
+    """Take the marks off a request's references; raises `NoSuchResourceError` for what another key, or nobody, made.
+
+    A response is kept by one provider, so the model that goes on with it must be of that provider.
+    """
+    if store is not None and _FILE_WORD in body:
+        for identity in dict.fromkeys(file_ids(data)):
+            await store.provider_of("file", identity, key)
+    if api != RESPONSES:
+        return References(data)
+    before = data.get("previous_response_id")
+    if isinstance(before, str) and before:
+        marked, identity = unmark(before)
+        providers = {router.full_name(name).partition("/")[0] for name in _candidates(models, router)}
+        if marked is not None and providers != {marked}:
+            raise UnsupportedFieldError(
+                f"The response {before[:100]!r} is kept by the provider {marked!r}, which is not asked here",
+                where="previous_response_id",
+                hint=f"Go on with a model of {marked!r}, or send the whole conversation in `input`.",
+            )
+        if store is not None:
+            await store.provider_of("response", identity, key, marked)
+        data = {**data, "previous_response_id": identity}
+    if store is not None:
+        held = data.get("conversation")
+        conversation = held.get("id") if isinstance(held, Mapping) else held
+        if isinstance(conversation, str):
+            await store.provider_of("conversation", conversation, key)
+        for item in data["input"] if isinstance(data.get("input"), list) else ():
+            if isinstance(item, Mapping) and item.get("type") == "item_reference":
+                await store.provider_of("item", str(item.get("id")), key)
+    if not isinstance(before, str) or data["previous_response_id"] == before:
+        return References(data)
+    return References(data, True, {data["previous_response_id"]: before})
+
+
+def _candidates(models: Sequence[str], router: Router) -> Sequence[str]:
+    return router.candidates(models if len(models) != 1 else models[0])
+
+
+def file_ids(value: Any, depth: int = 0) -> Iterator[str]:
+    """The ids of files that stand anywhere in a request."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if name not in _FILES:
+                yield from file_ids(item, depth + 1)
+            elif isinstance(item, str):
+                yield item
+            elif isinstance(item, list):
+                yield from (each for each in item if isinstance(each, str))
+    elif isinstance(value, list):
+        for item in value:
+            yield from file_ids(item, depth + 1)

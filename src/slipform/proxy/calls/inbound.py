@@ -322,15 +322,25 @@ def _is_shape(wanted: Any) -> bool:
     return wanted is not None and not (isinstance(wanted, Mapping) and wanted.get("type", "text") == "text")
 
 
-_OPENAI = frozenset({"openai-chat", "openai-responses"})
+_OPENAI = frozenset({"openai-chat", "openai-responses", "openai-completions"})
 """The APIs that other servers imitate with fields of their own."""
 _SHAPES = {
     "openai-chat": _chat_shape,
+    "openai-completions": _chat_shape,
     "openai-responses": _responses_shape,
     "anthropic": _messages_shape,
     "gemini": _gemini_shape,
 }
 """Whether a body in an API asks for a shape; what is said in a form that nobody knows is left to the codec."""
+
+
+def asks_for_shape(api: str, data: Mapping[str, Any]) -> bool:
+    """Whether a body in an API asks for a shape.
+
+    >>> asks_for_shape("openai-chat", {"response_format": {"type": "json_object"}})
+    True
+    """
+    return _SHAPES[api](data)
 
 
 def _read(api: Api, body: bytes) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from html import escape
@@ -17,6 +18,7 @@ from slipform import __version__
 from slipform.build_info import build_in_use
 from slipform.errors import RequestError
 from slipform.proxy.admission.budgets import NANOS, KeyBudget, Standing, period_end, period_start
+from slipform.proxy.calls.endpoints import ROWS, EndpointRow
 from slipform.schema.document import reference_of, reference_steps
 
 LIVE = frozenset({"/healthz", "/health/liveliness", "/health/liveness"})
@@ -154,7 +156,56 @@ def openapi_document() -> Json:
     text = resources.files("slipform.proxy").joinpath("openapi.yaml").read_text("utf-8")
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader  # the one in C takes an eighth of the time
     said: Json = yaml.load(text, loader)  # noqa: S506 — both are safe
-    return {**said, "info": {**said["info"], "version": __version__}}
+    paths: dict[str, Json] = {path: dict(methods) for path, methods in said["paths"].items()}
+    for row in ROWS:
+        method = "post" if row.method == "*" else row.method.lower()
+        paths.setdefault(row.path.replace("*", "{rest}"), {}).setdefault(method, _row_operation(row))
+    return {**said, "paths": paths, "info": {**said["info"], "version": __version__}}
+
+
+_ERRORS = {"anthropic": "AnthropicError", "gemini": "GeminiError", "ollama": "OllamaError"}
+
+
+def _row_operation(row: EndpointRow) -> Json:
+    """An endpoint that is not described in the document's own text: what it takes and answers is the vendor's."""
+    names = re.findall(r"{(\w+)}", row.path.replace("*", "{rest}"))
+    error = {"schema": {"$ref": f"#/components/schemas/{_ERRORS.get(row.family, 'OpenAIError')}"}}
+    responses: Json = {"default": {"description": "An error.", "content": {"application/json": error}}}
+    if row.kind == "refused":
+        responses = {str(row.status): {**responses["default"], "description": f"Not served here. {row.instead}"}}
+    else:
+        responses["200"] = {"description": "The vendor's answer.", "content": {"*/*": {"schema": {}}}}
+    operation: Json = {"summary": row.title, "x-slipform": row.kind, "responses": responses}
+    if names:
+        schema = {"type": "string", "minLength": 1}
+        operation["parameters"] = [{"name": each, "in": "path", "required": True, "schema": schema} for each in names]
+    if row.sent and row.kind != "refused":
+        kind = "application/json" if row.sent == "json" else "multipart/form-data"
+        operation["requestBody"] = {"required": True, "content": {kind: {"schema": {"type": "object"}}}}
+    return operation
+
+
+_PLACES = {"body": "body", "part": "form", "path": "path", "lines": "lines of a batch's file", "requests": "requests"}
+
+
+def endpoint_lines() -> Iterator[str]:
+    """The rows of the endpoint table as lines of the table in docs/endpoints.md."""
+    for row in ROWS:
+        method = "any" if row.method == "*" else row.method
+        told = row.instead
+        if row.kind in ("forwarded", "counted"):
+            places = {
+                "body": "in the body",
+                "part": "in the form",
+                "path": "in the path",
+                "lines": "in the file's lines",
+            }
+            place = places.get(row.model, "in each request" if row.model else "")
+            told = f"{'model ' + place if place else 'no model'}; providers that speak {', '.join(row.upstream or ())}"
+            if row.creates or row.lists or row.resources:
+                told += "; owned by the key"
+        what = str(row.status) if row.kind == "refused" else row.kind
+        yield f"| `{method} {row.path}` | {row.title} | {what} | {told} |"
 
 
 @cache

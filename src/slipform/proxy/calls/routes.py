@@ -24,10 +24,12 @@ from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState
 from slipform.proxy.admission.spending import CallSpending, Spending, ledger_path
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.cache import AnswerCache
+from slipform.proxy.calls.endpoint_calls import EndpointCall, EndpointForwarder
 from slipform.proxy.calls.endpoints import Located, family_of
 from slipform.proxy.calls.enforced import answer, forward
 from slipform.proxy.calls.forward import ForwardRoutes
 from slipform.proxy.calls.inbound import CallContext, Inbound, NamedSchemas
+from slipform.proxy.calls.resources import ResourceStore
 from slipform.proxy.calls.signature_stores import find_store
 from slipform.proxy.calls.signed_turns import CallerTurns, SignedTurns
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
@@ -85,11 +87,12 @@ def named_model(path: str) -> str:
     return path.partition("/models")[2].removeprefix("/")
 
 
-def error_api(path: str, headers: Mapping[bytes, bytes]) -> Api:
+def error_api(path: str, headers: Mapping[bytes, bytes], located: Located | None = None) -> Api:
     """In whose shape an error is told where no API was called."""
-    if path.startswith("/v1beta/"):
+    family = family_of(headers) if located is None else located.row.family
+    if path.startswith("/v1beta/") or family == "gemini":
         return _GEMINI
-    return _ANTHROPIC if b"anthropic-version" in headers else _CHAT
+    return _ANTHROPIC if family == "anthropic" else _CHAT
 
 
 def route_of(path: str) -> str:
@@ -141,9 +144,20 @@ class CallRouter:
         path = ledger_path(settings, os.environ)
         ledger = None if path is None else SpendLedger(path, settings.ledger.keep_days)
         self.spending = None if ledger is None else Spending(options.prices, ledger, settings, self._shared)
+        # Without keys there is nobody to tell apart.
+        self.store = ResourceStore(ledger) if ledger is not None and settings.server.keys_file is not None else None
+        self.endpoints = EndpointForwarder(router, settings, self.store, options)
         self._cache = AnswerCache(settings, router, options, self._shared) if settings.cache.enabled else None
         self._turns = SignedTurns(find_store(settings.signatures, self._shared, None))
         self._refreshing: asyncio.Task[None] | None = None
+
+    async def answer_endpoint(self, call: EndpointCall, send: RecordingSend) -> None:
+        """Write the whole response to a call of the endpoint table; see `endpoint_calls`."""
+        if self._refreshing is None:
+            self.start()
+        if call.admission.headers:
+            send.extra = [*send.extra, *call.admission.headers]
+        await self.endpoints.answer(call, send, self.spending)
 
     def context(
         self, path: str, headers: Mapping[bytes, bytes], caller: Caller, located: Located | None

@@ -1,0 +1,136 @@
+"""Serve OpenAI's Completions: one prompt, which becomes one user turn, and a text.
+
+No provider is called by this API through the IR; requests without a schema go to those that have it as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slipform.codecs.codec import Api, ServedRequest, Stamp
+from slipform.codecs.openai_chat.decode import read_usage
+from slipform.codecs.openai_chat.serve_decode import read_format, read_limit
+from slipform.codecs.openai_chat.serve_encode import encode_usage
+from slipform.codecs.request_fields import SAMPLING, Fields, dumps, read_body
+from slipform.codecs.vendor_errors import openai_error
+from slipform.errors import RequestError, SlipformError
+from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
+
+NAME = "openai-completions"
+_SAMPLING = {name: name for name in SAMPLING}
+_UNKNOWN = ("suffix", "echo", "logprobs")
+"""Fields that only a model without turns can honour."""
+
+
+def _read(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
+    data = Fields(read_body(body))
+    model = data.text("model")
+    shape, json_mode = None, False
+    unread: dict[str, Any] = {}
+    wanted = data.get("response_format")
+    if wanted is not None:
+        shape, json_mode, unread = read_format(Fields(wanted, "response_format"))
+    for name in _UNKNOWN:
+        if data.get(name) not in (None, False, 0):
+            raise RequestError(
+                f"`{name}` is honoured only where the provider has this API and no schema is asked for", where=name
+            )
+    for name in ("n", "best_of"):
+        if data.get(name) not in (None, 1):
+            raise RequestError("One answer is given per request", where=name, hint="Leave it out, or ask again.")
+    options = data.optional("stream_options")
+    usage = options.get("include_usage") is True
+    request = ModelRequest(
+        model,
+        (Message.user(_prompt(data)),),
+        shape,
+        json_mode,
+        sampling=data.sampling(_SAMPLING),
+        max_tokens=read_limit(data),
+        extra_for=NAME,
+    )
+    stream = data.flag("stream") is True
+    extra = data.rest()
+    if unread:
+        extra["response_format"] = unread
+    return ServedRequest(request.replace(extra=extra) if extra else request, stream, {"include_usage": usage})
+
+
+def _prompt(data: Fields) -> str:
+    prompt = data.data.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str) or not prompt:
+        raise RequestError("Expected one prompt, as text", where="prompt", hint="Send several in several requests.")
+    data.get("prompt")
+    return prompt
+
+
+def _finish(finish: str | None) -> str:
+    return finish if finish in ("length", "content_filter") else "stop"
+
+
+def _answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
+    text = response.text or response.refusal or ""
+    answer: dict[str, Any] = {
+        "id": response.id or f"cmpl-{stamp.new_id()}",
+        "object": "text_completion",
+        "created": stamp.seconds(),
+        "model": response.model or served.request.model,
+        "choices": [{"text": text, "index": 0, "logprobs": None, "finish_reason": _finish(response.finish)}],
+    }
+    usage = encode_usage(response.usage)
+    return answer if usage is None else {**answer, "usage": usage}
+
+
+class CompletionsStreamEncoder:
+    """Writes the events of one streamed text."""
+
+    def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
+        self.extra: Mapping[str, Any] = {}
+        self._model = served.request.model
+        self._usage_wanted = served.options.get("include_usage") is True
+        self._created = stamp.seconds()
+        self._id = f"cmpl-{stamp.new_id()}"
+        self._usage: Usage | None = None
+        self._ended = False
+
+    def feed(self, chunk: CompletionChunk) -> bytes:
+        """The bytes for one chunk."""
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        text, finish = chunk.text or chunk.refusal, None
+        if chunk.finish is not None and not self._ended:
+            self._ended, finish = True, _finish(chunk.finish)
+        return self._event(text, finish) if text or finish else b""
+
+    def feed_text(self, text: str) -> bytes:
+        """The bytes for one piece of text."""
+        return self._event(text) if text else b""
+
+    def finish(self) -> bytes:
+        """The last events and `[DONE]`."""
+        out = b"" if self._ended else self._event("", "stop")
+        if self._usage_wanted or self.extra:
+            usage = encode_usage(self._usage or Usage()) if self._usage_wanted else None
+            out += self._data({"choices": [], **({"usage": usage} if self._usage_wanted else {}), **self.extra})
+        return out + b"data: [DONE]\n\n"
+
+    def fail(self, error: SlipformError) -> bytes:
+        """An error after the stream has begun."""
+        return b"data: " + dumps(openai_error(error)) + b"\n\n"
+
+    def keep_alive(self) -> bytes:
+        """A comment."""
+        return b": keep-alive\n\n"
+
+    def _event(self, text: str, finish: str | None = None) -> bytes:
+        return self._data({"choices": [{"text": text, "index": 0, "logprobs": None, "finish_reason": finish}]})
+
+    def _data(self, fields: Mapping[str, Any]) -> bytes:
+        head = {"id": self._id, "object": "text_completion", "created": self._created, "model": self._model}
+        return b"data: " + dumps({**head, **fields}) + b"\n\n"
+
+
+API = Api(NAME, read=_read, answer=_answer, events=CompletionsStreamEncoder, error=openai_error, read_usage=read_usage)

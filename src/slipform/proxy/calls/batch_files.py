@@ -1,0 +1,214 @@
+"""Pass an uploaded file on while it arrives, and check and rename the models in the lines of a batch's file first.
+
+A batch runs at the vendor, where nobody can hold its answers to a schema: lines that carry one are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from typing import IO, Any, Final
+
+import orjson
+
+from slipform.codecs.foreign_fields import read_foreign
+from slipform.codecs.request_fields import dumps
+from slipform.errors import RequestError, TooLargeError
+from slipform.providers.http import HttpProvider
+from slipform.providers.network.transport import Upload
+from slipform.providers.router import Router
+from slipform.proxy.admission.admission import Caller
+from slipform.proxy.calls.endpoints import NotServedError
+from slipform.proxy.calls.honoured import STATE, file_ids
+from slipform.proxy.calls.inbound import asks_for_shape
+from slipform.proxy.calls.model_names import check_fields
+from slipform.proxy.calls.multipart import FormError, FormReader, PartEnd, PartHead
+
+_IN_MEMORY: Final = 1 << 20
+_PIECE: Final = 1 << 16
+_MAX_FIELD: Final = 1 << 16
+_MAX_LINE: Final = 8 << 20
+_APIS: Final = {"/v1/chat/completions": "openai-chat", "/v1/responses": "openai-responses"}
+_HINT: Final = "Use `slipform batch`, which enforces."
+
+
+class IncomingForm:
+    """A form with a file, read as it arrives. What was read before it is known where it goes waits on disk."""
+
+    def __init__(
+        self, boundary: bytes, pieces: AsyncIterator[bytes], max_bytes: int, declared: int | None = None
+    ) -> None:
+        self._boundary = boundary
+        self._reader = FormReader(boundary)
+        self._pieces = pieces
+        self._max_bytes = max_bytes
+        self._declared = declared
+        self._waiting: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 — `close` does
+        self._made: IO[bytes] | None = None
+        self._size = 0
+        self._fields: dict[str, bytes] = {}
+        self._complete: set[str] = set()
+        self._open: PartHead | None = None
+        if declared is not None:
+            self._check_size(declared)
+
+    def close(self) -> None:
+        """Let go of what waits on disk."""
+        self._waiting.close()
+        if self._made is not None:
+            self._made.close()
+
+    async def field(self, name: str) -> str | None:
+        """Return the text of a field, as soon as it has arrived; None when the form has none."""
+        while name not in self._complete and (piece := await self._next()):
+            self._waiting.write(piece)
+        found = self._fields.get(name)
+        return None if found is None else found.decode("utf-8", "replace")
+
+    def upload(self) -> Upload:
+        """Return the form as it came, for a vendor who reads it no faster than they can."""
+        return Upload(self._all(), self._declared)
+
+    async def renamed(self, rename: LineRenamer) -> Upload:
+        """Return the form with every line of its file renamed, once all of it has arrived and every line is allowed."""
+        while piece := await self._next():
+            self._waiting.write(piece)
+        made, size = await asyncio.to_thread(self._rewrite, rename)
+        return Upload(_from_file(made), size)
+
+    async def _next(self) -> bytes:
+        """The next piece, read for its fields; empty at the end of the form."""
+        async for piece in self._pieces:
+            self._size += len(piece)
+            self._check_size(self._size)
+            for event in self._reader.feed(piece):
+                self._note(event)
+            if piece:
+                return piece
+        if not self._reader.done:
+            raise FormError("The form is cut short")
+        return b""
+
+    def _note(self, event: PartHead | bytes | PartEnd) -> None:
+        head = self._open
+        if isinstance(event, PartHead):
+            self._open = event
+            if not event.is_file:
+                if event.name in self._fields:
+                    raise FormError(f"The field {event.name!r} is there twice", where=event.name)
+                self._fields[event.name] = b""
+        elif head is not None and not head.is_file:
+            if isinstance(event, bytes):
+                self._fields[head.name] += event
+                if len(self._fields[head.name]) > _MAX_FIELD:
+                    raise FormError(f"The field {head.name!r} is too long", where=head.name)
+            else:
+                self._complete.add(head.name)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            hint = "Send a smaller file, or raise `server.max_file_bytes`."
+            raise TooLargeError(f"The file is larger than {self._max_bytes:,} bytes", hint=hint)
+
+    async def _all(self) -> AsyncIterator[bytes]:
+        async for piece in _from_file(self._waiting):
+            yield piece
+        while piece := await self._next():
+            yield piece
+
+    def _rewrite(self, rename: LineRenamer) -> tuple[IO[bytes], int]:
+        self._waiting.seek(0)
+        made = self._made = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 — `close` does
+        reader, line, in_file = FormReader(self._boundary), b"", False
+        while piece := self._waiting.read(_PIECE):
+            for event in reader.feed(piece):
+                if isinstance(event, PartHead):
+                    in_file, line = event.is_file, b""
+                    made.write(b"--%b\r\n%b\r\n\r\n" % (self._boundary, event.lines))
+                elif isinstance(event, PartEnd):
+                    made.write(rename.line(line) if line.strip() else b"")
+                    made.write(b"\r\n")
+                    line = b""
+                elif not in_file:
+                    made.write(event)
+                else:
+                    *whole, line = (line + event).split(b"\n")
+                    made.writelines(rename.line(each) + b"\n" for each in whole if each.strip())
+                    if len(line) > _MAX_LINE:
+                        raise TooLargeError(f"A line of the batch is larger than {_MAX_LINE:,} bytes")
+        made.write(b"--%b--\r\n" % self._boundary)
+        return made, made.tell()
+
+
+async def _from_file(file: IO[bytes]) -> AsyncIterator[bytes]:
+    file.seek(0)
+    while piece := file.read(_PIECE):
+        yield piece
+
+
+class LineRenamer:
+    """Checks the requests of one batch, and gives each the vendor's name of its model; all must be of one provider."""
+
+    def __init__(
+        self, caller: Caller, router: Router, resolve: Callable[[object], tuple[str, HttpProvider, str]]
+    ) -> None:
+        self._caller = caller
+        self._router = router
+        self._resolve = resolve
+        self._target: tuple[str, HttpProvider] | None = None
+        self._known: dict[object, str] = {}
+        self._count = 0
+        self.model = ""
+        """The vendor's name of the first model."""
+        self.files: set[str] = set()
+        """The ids of files that the requests name."""
+
+    def target(self) -> tuple[str, HttpProvider]:
+        """Return the provider of all requests; raises `RequestError` when there were none."""
+        if self._target is None:
+            raise RequestError("The batch has no requests", where="file")
+        return self._target
+
+    def line(self, line: bytes) -> bytes:
+        """Return one line of a batch's file with its model renamed; raises with the line's number."""
+        self._count += 1
+        where = f"line {self._count}"
+        try:
+            request = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise RequestError(f"The line is not JSON: {error}", where=where) from None
+        if not isinstance(request, dict) or not isinstance(request.get("body"), dict):
+            raise RequestError("Expected an object with a `body`", where=where)
+        body = self._renamed(request["body"], f"{where}: body", _APIS.get(str(request.get("url")), ""))
+        return dumps({**request, "body": body})
+
+    def request(self, request: Any, where: str, api: str) -> dict[str, Any]:
+        """Return one of Anthropic's requests with its model renamed."""
+        if not isinstance(request, dict) or not isinstance(request.get("params"), dict):
+            raise RequestError("Expected an object with `params`", where=where)
+        return {**request, "params": self._renamed(request["params"], f"{where}.params", api)}
+
+    def _renamed(self, body: dict[str, Any], where: str, api: str) -> dict[str, Any]:
+        if api.startswith("openai-") and (foreign := read_foreign(api, body)) is not None:
+            body = foreign.data
+        if api and asks_for_shape(api, body):
+            raise NotServedError("A batch at the vendor's cannot be held to a schema", where=where, hint=_HINT)
+        state = next((name for name in STATE if body.get(name) is not None), None)
+        if api == "openai-responses" and state is not None:
+            raise NotServedError("A batch cannot go on with a response", where=f"{where}.{state}", hint=_HINT)
+        if self._caller.models is not None:
+            check_fields(body, api or "openai-chat")
+        self.files.update(file_ids(body))
+        model = body.get("model")
+        if model not in self._known:
+            name, provider, upstream = self._resolve(model)
+            if self._target is not None and self._target[0] != name:
+                raise RequestError(
+                    f"The batch asks {self._target[0]!r} and {name!r}", where=where, hint="Make one batch for each."
+                )
+            self._target = (name, provider)
+            self.model = self.model or upstream
+            self._known[model] = upstream
+        upstream = self._known[model]
+        return {**body, "model": upstream} if upstream else body

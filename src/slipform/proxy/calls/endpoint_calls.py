@@ -1,0 +1,541 @@
+"""Answer the calls of the endpoint table that are forwarded or counted: one forwarder reads all rows.
+
+For every row: the model is named, checked against the key's patterns and renamed in its place; the provider is found;
+the path is built from the row; ids in the path belong to the key that asks; what the answer names belongs to it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from slipform.codecs.model_name import check_name, shown
+from slipform.codecs.request_fields import dumps, read_body
+from slipform.codecs.vendor_errors import openai_error
+from slipform.config import Settings
+from slipform.engine.setup import Options, Price, cost_of, price_of
+from slipform.errors import RequestError, SlipformError
+from slipform.ir import Usage
+from slipform.ir.request import CallCount
+from slipform.providers.forward import Route
+from slipform.providers.http import HttpProvider
+from slipform.providers.network.transport import Upload
+from slipform.providers.router import Router
+from slipform.proxy.admission.admission import Admission, Caller
+from slipform.proxy.admission.refusals import NotAllowed
+from slipform.proxy.admission.spending import CallSpending, Spending
+from slipform.proxy.calls import batch_files
+from slipform.proxy.calls.endpoints import EndpointRow, Located, NotServedError, upstream_path
+from slipform.proxy.calls.forward import ForwardedCall, pass_through, renamed
+from slipform.proxy.calls.honoured import resolve_references
+from slipform.proxy.calls.model_names import check_fields, check_named_once, is_named_plainly
+from slipform.proxy.calls.multipart import FormPart, boundary_of, field_text, read_form, write_form
+from slipform.proxy.calls.resources import NoSuchResourceError, ResourceStore, mark, unmark
+from slipform.proxy.calls.token_counts import count_tokens
+from slipform.proxy.http_server.asgi import Receive, RecordingSend, decompressed, send_whole
+from slipform.proxy.http_server.asgi import read_body as receive_body
+from slipform.proxy.http_server.request_cycle import RequestCycle
+from slipform.proxy.observability.call_record import CallRecord, Header
+from slipform.schema.limits import LARGE_BYTES
+
+_MAX_KNOWN: Final = 256
+_MAX_PAGES: Final = 50
+"""Pages of a vendor's list that are looked through for the caller's own resources."""
+_NOT_MODELS: Final = frozenset({"input_audio_transcription", "training_file", "file"})
+_GOES_ALONG: Final = (b"anthropic-beta", b"anthropic-version", b"openai-beta", b"accept")
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointCall:
+    """One request for a row."""
+
+    located: Located
+    headers: Mapping[bytes, bytes]
+    query: Mapping[str, str]
+    origin: str
+    """The address by which the client reached this server, for addresses in answers."""
+    receive: Receive
+    cycle: RequestCycle | None
+    caller: Caller
+    record: CallRecord
+    admission: Admission
+
+    @property
+    def row(self) -> EndpointRow:
+        """The row that was asked for."""
+        return self.located.row
+
+
+class Target(NamedTuple):
+    """Where a call goes: the provider under its name here, the vendor's name of the model, and what is sent."""
+
+    name: str
+    provider: HttpProvider
+    model: str = ""
+    body: bytes | Upload = b""
+    streamed: bool = False
+    content_type: str | None = None
+
+
+class EndpointForwarder:
+    """Answers rows, for one configuration."""
+
+    def __init__(self, router: Router, settings: Settings, store: ResourceStore | None, options: Options) -> None:
+        self._router = router
+        self._settings = settings
+        self._store = store
+        self._prices = options.prices
+        self._max_calls = options.budget.calls
+        self._routes: dict[tuple[str, str, str, bool], Route] = {}
+
+    async def answer(self, call: EndpointCall, send: RecordingSend, spending: Spending | None = None) -> None:
+        """Write the whole response; errors before its first byte are raised. What a model costs is held and settled."""
+        if not call.row.sent:
+            call.admission.body_read()
+        segments = await self._own_segments(call)
+        with contextlib.ExitStack() as held:
+            if call.row.kind == "counted":
+                target, data = await self._read_json(call)
+                if not isinstance(target.provider, HttpProvider) or target.provider.api not in (
+                    call.row.upstream or {}
+                ):
+                    await self._count(call, target, data, send)
+                    return
+            else:
+                target = await self._target(call, segments, held)
+            if spending is None or not target.model or call.row.kind == "counted":
+                await self._forward(call, target, segments, send)
+                return
+            body = target.body if isinstance(target.body, bytes) else b""
+            spent = CallSpending(spending, call.caller, call.record, body, enforced=False)
+            await spent.begin(f"{target.name}/{target.model}")
+            failure: SlipformError | None = None
+            try:
+                await self._forward(call, target, segments, send)
+                if call.record.status >= 400:
+                    spent.refused()
+            except SlipformError as error:
+                spent.failed(error)
+                failure = error
+                raise
+            finally:
+                spent.finish(failure)
+
+    async def _forward(
+        self, call: EndpointCall, target: Target, segments: Mapping[str, str], send: RecordingSend
+    ) -> None:
+        row, record = call.row, call.record
+        record.provider, record.upstream_model, record.stream = target.name, target.model, target.streamed
+        if row.lists and self._store is not None:
+            await self._list(call, target, segments, send)
+            return
+        route = self._route(call, target, segments, call.query)
+        forwarded = ForwardedCall(row.usage, target.provider, route, target.body, self._said(call, target))
+        calls = CallCount(self._max_calls)
+        change = partial(self._changed, call, target) if _has_ids(row) else None
+        price = price_of(self._prices, f"{target.name}/{target.model}") if self._prices and row.usage else None
+        cost = None if price is None else partial(_priced, record, price)
+        result = await pass_through(forwarded, calls, send, record.headers(), _failed, cost, change)
+        record.status, record.outcome, record.usage = result
+        if row.method == "DELETE" and result.status < 300 and self._store is not None:
+            await self._store.remove(target.name, segments[row.owner_kind()])
+
+    async def _count(self, call: EndpointCall, target: Target, data: dict[str, Any], send: RecordingSend) -> None:
+        """Count the tokens of a request for a provider that speaks another API."""
+        record = call.record
+        record.provider, record.upstream_model = target.name, target.model
+        calls = CallCount(self._max_calls)
+        counted = await count_tokens(call.row.family, data, target.model, target.provider, calls)
+        record.status = 200
+        how = b"estimated" if counted.is_estimate else b"counted"
+        headers = [*record.headers(), (b"x-slipform-token-count", how)]
+        await _send_json(send, 200, dumps(counted.answer(call.row.family)), headers)
+
+    # Who is asked, and with what.
+
+    async def _target(self, call: EndpointCall, segments: Mapping[str, str], held: contextlib.ExitStack) -> Target:
+        row = call.row
+        if row.sent == "file":
+            return await self._upload(call, held)
+        if row.model == "part":
+            return await self._read_parts(call)
+        if row.model == "requests":
+            return await self._read_requests(call)
+        if row.sent == "json" and row.model:
+            return (await self._read_json(call))[0]
+        body = b""
+        if row.sent:
+            body = await self._body(call)
+            data = await self._parsed(body)
+            await resolve_references("", data, body, (), self._router, self._store, call.caller.id)
+        name = segments.get("provider") or self._provider_name(call)
+        streamed = row.answered == "bytes" or (row.answered == "events" and call.query.get("stream") == "true")
+        return Target(name, self._provider(name, row), "", body, streamed)
+
+    async def _read_json(self, call: EndpointCall) -> tuple[Target, dict[str, Any]]:
+        row, body = call.row, await self._body(call)
+        data = await self._parsed(body)
+        in_path = row.model == "path"
+        if not in_path:
+            check_named_once(body)
+        model = call.located.segments.get("model") if in_path else call.located.model or data.get("model")
+        self._check_fields(call, data)
+        references = await resolve_references("", data, body, (), self._router, self._store, call.caller.id)
+        name, provider, upstream = self._resolved(call, model)
+        data = references.data
+        streamed = row.answered == "bytes" or (row.answered == "events" and _is_streamed(data))
+        if in_path:
+            data, body = _with_inner_names(data, body, str(model), upstream)
+        elif upstream and data.get("model") != upstream:
+            data = {**data, "model": upstream}
+            body = renamed(body, data, str(model), upstream, plainly=is_named_plainly(body))
+        return Target(name, provider, upstream, body, streamed), data
+
+    async def _read_parts(self, call: EndpointCall) -> Target:
+        """A form, written again with the vendor's name of the model."""
+        body = await self._body(call)
+        boundary = boundary_of(call.headers.get(b"content-type", b""))
+        parts = (
+            await asyncio.to_thread(read_form, body, boundary) if len(body) > LARGE_BYTES else read_form(body, boundary)
+        )
+        named = field_text(parts, "model")
+        self._check_fields(call, {part.head.name.partition("[")[0]: "" for part in parts})
+        name, provider, upstream = self._resolved(call, call.located.model or named)
+        streamed = call.row.answered == "events" and (field_text(parts, "stream") or "").lower() == "true"
+        parts = [
+            FormPart(part.head, upstream.encode()) if part.head.name == "model" and upstream else part for part in parts
+        ]
+        kind = f"multipart/form-data; boundary={boundary.decode('latin-1')}"
+        return Target(name, provider, upstream, write_form(parts, boundary), streamed, kind)
+
+    async def _read_requests(self, call: EndpointCall) -> Target:
+        """Anthropic's batches: every request in them names its model; all must be of one provider."""
+        body = await self._body(call)
+        data = await self._parsed(body)
+        requests = data.get("requests")
+        if not isinstance(requests, list) or not requests:
+            raise RequestError("Expected an array of requests", where="requests")
+        await resolve_references("", data, body, (), self._router, self._store, call.caller.id)
+        rename = batch_files.LineRenamer(call.caller, self._router, partial(self._resolved, call))
+        made = [rename.request(each, f"requests[{at}]", "anthropic") for at, each in enumerate(requests)]
+        name, provider = rename.target()
+        return Target(name, provider, rename.model, dumps({**data, "requests": made}))
+
+    async def _upload(self, call: EndpointCall, held: contextlib.ExitStack) -> Target:
+        """A file, passed on while it arrives; the lines of a batch's are checked and renamed first."""
+        if b"content-encoding" in call.headers:
+            raise RequestError("A file is sent as it is", where="content-encoding", hint="Send it uncompressed.")
+        server = self._settings.server
+        form = batch_files.IncomingForm(
+            boundary_of(call.headers.get(b"content-type", b"")),
+            _pieces(call, server.body_seconds),
+            server.max_file_bytes,
+            _declared(call.headers),
+        )
+        held.callback(form.close)
+        call.admission.body_read()  # each piece has a time limit of its own
+        kind = call.headers[b"content-type"].decode("latin-1")
+        if call.row.family == "openai" and await form.field("purpose") == "batch":
+            rename = batch_files.LineRenamer(call.caller, self._router, partial(self._resolved, call))
+            upload = await form.renamed(rename)
+            name, provider = rename.target()
+            if self._store is not None:
+                for identity in sorted(rename.files):
+                    await self._store.provider_of("file", identity, call.caller.id)
+            return Target(name, provider, rename.model, upload, content_type=kind)
+        name = self._provider_name(call)
+        return Target(name, self._provider(name, call.row), "", form.upload(), content_type=kind)
+
+    async def _body(self, call: EndpointCall) -> bytes:
+        limit = self._settings.server.max_forwarded_bytes
+        body = await receive_body(call.receive, limit, call.cycle, call.headers.get(b"content-length"))
+        call.admission.body_read()
+        encoding = call.headers.get(b"content-encoding")
+        return body if encoding is None else await decompressed(body, encoding, limit)
+
+    async def _parsed(self, body: bytes) -> dict[str, Any]:
+        if not body:
+            return {}
+        return await asyncio.to_thread(read_body, body) if len(body) >= LARGE_BYTES else read_body(body)
+
+    def _check_fields(self, call: EndpointCall, data: Mapping[str, Any]) -> None:
+        if call.caller.models is not None:
+            check_fields(data, "gemini" if call.row.model == "path" else "openai-chat")
+            for name in _NOT_MODELS & data.keys() if call.row.sent == "json" else ():
+                raise NotAllowed(f"This API key may use certain models only, and may not send {shown(name)}")
+
+    def _resolved(self, call: EndpointCall, model: object) -> tuple[str, HttpProvider, str]:
+        """The provider that is asked for a model, by its name here, and the vendor's name of the model."""
+        row, record = call.row, call.record
+        if model is None and not row.model_required:
+            if call.caller.models is not None:
+                raise NotAllowed(
+                    "This API key may use certain models only, and the request names none", hint="Name the model."
+                )
+            name = self._provider_name(call)
+            return name, self._provider(name, row), ""
+        if not isinstance(model, str) or not model:
+            raise RequestError("The model is missing", where="model", hint="Name it as `provider/model`.")
+        mount = self._named_provider(call)
+        if mount is not None and not model.startswith(f"{mount}/"):
+            model = f"{mount}/{model}"
+        check_name(model)
+        call.caller.check((model,), self._router)
+        record.model = record.model or model
+        first = self._router.candidates(model)[0]
+        name, _, upstream = self._router.full_name(first).partition("/")
+        return name, self._provider(name, row), upstream
+
+    def _named_provider(self, call: EndpointCall) -> str | None:
+        named = call.headers.get(b"x-slipform-provider")
+        return call.located.provider if named is None else named.decode("latin-1")
+
+    def _provider_name(self, call: EndpointCall) -> str:
+        """The provider of a call that names no model: the one it names, else the only one there is."""
+        row, named = call.row, self._named_provider(call)
+        able = self._able(row)
+        if named is None:
+            if len({self._address(name) for name in able}) > 1:
+                raise RequestError(
+                    f"Several providers have {row.title.lower()}: {', '.join(able)}",
+                    hint=f"Name one: `x-slipform-provider: {able[0]}`, or the path /p/{able[0]}{row.path}.",
+                )
+            if not able:
+                raise NotServedError(f"No provider here has {row.title.lower()}", hint="Configure one that has.")
+            named = able[0]
+        if named not in self._router.providers or not _may_use_provider(call.caller, named, self._router):
+            raise RequestError(f"There is no provider {shown(named)}", where="x-slipform-provider")
+        return named
+
+    def _able(self, row: EndpointRow) -> list[str]:
+        codecs = row.upstream or {}
+        providers = self._router.providers.items()
+        return [name for name, each in providers if isinstance(each, HttpProvider) and each.api in codecs]
+
+    def _address(self, name: str) -> str:
+        provider = self._router.providers[name]
+        return provider.base_url if isinstance(provider, HttpProvider) else name
+
+    def _provider(self, name: str, row: EndpointRow) -> HttpProvider:
+        provider = self._router.providers.get(name)
+        if row.kind == "counted" and provider is not None:
+            return provider  # type: ignore[return-value]  # any can be counted for; see token_counts
+        if not isinstance(provider, HttpProvider) or provider.api not in (row.upstream or {}):
+            able = ", ".join(self._able(row))
+            raise NotServedError(
+                f"The provider {name!r} has no {row.title.lower()}",
+                hint=f"Ask one that has: {able}." if able else "No provider that is configured here has.",
+            )
+        return provider
+
+    # What goes out.
+
+    def _route(
+        self, call: EndpointCall, target: Target, segments: Mapping[str, str], query: Mapping[str, str]
+    ) -> Route:
+        row, codec = call.row, target.provider.api
+        key = (row.path, target.name, target.model, target.streamed)
+        is_constant = not row.query and not row.resources
+        if is_constant and key in self._routes:
+            return self._routes[key]
+        if row.model == "path":
+            known = target.provider.route(target.model, streamed=False)
+            if known is None:
+                raise NotServedError(f"The provider {target.name!r} has no {row.title.lower()}")
+            path = known.path.removesuffix(":generateContent") + (row.upstream or {})[codec]
+        else:
+            path = upstream_path(row, codec, segments, query)
+        limit = self._settings.server.max_file_bytes if row.answered == "bytes" else None
+        route = Route(target.model, path, {}, row.model == "body", target.streamed, row.method, limit)
+        if is_constant:
+            if len(self._routes) >= _MAX_KNOWN:
+                self._routes.clear()
+            self._routes[key] = route
+        return route
+
+    def _said(self, call: EndpointCall, target: Target) -> Mapping[str, str]:
+        said = {name.decode(): call.headers[name].decode("latin-1") for name in _GOES_ALONG if name in call.headers}
+        if target.content_type is not None:
+            said["content-type"] = target.content_type
+        return said
+
+    # Whose the resources are.
+
+    async def _own_segments(self, call: EndpointCall) -> Mapping[str, str]:
+        """The ids of the path as the vendor knows them, and the provider that keeps them where that is known."""
+        row, segments = call.row, call.located.segments
+        kind = row.owner_kind()
+        if not kind:
+            return segments
+        provider, identity = unmark(segments[kind]) if kind == "response" else (None, segments[kind])
+        if self._store is not None:
+            named = provider or self._named_provider(call)
+            provider = await self._store.provider_of(kind, identity, call.caller.id, named)
+        if provider is not None and provider not in self._router.providers:
+            raise NoSuchResourceError(f"There is no {kind} {segments[kind][:100]!r}", where=kind)
+        return {**segments, kind: identity, **({"provider": provider} if provider else {})}
+
+    async def _changed(self, call: EndpointCall, target: Target, status: int, data: bytes) -> bytes:
+        """An answer with its addresses leading here and its ids marked, once it is known whose they are."""
+        try:
+            answer = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return data
+        if status >= 300 or not isinstance(answer, dict):
+            return data
+        await self._remember(call, target, answer)
+        return dumps(_rewritten(answer, call, target.name))
+
+    async def _remember(self, call: EndpointCall, target: Target, answer: Mapping[str, Any]) -> None:
+        row, store, key = call.row, self._store, call.caller.id
+        if store is None:
+            return
+        if row.creates and isinstance(answer.get("id"), str):
+            await store.add(target.name, row.creates, [answer["id"]], key)
+        for field, kind in (row.yields or {}).items():
+            if isinstance(answer.get(field), str):
+                await store.add(target.name, kind, [answer[field]], key)
+
+    async def _list(self, call: EndpointCall, target: Target, segments: Mapping[str, str], send: RecordingSend) -> None:
+        """A list of the caller's own: the vendor's pages are read on until one is full."""
+        row, record, store = call.row, call.record, self._store
+        query = dict(call.query)
+        after = query.get(row.cursor)
+        if after and store is not None:
+            await store.provider_of(row.lists, after, call.caller.id, target.name)
+        limit = _page_size(query)
+        own: list[Any] = []
+        answer: dict[str, Any] = {}
+        calls = CallCount(_MAX_PAGES)
+        has_more = True
+        for _ in range(_MAX_PAGES):
+            route = self._route(call, target, segments, query)
+            upstream = await target.provider.forward_async(route, b"", self._said(call, target), calls)
+            try:
+                status, data = upstream.status, await upstream.read_whole()
+            finally:
+                await upstream.close()
+            if status >= 300:
+                record.status, record.outcome = status, "upstream_error"
+                await _send_json(send, status, data, record.headers())
+                return
+            answer = read_body(data)
+            entries = [each for each in answer.get("data") or () if isinstance(each, dict)]
+            ids = [str(each.get("id")) for each in entries]
+            mine = await store.owned(target.name, row.lists, call.caller.id, ids) if store is not None else set(ids)
+            own += [each for each in entries if each.get("id") in mine]
+            for each in own:
+                await self._remember(call, target, each)
+            has_more = answer.get("has_more") is True and bool(ids)
+            if not has_more or len(own) > limit:
+                break
+            query[row.cursor] = ids[-1]
+        page = own[:limit]
+        answer |= {"data": page, "has_more": has_more or len(own) > limit}
+        for field, at in (("first_id", 0), ("last_id", -1)):
+            if field in answer:
+                answer[field] = page[at].get("id") if page else None
+        record.status = 200
+        await _send_json(send, 200, dumps(_rewritten(answer, call, target.name)), record.headers())
+
+
+def _has_ids(row: EndpointRow) -> bool:
+    return row.answered != "bytes" and bool(row.creates or row.lists or row.resources)
+
+
+def _rewritten(answer: dict[str, Any], call: EndpointCall, provider: str) -> dict[str, Any]:
+    """An answer whose addresses lead to this server, and whose responses are marked with who keeps them."""
+    entries = answer.get("data")
+    if isinstance(entries, list):
+        made = [_rewritten(each, call, provider) if isinstance(each, dict) else each for each in entries]
+        answer = {**answer, "data": made}
+    if isinstance(answer.get("results_url"), str) and isinstance(answer.get("id"), str):
+        # The SDK would take the caller's key to the vendor's address.
+        answer = {**answer, "results_url": f"{call.origin}/v1/messages/batches/{answer['id']}/results"}
+    if call.row.owner_kind() == "response" and str(answer.get("object", "")).startswith("response"):
+        for field in ("id", "previous_response_id"):
+            if isinstance(answer.get(field), str):
+                answer = {**answer, field: mark(provider, answer[field])}
+    return answer
+
+
+def _with_inner_names(data: dict[str, Any], body: bytes, model: str, upstream: str) -> tuple[dict[str, Any], bytes]:
+    """A body of Gemini's, whose requests may repeat the model of the path; another model there is refused."""
+    changed = False
+    inner = data.get("generateContentRequest")
+    requests = data.get("requests")
+    held = [inner] if isinstance(inner, dict) else []
+    held += [each for each in requests if isinstance(each, dict)] if isinstance(requests, list) else []
+    for each in (data, *held):
+        if each.get("model") is None:
+            continue
+        if str(each["model"]).removeprefix("models/") != model:
+            raise RequestError(
+                f"The path asks for {shown(model)}, and the body for {shown(each['model'])}", where="model"
+            )
+        each["model"] = f"models/{upstream}"
+        changed = True
+    return data, dumps(data) if changed else body
+
+
+def _is_streamed(data: Mapping[str, Any]) -> bool:
+    return data.get("stream") is True or data.get("stream_format") == "sse"
+
+
+def _may_use_provider(caller: Caller, provider: str, router: Router) -> bool:
+    """Whether a key with model patterns may use what a provider keeps: one of them must be for that provider."""
+    if caller.models is None:
+        return True
+    named = (pattern.partition("/")[0] for pattern in caller.models)
+    if provider in named or "*" in caller.models:
+        return True
+    aliases = (name for name in router.aliases if caller.allows(name))
+    return any(router.full_name(name).partition("/")[0] == provider for name in aliases)
+
+
+def _page_size(query: dict[str, str]) -> int:
+    text = query.get("limit", "20")
+    if not text.isdigit() or len(text) > 5 or not int(text):
+        raise RequestError(f"{shown(text)} is no number of resources", where="limit")
+    query["limit"] = str(max(100, int(text)))
+    return int(text)
+
+
+def _declared(headers: Mapping[bytes, bytes]) -> int | None:
+    length = headers.get(b"content-length", b"")
+    return int(length) if length.isdigit() and len(length) < 20 else None
+
+
+async def _pieces(call: EndpointCall, seconds: float) -> AsyncIterator[bytes]:
+    """The pieces of a request's body; each must arrive within so many seconds."""
+    more = True
+    while more:
+        try:
+            async with asyncio.timeout(seconds):
+                message = await call.receive()
+        except TimeoutError:
+            raise RequestError(f"Nothing of the file arrived for {seconds:g} seconds", hint="Send it faster.") from None
+        if message["type"] == "http.disconnect":
+            raise RequestError("The client went away before the request was whole")
+        yield message.get("body", b"")
+        more = message.get("more_body", False)
+
+
+def _priced(record: CallRecord, price: Price, usage: Usage) -> float | None:
+    record.cost = cost_of(price, usage)
+    return record.cost
+
+
+def _failed(error: SlipformError) -> bytes:
+    return b"data: " + dumps(openai_error(error)) + b"\n\n"
+
+
+async def _send_json(send: RecordingSend, status: int, data: bytes, headers: list[Header]) -> None:
+    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(data)), *headers]
+    await send_whole(send, status, head, data)
