@@ -105,9 +105,9 @@ class CompletionsStreamEncoder:
             self._ended, finish = True, _finish(chunk.finish)
         return self._event(text, finish) if text or finish else b""
 
-    def feed_text(self, text: str) -> bytes:
-        """The bytes for one piece of text."""
-        return self._event(text) if text else b""
+    def feed_text(self, text: str, call: int = -1) -> bytes:
+        """The bytes for one piece of text; there are no calls here."""
+        return self._event(text) if text and call < 0 else b""
 
     def finish(self) -> bytes:
         """The last events and `[DONE]`."""
