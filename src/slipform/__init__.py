@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from slipform.ir import Usage as Usage
     from slipform.library.async_client import AsyncClient as AsyncClient
     from slipform.library.client import Client as Client
+    from slipform.library.mcp_tools import McpServer as McpServer
     from slipform.library.messages import audio as audio
     from slipform.library.messages import file as file
     from slipform.library.messages import fill as fill
@@ -102,6 +103,7 @@ _HOMES = {
     ),
     "evidence": ("Span", "ground"),
     "ir": ("Media", "Message", "ModelRequest", "ModelResponse", "Tool", "ToolCall", "ToolResult", "Usage"),
+    "library.mcp_tools": ("McpServer",),
     "library.messages": ("audio", "file", "fill", "image"),
     "library.partial": ("UNSET", "Partial", "so_far", "still_open"),
     "schema": ("JsonSchemaSpec", "OutputStrategy", "ResponseFormat", "Schema", "Violation"),

@@ -64,7 +64,7 @@ class SlipformError(Exception):
         self.where = where
         self.hint = hint
         self.details: dict[str, Any] = dict(details or {})
-        self.report = report
+        self.report: Any = report
         """The `Report` of the failed enforcement, if there was one."""
 
     def __str__(self) -> str:

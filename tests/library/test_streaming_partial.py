@@ -64,7 +64,7 @@ ADA = (
 )
 
 
-def partials(shape: Any, text: str, size: int = 1) -> list[Partial[Any]]:
+def partials(shape: Any, text: str, size: int = 1) -> list[Any]:
     """What a stream of this text shows, in pieces of so many characters."""
     kind, memory, parser = kind_of(shape), Memory(), Parser()
     found: list[Partial[Any]] = []

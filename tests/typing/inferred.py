@@ -9,7 +9,20 @@ from typing import Annotated, Any, Literal, Optional, TypedDict, Union, assert_t
 from pydantic import BaseModel, Field
 
 import slipform
-from slipform import AsyncClient, AsyncStream, Client, JsonSchemaSpec, Partial, Result, Stream
+from slipform import (
+    AsyncClient,
+    AsyncStream,
+    CallDelta,
+    Client,
+    JsonSchemaSpec,
+    Partial,
+    Restart,
+    Result,
+    Stream,
+    TextDelta,
+    ToolRun,
+)
+from slipform.library.partial import Unset
 
 
 class Person(BaseModel):
@@ -76,6 +89,11 @@ def stream(client: Client) -> None:
         assert_type(opened.result.value, list[Person])
         for partial in opened:
             assert_type(partial, Partial[list[Person]])
+            assert_type(partial[0], Person | Partial[Person] | Unset)
+            for person in partial:
+                assert_type(person, Person | Partial[Person] | Unset)
+                if isinstance(person, Person):
+                    assert_type(person.name, str)
 
 
 def shortcuts() -> None:
@@ -101,6 +119,38 @@ async def event_loops(client: AsyncClient) -> None:
             assert_type(person, Person)
         async for partial in opened:
             assert_type(partial, Partial[list[Person]])
+
+
+def check_person(person: Person) -> str | None:
+    return None if person.name else "no name"
+
+
+def check_point(point: Point) -> str | None:
+    return None if point.x else "no x"
+
+
+def validators(client: Client) -> None:
+    assert_type(client.ask(Person, "x", validators=[check_person]), Person)
+    assert_type(client.ask(Person, "x", validators=[lambda person: ("name", "?") if person.name else None]), Person)
+    client.ask(Person, "x", validators=[check_point])  # type: ignore[list-item]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def tools(client: Client) -> None:
+    with client.stream(Person, "x", tools=[check_person]) as stream:
+        for event in stream.events():
+            match event:
+                case TextDelta(text=text):
+                    assert_type(text, str)
+                case CallDelta(name=name):
+                    assert_type(name, str)
+                case ToolRun(error=error):
+                    assert_type(error, Exception | None)
+                case Restart(attempt=attempt):
+                    assert_type(attempt, int)
+                case Result(value=value):
+                    assert_type(value, Person)
+                case partial:
+                    assert_type(partial, Partial[Person])
 
 
 async def overrides(client: Client, twin: AsyncClient) -> None:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
 
 from slipform.enforce.patching import patch
 from slipform.errors import SchemaError, SchemaViolationError
 from slipform.library.partial_types import Kind, Step
 
 T_co = TypeVar("T_co", covariant=True)
+X = TypeVar("X")
 
 Path: TypeAlias = tuple[Step, ...]
 
@@ -79,6 +80,12 @@ class Partial(Generic[T_co]):
             raise AttributeError(f"This partial has no field {name!r}; it has {', '.join(keys) or 'none'}")
         return _part(self, keys.get(name, name))
 
+    @overload
+    def __getitem__(self: Partial[list[X]], key: int) -> X | Partial[X] | Unset: ...
+    @overload
+    def __getitem__(self: Partial[dict[str, X]], key: str) -> X | Partial[X] | Unset: ...
+    @overload
+    def __getitem__(self, key: Step) -> Any: ...
     def __getitem__(self, key: Step) -> Any:
         if isinstance(self._raw, list) and isinstance(key, int):
             return _part(self, range(len(self._raw))[key])
@@ -94,6 +101,12 @@ class Partial(Generic[T_co]):
     def __bool__(self) -> bool:
         return True
 
+    @overload
+    def __iter__(self: Partial[list[X]]) -> Iterator[X | Partial[X] | Unset]: ...
+    @overload
+    def __iter__(self: Partial[dict[str, X]]) -> Iterator[str]: ...
+    @overload
+    def __iter__(self) -> Iterator[Any]: ...
     def __iter__(self) -> Iterator[Any]:
         if isinstance(self._raw, list):
             return (_part(self, position) for position in range(len(self._raw)))

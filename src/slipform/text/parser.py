@@ -9,6 +9,18 @@ from slipform.text.scanner_lenient import LenientScanner
 from slipform.text.snapshots import GrowingText, SnapshotCell, key_at, text_at
 from slipform.text.tree import MISSING, PENDING, Frame, Note, ParseError, ParserDelta, Position
 
+__all__ = [
+    "PENDING",
+    "Note",
+    "ParseError",
+    "Parser",
+    "ParserDelta",
+    "chain_of",
+    "deltas_between",
+    "open_path",
+    "path_of",
+]
+
 Path = tuple[str | int, ...]
 
 

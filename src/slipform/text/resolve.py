@@ -13,6 +13,8 @@ from slipform.text.snapshots import GrowingText, key_at, show_cut, show_past, te
 from slipform.text.tracker import Mismatch, Tracker
 from slipform.text.tree import PENDING, Frame, Position
 
+__all__ = ["NO_MATCH", "Match", "Mismatch", "NoMatch", "ResolveCache", "resolve"]
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
