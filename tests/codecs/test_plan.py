@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slipform.codecs import CODECS, Capabilities, make_codec
-from slipform.codecs import schema_channel as plan_module
+from slipform.codecs import wire_schemas as plan_module
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import (
     LossyEncode,

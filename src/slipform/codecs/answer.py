@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -160,6 +161,9 @@ def build_answer(
     calls = tuple([part for part in parts if isinstance(part, ToolCall)])
     if plan.strategy is OutputStrategy.TOOL and calls:
         text, calls, parts = unwrap_output(text, calls, parts, noted)
+    if plan.tool_lifts and calls:
+        back = {id(call): lifted_call(call, plan.tool_lifts) for call in calls}
+        calls, parts = tuple(back.values()), [back.get(id(part), part) for part in parts]
     answer = ModelResponse(
         text,
         calls,
@@ -196,6 +200,22 @@ def unwrap_output(
         elif not (isinstance(part, ToolCall) and part.name == RESERVED_TOOL):
             shown.append(part)
     return outputs[0].arguments, tuple(call for call in calls if call.name != RESERVED_TOOL), shown
+
+
+def lifted_call(call: ToolCall, lifts: Mapping[str, Lift]) -> ToolCall:
+    """A call with its arguments in the caller's shape, where the vendor was given the tool in another."""
+    lift = lifts.get(call.name)
+    return call if lift is None else dataclasses.replace(call, arguments=lifted_arguments(call.arguments, lift))
+
+
+def lifted_arguments(arguments: str, lift: Lift) -> str:
+    """Arguments in the caller's shape; what is no JSON stays as it is, for whoever repairs it."""
+    try:
+        value = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        return arguments
+    moved = lift(value)
+    return arguments if moved == value else orjson.dumps(moved).decode()
 
 
 def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:

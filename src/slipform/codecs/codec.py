@@ -17,11 +17,13 @@ import msgspec
 from slipform.codecs.answer import MALFORMED, malformed, read_json
 from slipform.codecs.framing import Framing, SniffingDecoder
 from slipform.codecs.request_fields import Capabilities, Encoding, dumps
-from slipform.codecs.schema_channel import SchemaChannel, StrictRule, choose_channel
+from slipform.codecs.schema_channel import SchemaChannel, choose_channel, serving_strategy
 from slipform.codecs.stream_decoder import EventInterpreter, StreamDecoder
 from slipform.codecs.vendor_errors import error_status, fault_error, read_error_body
+from slipform.codecs.wire_schemas import StrictRule
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning, Reasoning, Usage
+from slipform.schema import OutputStrategy
 
 
 class EncodedRequest(msgspec.Struct, frozen=True):
@@ -77,6 +79,10 @@ class BoundCodec:
         self.name: Final = codec.name
         self.capabilities: Final = capabilities
         self.strategy: Final = capabilities.auto_strategy
+
+    def strategy_for(self, request: ModelRequest) -> OutputStrategy:
+        """How this request's schema is asked for: the codec's own way, or the next where that cannot carry it."""
+        return serving_strategy(request, self.capabilities, self.strategy, self._codec.native_rule)[0]
 
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
         """The request in the vendor's format; raises `RequestError` where there is no way to write it."""

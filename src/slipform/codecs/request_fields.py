@@ -284,6 +284,8 @@ class Capabilities:
     dialect: str = "identity"
     tool_dialect: str = "identity"
     quirks: frozenset[str] = frozenset()
+    strategy: OutputStrategy = OutputStrategy.AUTO
+    """What `auto` means here whatever else the model can do; it then never takes another channel."""
     open_objects: OpenObjects = "auto"
     """Whether objects that say nothing of other keys keep a place for them; those of Python types never do, in
     `auto`."""
@@ -291,6 +293,8 @@ class Capabilities:
     @property
     def auto_strategy(self) -> OutputStrategy:
         """What `auto` means here: native, else a forced tool, else the prompt."""
+        if self.strategy is not OutputStrategy.AUTO:
+            return self.strategy
         if self.native:
             return OutputStrategy.NATIVE
         return OutputStrategy.TOOL if self.forced_tool else OutputStrategy.PROMPTED

@@ -26,30 +26,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
 
-from slipform.bounded import BoundedCache
-from slipform.codecs.request_fields import Encoding
-from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError
-from slipform.ir import (
-    RESERVED_TOOL,
-    Lift,
-    LossyEncode,
-    ModelNote,
-    ModelRequest,
-    ModelWarning,
-    NamedTool,
-    Tool,
-    ToolChoice,
-)
+from slipform.codecs.request_fields import Capabilities, Encoding
+from slipform.codecs.wire_schemas import StrictRule, WireSchema, format_schema, lower_tools, tool_schema
+from slipform.errors import RequestError, UnsupportedSchemaError
+from slipform.ir import RESERVED_TOOL, Lift, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
 from slipform.schema import OutputStrategy, ResponseFormat
-from slipform.schema.document import to_text
-from slipform.schema.lowering import lower
-from slipform.schema.lowering.dialects import OpenObjects
-from slipform.schema.lowering.lift_plan import PENDING
-from slipform.schema.strict import strict_preflight
 
 
 class SchemaChannel(msgspec.Struct, frozen=True):
@@ -69,19 +54,8 @@ class SchemaChannel(msgspec.Struct, frozen=True):
     parallel_tool_calls: bool | None = None
     lift: Lift | None = None
     warnings: tuple[ModelWarning, ...] = ()
-
-
-class WireSchema(msgspec.Struct, frozen=True):
-    """A schema as one channel takes it."""
-
-    schema: Mapping[str, Any]
-    strict: bool
-    lift: Lift | None
-    losses: tuple[ModelWarning, ...]
-
-
-StrictRule: TypeAlias = Literal["openai", "closed", "always"]
-"""When a channel's strict mode takes a schema: every property required, objects closed, or no switch to care for."""
+    tool_lifts: Mapping[str, Lift] = msgspec.field(default_factory=dict)
+    """The way back for the arguments of the caller's own tools, where their schemas were lowered."""
 
 
 def choose_channel(
@@ -95,9 +69,7 @@ def choose_channel(
     """Decide the channel for this request; `auto` is what the codec settled on when it was made."""
     refuse_reserved(request)
     capabilities = out.capabilities
-    wanted, tools, choice, parallel = (
-        request.response_format, request.tools, request.tool_choice, request.parallel_tool_calls,
-    )  # fmt: skip
+    wanted, choice, parallel = request.response_format, request.tool_choice, request.parallel_tool_calls
     if request.reasoning and not capabilities.reasoning:
         out.lose("reasoning", "This model does not reason on demand.")
     reasoning = request.reasoning if request.reasoning and capabilities.reasoning else {}
@@ -105,33 +77,73 @@ def choose_channel(
         if request.json_mode and not capabilities.json_mode:
             out.lose("json_mode", "This API has no JSON mode; only the prompt asks for JSON.")
         json_object = request.json_mode and capabilities.json_mode
-        return SchemaChannel(None, "", {}, False, json_object, reasoning, tools, choice, parallel)
-    name, strategy = wanted.json_schema.name, auto if wanted.strategy is OutputStrategy.AUTO else wanted.strategy
-    if strategy is OutputStrategy.NATIVE and tools and "no_native_with_tools" in capabilities.quirks:
-        message = "This API takes a schema or tools; the schema goes in a tool."
-        out.lose("response_format", message, "approximated")
-        strategy = OutputStrategy.TOOL
+        tools, lifts = lower_tools(request.tools, out, tool_rule)
+        return SchemaChannel(None, "", {}, False, json_object, reasoning, tools, choice, parallel, None, (), lifts)
+    name = wanted.json_schema.name
+    if not isinstance(name, str) or not name.strip():
+        raise RequestError("JsonSchemaSpec: name must be non-empty", where="response_format.json_schema.name")
+    strategy = _served_by(request, out, auto, native_rule)
     if strategy is not OutputStrategy.NATIVE and strategy is not OutputStrategy.TOOL:
         if wanted.strict:
             out.lose("response_format.strict", "A schema in the prompt cannot be made binding.", "approximated")
-        if tools:
+        if request.tools:
             message = "Tools and a schema in the prompt do not go well together."
             out.losses.append(ModelWarning("tools_with_prompted", message, "tools"))
-        json_object = capabilities.json_mode and not tools
-        schema = wanted.json_schema.schema
-        prompted = OutputStrategy.PROMPTED
-        return SchemaChannel(prompted, name, schema, False, json_object, reasoning, tools, choice, parallel)
+        json_object = capabilities.json_mode and not request.tools
+        schema, prompted = wanted.json_schema.schema, OutputStrategy.PROMPTED
+        tools, lifts = lower_tools(request.tools, out, tool_rule)
+        return SchemaChannel(
+            prompted, name, schema, False, json_object, reasoning, tools, choice, parallel, None, (), lifts
+        )
+    if wanted.strict and "no_strict" in capabilities.quirks:
+        out.lose("response_format.strict", "This model has no strict mode; the answer is checked here.", "approximated")
     if strategy is OutputStrategy.NATIVE:
-        shape = _shape(wanted, out, capabilities.dialect, native_rule)
-        out.losses.extend(shape.losses)
+        shape = format_schema(wanted, capabilities, native_rule)
     else:
-        shape = _shape(wanted, out, capabilities.tool_dialect, tool_rule)
-        out.losses.extend(shape.losses)
+        shape = tool_schema(wanted, out, tool_rule)
+    out.losses.extend(shape.losses)
+    tools, lifts = lower_tools(request.tools, out, tool_rule, beside=shape)
+    if strategy is OutputStrategy.TOOL:
         choice, parallel = _forced(request, out), parallel if tools else False
         tools = (*tools, _output_tool(wanted, shape))
     return SchemaChannel(
-        strategy, name, shape.schema, shape.strict, False, reasoning, tools, choice, parallel, shape.lift
+        strategy, name, shape.schema, shape.strict, False, reasoning, tools, choice, parallel, shape.lift, (), lifts
     )
+
+
+def serving_strategy(
+    request: ModelRequest, capabilities: Capabilities, auto: OutputStrategy, native_rule: StrictRule
+) -> tuple[OutputStrategy, str]:
+    """The strategy that serves this request, and why it is not the one it would be (empty where it is).
+
+    `auto` takes the next channel where the schema has no place in the native one: the tool, then the prompt.
+    """
+    wanted = request.response_format
+    if wanted is None:
+        return auto, ""
+    pinned = wanted.strategy is not OutputStrategy.AUTO or capabilities.strategy is not OutputStrategy.AUTO
+    strategy = auto if wanted.strategy is OutputStrategy.AUTO else wanted.strategy
+    if strategy is not OutputStrategy.NATIVE:
+        return strategy, ""
+    if request.tools and "no_native_with_tools" in capabilities.quirks:
+        return OutputStrategy.TOOL, "This API takes a schema or tools; the schema goes in a tool."
+    if not pinned:
+        try:
+            format_schema(wanted, capabilities, native_rule)
+        except UnsupportedSchemaError as error:
+            below = OutputStrategy.TOOL if capabilities.forced_tool else OutputStrategy.PROMPTED
+            return below, f"{error.message}; the schema goes in {_PLACES[below]}."
+    return strategy, ""
+
+
+_PLACES = {OutputStrategy.TOOL: "a tool", OutputStrategy.PROMPTED: "the prompt"}
+
+
+def _served_by(request: ModelRequest, out: Encoding, auto: OutputStrategy, native_rule: StrictRule) -> OutputStrategy:
+    strategy, why = serving_strategy(request, out.capabilities, auto, native_rule)
+    if why:
+        out.lose("response_format", why, "approximated")
+    return strategy
 
 
 def refuse_reserved(request: ModelRequest) -> None:
@@ -161,79 +173,6 @@ def _forced(request: ModelRequest, out: Encoding) -> ToolChoice:
         # A tool of the caller's may have its turn first; the answer comes by some call in any case.
         return request.tool_choice if isinstance(request.tool_choice, NamedTool) else "required"
     return "required" if "required_only" in out.quirks else NamedTool(RESERVED_TOOL)
-
-
-_SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule, OpenObjects], WireSchema](
-    "encoded schemas", entries=256, max_bytes=32_000_000
-)
-"""By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
-_LEAST = 2_000
-_TIMES_TEXT = 50
-"""How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
-
-
-def _shape(wanted: ResponseFormat, out: Encoding, dialect: str, rule: StrictRule) -> WireSchema:
-    spec, strict = wanted.json_schema, wanted.strict
-    if strict and "no_strict" in out.quirks:
-        out.lose(
-            "response_format.strict", "This vendor has no strict mode; the answer is checked here.", "approximated"
-        )
-        strict = False
-    open_objects = out.capabilities.open_objects
-    if spec.is_typed and open_objects == "auto":
-        open_objects = "closed"
-    return _shaped(spec.schema, dialect, strict, rule, open_objects, spec.text)
-
-
-def _shaped(
-    schema: Any, dialect: str, strict: bool, rule: StrictRule, open_objects: OpenObjects, text: bytes | None = None
-) -> WireSchema:
-    """The schema in the vendor's dialect; `text` is its own, where nobody can change it."""
-    if type(schema) is not dict and not isinstance(schema, Mapping):
-        raise RequestError(
-            "The schema must be a JSON object at the top level", where="response_format.json_schema.schema"
-        )
-    key = (text or to_text(schema), dialect, strict, rule, open_objects)
-    shape = _SHAPES.get(key)
-    if shape is None:
-        shape = _lowered(schema, dialect, strict, rule, open_objects)
-        if text is not None or shape.schema is not schema:
-            _SHAPES.put(key, shape, _LEAST + _TIMES_TEXT * len(key[0]))
-    return shape
-
-
-def _lowered(
-    schema: Mapping[str, Any], dialect: str, strict: bool, rule: StrictRule, open_objects: OpenObjects
-) -> WireSchema:
-    lowered = lower(schema, dialect, open_objects=open_objects)
-    losses: list[ModelWarning] = []
-    closed = [loss.pointer for loss in lowered.report if loss.action == "closed"]
-    if closed:
-        more = f" (and {len(closed) - 1} more)" if len(closed) > 1 else ""
-        message = (
-            f"The object at {closed[0]}{more} was closed for the {dialect} dialect: no other keys will be written."
-        )
-        losses.append(ModelNote("schema_closed", message, closed[0]))
-    for loss in lowered.report:
-        if loss.action in ("dropped", "approximated"):
-            message = f"`{loss.keyword}` was {loss.action} for the {dialect} dialect; it is checked here instead."
-            losses.append(LossyEncode("lossy_encode", message, loss.pointer, loss.action))
-    breach = _breach(lowered.schema) if strict and rule != "always" else None
-    if breach is not None and not (rule == "closed" and isinstance(breach, RequiredMissingProperties)):
-        message = f"Sent without strict mode: {breach}."
-        losses.append(LossyEncode("lossy_encode", message, breach.path, "approximated"))
-        strict = False
-    # The way back, when there is a way to go.
-    lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING)
-    return WireSchema(lowered.schema, strict, lift, tuple(losses))
-
-
-def _breach(schema: Mapping[str, Any]) -> StrictSchemaError | None:
-    try:
-        strict_preflight(schema)
-    except StrictSchemaError as error:
-        return error
-    return None
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import orjson
 
-from slipform.codecs.answer import MALFORMED, malformed
+from slipform.codecs.answer import MALFORMED, lifted_arguments, malformed
 from slipform.codecs.framing import Event, Framing
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import TruncatedError, UpstreamError
-from slipform.ir import CompletionChunk, ToolDelta
+from slipform.ir import CompletionChunk, Lift, ToolDelta
 
 _loads: Final = orjson.loads
 _MOST_TEMPLATES = 4
@@ -122,7 +123,7 @@ class StreamDecoder:
     """
 
     __slots__ = (
-        "_alike", "_done", "_fault", "_first", "_framing", "_interpreter", "_plan",
+        "_alike", "_calls", "_done", "_fault", "_first", "_framing", "_interpreter", "_plan",
         "_template", "_templates_left", "_wide",
     )  # fmt: skip
 
@@ -139,6 +140,7 @@ class StreamDecoder:
         self._first = True
         self._done = False
         self._fault: UpstreamError | None = None
+        self._calls = LiftedCalls(plan.tool_lifts) if plan.tool_lifts else None
 
     def feed(self, data: bytes) -> list[CompletionChunk]:
         """The chunks completed by these bytes.
@@ -171,6 +173,11 @@ class StreamDecoder:
         return None if texts is None else (texts, wide.call)
 
     def finish(self) -> list[CompletionChunk]:
+        """The last chunks, with the arguments that were held back; raises `TruncatedError` as below."""
+        chunks = self._finish()
+        return chunks if self._calls is None else self._calls.feed(chunks, done=True)
+
+    def _finish(self) -> list[CompletionChunk]:
         """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""
         chunks: list[CompletionChunk] = []
         if self._fault is None:
@@ -214,7 +221,8 @@ class StreamDecoder:
                     interpreter.fault = malformed(error)
                 else:
                     chunks += said
-                    if self._templates_left and len(said) == 1 and (said[0].only_text or said[0].only_arguments):
+                    plain = len(said) == 1 and (said[0].only_text or said[0].only_arguments)
+                    if self._templates_left and plain and self._calls is None:
                         self._templates_left -= 1
                         self._template, self._wide = template_of(data, said[0], interpreter), None
             elif name == "error" or isinstance(value, str):
@@ -224,6 +232,8 @@ class StreamDecoder:
                 break
         if self._fault is not None and not chunks:
             raise self._fault
+        if self._calls is not None:
+            chunks = self._calls.feed(chunks)
         return self._started(chunks) if self._first else chunks
 
     def _started(self, chunks: Sequence[CompletionChunk]) -> list[CompletionChunk]:
@@ -235,6 +245,58 @@ class StreamDecoder:
             return list(chunks)
         first = chunks[0]._replace(warnings=(*self._plan.warnings, *chunks[0].warnings), lift=self._plan.lift)
         return [first, *chunks[1:]]
+
+
+class LiftedCalls:
+    """Holds back the arguments of tools whose schemas were lowered until a call is whole, and gives them lifted."""
+
+    __slots__ = ("_held", "_last", "_lifts")
+
+    def __init__(self, lifts: Mapping[str, Lift]) -> None:
+        self._lifts: Final = lifts
+        self._held: dict[tuple[int, int | None], tuple[Lift, list[str]]] = {}
+        """By choice and index, the calls that are not whole."""
+        self._last: dict[int, int | None] = {}
+        """By choice, the index of the call that pieces without one belong to."""
+
+    def feed(self, chunks: list[CompletionChunk], *, done: bool = False) -> list[CompletionChunk]:
+        """The chunks without what is held back, and with what has become whole."""
+        out: list[CompletionChunk] = []
+        for chunk in chunks:
+            deltas: list[ToolDelta] = []
+            for delta in chunk.tool_calls:
+                deltas += self._delta(chunk.choice, delta)
+            if chunk.finish is not None:
+                deltas += self._whole(chunk.choice)
+            if chunk.tool_calls or deltas:
+                chunk = chunk._replace(tool_calls=tuple(deltas))
+            if chunk != _EMPTY._replace(choice=chunk.choice, model=chunk.model, id=chunk.id):
+                out.append(chunk)
+        for choice in sorted({choice for choice, _ in self._held}) if done else ():
+            out += [CompletionChunk(tool_calls=tuple(self._whole(choice)), choice=choice)]
+        return out
+
+    def _delta(self, choice: int, delta: ToolDelta) -> list[ToolDelta]:
+        index = self._last.get(choice) if delta.index is None and not delta.name else delta.index
+        found: list[ToolDelta] = []
+        if delta.name and (lift := self._lifts.get(delta.name)) is not None and (choice, index) not in self._held:
+            found = self._whole(choice) if delta.index is None else []
+            self._held[choice, index] = (lift, [])
+        self._last[choice] = index
+        held = self._held.get((choice, index))
+        if held is None:
+            return [*found, delta]
+        held[1].append(delta.arguments)
+        rest = dataclasses.replace(delta, arguments="")
+        return [*found, rest] if rest.id or rest.name or rest.extra else found
+
+    def _whole(self, choice: int) -> list[ToolDelta]:
+        keys = [key for key in self._held if key[0] == choice]
+        done = [(key[1], *self._held.pop(key)) for key in keys]
+        return [ToolDelta(index, arguments=lifted_arguments("".join(pieces), lift)) for index, lift, pieces in done]
+
+
+_EMPTY: Final = CompletionChunk()
 
 
 def cut_short() -> TruncatedError:

@@ -163,15 +163,22 @@ def check(schema: dict[str, Any], defs: Mapping[str, dict[str, Any]], dialect: D
     limits = dialect.limits
     if not limits:
         return
-    counts = dict.fromkeys(("properties", "name_chars", "enum_values", "optionals", "unions"), 0)
-    counts["name_chars"] = sum(map(len, defs))
-    for top in (schema, *defs.values()):
-        for node in walk(top):
-            _count(node, counts)
+    counts = limit_counts({**schema, "$defs": defs})
     for name, found in counts.items():
         if found > limits.get(name, found):
             words = name.replace("_", " ").replace("name chars", "characters of names and enum values")
             raise _refused(dialect, f"{found} {words}, at most {limits[name]}")
+
+
+def limit_counts(schema: Mapping[str, Any]) -> dict[str, int]:
+    """How much of what vendors limit a lowered schema has, its definitions included."""
+    defs = schema.get("$defs", {})
+    counts = dict.fromkeys(("properties", "name_chars", "enum_values", "optionals", "unions"), 0)
+    counts["name_chars"] = sum(map(len, defs))
+    for top in (schema, *defs.values()):
+        for node in walk(dict(top)):
+            _count(node, counts)
+    return counts
 
 
 def _count(node: Mapping[str, Any], counts: dict[str, int]) -> None:

@@ -1,0 +1,185 @@
+"""Write the schemas of a request, its format's and its strict tools', as a vendor's channels take them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from slipform.bounded import BoundedCache
+from slipform.codecs.request_fields import Capabilities, Encoding
+from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError, UnsupportedSchemaError
+from slipform.ir import Lift, LossyEncode, ModelNote, ModelWarning, Tool
+from slipform.schema import ResponseFormat
+from slipform.schema.document import to_text
+from slipform.schema.lowering import lower
+from slipform.schema.lowering.dialects import OpenObjects, dialect
+from slipform.schema.lowering.lift_plan import PENDING
+from slipform.schema.lowering.lowered import limit_counts
+from slipform.schema.strict import strict_preflight
+
+StrictRule: TypeAlias = Literal["openai", "closed", "always"]
+"""When a channel's strict mode takes a schema: every property required, objects closed, or no switch to care for."""
+ANY_TOOL = "tool"
+"""The dialect of tools that are not strict: any object."""
+
+
+class WireSchema(msgspec.Struct, frozen=True):
+    """A schema as one channel takes it."""
+
+    schema: Mapping[str, Any]
+    strict: bool
+    lift: Lift | None
+    losses: tuple[ModelWarning, ...]
+
+
+_SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule, OpenObjects], WireSchema | UnsupportedSchemaError](
+    "encoded schemas", entries=256, max_bytes=32_000_000
+)
+"""By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
+_LEAST = 2_000
+_TIMES_TEXT = 50
+"""How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
+
+
+def format_schema(wanted: ResponseFormat, capabilities: Capabilities, rule: StrictRule) -> WireSchema:
+    """The wanted schema in the dialect of the native channel; an `UnsupportedSchemaError` where that has no words."""
+    return _format(wanted, capabilities, capabilities.dialect, rule)
+
+
+def tool_schema(wanted: ResponseFormat, out: Encoding, rule: StrictRule) -> WireSchema:
+    """The wanted schema as a tool's parameters; without strict mode where the strict dialect has no words for it."""
+    try:
+        return _format(wanted, out.capabilities, out.capabilities.tool_dialect, rule)
+    except UnsupportedSchemaError as error:
+        out.lose("response_format.strict", f"Sent without strict mode: {error.message}.", "approximated")
+        return _format(dataclasses.replace(wanted, strict=False), out.capabilities, ANY_TOOL, rule)
+
+
+def _format(wanted: ResponseFormat, capabilities: Capabilities, name: str, rule: StrictRule) -> WireSchema:
+    spec, strict = wanted.json_schema, wanted.strict and "no_strict" not in capabilities.quirks
+    open_objects = capabilities.open_objects
+    if spec.is_typed and open_objects == "auto":
+        open_objects = "closed"
+    return wire_schema(spec.schema, name, strict, rule, open_objects, spec.text)
+
+
+def wire_schema(
+    schema: Any, name: str, strict: bool, rule: StrictRule, open_objects: OpenObjects, text: bytes | None = None
+) -> WireSchema:
+    """The schema in this dialect; `text` is its own, where nobody can change it."""
+    if type(schema) is not dict and not isinstance(schema, Mapping):
+        raise RequestError(
+            "The schema must be a JSON object at the top level", where="response_format.json_schema.schema"
+        )
+    key = (text or to_text(schema), name, strict, rule, open_objects)
+    shape = _SHAPES.get(key)
+    if shape is None:
+        try:
+            shape = _lowered(schema, name, strict, rule, open_objects)
+        except UnsupportedSchemaError as error:
+            shape = error
+        if text is not None or not isinstance(shape, WireSchema) or shape.schema is not schema:
+            _SHAPES.put(key, shape, _LEAST + _TIMES_TEXT * len(key[0]))
+    if isinstance(shape, WireSchema):
+        return shape
+    raise UnsupportedSchemaError(shape.message, where=shape.where, hint=shape.hint, details=dict(shape.details))
+
+
+def _lowered(
+    schema: Mapping[str, Any], name: str, strict: bool, rule: StrictRule, open_objects: OpenObjects
+) -> WireSchema:
+    lowered = lower(schema, name, open_objects=open_objects)
+    losses: list[ModelWarning] = []
+    closed = [loss.pointer for loss in lowered.report if loss.action == "closed"]
+    if closed:
+        more = f" (and {len(closed) - 1} more)" if len(closed) > 1 else ""
+        message = f"The object at {closed[0]}{more} was closed for the {name} dialect: no other keys will be written."
+        losses.append(ModelNote("schema_closed", message, closed[0]))
+    for loss in lowered.report:
+        if loss.action in ("dropped", "approximated"):
+            message = f"`{loss.keyword}` was {loss.action} for the {name} dialect; it is checked here instead."
+            losses.append(LossyEncode("lossy_encode", message, loss.pointer, loss.action))
+    breach = _breach(lowered.schema) if strict and rule != "always" else None
+    if breach is not None and not (rule == "closed" and isinstance(breach, RequiredMissingProperties)):
+        message = f"Sent without strict mode: {breach}."
+        losses.append(LossyEncode("lossy_encode", message, breach.path, "approximated"))
+        strict = False
+    # The way back, when there is a way to go.
+    lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING)
+    return WireSchema(lowered.schema, strict, lift, tuple(losses))
+
+
+def _breach(schema: Mapping[str, Any]) -> StrictSchemaError | None:
+    try:
+        strict_preflight(schema)
+    except StrictSchemaError as error:
+        return error
+    return None
+
+
+def lower_tools(
+    tools: Sequence[Tool], out: Encoding, rule: StrictRule, *, beside: WireSchema | None = None
+) -> tuple[tuple[Tool, ...], Mapping[str, Lift]]:
+    """The caller's tools, strict ones in the vendor's dialect, and the ways back for their arguments.
+
+    A tool that the dialect has no words for, or that goes beyond what all strict schemas of a request may have
+    together (`beside` is the format's), loses `strict` with a warning.
+    """
+    if not any(tool.strict for tool in tools):
+        return tuple(tools), {}
+    limits = dialect(out.capabilities.tool_dialect).limits
+    used = {name: 0 for name in ("optionals", "unions") if name in limits}
+    if "strict_tools" in limits:
+        used["strict_tools"] = 0
+    if beside is not None and beside.strict:
+        _add(used, beside.schema, tool=False)
+    made: list[Tool] = []
+    lifts: dict[str, Lift] = {}
+    for tool in tools:
+        shape = _strict_shape(tool, out, rule, used) if tool.strict and tool.vendor is None else None
+        if shape is None:
+            made.append(tool if tool.vendor is not None else dataclasses.replace(tool, strict=tool.strict and None))
+            continue
+        made.append(dataclasses.replace(tool, parameters=shape.schema, strict=True if shape.strict else None))
+        if shape.lift is not None:
+            lifts[tool.name] = shape.lift
+    return tuple(made), lifts
+
+
+def _strict_shape(tool: Tool, out: Encoding, rule: StrictRule, used: dict[str, int]) -> WireSchema | None:
+    """A strict tool's parameters in the dialect; None, and `strict` is named as lost, where they stay as they are."""
+    path = f"tools.{tool.name}"
+    if "no_strict" in out.quirks:
+        out.lose(f"{path}.strict", "This model has no strict tools; the arguments are checked here.", "approximated")
+        return None
+    open_objects = out.capabilities.open_objects
+    dialect_name = out.capabilities.tool_dialect
+    closed: OpenObjects = "closed" if open_objects == "auto" else open_objects
+    try:
+        shape = wire_schema(tool.parameters, dialect_name, True, rule, closed)
+    except UnsupportedSchemaError as error:
+        out.lose(f"{path}.strict", f"Sent without strict mode: {error.message}.", "approximated")
+        return None
+    limits = dialect(dialect_name).limits
+    total = _add(dict(used), shape.schema, tool=True)
+    over = next((name for name in used if total[name] > limits[name]), None)
+    if shape.strict and over is not None:
+        why = f"all strict schemas together have {total[over]} {over.replace('_', ' ')}, at most {limits[over]}"
+        out.lose(f"{path}.strict", f"Sent without strict mode: {why}.", "approximated")
+        return None
+    if shape.strict:
+        used.update(total)
+    where = f"{path}.parameters"
+    out.losses.extend(dataclasses.replace(loss, path=f"{where}{loss.path or ''}") for loss in shape.losses)
+    return shape
+
+
+def _add(used: dict[str, int], schema: Mapping[str, Any], *, tool: bool) -> dict[str, int]:
+    """Count one more strict schema."""
+    counts = {**limit_counts(schema), "strict_tools": int(tool)}
+    for name in used:
+        used[name] += counts[name]
+    return used
