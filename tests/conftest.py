@@ -33,6 +33,14 @@ PERSON = {
 }
 
 
+@pytest.fixture(autouse=True, scope="session")
+def state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What proxies learn from refusals is kept in a folder of this run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def one_opentelemetry() -> Iterator[None]:
     """Fails the test that leaves a second copy of OpenTelemetry behind, instead of whichever runs after it."""

@@ -10,7 +10,8 @@ import pytest
 from slipform.codecs import Capabilities
 from slipform.errors import UpstreamRequestError
 from slipform.providers.http import HttpProvider
-from slipform.providers.retry import MemoryDowngrades, apply_downgrades, record_refusal
+from slipform.providers.refusals import record_refusal
+from slipform.providers.retry import MemoryDowngrades, apply_downgrades
 from slipform.schema import OutputStrategy
 from slipform.testing import FakeVendor, Received, Step, rejected
 from tests.providers.chat import ChatCodec, ask
@@ -64,10 +65,10 @@ def test_the_warning_goes_on_the_first_chunk_of_a_stream(face: SyncFace | AsyncF
     assert chunks[0].warnings[0].path == "no_native"
 
 
-def test_the_call_is_repeated_once_only() -> None:
-    with FakeVendor([rejected("response_format is not supported"), rejected("tool_choice is not supported")]) as vendor:
+def test_a_refusal_that_teaches_nothing_new_is_the_answer() -> None:
+    with FakeVendor([rejected("response_format is not supported"), rejected("messages are missing")]) as vendor:
         provider = provider_for(vendor)
-        with pytest.raises(UpstreamRequestError, match="tool_choice"):
+        with pytest.raises(UpstreamRequestError, match="messages"):
             provider.complete(ask(schema=SCHEMA))
     assert len(vendor.requests) == 2
 

@@ -72,6 +72,7 @@ def _sections(offline: bool, models: Sequence[str], config: Path | None) -> Iter
         if not offline:
             yield "providers", reachable(settings, router.providers)
         yield "what `auto` means", picks(router, models)
+        yield "what vendors' refusals taught", lessons(router)
         yield "schemas", schemas(settings)
 
 
@@ -209,6 +210,16 @@ def picks(router: Router, models: Sequence[str]) -> Iterator[Finding]:
             yield Finding("fault", str(error))
             continue
         yield Finding("ok", f"{name}: {provider.capabilities(model).auto_strategy.value}")
+
+
+def lessons(router: Router) -> Iterator[Finding]:
+    """Yield what the proxy has learned from refusals and still goes by; `slipform models show` has one model's."""
+    from slipform.cli.models import learned_of
+
+    found = [f"{name}/{text}" for name, provider in router.providers.items() for _, _, text in learned_of(provider)]
+    yield from (Finding("note", text) for text in found)
+    if not found:
+        yield Finding("ok", "nothing: every model is asked as the catalogue says")
 
 
 def _placeholder_names(router: Router) -> Iterator[str]:

@@ -12,6 +12,7 @@ from slipform.cli.terminal import ConfigOption, print_data, print_message
 
 if TYPE_CHECKING:
     from slipform.config import Settings
+    from slipform.providers.base import Provider
 
 
 def model_names(incomplete: str) -> list[str]:
@@ -75,6 +76,68 @@ def pull(
     from slipform.providers.embedded.weights import DEFAULT, pull_with_progress, weights_named
 
     print_data(str(pull_with_progress(weights_named((name or DEFAULT).removeprefix("local/")))))
+
+
+@models.command()
+def show(
+    name: Annotated[str, typer.Argument(help="The model, as provider/model.", autocompletion=model_names)],
+    config: ConfigOption = None,
+) -> None:
+    """Show what a model can do, how schemas are asked for, and what its vendor's refusals have taught."""
+    from slipform.config import load_settings
+    from slipform.engine.setup import router_of
+
+    provider, model = router_of(load_settings(config)).resolve(name)
+    for label, text in _facts(provider, model):
+        print_data(f"{label:14}{text}" if sys.stdout.isatty() else f"{label}\t{text}")
+
+
+def _facts(provider: Provider, model: str) -> Iterator[_Row]:
+    """Yield what is known of a model, and what was learned of it."""
+    from slipform.cli.settings import masked_url
+    from slipform.providers.http import HttpProvider
+    from slipform.providers.retry import apply_downgrades
+    from slipform.schema import OutputStrategy
+
+    capabilities, learned = provider.capabilities(model), learned_of(provider, model)
+    yield "model", f"{provider.name}/{model}"
+    if isinstance(provider, HttpProvider):
+        yield "address", masked_url(provider.base_url)
+        yield "API", provider.api
+        of_model = frozenset(lesson for lesson, of_schema, _ in learned if not of_schema)
+        capabilities = apply_downgrades(capabilities, of_model)
+    pinned = capabilities.strategy is not OutputStrategy.AUTO
+    yield "strategy", f"{capabilities.auto_strategy.value}{' (pinned)' if pinned else ''}"
+    if not pinned:
+        rungs = {"native": capabilities.native, "tool": capabilities.forced_tool, "json_mode": capabilities.json_mode}
+        yield "steps down", " → ".join([*(rung for rung, has in rungs.items() if has), "prompt"])
+    yield "dialects", f"{capabilities.dialect}, for tools {capabilities.tool_dialect}"
+    yield "takes", ", ".join(flag for flag in ("tools", "sampling", "reasoning") if getattr(capabilities, flag)) or "-"
+    yield "quirks", ", ".join(sorted(capabilities.quirks)) or "-"
+    for _, _, text in learned:
+        yield "learned", text
+    if not learned:
+        yield "learned", "nothing"
+
+
+def learned_of(provider: Provider, model: str | None = None) -> list[tuple[str, bool, str]]:
+    """Return what the proxy has learned of a provider's models: the lesson, whether it is of one schema, in words."""
+    from slipform.providers.downgrade_file import downgrade_file, read_downgrades
+    from slipform.providers.http import HttpProvider
+    from slipform.providers.retry import BY_SCHEMA, describe_lesson, model_key
+
+    if not isinstance(provider, HttpProvider):
+        return []
+    found = []
+    address = model_key(provider.base_url, "")
+    for key, lesson, seconds in read_downgrades(downgrade_file()):
+        name, _, schema = key.removeprefix(address).partition(" ")
+        if lesson == BY_SCHEMA or not key.startswith(address) or model not in (None, name):
+            continue
+        about = f"{name} {describe_lesson(lesson, of_schema=bool(schema))}"
+        of = f" (the schema {schema})" if schema else ""
+        found.append((lesson, bool(schema), f"{about}{of}, for {seconds / 3600:.0f} h more"))
+    return found
 
 
 def _available_rows(settings: Settings) -> Iterator[_Row]:

@@ -278,9 +278,9 @@ class LiftedCalls:
 
     def _delta(self, choice: int, delta: ToolDelta) -> list[ToolDelta]:
         index = self._last.get(choice) if delta.index is None and not delta.name else delta.index
-        found: list[ToolDelta] = []
+        # Where calls have no index, a name begins the next.
+        found = self._whole(choice) if delta.name and delta.index is None else []
         if delta.name and (lift := self._lifts.get(delta.name)) is not None and (choice, index) not in self._held:
-            found = self._whole(choice) if delta.index is None else []
             self._held[choice, index] = (lift, [])
         self._last[choice] = index
         held = self._held.get((choice, index))

@@ -48,6 +48,9 @@ class Runtime(_Block):
     """Whether plain answers are streamed; answers that must be JSON never are."""
     timeout_seconds: Positive = 120
     """For one call with its transport retries."""
+    remember_downgrades: bool = True
+    """Whether the proxy keeps what vendors' refusals taught it in a file, for its next start and for `slipform models
+    show`."""
 
 
 class RetrySettings(_Block):
@@ -90,6 +93,10 @@ class ProviderSettings(_Block):
     """The certificate's key, if it is in another file."""
     proxy: str | None = None
     """An `http://` or `https://` proxy, or `none`; the environment's by default."""
+    strategy: Literal["auto", "native", "tool", "prompted"] = "auto"
+    """Pins how schemas are asked for: the vendor's native mode, a forced tool or the prompt; no other is ever taken."""
+    capabilities: dict[str, bool | str | list[str]] = {}
+    """What its models can do, where the catalogue is wrong: native, tools, forced_tool, json_mode, dialect, …"""
 
 
 class AliasTarget(_Block):
@@ -179,6 +186,9 @@ class Enforcement(_Block):
     """Whether the embedded model's first character must open JSON."""
     max_prefix_chars: Annotated[int, Field(ge=1)] | None = None
     """Characters before the JSON, after which failing hard gives up: 500, or 50 where the start is forced."""
+    open_objects: Literal["auto", "kept", "closed"] = "auto"
+    """Whether objects that say nothing of other keys keep a place for them in a vendor's strict mode: `auto` where not
+    all of their properties are required."""
     stream_mode: Literal["auto", "live", "buffer", "reject"] = "auto"
     """How answers with a schema are streamed: as they are written, or whole once they are valid."""
     adopt_schemas: Annotated[Literal["off", "json_mode", "all"], _ON_OR_OFF] = "json_mode"

@@ -274,7 +274,7 @@ class Worded:
 def first_request(request: ModelRequest, strategy: OutputStrategy, wording: Wording) -> Worded:
     """The request with what the model must be told about the shape, for this strategy."""
     if wording.shown:
-        return Worded(request)
+        return Worded(request.replace(tells_schema=True))
     schema = request.response_format.json_schema.schema if request.response_format else None
     if strategy is OutputStrategy.PROMPTED and (schema is not None or request.json_mode):
         return _prompted(request, schema, wording)
@@ -365,7 +365,7 @@ def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: 
         return Worded(_for_a_small_model(request, schema, said), warnings)
     if schema is not None and (example := _short_example(schema)) is not None:
         said = f"{said}\n{EXAMPLE.format(example=example)}"
-    return Worded(request.replace(messages=_with_system(said, request.messages)), warnings)
+    return Worded(request.replace(messages=_with_system(said, request.messages), tells_schema=True), warnings)
 
 
 def _summary(schema: Mapping[str, Any], wording: Wording) -> SchemaSummary:
@@ -405,7 +405,8 @@ def _for_a_small_model(request: ModelRequest, schema: Mapping[str, Any], said: s
     """What is said first, then how such questions are answered well, then the question with the keys it asks for."""
     own = next((at for at, message in enumerate(request.messages) if message.role != "system"), len(request.messages))
     told = _append_to_last_user(request, wanted_keys(schema)).messages
-    return request.replace(messages=(Message.system(said), *told[:own], *worked_examples(), *told[own:]))
+    messages = (Message.system(said), *told[:own], *worked_examples(), *told[own:])
+    return request.replace(messages=messages, tells_schema=True)
 
 
 _CUT = ModelWarning(

@@ -21,6 +21,7 @@ from slipform.ir.request import is_heavy
 from slipform.ir.response import ChunkSink
 from slipform.providers import Provider
 from slipform.providers.concurrency import off_loop
+from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
 from slipform.schema.python_types import cached_schema
@@ -88,8 +89,11 @@ class ModelRoute:
         `schema` is the request's own, where the caller has it: with a Python type behind it, whose validators count
         too.
         """
-        capabilities = self.provider.capabilities(self.model)
         wanted, local = request.response_format, self.provider.name == LOCAL
+        if wanted is not None and isinstance(self.provider, HttpProvider):
+            capabilities = self.provider.capabilities_for(request.replace(model=self.model))
+        else:
+            capabilities = self.provider.capabilities(self.model)
         shape = schema or _text_of(wanted)
         if wanted is None or shape is None or not _keeps(request, options):
             return _planned(self, request, options, schema, capabilities)

@@ -22,7 +22,7 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.connections import NO_PROXY, read_proxy, tls_context
 from slipform.providers.network.transport import ProtocolError, Timeouts, Transport
-from slipform.providers.retry import RetryPolicy
+from slipform.providers.retry import DowngradeStore, RetryPolicy
 from slipform.providers.router import ModelTarget, Router
 
 if TYPE_CHECKING:
@@ -171,11 +171,13 @@ def router_of(
     *,
     retries: RetryPolicy | None = None,
     keyless: bool = False,
+    lessons: DowngradeStore | None = None,
 ) -> Router:
     """The providers of a configuration: the embedded model, those named, and those whose key is in the environment.
 
     `retries` says how their calls are repeated when the network or a vendor fails. `keyless` adds the local servers
     that need no key, such as Ollama; not for the proxy, whose callers must not reach what its operator did not name.
+    `lessons` is where they keep what they learn from refusals: each its own memory by default.
     """
     from slipform.providers.embedded import LocalProvider
     from slipform.providers.transformers import TransformersProvider
@@ -184,6 +186,7 @@ def router_of(
     if LOCAL in settings.providers:
         raise ConfigError("The provider name `local` is the embedded model's", where=f"providers.{LOCAL}")
     catalog = load_catalog({name: _row(given) for name, given in settings.providers.items()})
+    spoken = settings.enforcement.open_objects
     local = LocalProvider()
     providers: dict[str, Provider] = {LOCAL: local, "transformers": TransformersProvider()}
     for name, vendor in catalog.vendors.items():
@@ -192,11 +195,12 @@ def router_of(
         if given is not None or local_server or any(found.get(key) for key in vendor.api_key_env):
             seconds = (given.timeout_seconds if given else None) or settings.runtime.timeout_seconds
             providers[name] = HttpProvider(
-                vendor,
+                dataclasses.replace(vendor, overrides={"open_objects": spoken, **vendor.overrides}),
                 timeouts=Timeouts(total=seconds),
                 retries=retries,
                 settings=given.settings if given else None,
                 transport=_transport(name, given) if given else None,
+                lessons=lessons,
             )
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **alias_targets(settings)}
     return Router(providers, aliases=aliases, default=settings.default_model)
@@ -275,11 +279,13 @@ def _transport(name: str, given: ProviderSettings) -> Transport:
 
 def _row(given: ProviderSettings) -> dict[str, Any]:
     """A provider of the configuration as a row for the catalogue."""
+    pinned = {} if given.strategy == "auto" else {"strategy": given.strategy}
     row = {
         "extends": given.kind,
         "base_url": given.base_url,
         "api_key_env": [given.api_key_env] if given.api_key_env else None,
         "headers": given.headers or None,
         "models": given.models or None,
+        "overrides": {**given.capabilities, **pinned} or None,
     }
     return {name: value for name, value in row.items() if value is not None}

@@ -357,7 +357,7 @@ def _record_call(
         "model": model,
         "require_json": plan.schema is not None,
         "use_response_schema": request.response_format is not None,
-        "strategy": plan.strategy.value,
+        "strategy": (attempts[-1].strategy if attempts else plan.strategy).value,
         "streaming": streaming,
         "timeout": plan.budget.seconds,
         "latency": round(max(seconds, failed_after or 0), 3),

@@ -233,6 +233,8 @@ class ModelRequest(msgspec.Struct, frozen=True):
     timeout: float | None = None
     calls: CallCount | None = None
     """The calls made for this request so far, shared by its copies; not sent or compared."""
+    tells_schema: bool = False
+    """Whether the messages tell the model of the schema already; not sent or compared."""
 
     def __post_init__(self) -> None:
         if type(self.messages) is not tuple or type(self.tools) is not tuple:  # lists are accepted
@@ -287,7 +289,7 @@ class RequestDefaults:
         )
 
 
-_COMPARED: Final = tuple(name for name in ModelRequest.__struct_fields__ if name != "calls")
+_COMPARED: Final = tuple(name for name in ModelRequest.__struct_fields__ if name not in ("calls", "tells_schema"))
 _compared_values: Final = attrgetter(*_COMPARED)
 
 

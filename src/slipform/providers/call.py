@@ -19,6 +19,7 @@ from slipform.providers.auth import Secret
 from slipform.providers.base import as_chunks
 from slipform.providers.endpoint import Endpoint, PreparedCall, logger
 from slipform.providers.network.transport import ByteStream, HttpRequest, Limit, Reason, Timeouts, TransportFault
+from slipform.schema import OutputStrategy
 
 
 class OpenEffect:
@@ -77,6 +78,8 @@ class FinishEffect:
 Effect: TypeAlias = OpenEffect | FetchEffect | ReadEffect | SleepEffect | FinishEffect
 Steps: TypeAlias = Generator[Effect, Any, None]
 _ERROR_BODY = 1 << 20
+_REFUSING = frozenset({400, 404, 422, 501})
+"""Statuses with which vendors refuse what a request asks for; some have nobody who serves it (404)."""
 _READ = ReadEffect()
 _STREAMED = ModelResponse()
 
@@ -89,6 +92,8 @@ def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
     except SlipformError as error:
         prepared.annotate(error, head.headers)
         raise
+    if _ignores_schema(prepared, response.text) and response.finish == "stop" and not response.refusal:
+        endpoint.note_ignored(request, prepared)
     known = prepared.warnings
     if known and response.warnings[: len(known)] != known:  # codecs repeat their own
         response = response.replace(warnings=_merge(known, response.warnings))
@@ -104,7 +109,7 @@ def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
             body = yield from _whole(prepared)
             last = _warned(_unstreamed(prepared, body), prepared.warnings)
         else:
-            last = yield from _pieces(prepared)
+            last = yield from _pieces(prepared, endpoint, request)
     except SlipformError as error:
         prepared.annotate(error, head.headers)
         raise
@@ -118,10 +123,22 @@ def _unstreamed(prepared: PreparedCall, body: bytes) -> Sequence[CompletionChunk
     return [*decoder.feed(body), *decoder.finish()]
 
 
-def _pieces(prepared: PreparedCall) -> Generator[Effect, Any, Sequence[CompletionChunk]]:
+def _ignores_schema(prepared: PreparedCall, text: str) -> bool:
+    """Whether a text on the native channel does not begin as an object or a list does, though the schema wants one."""
+    context = prepared.encoded.context
+    if context is None or context.strategy is not OutputStrategy.NATIVE:
+        return False
+    begin = text.lstrip()[:1]
+    return bool(begin) and begin not in "{[" and context.schema.get("type") in ("object", "array")
+
+
+def _pieces(
+    prepared: PreparedCall, endpoint: Endpoint, request: ModelRequest
+) -> Generator[Effect, Any, Sequence[CompletionChunk]]:
     """Reads the stream to its end; gives the last chunks."""
     decoder = prepared.codec.decode_stream(prepared.encoded)
     warnings = prepared.warnings
+    begun = False
     chunks: Sequence[CompletionChunk] = ()
     while True:
         try:
@@ -133,6 +150,10 @@ def _pieces(prepared: PreparedCall) -> Generator[Effect, Any, Sequence[Completio
         if not data:
             return _warned(decoder.finish(), warnings)
         chunks = decoder.feed(data)
+        if not begun and (first := next((chunk.text for chunk in chunks if chunk.text.strip()), "")):
+            begun = True
+            if _ignores_schema(prepared, first):
+                endpoint.note_ignored(request, prepared)
         if warnings and chunks:
             chunks, warnings = _warned(chunks, warnings), ()
 
@@ -151,8 +172,7 @@ def _exchange(
 ) -> Generator[Effect, Any, tuple[PreparedCall, ByteStream, bytes]]:
     """Send until the vendor answers with success; raises what stands in the way. A stream's body is still to come."""
     started = endpoint.clock()
-    attempt = 0
-    taught = False
+    attempt = steps_down = 0
     while True:
         prepared = endpoint.prepare(request, streamed=streamed)
         total, asked = prepared.timeouts.total, None
@@ -173,8 +193,9 @@ def _exchange(
             if 200 <= head.status < 300:
                 return prepared, head, body
             error = yield from _refusal(prepared, head)
-            if head.status in (400, 422) and not taught and endpoint.learn(error, request, prepared):
-                taught = True
+            refused = head.status in _REFUSING and steps_down < retry.MAX_STEPS_DOWN
+            if refused and endpoint.learn(error, request, prepared):
+                steps_down += 1
                 count_repeat(request.calls, f"{endpoint.name}/{request.model}", error)
                 continue
             if not retry.after_status(head.status, head.headers, error):

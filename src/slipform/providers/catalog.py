@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from slipform.codecs import CODECS, Capabilities
 from slipform.errors import ConfigError
+from slipform.schema import OutputStrategy
 from slipform.schema.lowering.dialects import OpenObjects, dialect_names
 
 Auth: TypeAlias = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "query", "sigv4", "none"]
@@ -72,6 +73,8 @@ class Vendor:
     values: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `Capabilities` that hold for all models."""
     patterns: tuple[Pattern, ...] = ()
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `Capabilities` that hold for all models whatever the patterns say."""
     models: tuple[str, ...] = ()
     """The models it serves; empty when any name goes."""
     own: tuple[str, ...] = ()
@@ -91,6 +94,7 @@ class Vendor:
                 family = pattern.like.capabilities(bare_name(lowered))
                 values.update({name: getattr(family, name) for name in _INHERITED})
             values.update(pattern.values)
+        values.update(self.overrides)
         return Capabilities(**values)
 
     def how_to_use(self) -> str:
@@ -252,6 +256,11 @@ def _capabilities(value: object, where: str, base: Vendor, _: Mapping[str, Vendo
     return {"values": MappingProxyType({**base.values, **_values(value, where)})}
 
 
+def _overrides(value: object, where: str, base: Vendor, _: Mapping[str, Vendor]) -> dict[str, Any]:
+    given = _values(value, where.replace(".overrides", ".capabilities"))  # the setting's name
+    return {"overrides": MappingProxyType({**base.overrides, **given})}
+
+
 def _patterns(value: object, where: str, base: Vendor, known: Mapping[str, Vendor]) -> dict[str, Any]:
     if not isinstance(value, list | tuple):
         raise _wrong(value, "a list of patterns", where)
@@ -305,6 +314,8 @@ def _values(value: object, where: str) -> dict[str, Any]:
             read[name] = None
         elif name == "open_objects":
             read[name] = _choice(get_args(OpenObjects))(item, inner)
+        elif name == "strategy":
+            read[name] = OutputStrategy(_choice(tuple(OutputStrategy))(item, inner))
         else:
             read[name] = _text(item, inner)
             if name.endswith("dialect") and item not in (known := dialect_names(aliases=True)):
@@ -394,6 +405,7 @@ _READERS: Mapping[str, Reader] = {
     "headers": _merged_headers,
     "codec": _plain("codec", _codec),
     "capabilities": _capabilities,
+    "overrides": _overrides,
     "patterns": _patterns,
     "models": _plain("models", _texts),
     "own": _plain("own", _texts),

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from slipform.codecs import BoundCodec, Capabilities, EncodedRequest
-from slipform.errors import SlipformError, UpstreamError
+from slipform.enforce.prompts import Wording, first_request
+from slipform.errors import SchemaError, SlipformError, UpstreamError
 from slipform.ir import ModelRequest, ModelWarning
 from slipform.providers import retry
 from slipform.providers.auth import Authorised, Secret, authorise, from_environment, scrub_error, secrets_in
 from slipform.providers.catalog import Vendor
 from slipform.providers.network.transport import HttpRequest, Timeouts
+from slipform.providers.refusals import record_refusal
 from slipform.providers.retry import DowngradeStore, MemoryDowngrades, RetryPolicy
+from slipform.schema import OutputStrategy
 
 _USUAL: Final = Timeouts()
 _REQUEST_ID: Final = (
@@ -85,6 +90,14 @@ def _address(vendor: Vendor, base_url: str | None) -> str | None:
     return vendor.url(template) if template and "{" not in template else None
 
 
+def _worded(request: ModelRequest, codec: BoundCodec) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
+    """The request with its schema told in words, where only those carry it: nobody knew before it came here."""
+    if codec.strategy_for(request) is not OutputStrategy.PROMPTED:
+        return request, ()
+    worded = first_request(request, OutputStrategy.PROMPTED, Wording("list_keys" in codec.capabilities.quirks))
+    return worded.request, worded.warnings
+
+
 class Endpoint:
     """Everything about a vendor's address but the network."""
 
@@ -131,6 +144,16 @@ class Endpoint:
         """What the model can do here, less what it was learned not to do."""
         return self._spoken(model, self._learned(self.url(), model))[0]
 
+    def capabilities_for(self, request: ModelRequest) -> Capabilities:
+        """What the model can do for this request: less where its schema has no place in the native channel."""
+        capabilities, codec = self._spoken(request.model, self._lessons(self.url(), request))
+        if request.response_format is None or codec.strategy is not OutputStrategy.NATIVE:
+            return capabilities
+        with suppress(SchemaError):  # what is wrong with the schema is said when it is used
+            if codec.strategy_for(request) is not OutputStrategy.NATIVE and capabilities.native:
+                return dataclasses.replace(capabilities, native=False)
+        return capabilities
+
     def codec(self, model: str, capabilities: Capabilities) -> BoundCodec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
         made = self._codecs.get(capabilities)
@@ -146,9 +169,12 @@ class Endpoint:
         url = self.url()
         learned = self._lessons(url, request)
         capabilities, codec = self._spoken(request.model, learned)
+        told: tuple[ModelWarning, ...] = ()
+        if request.response_format is not None and not request.tells_schema:
+            request, told = _worded(request, codec)
         encoded = codec.encode_request(request, stream=streamed)
         authorised = self.dressed(url + encoded.path, encoded.headers, encoded.body)
-        warnings = encoded.warnings
+        warnings = (*encoded.warnings, *told) if told else encoded.warnings
         if learned:
             said = (lesson for lesson in sorted(learned) if "use_" not in lesson and lesson != retry.BY_SCHEMA)
             used = None if encoded.context is None else encoded.context.strategy
@@ -196,23 +222,28 @@ class Endpoint:
     def learn(self, error: UpstreamError, request: ModelRequest, prepared: PreparedCall) -> bool:
         """Remember what a refusal of the request teaches; True when repeating it is worthwhile."""
         text = f"{error.message} {error.details.get('param') or ''} {error.details.get('code') or ''}"
-        taught = retry.record_refusal(text, request, prepared.capabilities)
+        taught = record_refusal(text, request, prepared.capabilities)
         if taught is None:
             return False
         lesson, about_schema = taught
+        self._remember(lesson, request, about_schema=about_schema)
+        about = " for this schema" if about_schema else ""
+        logger.warning("%s/%s refused the request; learned %s%s", self.name, request.model, lesson, about)
+        return True
+
+    def note_ignored(self, request: ModelRequest, prepared: PreparedCall) -> None:
+        """Remember that the model's answer does not even begin like the schema that its native channel was given."""
+        if "schema_in_prompt" in prepared.capabilities.quirks:
+            return
+        self._remember("schema_unseen", request, about_schema=False)
+        logger.warning("%s/%s ignored the schema; the prompt shows it from now on", self.name, request.model)
+
+    def _remember(self, lesson: retry.Lesson, request: ModelRequest, *, about_schema: bool) -> None:
         key = retry.schema_key(self.url(), request.model, request) if about_schema else None
         about_model = retry.model_key(self.url(), request.model)
         self.store.add(key or about_model, lesson)
         if key:
             self.store.add(about_model, retry.BY_SCHEMA)
-        logger.warning(
-            "%s/%s refused the request; learned %s%s",
-            self.name,
-            request.model,
-            lesson,
-            " for this schema" if about_schema else "",
-        )
-        return True
 
     def _spoken(self, model: str, learned: frozenset[str]) -> tuple[Capabilities, BoundCodec]:
         """What the model can do after these lessons, and the codec for that."""

@@ -233,6 +233,10 @@ class HttpProvider:
         """What this model can do here: the catalogue's word, less what was learned from refusals."""
         return self._endpoint.capabilities(model)
 
+    def capabilities_for(self, request: ModelRequest) -> Capabilities:
+        """The same for one request: `auto` takes the next channel where this one cannot carry its schema."""
+        return self._endpoint.capabilities_for(request)
+
     @property
     def api(self) -> str:
         """The API it speaks, by the name of its codec."""

@@ -25,50 +25,33 @@ from slipform.schema import OutputStrategy
 
 Lesson: TypeAlias = Literal[
     "no_native",
+    "no_native_with_tools",
     "no_forced_tool",
     "no_json_mode",
     "no_sampling",
     "use_max_tokens",
     "use_max_completion_tokens",
     "no_strict",
+    "schema_unseen",
 ]
 DOWNGRADE_SECONDS = 24 * 3600.0
 """How long a lesson counts, since vendors do improve."""
-_MEANING: dict[Lesson, str] = {
-    "no_native": "does not take a schema on its native channel",
-    "no_forced_tool": "cannot be made to call a tool",
+MEANING: Mapping[str, str] = {
+    "no_native": "does not take {a} schema on its native channel",
+    "no_native_with_tools": "does not take a schema on its native channel beside tools",
+    "no_forced_tool": "cannot be made to call a tool{for}",
     "no_json_mode": "has no JSON mode",
     "no_sampling": "does not take sampling parameters",
     "use_max_tokens": "wants `max_tokens`",
     "use_max_completion_tokens": "wants `max_completion_tokens`",
     "no_strict": "does not take strict schemas",
+    "schema_unseen": "ignores the schema on its native channel, so the prompt shows it",
 }
 BY_SCHEMA = "by_schema"
 """Kept with a model's lessons: some of its schemas have lessons of their own. Their keys are dear to make."""
-LESSONS = frozenset({*_MEANING, BY_SCHEMA})
-_SCHEMA_AT_FAULT = re.compile(
-    r"invalid schema for|schema is too complex|compiled grammar is too large|too many states|response_schema",
-    re.IGNORECASE,
-)
-_UNSUPPORTED = re.compile(
-    r"not? ?support|unsupported|unavailable|not (?:allowed|permitted|available|implemented)|unrecognized"
-    r"|unknown (?:field|name|parameter)|extra inputs|forces tool use|must be 'json_schema' or 'text'"
-    r"|deprecated for this model|only the default",
-    re.IGNORECASE,
-)
-_ABOUT_TOOL = re.compile(
-    r"tool_choice|tool choice|forces tool use|toolchoice|function_?calling_?config|forced tool", re.IGNORECASE
-)
-_ABOUT_STRICT = re.compile(r"\bstrict\b", re.IGNORECASE)
-_ABOUT_FORMAT = re.compile(
-    r"response[_ ]?format|output_config|output_format|json_schema|json_object|text\.format|textformat|outputconfig"
-    r"|response_?mime_?type|response_?(?:json_?)?schema|structured[ _]outputs?|json mode",
-    re.IGNORECASE,
-)
-_ABOUT_SAMPLING = re.compile(
-    r"temperature|top_?p\b|top_?k\b|frequency_penalty|presence_penalty|sampling", re.IGNORECASE
-)
-_ABOUT_LIMIT = re.compile(r"max_tokens|max_completion_tokens", re.IGNORECASE)
+LESSONS = frozenset({*MEANING, BY_SCHEMA})
+MAX_STEPS_DOWN = 4
+"""How often one call may be repeated for what its refusals teach: native, tool, JSON mode, prompt."""
 
 
 class DowngradeStore(Protocol):
@@ -101,13 +84,18 @@ class MemoryDowngrades:
     """
 
     def __init__(
-        self, size: int = 1024, lifetime: float = DOWNGRADE_SECONDS, clock: Callable[[], float] = time.monotonic
+        self,
+        size: int = 1024,
+        lifetime: float = DOWNGRADE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        on_add: Callable[[Downgrade], None] | None = None,
     ) -> None:
         self._kept: OrderedDict[str, tuple[float, frozenset[str]]] = OrderedDict()
         self._size = size
         self._lifetime = lifetime
         self._clock = clock
         self._lock = threading.Lock()
+        self._on_add = on_add
         self.is_blank = True
         """Whether nothing was ever learned."""
 
@@ -122,11 +110,15 @@ class MemoryDowngrades:
         """Remember one more, for so long, and forget the oldest when there are too many."""
         with self._lock:
             self.is_blank = False
-            lessons = self.get(key) | {lesson}
-            self._kept[key] = (self._clock() + (self._lifetime if seconds is None else seconds), lessons)
+            known = self.get(key)
+            lessons = known | {lesson}
+            left = self._lifetime if seconds is None else seconds
+            self._kept[key] = (self._clock() + left, lessons)
             self._kept.move_to_end(key)
             while len(self._kept) > self._size:
                 self._kept.popitem(last=False)
+        if self._on_add is not None and lesson not in known:
+            self._on_add(Downgrade(key, lesson, left))
 
     def learned(self) -> list[Downgrade]:
         """Everything that still counts, to be told to others."""
@@ -137,8 +129,16 @@ class MemoryDowngrades:
 
 
 def model_key(base_url: str, model: str) -> str:
-    """The key of what holds for a model at an address."""
-    return f"{base_url} {model}"
+    """The key of what holds for a model at an address, which is named without a user's name and password.
+
+    >>> model_key("https://me:secret@example.com/v1", "m")
+    'https://example.com/v1 m'
+    """
+    scheme, found, rest = base_url.partition("://")
+    host, slash, path = rest.partition("/")
+    if not found or "@" not in host:
+        return f"{base_url} {model}"
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path} {model}"
 
 
 def schema_key(base_url: str, model: str, request: ModelRequest) -> str | None:
@@ -146,7 +146,7 @@ def schema_key(base_url: str, model: str, request: ModelRequest) -> str | None:
     if request.response_format is None:
         return None
     text = orjson.dumps(request.response_format.json_schema.schema, option=orjson.OPT_SORT_KEYS, default=repr)
-    return f"{base_url} {model} {hashlib.sha256(text).hexdigest()[:16]}"
+    return f"{model_key(base_url, model)} {hashlib.sha256(text).hexdigest()[:16]}"
 
 
 def apply_downgrades(capabilities: Capabilities, lessons: frozenset[str]) -> Capabilities:
@@ -169,72 +169,33 @@ def apply_downgrades(capabilities: Capabilities, lessons: frozenset[str]) -> Cap
     for lesson in ("use_max_tokens", "use_max_completion_tokens"):
         if lesson in lessons:
             changes["max_tokens_field"] = lesson.removeprefix("use_")
-    if "no_strict" in lessons:
-        changes["quirks"] = capabilities.quirks | {"no_strict"}
+    quirks = {_QUIRKS[lesson] for lesson in lessons if lesson in _QUIRKS}
+    if quirks:
+        changes["quirks"] = capabilities.quirks | quirks
     return dataclasses.replace(capabilities, **changes)  # type: ignore[arg-type]
 
 
-def record_refusal(message: str, request: ModelRequest, capabilities: Capabilities) -> tuple[Lesson, bool] | None:
-    """What a 400 with this message teaches, and whether it is about the schema rather than the model.
-
-    None when it teaches nothing that another spelling of the same request could use.
-    """
-    if request.response_format is not None and _SCHEMA_AT_FAULT.search(message):
-        rung = _rung(request, capabilities)
-        return (rung, True) if rung is not None and rung != "no_json_mode" else None
-    if not _UNSUPPORTED.search(message):
-        return None
-    lesson = _about(message, request, capabilities)
-    return None if lesson is None else (lesson, False)
-
-
-def _about(message: str, request: ModelRequest, capabilities: Capabilities) -> Lesson | None:
-    if _ABOUT_LIMIT.search(message) and request.max_tokens is not None:
-        return _other_limit(message, capabilities)
-    if _ABOUT_SAMPLING.search(message) and capabilities.sampling:
-        return "no_sampling"
-    if _ABOUT_TOOL.search(message):
-        return "no_forced_tool" if capabilities.forced_tool and _channel(request, capabilities) == "tool" else None
-    if _ABOUT_FORMAT.search(message):
-        return _rung(request, capabilities)
-    if _ABOUT_STRICT.search(message) and "no_strict" not in capabilities.quirks:
-        return "no_strict"
-    return None
-
-
-def _other_limit(message: str, capabilities: Capabilities) -> Lesson | None:
-    if capabilities.max_tokens_field == "max_tokens" and "max_completion_tokens" in message:
-        return "use_max_completion_tokens"
-    if capabilities.max_tokens_field == "max_completion_tokens":
-        return "use_max_tokens"
-    return None
-
-
-def _channel(request: ModelRequest, capabilities: Capabilities) -> Literal["native", "tool", "json_mode", "none"]:
-    """The channel that `auto` uses for this request."""
-    wanted = request.response_format
-    if wanted is None:
-        return "json_mode" if request.json_mode and capabilities.json_mode else "none"
-    if wanted.strategy is not OutputStrategy.AUTO:
-        return "none"  # the caller insists on a channel: an error says that it does not work, nothing replaces it
-    if capabilities.native:
-        return "native"
-    if capabilities.forced_tool:
-        return "tool"
-    return "json_mode" if capabilities.json_mode else "none"
-
-
-def _rung(request: ModelRequest, capabilities: Capabilities) -> Lesson | None:
-    """The rung of the ladder to leave: native → forced tool → JSON mode → prompt alone."""
-    rungs: dict[str, Lesson] = {"native": "no_native", "tool": "no_forced_tool", "json_mode": "no_json_mode"}
-    return rungs.get(_channel(request, capabilities))
+_QUIRKS = {
+    "no_strict": "no_strict",
+    "no_native_with_tools": "no_native_with_tools",
+    "schema_unseen": "schema_in_prompt",
+}
 
 
 def lesson_warning(lesson: str, model: str, strategy: OutputStrategy | None = None) -> ModelWarning:
     """The warning that goes with an answer that was got in a humbler way, by `strategy`."""
-    meaning = _MEANING.get(lesson, lesson)  # type: ignore[call-overload]
-    message = f"The vendor says that {model} {meaning}; the call was made without it."
+    message = f"The vendor says that {model} {describe_lesson(lesson)}; the call was made without it."
     return DowngradeWarning("capability_downgraded", message, lesson, strategy)
+
+
+def describe_lesson(lesson: str, *, of_schema: bool = False) -> str:
+    """A lesson in words, about a model or about one schema of it.
+
+    >>> describe_lesson("no_native", of_schema=True)
+    'does not take this schema on its native channel'
+    """
+    one, beside = ("this", " with this schema") if of_schema else ("a", "")
+    return MEANING.get(lesson, lesson).replace("{a}", one).replace("{for}", beside)
 
 
 _RETRYABLE = frozenset({408, 409, 429})

@@ -28,6 +28,7 @@ from slipform.config import ConfigReading, Settings, load_config
 from slipform.engine.setup import options_of, router_of
 from slipform.errors import ConfigError
 from slipform.library.async_client import AsyncClient
+from slipform.providers.downgrade_file import downgrade_file, remembered_downgrades
 from slipform.proxy.admission.admission import check_exposed
 from slipform.proxy.calls.routes import CallRouter
 
@@ -97,7 +98,8 @@ def load(
 
 def client_of(settings: Settings) -> AsyncClient:
     """The client that these settings describe."""
-    return AsyncClient(options=options_of(settings), router=router_of(settings))
+    lessons = remembered_downgrades(downgrade_file()) if settings.runtime.remember_downgrades else None
+    return AsyncClient(options=options_of(settings), router=router_of(settings, lessons=lessons))
 
 
 def deploy(client: AsyncClient, reading: ConfigReading, generation: int = 1, bound: str | None = None) -> Deployment:

@@ -1,0 +1,76 @@
+"""Keep what vendors' refusals taught in a file, so that the next start, and `slipform models show`, know it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+import orjson
+
+from slipform.providers.retry import DOWNGRADE_SECONDS, LESSONS, Downgrade, MemoryDowngrades
+
+_log = logging.getLogger("slipform.providers")
+_MOST_LINES = 2_000
+_LONGEST_KEY = 2_000
+
+
+def downgrade_file() -> Path:
+    """The file: `slipform/downgrades.jsonl` in `$XDG_STATE_HOME`, or in the user's own state folder."""
+    folder = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(folder) / "slipform" / "downgrades.jsonl"
+
+
+def read_downgrades(path: Path) -> list[Downgrade]:
+    """What the file says and still counts, the newest last; a line that cannot be read is passed over."""
+    try:
+        lines = path.read_bytes().splitlines()[-_MOST_LINES:]
+    except OSError:
+        return []
+    now = time.time()
+    found: dict[tuple[str, str], Downgrade] = {}
+    for line in lines:
+        try:
+            row = orjson.loads(line)
+            key, lesson, left = str(row["key"]), str(row["lesson"]), float(row["until"]) - now
+        except (ValueError, KeyError, TypeError):
+            continue
+        if lesson in LESSONS and len(key) <= _LONGEST_KEY and 0 < left <= DOWNGRADE_SECONDS:
+            found.pop((key, lesson), None)
+            found[key, lesson] = Downgrade(key, lesson, left)
+    return list(found.values())
+
+
+def remembered_downgrades(path: Path) -> MemoryDowngrades:
+    """A store that begins with what the file says, and adds what it learns to the file."""
+    known = read_downgrades(path)
+    if known and path.stat().st_size > _MOST_LINES * 100:
+        _write(path, known, mode="wb")
+
+    def append(each: Downgrade) -> None:
+        _write(path, [each], mode="ab")
+
+    seen = {(each.key, each.lesson) for each in known}
+    # What comes from the file is not written to it once more.
+    store = MemoryDowngrades(on_add=lambda each: None if (each.key, each.lesson) in seen else append(each))
+    for each in known:
+        store.add(each.key, each.lesson, each.seconds)
+    seen.clear()
+    return store
+
+
+def _write(path: Path, rows: list[Downgrade], *, mode: str) -> None:
+    now = time.time()
+    lines = [{"key": each.key, "lesson": each.lesson, "until": round(now + each.seconds)} for each in rows]
+    text = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if mode == "ab" else os.O_TRUNC)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, flags, 0o600)
+        try:
+            os.write(handle, text)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        _log.info("What was learned is not kept: %s cannot be written (%s)", path, error.strerror)

@@ -1,0 +1,142 @@
+"""A caller's strict tools go through the vendor's dialect, and their arguments come back in the caller's shape."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from slipform.codecs import make_codec
+from slipform.codecs.stream_decoder import LiftedCalls
+from slipform.ir import CompletionChunk, Lift, LossyEncode, Message, ModelRequest, NamedTool, Tool, ToolDelta
+from slipform.ir.reducer import Reducer, Snapshot
+from slipform.providers.catalog import load_catalog
+from slipform.providers.http import HttpProvider
+from slipform.testing import Answer, FakeVendor, calling
+from tests.providers.conftest import QUICK
+from tests.schema.lowering_linter import lint
+
+BOOK = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "maxLength": 40},
+        "pages": {"type": "integer", "minimum": 1, "maximum": 5000},
+        "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    "required": ["title"],
+    "additionalProperties": False,
+}
+TOOL = Tool("add_book", BOOK, strict=True)
+ASKED = ModelRequest("m", (Message.user("Add it"),), tools=(TOOL,), tool_choice=NamedTool("add_book"))
+
+
+def encoded(vendor: str, model: str, *tools: Tool, **changes: Any) -> tuple[dict[str, Any], list[Any]]:
+    row = load_catalog().vendor(vendor)
+    codec = make_codec(row.codec, row.capabilities(model))
+    made = codec.encode_request(ASKED.replace(model=model, tools=tools or (TOOL,), **changes), stream=False)
+    return json.loads(made.body), [warning for warning in made.warnings if isinstance(warning, LossyEncode)]
+
+
+def parameters(vendor: str, body: dict[str, Any]) -> dict[str, Any]:
+    tool = body["tools"][0] if "tools" in body else body["toolConfig"]["tools"][0]["toolSpec"]
+    match vendor:
+        case "openai" | "azure":
+            return tool["function"]["parameters"]  # type: ignore[no-any-return]
+        case "anthropic":
+            return tool["input_schema"]  # type: ignore[no-any-return]
+        case "gemini":
+            return tool["functionDeclarations"][0]["parametersJsonSchema"]  # type: ignore[no-any-return]
+        case _:
+            return tool["inputSchema"]["json"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "dialect"),
+    [
+        ("openai", "gpt-6-luna", "openai"),
+        ("azure", "gpt-6-luna", "azure"),
+        ("anthropic", "claude-sonnet-4-5", "anthropic"),
+        ("gemini", "gemini-3-pro", "gemini"),
+        ("bedrock", "anthropic.claude-sonnet-4-5", "anthropic"),
+    ],
+)
+def test_a_strict_tool_is_sent_as_the_vendor_takes_it(vendor: str, model: str, dialect: str) -> None:
+    body, lost = encoded(vendor, model)
+    assert lint(parameters(vendor, body), dialect) == []
+    dropped = {warning.path for warning in lost if warning.action == "dropped"}
+    assert ("tools.add_book.parameters/properties/title/maxLength" in dropped) == (dialect != "openai")
+    assert all(warning.path and warning.path.startswith("tools.add_book") for warning in lost)
+
+
+def test_a_tool_that_is_not_strict_is_sent_as_it_came() -> None:
+    body, lost = encoded("anthropic", "claude-sonnet-4-5", dataclasses.replace(TOOL, strict=None))
+    assert (parameters("anthropic", body), lost) == (BOOK, [])
+
+
+def test_strict_is_lost_with_a_warning_where_the_model_has_none() -> None:
+    body, lost = encoded("anthropic", "claude-3-haiku")
+    assert "strict" not in body["tools"][0]
+    assert [warning.path for warning in lost] == ["tools.add_book.strict"]
+    assert body["tool_choice"]["name"] == "add_book"
+
+
+def test_strict_tools_together_keep_within_the_vendors_limits() -> None:
+    def tool(at: int, optional: int) -> Tool:
+        names = [f"p{number}" for number in range(optional)]
+        schema = {
+            "type": "object",
+            "properties": {name: {"type": "string"} for name in names},
+            "additionalProperties": False,
+        }
+        return Tool(f"t{at}", schema, strict=True)
+
+    body, lost = encoded("anthropic", "claude-sonnet-4-5", *(tool(at, 10) for at in range(3)), tool_choice="auto")
+    assert ["strict" in each for each in body["tools"]] == [True, True, False]
+    assert [warning.path for warning in lost] == ["tools.t2.strict"]
+    many, _ = encoded("anthropic", "claude-sonnet-4-5", *(tool(at, 0) for at in range(22)), tool_choice="auto")
+    assert sum("strict" in each for each in many["tools"]) == 20
+
+
+ARGUMENTS = {"title": "Dune", "pages": None, "tags": [{"key": "genre", "value": "novel"}]}
+"""As a vendor whose strict mode wants every key gives them."""
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_arguments_come_back_in_the_callers_shape(streamed: bool) -> None:
+    with FakeVendor([Answer(calling(("add_book", ARGUMENTS), ("other", {"a": None})))]) as vendor:
+        provider = HttpProvider("openai", base_url=vendor.base_url, api_key="k-123456", retries=QUICK)
+        asked = ASKED.replace(model="gpt-6-luna", tools=(TOOL, Tool("other", {"type": "object"})))
+        if streamed:
+            reducer = Reducer()
+            reducer.start(Snapshot())
+            for chunk in provider.stream(asked):
+                reducer.push(chunk)
+            response = reducer.finish()
+        else:
+            response = provider.complete(asked)
+    found = [(call.name, json.loads(call.arguments)) for call in response.tool_calls]
+    assert found == [("add_book", {"title": "Dune", "tags": {"genre": "novel"}}), ("other", {"a": None})]
+    assert [json.loads(part.arguments) for part in response.message.tool_calls] == [each for _, each in found]
+
+
+def test_arguments_that_are_no_json_stay_as_they_are() -> None:
+    lift = Lift({}, lambda value: {"lifted": value})
+    calls = LiftedCalls({"t": lift})
+    begin = CompletionChunk(tool_calls=(ToolDelta(0, "a", "t", "{bro"),))
+    end = CompletionChunk(tool_calls=(ToolDelta(0, arguments="ken"),), finish="tool_calls")
+    first, last = calls.feed([begin]), calls.feed([end])
+    assert [delta.arguments for chunk in (*first, *last) for delta in chunk.tool_calls] == ["", "{broken"]
+
+
+def test_calls_without_an_index_are_told_apart_by_their_names() -> None:
+    calls = LiftedCalls({"t": Lift({}, lambda value: [value])})
+    chunks = [
+        CompletionChunk(tool_calls=(ToolDelta(None, "a", "t", "1"),)),
+        CompletionChunk(tool_calls=(ToolDelta(None, arguments="2"),)),
+        CompletionChunk(tool_calls=(ToolDelta(None, "b", "u", "3"),)),
+        CompletionChunk(tool_calls=(ToolDelta(None, "c", "t", "4"),)),
+    ]
+    out = calls.feed(chunks, done=True)
+    assert [delta.arguments for chunk in out for delta in chunk.tool_calls if delta.arguments] == ["[12]", "3", "[4]"]
