@@ -59,6 +59,7 @@ def test_an_optional_key_the_vendor_must_send_comes_back_absent() -> None:
         "type": "object",
         "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
         "required": ["name"],
+        "additionalProperties": False,
     }
     with FakeVendor(['{"name": "Ada", "age": null}']) as vendor, client("openai", vendor) as asking:
         assert asking.ask(schema, "Ada", model="openai/gpt-6-luna") == {"name": "Ada"}

@@ -62,7 +62,7 @@ def remembered_downgrades(path: Path) -> MemoryDowngrades:
 
 def _write(path: Path, rows: list[Downgrade], *, mode: str) -> None:
     now = time.time()
-    lines = [{"key": each.key, "lesson": each.lesson, "until": round(now + each.seconds)} for each in rows]
+    lines = [{"key": each.key, "lesson": each.lesson, "until": int(now + each.seconds)} for each in rows]
     text = b"".join(orjson.dumps(line) + b"\n" for line in lines)
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if mode == "ab" else os.O_TRUNC)
     try:
