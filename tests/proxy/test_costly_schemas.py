@@ -13,7 +13,7 @@ import pytest
 
 from slipform import AsyncClient, Budget, Options
 from slipform.bounded import live_caches
-from slipform.codecs import schema_channel as codec_plan
+from slipform.codecs import wire_schemas as codec_plan
 from slipform.config import Settings
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
