@@ -44,8 +44,10 @@ CODECS: Mapping[str, str] = MappingProxyType(
 """The names of the codecs, each with the module here that holds its record, `CODEC`."""
 APIS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 """The names of the APIs that slipform serves; the modules of their codecs hold their records, `API`."""
-FURTHER_APIS: Mapping[str, str] = MappingProxyType({"openai-completions": "openai_completions"})
-"""Further APIs that slipform serves and calls no provider by, each with its module here."""
+FURTHER_APIS: Mapping[str, str] = MappingProxyType(
+    {"openai-completions": "openai_completions:API", "ollama": "ollama:API", "ollama-generate": "ollama:GENERATE_API"}
+)
+"""Further APIs that slipform serves, whose clients send one prompt or lines of JSON: where their records are."""
 
 
 @cache
@@ -71,7 +73,8 @@ def find_api(name: str) -> Api:
     if name not in APIS and name not in FURTHER_APIS:
         known = ", ".join([*APIS, *FURTHER_APIS])
         raise ConfigError(f"Unknown API {name!r}", hint=f"The APIs are: {known}.")
-    api: Api = _module(name).API
+    module, _, record = FURTHER_APIS.get(name, f"{CODECS.get(name)}:API").partition(":")
+    api: Api = getattr(import_module(f"slipform.codecs.{module}"), record)
     return api
 
 
@@ -85,4 +88,4 @@ def make_codec(name: str, capabilities: Capabilities) -> BoundCodec:
 
 
 def _module(name: str) -> Any:
-    return import_module(f"slipform.codecs.{CODECS.get(name) or FURTHER_APIS[name]}")
+    return import_module(f"slipform.codecs.{CODECS[name]}")

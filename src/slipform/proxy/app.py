@@ -12,9 +12,10 @@ from urllib.parse import parse_qs
 
 from slipform.codecs import Api, find_api
 from slipform.codecs.model_name import check_name
+from slipform.codecs.request_fields import read_body as read_object
 from slipform.config import ConfigReading, Settings
 from slipform.engine import tracing
-from slipform.errors import LocalModelError, SlipformError, UnknownModelError
+from slipform.errors import LocalModelError, RequestError, SlipformError, UnknownModelError
 from slipform.library.async_client import AsyncClient
 from slipform.providers.embedded import LocalProvider
 from slipform.proxy.admission.admission import ANYBODY, Caller
@@ -24,7 +25,16 @@ from slipform.proxy.calls import pages
 from slipform.proxy.calls.endpoint_calls import EndpointCall
 from slipform.proxy.calls.endpoints import Located, UnknownPathError, WebSocketError, locate, methods_at, refusal_of
 from slipform.proxy.calls.inbound import FIELD, read_call
-from slipform.proxy.calls.routes import Listing, api_at, error_api, listing_at, named_model, paths, route_of
+from slipform.proxy.calls.routes import (
+    OLLAMA_LISTING,
+    Listing,
+    api_at,
+    error_api,
+    listing_at,
+    named_model,
+    paths,
+    route_of,
+)
 from slipform.proxy.console.console import ROOT as CONSOLE
 from slipform.proxy.console.console import Console
 from slipform.proxy.deployment import REFUSED, Deployment, Deployments, InForce, Load, deploy
@@ -203,6 +213,8 @@ class App:
                 )
             if path == CONSOLE or path.startswith(f"{CONSOLE}/"):
                 await self.console(scope, receive, send)
+            elif located is not None and located.row.family == "ollama" and located.row.kind == "served":
+                await self._ollama_page(located.row.path, scope, headers, receive, send)
             else:
                 await self._page(method, located, scope, headers, send)
         except SlipformError as error:
@@ -373,6 +385,24 @@ class App:
             hint="Make one with `slipform keys add NAME --operator`, or list the page in `server.open_pages`.",
             key=caller.id,
         )
+
+    async def _ollama_page(
+        self, path: str, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        """Answer what Ollama's clients ask beside their calls."""
+        if path == "/api/version":
+            await send_json(send, 200, {"version": pages.OLLAMA_VERSION})
+        elif path == "/api/ps":
+            await send_json(send, 200, {"models": []})
+        elif path == "/api/tags":
+            await self._models(OLLAMA_LISTING, "/models", scope, headers, send)
+        else:
+            limit = self._deployments.current.settings.server.max_body_bytes
+            asked = read_object(await read_body(receive, limit, None, headers.get(b"content-length")))
+            name = asked.get("model") or asked.get("name")
+            if not isinstance(name, str) or not name:
+                raise RequestError("The model is missing", where="model")
+            await self._models(OLLAMA_LISTING, f"/models/{name}", scope, headers, send)
 
     async def _models(self, listing: Listing, path: str, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
         deployment = self._deployments.current

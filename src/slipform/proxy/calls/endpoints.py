@@ -282,8 +282,14 @@ ROWS: Final[tuple[EndpointRow, ...]] = (
     _gemini("batchEmbedContents", "Embeddings"),
     _gemini("predict", "Images"),
     # Ollama
+    _enforced("/api/chat", "ollama", "ollama", "Ollama's chat"),
+    _enforced("/api/generate", "ollama", "ollama-generate", "Ollama's generate"),
+    _served("GET", "/api/tags", "ollama", "The models, as Ollama lists them"),
+    _served("POST", "/api/show", "ollama", "One model, as Ollama shows it"),
+    _served("GET", "/api/ps", "ollama", "The models that are loaded: none is told"),
+    _served("GET", "/api/version", "ollama", "A version of Ollama's API"),
     *[EndpointRow("POST", path, "ollama", "forwarded", "Ollama's embeddings", model="body", sent="json",
-                  upstream={"ollama": path}) for path in ("/api/embed", "/api/embeddings")],
+                  upstream={"ollama": path}, usage="ollama") for path in ("/api/embed", "/api/embeddings")],
     # Known, and not served
     *_refused("/v1/chat/completions/*", "openai", "Stored chat completions",
               "slipform keeps no answers; use Responses on a provider that keeps them."),

@@ -75,6 +75,8 @@ def usage_in(api: str, said: bytes, *, with_input: bool = False) -> Usage | None
     9
     """
     record = find_api(api)
+    if not record.usage_key:  # the last line of the answer tells it
+        return _usage_of_line(record.read_usage, said)
     name, at = f'"{record.usage_key}"'.encode(), len(said)
     for _ in range(_LOOKS):
         at = said.rfind(name, 0, at)
@@ -104,6 +106,14 @@ def _with_cost(api: str, cost: Callable[[Usage], float | None], piece: bytes, ta
 
 _LAST_USAGE = {"anthropic": b'"message_delta"'}
 """What an event has whose usage is the last, where others come before it."""
+
+
+def _usage_of_line(read: Callable[[dict[str, Any]], Usage | None], said: bytes) -> Usage | None:
+    try:
+        line = orjson.loads(said.rstrip(b"\n").rpartition(b"\n")[2])
+    except orjson.JSONDecodeError:
+        return None
+    return read(line) if isinstance(line, dict) else None
 
 
 def _object_at(said: bytes, at: int) -> Any:
@@ -216,7 +226,10 @@ _ERROR_BODY = 1 << 20
 _MOST_KNOWN = 256
 
 
-_SPOKEN_BY = {"openai-completions": ("openai-chat", "/completions")}
+_SPOKEN_BY = {
+    "openai-completions": ("openai-chat", "/completions"),
+    "ollama-generate": ("ollama", "/api/generate"),
+}
 """APIs without a codec of their own: whose providers have them, and at which path."""
 
 
@@ -271,7 +284,8 @@ class ForwardRoutes:
             model: Any = named_in_path(path)
             streamed = path.endswith(":streamGenerateContent")
         else:
-            model, streamed = data.get("model"), data.get("stream") is True
+            model = data.get("model")
+            streamed = data.get("stream") is not False if api.startswith("ollama") else data.get("stream") is True
         if not isinstance(model, str) or not model:
             return None
         way = self.way(api, model, streamed=streamed)

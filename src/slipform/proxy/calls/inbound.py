@@ -318,6 +318,10 @@ def _gemini_shape(data: Mapping[str, Any]) -> bool:
     return any(name.replace("_", "").lower().startswith("response") for name in config)
 
 
+def _ollama_shape(data: Mapping[str, Any]) -> bool:
+    return data.get("format") not in (None, "")
+
+
 def _is_shape(wanted: Any) -> bool:
     return wanted is not None and not (isinstance(wanted, Mapping) and wanted.get("type", "text") == "text")
 
@@ -327,6 +331,8 @@ _OPENAI = frozenset({"openai-chat", "openai-responses", "openai-completions"})
 _SHAPES = {
     "openai-chat": _chat_shape,
     "openai-completions": _chat_shape,
+    "ollama": _ollama_shape,
+    "ollama-generate": _ollama_shape,
     "openai-responses": _responses_shape,
     "anthropic": _messages_shape,
     "gemini": _gemini_shape,

@@ -143,6 +143,40 @@ def gemini_model(name: str, created: int) -> dict[str, Any]:
     }
 
 
+OLLAMA_VERSION = "0.12.0"
+"""The version of Ollama whose API is served: its clients ask for one."""
+
+
+def ollama_models(names: Sequence[str], created: int) -> dict[str, Any]:
+    """The models by name, as Ollama's API lists them."""
+    when = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    details = {
+        "format": "",
+        "family": "slipform",
+        "families": ["slipform"],
+        "parameter_size": "",
+        "quantization_level": "",
+    }
+    return {
+        "models": [
+            {"name": name, "model": name, "modified_at": when, "size": 0, "digest": "", "details": details}
+            for name in names
+        ]
+    }
+
+
+def ollama_model(name: str, created: int) -> dict[str, Any]:
+    """One model, as Ollama's API shows it."""
+    entry = ollama_models([name], created)["models"][0]
+    told = {"modelfile": f"FROM {name}", "parameters": "", "template": "", "model_info": {}}
+    return {
+        **told,
+        "details": entry["details"],
+        "modified_at": entry["modified_at"],
+        "capabilities": ["completion", "tools"],
+    }
+
+
 Json: TypeAlias = dict[str, Any]
 
 

@@ -35,6 +35,7 @@ from slipform.proxy.calls.signed_turns import CallerTurns, SignedTurns
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
 
 _CHAT, _ANTHROPIC, _GEMINI = find_api("openai-chat"), find_api("anthropic"), find_api("gemini")
+_OLLAMA = find_api("ollama")
 _BY_PATH = {"/v1/chat/completions": _CHAT, "/v1/responses": find_api("openai-responses"), "/v1/messages": _ANTHROPIC}
 _GEMINI_CALLS = (":generateContent", ":streamGenerateContent")
 
@@ -50,6 +51,7 @@ class Listing:
 
 _OPENAI_LISTING = Listing(_CHAT, pages.model_list, pages.model_entry)
 _ANTHROPIC_LISTING = Listing(_ANTHROPIC, pages.anthropic_models, pages.anthropic_model)
+OLLAMA_LISTING = Listing(_OLLAMA, pages.ollama_models, pages.ollama_model)
 _GEMINI_LISTING = Listing(_GEMINI, pages.gemini_models, pages.gemini_model)
 
 
@@ -92,6 +94,8 @@ def error_api(path: str, headers: Mapping[bytes, bytes], located: Located | None
     family = family_of(headers) if located is None else located.row.family
     if path.startswith("/v1beta/") or family == "gemini":
         return _GEMINI
+    if path.startswith("/api/"):
+        return _OLLAMA
     return _ANTHROPIC if family == "anthropic" else _CHAT
 
 
