@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 WITHOUT_POSIX = """
-import asyncio, http.server, multiprocessing, pathlib, pydoc, shutil, ssl, subprocess, tempfile  # the library's own use
+import asyncio, http.server, multiprocessing, pathlib, pydoc, shutil, ssl, subprocess, tempfile
 import aiohappyeyeballs, msgspec, orjson, prometheus_client, pydantic, rich.console, rich.live, rich.progress, typer
 import brotli, httptools, jsonschema_rs, llguidance, redis.asyncio, xllamacpp, yaml, pyarrow  # installed for this system
 import os, signal, socket, sys
