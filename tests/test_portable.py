@@ -9,7 +9,7 @@ from pathlib import Path
 WITHOUT_POSIX = """
 import asyncio, http.server, multiprocessing, pathlib, pydoc, shutil, ssl, subprocess, tempfile
 import aiohappyeyeballs, msgspec, orjson, prometheus_client, pydantic, rich.console, rich.live, rich.progress, typer
-import brotli, httptools, jsonschema_rs, llguidance, redis.asyncio, xllamacpp, yaml, pyarrow  # installed for this system
+import brotli, httptools, jsonschema_rs, llguidance, redis.asyncio, xllamacpp, yaml, pyarrow
 import os, signal, socket, sys
 sys.platform = "win32"
 for name in ("fcntl", "resource", "pwd", "grp", "termios", "uvloop", "syslog"):
