@@ -115,8 +115,8 @@ class ChoiceBuilder:
         for part in chunk.parts:
             if isinstance(part, Text):
                 self._end_text(part.extra)
-            elif isinstance(part, Reasoning) and self._thinking_at is not None:
-                self._sequence.insert(self._thinking_at, part)
+            elif isinstance(part, Reasoning) and (self._thinking_at is not None or self.finish is not None):
+                self._sequence.insert(self._thinking_at or 0, part)
                 self._thinking_at = None
             else:
                 self._sequence.append(part)

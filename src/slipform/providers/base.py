@@ -104,6 +104,9 @@ def _with_head(chunk: CompletionChunk, response: ModelResponse) -> CompletionChu
 
 def _pieces(response: ModelResponse, size: int | None) -> Iterator[CompletionChunk]:
     for chunk in part_chunks(response.message.parts):
+        if size is None and not chunk.tool_calls:
+            yield chunk
+            continue
         for piece in _cut(chunk.reasoning, size):
             yield CompletionChunk(reasoning=piece)
         for piece in _cut(chunk.text, size):

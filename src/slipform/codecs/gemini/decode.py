@@ -324,11 +324,15 @@ class GeminiEvents:
         for item in camel(candidate.get("content") or {}).get("parts") or ():
             chunks.extend(self._part(camel(item), index, answer_id))
         word = finish_word(candidate.get("finishReason"))
+        more = rest_of(candidate, _CANDIDATE)
+        if not word:
+            more.pop("safetyRatings", None)  # given again with every event; the last ones count
+            if more:
+                chunks.append(CompletionChunk(choice=index, extra=more))
         if word:
             self._word = True
             self._open.discard(index)
             self.ended = not self._open
-            more = {key: candidate[key] for key in ("finishMessage", "continuationToken") if candidate.get(key)}
             finish = FINISH.get(word, "unknown")
             chunks.append(CompletionChunk(finish=finish, raw_finish=word, choice=index, extra=more))
         elif not self._word:

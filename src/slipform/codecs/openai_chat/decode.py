@@ -56,7 +56,10 @@ def _choice(
     usage = find_usage(data)
     extra = rest_of(data, _ANSWER)
     extra.update(rest_of(choice, _CHOICE))
-    extra.update(rest_of(message, _MESSAGE))
+    said = rest_of(message, _MESSAGE)
+    if said:
+        extra.update(said)
+        extra[NAME] = said
     if usage:
         extra["usage"] = usage
     return build_answer(
@@ -262,7 +265,8 @@ class ChatEvents:
         if type(content) is not str or len(delta) > 1:
             content, reasoning, calls = self._more(delta, index)
             if not _MESSAGE.issuperset(delta):
-                extra = {**extra, **rest_of(delta, _MESSAGE)}
+                said = rest_of(delta, _MESSAGE)
+                extra = {**extra, **said, NAME: said} if said else extra
         if choice.get("logprobs"):
             extra = {**extra, "logprobs": choice["logprobs"]}
         if choice.get("error"):

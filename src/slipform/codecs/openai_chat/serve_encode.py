@@ -23,8 +23,6 @@ _WORDS: dict[FinishReason, str] = {
     "content_filter": "content_filter",
 }
 _PASSED = ("service_tier", "system_fingerprint")
-_OF_MESSAGE = ("annotations", "audio", "images")
-"""What only servers of this API say of a message."""
 _dumps: Final = orjson.dumps
 
 
@@ -66,9 +64,8 @@ def _choice(response: ModelResponse, index: int, served: ServedRequest) -> dict[
         message["function_call"] = encode_call(response.tool_calls[0])["function"]
     elif calls:
         message["tool_calls"] = calls
-    for key in _OF_MESSAGE:
-        if response.extra.get(key):
-            message[key] = response.extra[key]
+    if NAME in response.extra:  # annotations, say
+        message.update(response.extra[NAME])
     word = _WORDS.get(response.finish, "stop")
     if calls and word in ("stop", "tool_calls"):
         word = "function_call" if is_older else "tool_calls"
@@ -254,9 +251,8 @@ class ChatStreamEncoder:
                 table = self._calls.setdefault(chunk.choice, CallTable())
                 call, _ = table.place(ToolDelta(len(table.calls), str(part.data.get("id")), "custom"))
                 delta.setdefault("tool_calls", []).append({**part.data, "index": call.position})
-        for key in _OF_MESSAGE:
-            if chunk.extra.get(key):
-                delta[key] = chunk.extra[key]
+        if NAME in chunk.extra:
+            delta.update(chunk.extra[NAME])
 
     def _call(self, delta: ToolDelta, choice: int, table: CallTable) -> dict[str, Any] | None:
         call, _ = table.place(delta)

@@ -135,6 +135,8 @@ class ResponsesStreamEncoder:
         """The thoughts, texts and refusals among them, in order."""
         self._calls = CallTable()
         self._at: dict[int, int] = {}
+        self._over: set[int] = set()
+        """The items that are closed."""
         self._finish: FinishReason = "stop"
         self._refused = False
         self._usage = Usage()
@@ -175,7 +177,6 @@ class ResponsesStreamEncoder:
             out += self._open_call(call) if call.position not in self._at else []
         for at in range(len(self._items)):
             out += self._end_item(at)
-            out.append(self._event("response.output_item.done", {"output_index": at, "item": self._items[at]}))
         finish = resolve_finish(self._finish, bool(self._calls.calls), "refused" if self._refused else None)
         kind = "response.incomplete" if finish in ("length", "content_filter") else "response.completed"
         out.append(self._event(kind, {"response": {**self._response(finish), **self.extra}}))
@@ -263,15 +264,23 @@ class ResponsesStreamEncoder:
         if isinstance(part, Opaque):
             # Comments on the way to an answer of a shape are kept apart from it: clients join all texts.
             is_item = part.vendor == NAME and part.data.get("type") != "message"
-            return [self._add(dict(part.data), dict(part.data))[1]] if is_item else []
-        thought = self._open("reasoning") if isinstance(part, Reasoning) else None
-        own = part.opaque.get(NAME) if isinstance(part, Reasoning) else None
-        if thought is not None:
-            thought.closed = True
-            if own and own.get("id") == self._items[thought.at]["id"]:
-                thought.own = dict(own)
+            return self._whole(part.data) if is_item else []
+        if not isinstance(part, Reasoning):
             return []
-        return [self._add(dict(own), dict(own))[1]] if own else []
+        thought, own = self._open("reasoning"), part.opaque.get(NAME)
+        if thought is None:
+            return self._whole(own) if own else []
+        thought.closed = True
+        is_own = own is not None and own.get("id") == self._items[thought.at]["id"]
+        if own is not None and is_own:
+            thought.own = dict(own)
+        ended = self._end_item(thought.at)
+        # Encrypted under another id than its words were announced under: it is only valid under its own.
+        return [*ended, *self._whole(own)] if own and not is_own and own.get("encrypted_content") else ended
+
+    def _whole(self, item: Mapping[str, Any]) -> list[bytes]:
+        at, event = self._add(dict(item), dict(item))
+        return [event, *self._end_item(at)]
 
     def _end_text(self, part: Text) -> list[bytes]:
         text = self._open("output_text")
@@ -283,20 +292,24 @@ class ResponsesStreamEncoder:
         said = {key: value for key, value in own.get(MESSAGE, {}).items() if key not in ("id", "status")}
         self._items[text.at].update(said)
         where = {**self._where(text.at), "content_index": text.index}
-        return [
+        noted = [
             self._event("response.output_text.annotation.added", {**where, "annotation_index": at, "annotation": each})
             for at, each in enumerate(text.annotations)
         ]
+        return [*noted, *self._end_item(text.at)]
 
     def _call(self, delta: ToolDelta) -> list[bytes]:
         call, _ = self._calls.place(delta)
         call.add(delta)
         at = self._at.get(call.position)
+        out: list[bytes] = []
         if at is None:
-            return self._open_call(call) if call.name is not None else []
-        if not delta.arguments:
-            return []
-        return [self._event("response.function_call_arguments.delta", {**self._where(at), "delta": delta.arguments})]
+            out = self._open_call(call) if call.name is not None else []
+        elif delta.arguments and at not in self._over:
+            fields = {**self._where(at), "delta": delta.arguments}
+            out = [self._event("response.function_call_arguments.delta", fields)]
+        at = self._at.get(call.position)
+        return [*out, *self._end_item(at)] if delta.done and at is not None else out
 
     def _open_call(self, call: OpenCall) -> list[bytes]:
         own = call.extra.get(NAME, {})
@@ -309,14 +322,18 @@ class ResponsesStreamEncoder:
         return [event, self._event("response.function_call_arguments.delta", {**self._where(at), "delta": held})]
 
     def _end_item(self, at: int) -> list[bytes]:
+        """Close an item, once."""
         out: list[bytes] = []
+        if at in self._over:
+            return out
+        self._over.add(at)
         for part in self._growing:
             if at == part.at:
                 out += self._end_thought(part) if part.kind == "reasoning" else self._end_said(part)
         for call in self._calls.calls:
-            if at == self._at[call.position]:
+            if at == self._at.get(call.position):
                 out += self._end_call(call, at)
-        return out
+        return [*out, self._event("response.output_item.done", {"output_index": at, "item": self._items[at]})]
 
     def _end_thought(self, thought: _Growing) -> list[bytes]:
         text = "".join(thought.pieces)
