@@ -185,3 +185,10 @@ def names_of(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 def test_every_setting_is_in_the_reference() -> None:
     page = (Path(__file__).resolve().parent.parent / "docs" / "reference.md").read_text(encoding="utf-8")
     assert [name for name in names_of(Settings) if f"| `{name}` |" not in page] == []
+
+
+def test_a_reference_may_say_what_stands_there_when_the_variable_is_not_set() -> None:
+    text = "redis: {url: 'redis://${HOST:-127.0.0.1}:${PORT:-6379}/0', prefix: '$${X:-y}'}\nserver: {port: '${P:-81}'}"
+    found = read_settings(text, environment={"HOST": "cache"})
+    assert found.redis is not None
+    assert (found.redis.url, found.redis.prefix, found.server.port) == ("redis://cache:6379/0", "${X:-y}", 81)

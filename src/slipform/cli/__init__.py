@@ -27,6 +27,7 @@ _COMMANDS = {
     "console": "slipform.cli.serve:console",
     "keys": "slipform.cli.serve:app",
     "spend": "slipform.cli.spend:spend",
+    "import": "slipform.cli.import_config:app",
     "run": "slipform.cli.batch:run",
     "batch": "slipform.cli.batch:batch",
 }

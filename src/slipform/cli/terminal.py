@@ -40,7 +40,7 @@ class Exit(IntEnum):
     OK = 0
     """Success."""
     OTHER = 1
-    """Any other error; `doctor` found a fault."""
+    """Any other error; `doctor` found a fault; `import` left something out."""
     USAGE = 2
     """Wrong options or arguments."""
     MISTAKE = 3

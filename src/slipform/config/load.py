@@ -19,7 +19,7 @@ PREFIX: Final = "SLIPFORM_"
 _BENCHES = ("LITELLM", "NODE_PEERS", "PEERS", "PORTKEY", "SOAK_SECONDS", "STRUCTFORMATTER")
 NO_SETTINGS: Final = frozenset(f"{PREFIX}{name}" for name in ("CONFIG", "CACHE", "PURE", "QUICK", *_BENCHES))
 """Variables of slipform's build, tests and benchmarks, which are not settings."""
-_REFERENCE = re.compile(r"\$(\$)?\{(\w+)\}")
+_REFERENCE = re.compile(r"\$(\$)?\{(\w+)(?::-([^{}]*))?\}")
 
 
 def read_model(model: type[M], text: str, name: str, environment: Mapping[str, str]) -> tuple[M, frozenset[str]]:
@@ -35,7 +35,7 @@ def read_model(model: type[M], text: str, name: str, environment: Mapping[str, s
         raise ConfigError(f"The config is not YAML: {error.problem}", where=f"{name}:{line}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"The config is not YAML: {error}", where=name) from error
-    locations = {path: f"{name}:{line}" for path, line in _node_lines(node, ())}
+    locations = {path: f"{name}:{line}" for path, line in node_lines(node, ())}
     if duplicate := _find_duplicate(node, ()):
         path, line = duplicate
         raise ConfigError(f"`{_dotted_name(path)}` is set twice", where=f"{name}:{line}", hint="Keep one of them.")
@@ -105,7 +105,9 @@ def _name_in(group: Mapping[str, Any], name: str) -> str:
 def _expand_variables(
     data: Any, path: Path, model: type[BaseModel], environment: Mapping[str, str], lines: Mapping[Path, str]
 ) -> Any:
-    """Return the file's data with every `${NAME}` in a string replaced; `$${` is a literal `${`.
+    """Return the file's data with every `${NAME}` in a string replaced, `${NAME:-text}` also where NAME is not set.
+
+    `$${` is a literal `${`.
 
     >>> from slipform.config import Settings
     >>> _expand_variables({"server": {"port": "${PORT}"}}, (), Settings, {"PORT": "81"}, {})
@@ -123,11 +125,13 @@ def _expand_variables(
     def replacement(match: re.Match[str]) -> str:
         if match[1]:
             return match[0][1:]
+        if match[2] not in environment and match[3] is not None:
+            return match[3]
         if match[2] not in environment:
             raise ConfigError(
                 f"The environment variable {match[2]} is not set",
                 where=where,
-                hint=f"Set it, or write `$${{{match[2]}}}` if the text itself is meant.",
+                hint=f"Set it, write `${{{match[2]}:-default}}`, or `$${{{match[2]}}}` if the text itself is meant.",
             )
         return environment[match[2]]
 
@@ -181,7 +185,7 @@ def _dotted_name(path: tuple[Any, ...]) -> str:
     return ".".join(str(step) for step in path)
 
 
-def _node_lines(node: yaml.Node | None, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], int]]:
+def node_lines(node: yaml.Node | None, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], int]]:
     """Yield the line of each part of the file, by its path."""
     if node is None:
         return
@@ -190,11 +194,11 @@ def _node_lines(node: yaml.Node | None, path: tuple[Any, ...]) -> Iterator[tuple
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield (*path, key.value), key.start_mark.line + 1
-            yield from _node_lines(value, (*path, key.value))
+            yield from node_lines(value, (*path, key.value))
     elif isinstance(node, yaml.SequenceNode):
         for position, value in enumerate(node.value):
             yield (*path, position), value.start_mark.line + 1
-            yield from _node_lines(value, (*path, position))
+            yield from node_lines(value, (*path, position))
 
 
 def _find_duplicate(node: yaml.Node | None, path: tuple[Any, ...]) -> tuple[tuple[Any, ...], int] | None:

@@ -1,0 +1,147 @@
+"""Take over the configuration of another gateway (`slipform import litellm`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slipform.cli.terminal import Exit, print_data, print_message
+
+if TYPE_CHECKING:
+    from slipform.cli.litellm_settings import Place
+
+app = typer.Typer(help="Take over the configuration of another gateway.", no_args_is_help=True)
+MISSING = "\0missing"
+"""Where the names of included files are kept that are not there; no field of YAML has that name."""
+_HEAD = """\
+# Written by `slipform import litellm {name}`. `slipform serve --check` shows the settings in force.
+# ${{NAME:-text}} is the environment variable NAME, or the text where it is not set.
+"""
+
+
+@app.callback()
+def _group() -> None:
+    """Take over the configuration of another gateway."""
+
+
+@app.command()
+def litellm(
+    config: Annotated[Path, typer.Argument(help="LiteLLM's config.yaml.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; - is standard output.")] = Path(
+        "slipform.yaml"
+    ),
+    check: Annotated[bool, typer.Option("--check", help="Only report; write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write a slipform.yaml that does what a LiteLLM configuration says, and print a line for each thing it cannot.
+
+    Exits with 0 when all was taken, with 1 when something was left out, with 3 when the file cannot be read.
+    """
+    from slipform.errors import RequestError
+
+    text, report, complete = convert_litellm(config, os.environ)
+    if not check and str(out) == "-":
+        print_data(text, end="")
+    elif not check:
+        if out.exists() and not force:
+            hint = "Write over it with --force, or name another with --out."
+            raise RequestError("The file is there already; nothing was written", where=str(out), hint=hint)
+        out.write_text(text, encoding="utf-8")
+    for line in report:
+        if str(out) == "-":
+            print_message(line)
+        else:
+            print_data(line)
+    if not check and str(out) != "-":
+        print_message(f"Wrote {out}. Check it: slipform serve --check --config {out}", fg="green")
+    if not complete:
+        raise typer.Exit(Exit.OTHER)
+
+
+def convert_litellm(config: Path, environment: Mapping[str, str]) -> tuple[str, list[str], bool]:
+    """A slipform.yaml for a LiteLLM configuration, the lines of its report, and whether nothing was left out."""
+    import yaml
+
+    from slipform.cli.litellm_config import LiteLlmImport, Remark, summed_up
+    from slipform.cli.litellm_providers import masked
+    from slipform.config import read_settings
+
+    data, lines = _read(config, ())
+    importer = LiteLlmImport(environment)
+    for name in data.pop(MISSING, []):
+        importer.remarks.append(Remark("left out", "include", f"the file {name} is not there", ("include",)))
+    settings = importer.convert(data)
+    body = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=120)
+    text, secrets = masked(_HEAD.format(name=config.name) + body)
+    if secrets:
+        importer.remarks.append(
+            Remark("left out", "a secret", "it stood where no secret belongs, and is not copied", ())
+        )
+    read_settings(text, "slipform.yaml")  # what cannot be read is never written
+    report = []
+    for remark, count in summed_up(importer.remarks):
+        prefixes = [remark.place[:size] for size in range(len(remark.place), 0, -1)]
+        where = next((lines[each] for each in prefixes if each in lines), config.name)
+        times = f" ({count} times)" if count > 1 else ""
+        report.append(masked(f"{where}: {remark.kind}: {remark.name}{times}: {remark.text}")[0])
+    return text, report, all(remark.kind == "note" for remark in importer.remarks)
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[Place, str]]:
+    """What a file and those it includes say, and the line of each part."""
+    import yaml
+
+    from slipform.config.load import node_lines
+    from slipform.errors import ConfigError
+
+    if path.resolve() in seen:
+        raise ConfigError("The files include each other", where=str(path))
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"The file cannot be read: {reason}", where=str(path)) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else 1
+        hint = "A Helm or Jinja template has to be rendered first." if "{{" in text else None
+        problem = getattr(error, "problem", None) or error
+        raise ConfigError(f"The file is not YAML: {problem}", where=f"{path}:{line}", hint=hint) from error
+    except RecursionError:
+        raise ConfigError("The file is nested too deeply", where=str(path)) from None
+    if not isinstance(data, dict):
+        raise ConfigError("The file is no LiteLLM configuration: it has no settings", where=f"{path}:1")
+    lines = {place: f"{path.name}:{line}" for place, line in node_lines(node, ())}
+    included = data.get("include")
+    for name in included if isinstance(included, list) else [included] if isinstance(included, str) else ():
+        if (path.parent / str(name)).is_file():
+            more, others = _read(path.parent / str(name), (*seen, path.resolve()))
+            _merge(data, more, lines, others)
+        else:
+            data.setdefault(MISSING, []).append(str(name))
+    return data, lines
+
+
+def _merge(data: dict[str, Any], more: Mapping[str, Any], lines: dict[Place, str], others: Mapping[Place, str]) -> None:
+    """Add what an included file says: its lists go after those there are, its fields under them."""
+    own = data.get("model_list")
+    offset = len(own) if isinstance(own, list) else 0
+    for place, line in others.items():
+        if len(place) > 1 and place[0] == "model_list" and isinstance(place[1], int):
+            lines[("model_list", place[1] + offset, *place[2:])] = line
+        else:
+            lines.setdefault(place, line)
+    for name, value in more.items():
+        known = data.get(name)
+        if isinstance(known, list) and isinstance(value, list):
+            data[name] = [*known, *value]
+        elif isinstance(known, dict) and isinstance(value, dict):
+            data[name] = {**value, **known}
+        elif known is None:
+            data[name] = value

@@ -1,0 +1,249 @@
+"""Turn a deployment of LiteLLM into a provider of slipform: its kind, address, key, headers and limits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from slipform.cli.litellm_names import PLACEHOLDERS, PROVIDERS, ROUTES, KnownProvider
+from slipform.cli.litellm_settings import MakeRemark, Place, literal_of, mapping_of, number_of, variable_of
+from slipform.providers.catalog import load_catalog
+
+SECRET_NAME = re.compile(r"key|token|secret|password|credential|authorization|cookie|bearer", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"\b(sk-|pk-|gsk_|hf_|ghp_|github_pat_|xai-|AIza|AKIA|Bearer )", re.IGNORECASE)
+_VENDOR_KEY = re.compile(r"\b(?:sk-|pk-|gsk_|hf_|ghp_|github_pat_|xai-|AIza|AKIA)[\w-]{12,}")
+_SHORT = 8
+_WITHIN = re.compile(r"(:?)\$\{(\w+)(?::-[^}]*)?\}")
+"""An environment variable within an address, and whether it is the port."""
+_AWS = {
+    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "aws_session_token": "AWS_SESSION_TOKEN",
+}
+
+
+@dataclass(slots=True)
+class ProviderReader:
+    """The providers so far, one for each that differs in kind, address, key or limits."""
+
+    note: MakeRemark
+    providers: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def provider(self, model: str, params: dict[str, Any], place: Place) -> tuple[str, str, str] | None:
+        """The provider that answers, its name for the model, and its kind; None where that cannot be told."""
+        chosen = params.pop("custom_llm_provider", None)
+        prefix, slash, upstream = model.partition("/")
+        if isinstance(chosen, str) and chosen:
+            prefix, upstream = chosen, upstream if slash and prefix == chosen else model
+        elif not slash or (prefix not in PROVIDERS and not (params.get("api_base") or params.get("base_url"))):
+            if slash and prefix not in PROVIDERS:
+                self.note("left out", "litellm_params.model", f"the provider {prefix!r} is not known here", place)
+                return None
+            prefix, upstream = _guessed(model), model
+        elif prefix not in PROVIDERS:
+            prefix, upstream = "custom_openai", model
+        known = PROVIDERS.get(prefix, KnownProvider("openai-compatible"))
+        for route in ROUTES.get(prefix, ()):
+            upstream = upstream.removeprefix(route)
+        known = self._variant(prefix, known, upstream)
+        upstream = upstream.removeprefix("responses/") if known.kind == "openai-responses" else upstream
+        if known.kind == "bedrock" and (region := re.match(r"([a-z]{2}(?:-[a-z]+)+-\d)/", upstream)):
+            params.setdefault("aws_region_name", region[1])
+            upstream = upstream[region.end() :]
+        if not upstream:
+            self.note("left out", "litellm_params.model", "it names a provider without a model", place)
+            return None
+        given = self._provider_settings(known, params, place, prefix)
+        return None if given is None else (self._named(prefix, known, given), upstream, given["kind"])
+
+    def _variant(self, prefix: str, known: KnownProvider, model: str) -> KnownProvider:
+        if prefix.startswith("vertex_ai") and "claude" in model:
+            return KnownProvider("vertex-anthropic")
+        return KnownProvider("openai-responses") if prefix == "openai" and model.startswith("responses/") else known
+
+    def _provider_settings(
+        self, known: KnownProvider, params: dict[str, Any], place: Place, prefix: str
+    ) -> dict[str, Any] | None:
+        base = params.pop("api_base", None)
+        base = params.pop("base_url", None) if base in (None, "") else base
+        given: dict[str, Any] = {"kind": known.kind}
+        self._address(given, known, base, (*place, "api_base"))
+        if given["kind"] == "openai-compatible" and "base_url" not in given:
+            text = f"{prefix!r} needs an address (`api_base`), and there is none"
+            self.note("left out", "litellm_params.model", text, place)
+            return None
+        self._key(given, known, params.pop("api_key", None), (*place, "api_key"))
+        self._fields(given, params, place)
+        self._headers(given, params, place)
+        timeout = number_of(params.get("timeout"))
+        if timeout:
+            given["timeout_seconds"] = timeout
+            params.pop("timeout")
+        for name, own in (("max_parallel_requests", "max_concurrent"), ("rpm", "requests_per_minute")):
+            number = number_of(params.get(name))
+            if number is not None and number >= 1:
+                given[own] = int(number)
+                if name == "max_parallel_requests":
+                    params.pop(name)
+        return given
+
+    def _address(self, given: dict[str, Any], known: KnownProvider, base: Any, place: Place) -> None:
+        if not isinstance(base, str) or not base:
+            if known.base_url is not None:
+                given["base_url"] = known.base_url
+                if "${" in known.base_url:
+                    variable = known.base_url.partition("${")[2].partition(":")[0]
+                    self.note("note", "litellm_params.api_base", f"the address is completed from {variable}", place)
+            return
+        if (name := variable_of(base)) is not None:
+            given["base_url"] = f"${{{name}:-{_address_of(known.kind) or f'http://{_slug(name)}.invalid'}}}"
+            given["kind"] = "openai-compatible" if known.kind == "openai" else known.kind
+            if known.kind == "azure":
+                given["base_url"] += "/openai/v1"
+            self.note("note", "litellm_params.api_base", f"the address is read from {name}: set it", place)
+            return
+        try:
+            parts = urlsplit(base.strip())
+            host = parts.hostname or ""
+        except ValueError:
+            self.note("left out", "litellm_params.api_base", "it is no address", place)
+            return
+        if parts.username or parts.password or SECRET_NAME.search(parts.query):
+            text = "the address holds a password or a key, which is not copied"
+            self.note("left out", "litellm_params.api_base", text, place)
+            parts = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="")
+        address = urlunsplit(parts).rstrip("/")
+        if known.kind == "openai" and host != "api.openai.com":
+            given["kind"] = "openai-compatible"
+        elif known.kind in ("anthropic", "ollama"):
+            address = address.removesuffix("/v1").removesuffix("/api")
+        elif known.kind == "azure":
+            resource = re.fullmatch(r"([\w-]+)\.openai\.azure\.com", host)
+            if resource is not None:
+                given["settings"] = {"resource": resource[1]}
+                return
+            address = f"{address.removesuffix('/openai/v1').removesuffix('/openai')}/openai/v1"
+        named = _WITHIN.findall(address)
+        given["base_url"] = _WITHIN.sub(
+            lambda found: f"{found[1]}${{{found[2]}:-{'80' if found[1] else 'unset'}}}", address
+        )
+        if named:
+            variables = ", ".join(variable for _, variable in named)
+            self.note("note", "litellm_params.api_base", f"the address is completed from {variables}: set it", place)
+
+    def _key(self, given: dict[str, Any], known: KnownProvider, key: Any, place: Place) -> None:
+        vendor = load_catalog().vendors.get(given["kind"])
+        usual = known.key_env or (vendor.api_key_env[0] if vendor is not None and vendor.api_key_env else None)
+        if isinstance(key, str) and (name := variable_of(key)) is not None:
+            given["api_key_env"] = name
+        elif isinstance(key, str) and key.strip().lower() not in PLACEHOLDERS and len(key.strip()) >= _SHORT:
+            own = f"{_slug(_host(given) or given['kind'], '_')}_API_KEY".upper()
+            variable = usual if usual and given["kind"] != "openai-compatible" else own
+            given["api_key_env"] = variable
+            text = f"a key stands in the file and is not copied: put it into the environment as {variable}"
+            self.note("left out", "litellm_params.api_key", text, place)
+        elif usual is not None and (given["kind"] != "openai-compatible" or known.key_env is not None):
+            needs_one = vendor is not None and vendor.key == "required"
+            given |= {"api_key_env": usual} if key is None or needs_one else {}
+
+    def _fields(self, given: dict[str, Any], params: dict[str, Any], place: Place) -> None:
+        fields = {"aws_region_name": "region", "vertex_project": "project", "vertex_location": "location"}
+        for name, own in fields.items():
+            value = params.get(name)
+            vendor = load_catalog().vendors.get(given["kind"])
+            if value is None or vendor is None or own not in vendor.fields:
+                continue
+            params.pop(name)
+            variable = variable_of(str(value))
+            default = vendor.fields[own].default or "unset"
+            text = literal_of(str(value)) if variable is None else f"${{{variable}:-{default}}}"
+            given["settings"] = {**given.get("settings", {}), own: text}
+        for name, variable in _AWS.items():
+            value = params.pop(name, None)
+            if value is not None and variable_of(str(value)) != variable:
+                text = f"it is read from {variable} in the environment: put it there"
+                self.note("left out", f"litellm_params.{name}", text, (*place, name))
+        if params.pop("api_version", None) is not None:
+            azure = given["kind"] == "azure"
+            text = "Azure's v1 API is used, which needs none" if azure else "only Azure has versions of its API"
+            self.note("note", "litellm_params.api_version", text, (*place, "api_version"))
+
+    def _headers(self, given: dict[str, Any], params: dict[str, Any], place: Place) -> None:
+        headers = {**mapping_of(params.pop("headers", None)), **mapping_of(params.pop("extra_headers", None))}
+        organization = params.pop("organization", None)
+        if organization:
+            headers["OpenAI-Organization"] = organization
+        kept = {}
+        for name, value in headers.items():
+            variable = variable_of(str(value))
+            if variable is not None:
+                kept[str(name)] = f"${{{variable}:-}}"
+            elif is_secret(str(name), value):
+                text = f"the header {name} holds a secret, which is not copied: write `${{NAME}}` and set NAME"
+                self.note("left out", "litellm_params.extra_headers", text, (*place, "extra_headers"))
+            else:
+                kept[str(name)] = literal_of(str(value))
+        if kept:
+            given["headers"] = kept
+
+    def _named(self, prefix: str, known: KnownProvider, given: dict[str, Any]) -> str:
+        """The name of a provider with these settings: one for each that differs."""
+        host = _host(given)
+        own = host if given["kind"] == "openai-compatible" and known.base_url is None and "$" not in host else prefix
+        first = own if "$" not in own else prefix
+        stem = _slug(first) or "provider"
+        builtin = load_catalog().vendors
+        if stem in ("local", "transformers") or (stem in builtin and stem != given["kind"] and stem != prefix):
+            stem = f"{stem}-server"
+        for at in range(1, 1000):
+            name = stem if at == 1 else f"{stem}-{at}"
+            taken = self.providers.get(name)
+            if taken is not None and taken != given:
+                continue
+            self.providers[name] = given
+            return name
+        raise AssertionError("a thousand providers of one name")
+
+
+def masked(text: str) -> tuple[str, int]:
+    """A text without what begins as vendors' keys do, and how many were in it.
+
+    >>> masked("host: sk-proj-0123456789abcdef")
+    ('host: NOT-COPIED', 1)
+    """
+    return _VENDOR_KEY.subn("NOT-COPIED", text)
+
+
+def is_secret(name: str, value: Any) -> bool:
+    """Whether a value may be a secret, by its name or its beginning."""
+    if not isinstance(value, str) or value.strip().lower() in PLACEHOLDERS:
+        return False
+    return bool(_SECRET_VALUE.search(value)) or (bool(SECRET_NAME.search(name)) and len(value) >= _SHORT)
+
+
+def _guessed(model: str) -> str:
+    """The provider of a model that is named without one, as LiteLLM guesses it."""
+    beginnings = {"claude": "anthropic", "gemini": "gemini", "command": "cohere", "mistral-": "mistral"}
+    return next((name for start, name in beginnings.items() if model.startswith(start)), "openai")
+
+
+def _with_default(found: re.Match[str]) -> str:
+    """A variable within an address, with what stands there while it is not set: a port has to be a number."""
+    return f"{found[1]}${{{found[2]}:-{'80' if found[1] else 'unset'}}}"
+
+
+def _host(given: dict[str, Any]) -> str:
+    """The host of a provider's address; empty where it is not in the file."""
+    return urlsplit(_WITHIN.sub("", str(given.get("base_url", "")))).hostname or ""
+
+
+def _slug(text: str, between: str = "-") -> str:
+    return re.sub(r"[^A-Za-z0-9]+", between, text).strip(between).lower()
+
+
+def _address_of(kind: str) -> str | None:
+    """The address of a kind of provider, where the catalogue has a whole one."""
+    vendor = load_catalog().vendors.get(kind)
+    return None if vendor is None or "{" in vendor.base_url else vendor.base_url
