@@ -17,7 +17,7 @@ from tests.schema.lowering_linter import lint
 from tests.schema.lowering_strategies import JSON, schemas, validator, values
 
 DIALECTS = ["openai", "anthropic", "gemini", "cohere", "llguidance"]
-LINTED = ("openai", "anthropic", "gemini")
+LINTED = ("openai", "azure", "anthropic", "gemini")
 
 modest = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
@@ -69,7 +69,8 @@ def test_nothing_is_shut_out_when_open_objects_are_kept(data: st.DataObject) -> 
 @given(data=st.data())
 def test_what_is_sent_keeps_the_vendors_rules(dialect: str, data: st.DataObject) -> None:
     schema = data.draw(schemas())
-    lowered = lowered_or_impossible(schema, data.draw(values(schema, schema)), dialect)
+    mode = data.draw(st.sampled_from(["auto", "kept", "closed"]))
+    lowered = lowered_or_impossible(schema, data.draw(values(schema, schema)), dialect, open_objects=mode)
     if lowered is not None:
         assert lint(lowered.schema, dialect) == []
 

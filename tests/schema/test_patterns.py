@@ -14,7 +14,7 @@ import pytest
 import slipform
 from slipform.enforce import ReleaseGate, Switches
 from slipform.enforce.patching import patch
-from slipform.errors import SlipformError
+from slipform.errors import SchemaError, SlipformError
 from slipform.providers.embedded.decoding.constrain import constrain
 from slipform.providers.embedded.decoding.cost import widths
 from slipform.schema import Schema, example
@@ -30,6 +30,7 @@ SOURCE = Path(slipform.__file__).parent
 ENGINE = "schema/patterns.py"
 
 OWN_PATTERNS = {
+    ("schema/lowering/objects.py", "_fitting"): "the alphabet of a dialect's names",
     ("engine/setup.py", "_fits"): "the operator's price table, escaped but for its stars",
     ("providers/catalog.py", "_glob"): "the operator's and the catalog's globs",
     ("text/reasoning.py", "__init__"): "our own table of markers",
@@ -319,3 +320,34 @@ def test_patterns_are_parsed_to_be_read_and_never_run() -> None:
     assert parsed("[[a]") is None
     assert not is_pattern("(")
     assert places_alive("^a{3}[b-d]{1,9}$") < places_alive("a{3}[b-d]{1,9}$")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "not_so"),
+    [
+        ("^[][]+$", "][", "a"),
+        ("^[][!#]+$", "]#[", "a"),
+        ("^[^][]+$", "ab", "a]"),
+        ("^a]b$", "a]b", "ab"),
+        ("^[^]]+$", "ab", "a]"),
+        ("^{[a-z]+}$", "{ab}", "ab"),
+        ("^x{2}{$", "xx{", "xx"),
+        ("^a{,2}$", "aa", "aaa"),
+        (r"^[\w-.]+$", "a-b.c", "a b"),
+        (r"^[.-\d]+$", "1-2.", "a"),
+        (r"^ab\Z", "ab", "abc"),
+        (r"^\p{L}]$", "é]", "é"),
+    ],
+)
+def test_a_pattern_is_taken_as_people_mean_it(pattern: str, fits: str, not_so: str) -> None:
+    assert (search(pattern, fits), search(pattern, not_so)) == (True, False)
+    for schema in ({"type": "string", "pattern": pattern}, {"type": "object", "patternProperties": {pattern: False}}):
+        shape = Schema.of({"title": "t", **schema})
+        good, bad = (fits, not_so) if schema["type"] == "string" else ({not_so: 1}, {fits: 1})
+        assert (shape.fits(good), shape.fits(bad)) == (True, False)
+        assert shape.validate(bad)
+
+
+def test_a_pattern_that_means_nothing_is_still_refused() -> None:
+    with pytest.raises(SchemaError, match="not a regular expression"):
+        Schema.of({"title": "t", "type": "string", "pattern": "(["})

@@ -45,6 +45,9 @@ _BYTES_PER_STATE = 33
 _KNOWN = 256
 _REPEAT = re.compile(r"\{(\d{1,7})(?:(,)(\d{0,7}))?\}")
 _MAY_BACKTRACK = re.compile(r"\(\?(?!:)|\\[1-9kgKGR]|[*+?}]\+")
+_ESCAPE = re.compile(r"\\[pPux]\{[^}]*\}|\\.", re.DOTALL)
+_UP_TO = re.compile(r",(\d{1,7})\}")
+_CLASSES = frozenset("wWdDsS")
 _NAMED_GROUP = re.compile(r"\(\?<([A-Za-z_]\w*)>")
 _AMBIGUOUS = re.compile(r"\[\[|--|&&|\|\||~~")  # Python's parser warns of these, and warnings are for the whole process
 _MAX_PARSED = 2_000
@@ -124,6 +127,65 @@ def is_pattern(pattern: str) -> bool:
     return _engine(pattern) is not None
 
 
+def meant(pattern: str) -> str:
+    r"""A pattern that the validator refuses, spelled as other engines read it.
+
+    Brackets first in a class or alone, braces that repeat nothing, a dash beside a class such as `\w`: literal.
+
+    >>> meant("[][]+"), meant("^{[\w-.]}$"), meant(r"a{,3}\Z")
+    ('[\\]\\[]+', '^\\{[\\w\\-.]\\}$', 'a{0,3}$')
+    """
+    out: list[str] = []
+    at, size = 0, len(pattern)
+    in_class = beside_class = False
+    while at < size:
+        found = _ESCAPE.match(pattern, at) or (None if in_class else _REPEAT.match(pattern, at))
+        if found is not None:
+            out.append("$" if found[0] == r"\Z" else found[0])
+            at, beside_class = found.end(), found[0][1:] in _CLASSES
+            continue
+        char = pattern[at]
+        at += 1
+        if in_class and char == "]" and out[-1] not in ("[", "[^"):
+            in_class = False
+            out.append(char)
+        elif in_class:
+            before_class = _ESCAPE.match(pattern, at) is not None and pattern[at + 1] in _CLASSES
+            dash = char == "-" and (beside_class or before_class)
+            out.append(f"\\{char}" if char in "[]" or dash else char)
+        elif char == "[":
+            in_class = True
+            out.append("[^" if pattern.startswith("^", at) else "[")
+            at += len(out[-1]) - 1
+        elif char == "{" and (open_end := _UP_TO.match(pattern, at)):
+            out.append(f"{{0,{open_end[1]}}}")
+            at = open_end.end()
+        else:
+            out.append(f"\\{char}" if char in "{}]" else char)
+        beside_class = False
+    return "".join(out)
+
+
+def meant_document(document: Any) -> Any:
+    """A copy of a schema in which patterns that the validator refuses are spelled as `meant`."""
+    if isinstance(document, list):
+        return [meant_document(item) for item in document]
+    if not isinstance(document, dict):
+        return document
+    copy = {key: meant_document(value) for key, value in document.items()}
+    if isinstance(copy.get("pattern"), str):
+        copy["pattern"] = accepted(copy["pattern"])
+    if isinstance(keyed := copy.get("patternProperties"), dict):
+        copy["patternProperties"] = {accepted(name): value for name, value in keyed.items()}
+    return copy
+
+
+def accepted(pattern: str) -> str:
+    """The spelling of a pattern that the validator takes: its own, where it has to be no other."""
+    engine = _engine(pattern)
+    return pattern if engine is None else engine.pattern
+
+
 def parsed(pattern: str) -> Any:
     """A pattern as a tree of Python's parser, to be read and not to be run; None where that cannot read it."""
     if len(pattern) > _MAX_PARSED or _AMBIGUOUS.search(pattern):
@@ -196,10 +258,11 @@ class CountedPattern:
 class _Engine:
     """One pattern, compiled for as many limits as it needed."""
 
-    __slots__ = ("_backtracks", "_known", "_matching", "_pattern", "_places")
+    __slots__ = ("_backtracks", "_known", "_matching", "_places", "pattern")
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
+        self.pattern = pattern
+        """As it is compiled, which may be another spelling than the caller's."""
         self._backtracks = _MAY_BACKTRACK.search(pattern) is not None
         self._places = places_alive(pattern)
         self._matching: dict[int, jsonschema_rs.Validator] = {}
@@ -257,7 +320,7 @@ class _Engine:
         found = self._matching.get(steps)
         if found is None:
             found = self._matching[steps] = jsonschema_rs.validator_for(
-                {"pattern": self._pattern}, pattern_options=FancyRegexOptions(backtrack_limit=steps), offline=True
+                {"pattern": self.pattern}, pattern_options=FancyRegexOptions(backtrack_limit=steps), offline=True
             )
         return found
 
@@ -270,9 +333,10 @@ def _engine(pattern: str) -> _Engine | None:
     if engine is not None or pattern in _ENGINES:
         return engine
     weight = pattern_weight(pattern)
-    if weight <= MAX_PATTERN_WEIGHT:
+    for spelling in dict.fromkeys((pattern, meant(pattern))) if weight <= MAX_PATTERN_WEIGHT else ():
         with suppress(jsonschema_rs.ValidationError, ValueError):
-            engine = _Engine(pattern)
+            engine = _Engine(spelling)
+            break
     _ENGINES.put(pattern, engine, 2_000 + 80 * len(pattern) + _BYTES_PER_STATE * weight)
     return engine
 

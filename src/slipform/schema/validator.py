@@ -38,6 +38,7 @@ from slipform.schema.patterns import (
     PatternUse,
     can_match_names,
     counting,
+    meant_document,
     survey,
 )
 from slipform.schema.violations import Violation, shown
@@ -376,7 +377,12 @@ def prepare(document: Mapping[str, Any], formats: Formats, resources: Mapping[st
     compiled = _COMPILED.use(key)
     if compiled is None:
         known = plain_copy(resources) if resources else None
-        compiled = Compiled(plain_copy(document), formats=formats, resources=known, text=text)
+        try:
+            compiled = Compiled(plain_copy(document), formats=formats, resources=known, text=text)
+        except SchemaError:
+            if b'"pattern' not in text or (meant := meant_document(plain_copy(document))) == document:
+                raise
+            compiled = Compiled(meant, formats=formats, resources=known, text=canonical_text(meant))
         _COMPILED.put(key, compiled, compiled.size)
     return name, compiled
 

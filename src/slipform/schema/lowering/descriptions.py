@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipform.schema.keywords import TIGHTER
 from slipform.schema.normal_form import Bound, Conjunction
-from slipform.schema.patterns import is_pattern
+from slipform.schema.patterns import accepted, is_pattern
 
 if TYPE_CHECKING:
     from slipform.schema.lowering.emit import Emitter
@@ -60,7 +60,8 @@ def constraints(
         if near is not None and not _affordable(emitter, keyword):
             near = None
         if near is not None:
-            kept[near[0]] = near[1] if near[0] not in kept else TIGHTER[near[0]](near[1], kept[near[0]])
+            said = accepted(near[1]) if keyword == "pattern" else near[1]
+            kept[near[0]] = said if near[0] not in kept else TIGHTER[near[0]](said, kept[near[0]])
         if near == (keyword, bound.value):
             emitter.report.add(bound.pointer, keyword, bound.value, "kept", emitter.dialect.engine)
             continue
