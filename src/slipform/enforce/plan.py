@@ -268,7 +268,7 @@ class Outcome(msgspec.Struct, frozen=True):
             said.warnings,
             said.extra,
             with_content(said.parts, self.text, calls) if said.parts else (),
-            content_resolved=said.content_resolved,
+            content_resolved=said.content_resolved if self.typed is NOT_TYPED else self.value,
             stopped=said.stopped,
         )
 

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
-from slipform.errors import EmptyAnswerError, JsonEnforcementError, SchemaViolationError, SlipformError
+from slipform.errors import (
+    EmptyAnswerError,
+    EnforcementError,
+    JsonEnforcementError,
+    SchemaViolationError,
+    SlipformError,
+    TruncatedError,
+)
 from slipform.ir.choice_merge import ChoiceBuilder, OpenCall, merge_extra
 from slipform.ir.messages import UNRESOLVED, ToolCall
 from slipform.ir.request import RESERVED_TOOL, ModelWarning
 from slipform.ir.response import CompletionChunk, Lift, ModelResponse, Usage, resolve_finish
+from slipform.text.tree import ParseError
 
 
 class JsonParser(Protocol):
@@ -54,7 +62,7 @@ class GrowingChannel:
 
     __slots__ = (
         "_cache", "_deferred", "_growing_lift", "_lift", "_parser", "_pieces_fed", "_resolve", "_schema", "error",
-        "mismatch", "value",
+        "kind", "value",
     )  # fmt: skip
 
     def __init__(self, schema: Mapping[str, Any], parsers: ParserChoice, *, deferred: bool) -> None:
@@ -68,8 +76,8 @@ class GrowingChannel:
         self._growing_lift: Callable[..., Any] | None = None
         self.value: Any = UNRESOLVED
         self.error: str | None = None
-        self.mismatch = False
-        """Whether the error is that valid JSON does not match the schema."""
+        self.kind: type[EnforcementError] = JsonEnforcementError
+        """What kind of error it is: no JSON, JSON that was cut off, or JSON that does not match the schema."""
 
     def lift_with(self, lift: Lift) -> None:
         """Lift the values of the text from the vendor's shape to the caller's, while they grow if possible."""
@@ -97,10 +105,12 @@ class GrowingChannel:
             return
         if self._parser.error is not None:
             self.error = str(self._parser.error)
+            if isinstance(self._parser.error, ParseError) and self._parser.error.code == "unexpected_end":
+                self.kind = TruncatedError
             return
         complete = self._parser.complete
         if not complete and final:
-            self.error = "the text ended before the value was whole"
+            self.error, self.kind = "the text ended before the value was whole", TruncatedError
             return
         if self._lift is not None and self._growing_lift is None:
             if complete:
@@ -112,7 +122,7 @@ class GrowingChannel:
             case object(value=value):
                 self._set_value(value, complete=complete)
             case found if complete or hasattr(found, "message"):
-                self.mismatch = True
+                self.kind = SchemaViolationError
                 self.error = f"the value does not match the schema: {found}"
 
     def _set_value(self, value: Any, *, complete: bool) -> None:
@@ -132,6 +142,8 @@ def default_parsers() -> ParserChoice:
     return ParserChoice(import_module("slipform.text.parser").Parser, text.resolve, text.ResolveCache)
 
 
+_UNFINISHED: Final = ("length", "content_filter", "refusal")
+"""Ends after which nothing whole is to be expected."""
 State: TypeAlias = Literal["idle", "streaming", "committing", "error"]
 
 
@@ -253,9 +265,13 @@ class Reducer:
 
     @property
     def error(self) -> str | None:
-        """The error of the text so far, which `finish` will raise."""
+        """The error of the text or of a tool call's arguments so far, which `finish` will raise."""
         self._content_value(self._source())
-        return self._output.error if self._output is not None else None
+        if self._output is not None and self._output.error is not None:
+            return self._output.error
+        for call in self._caller_calls():
+            self._open_call(call)
+        return next((each.error for each in self._channels.values() if each.error is not None), None)
 
     def stop(self) -> None:
         """Discard the answer."""
@@ -269,7 +285,11 @@ class Reducer:
         return error
 
     def finish(self, *, check: bool = True) -> ModelResponse:
-        """Return the whole answer. With `check`, raises for a text that is not JSON or does not match its schema."""
+        """Return the whole answer. With `check`, raises for a text that is not JSON or does not match its schema.
+
+        So it does for arguments, and however the answer ended, unless by the token limit, a filter or a refusal: those
+        say themselves that nothing whole is to be expected.
+        """
         if self.state != "streaming":
             raise RuntimeError(f"The reducer is {self.state}; call start() first.")
         self.state = "committing"
@@ -346,11 +366,15 @@ class Reducer:
         refusal = "".join(first.refusal)
         pieces, output = self._source(), self._output_call()
         text = "".join(pieces)
-        calls = {call.position: self._close_call(call, check) for call in self._caller_calls(final=True)}
-        finish = resolve_finish(first.finish or "unknown", bool(calls), refusal)
+        open_calls = self._caller_calls(final=True)
+        finish = resolve_finish(first.finish or "unknown", bool(open_calls), refusal)
+        check = check and finish not in _UNFINISHED
+        calls = {call.position: self._close_call(call, check) for call in open_calls}
         resolved, lift = UNRESOLVED, self._lift
         if self._snapshot.response_schema is not None:
-            resolved = self._final_value(pieces, expected=check and not calls and finish == "stop")
+            # Beside a call only text that begins like JSON is the answer; other text leads up to the call.
+            is_answer = not calls or text.lstrip()[:1] in ("{", "[")
+            resolved = self._final_value(pieces, expected=check and is_answer)
             if lift is not None and resolved is not UNRESOLVED:
                 text, lift = orjson.dumps(resolved).decode(), None
         return ModelResponse(
@@ -378,7 +402,7 @@ class Reducer:
             return closed
         channel.close(call.pieces or ["{}"])
         if channel.error is not None and check:
-            raise SchemaViolationError(
+            raise channel.kind(
                 f"The arguments of the tool {closed.name} cannot be used: {channel.error}",
                 where=f"tool_calls[{call.position}].arguments",
                 details={"arguments": closed.arguments},
@@ -396,8 +420,7 @@ class Reducer:
             return channel.value
         if not expected:
             return UNRESOLVED
-        kind = SchemaViolationError if channel.mismatch else JsonEnforcementError
-        raise kind(f"The answer cannot be used: {channel.error}", details={"text": "".join(pieces)})
+        raise channel.kind(f"The answer cannot be used: {channel.error}", details={"text": "".join(pieces)})
 
     def _build_choice(self, choice: ChoiceBuilder) -> ModelResponse:
         calls = {call.position: call.close(self._id) for call in choice.calls.calls}

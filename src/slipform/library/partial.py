@@ -215,7 +215,7 @@ def build_part(value: Any, kind: Kind, memory: Memory | None) -> Any:
         return INVALID if any(each is INVALID for each in pairs.values()) else pairs
     built = _validated(value, kind)
     if memory is not None and built is not INVALID:
-        _restore_parts(built, kind.narrowed(value, None), memory)
+        restore_parts(built, kind.narrowed(value, None), memory)
     return built
 
 
@@ -242,7 +242,7 @@ def _validated(value: Any, kind: Kind) -> Any:
         return INVALID
 
 
-def _restore_parts(built: Any, kind: Kind, memory: Memory) -> None:
+def restore_parts(built: Any, kind: Kind, memory: Memory) -> None:
     """Put the parts that callers already have into a new object, where they equal its own."""
     attributes = _attributes(kind)
     for step, (_, old) in memory.parts.items():
@@ -250,7 +250,7 @@ def _restore_parts(built: Any, kind: Kind, memory: Memory) -> None:
         if new is not old and _reuse_equal(old, new) is old:
             _set_part(built, step, attributes, old)
     for step, inner in memory.inner.items():
-        _restore_parts(_get_part(built, step, attributes), kind.child(step), inner)
+        restore_parts(_get_part(built, step, attributes), kind.child(step), inner)
 
 
 def _attributes(kind: Kind) -> dict[str, str]:

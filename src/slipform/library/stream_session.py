@@ -14,7 +14,7 @@ from slipform.errors import EnforcementError, SlipformError
 from slipform.ir import UNRESOLVED, CompletionChunk, Message, Usage
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
 from slipform.ir.response import Lift
-from slipform.library.partial import Memory, Partial, Path, finished_items
+from slipform.library.partial import Memory, Partial, Path, finished_items, restore_parts
 from slipform.library.partial_types import Kind
 from slipform.library.tool_loop import AskEffect, Conversation, Conversing, RunEffect, ToolRun, conversation
 from slipform.providers.router import Router
@@ -288,6 +288,9 @@ class Session(Generic[T]):
             self._proceed(self._steps.send(reply))
         except StopIteration as done:
             self.result = result_of(self._schema, done.value)
+            if self._visible:  # what callers have of it stays the same object
+                kind = self._kind.narrowed(done.value.outcome.value, None)
+                restore_parts(self.result.value, kind, self._memory)
         except SlipformError as error:
             self._error = error
             raise
