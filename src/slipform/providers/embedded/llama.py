@@ -11,6 +11,7 @@ outlives its parent.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import queue
@@ -65,18 +66,25 @@ def load_model(settings: Mapping[str, Any]) -> Any:
     return xllamacpp.Server(params)
 
 
+_LONGEST_TOKEN = 30
+"""Seconds that a thread may take for the token it is at, when its engine is closed."""
+
+
 class EngineSlots:
     """One thread per generation that the engine runs concurrently; further ones wait in order."""
 
     def __init__(self, model: Any, count: int) -> None:
         self._model = model
         self._closed = False
+        self._running: list[GenerationJob] = []
         self._waiting: queue.SimpleQueue[GenerationJob | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, name=f"slipform-slot-{number}", daemon=True) for number in range(count)
         ]
         for thread in self._threads:
             thread.start()
+        # A thread that is still inside the engine when the interpreter ends would abort the process.
+        atexit.register(self.close)
 
     def start(self, job: GenerationJob) -> None:
         """Queue a generation."""
@@ -87,17 +95,25 @@ class EngineSlots:
             self._waiting.put(job)
 
     def close(self) -> None:
-        """Let the threads end after their current generations, and with them the engine."""
+        """Stop the running generations, within a token each, and wait until their threads have ended."""
         self._closed = True
+        for job in list(self._running):
+            job.cancelled.set()
         for _ in self._threads:
             self._waiting.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(_LONGEST_TOKEN)
+        atexit.unregister(self.close)
 
     def _work(self) -> None:
         while (job := self._waiting.get()) is not None:
+            self._running.append(job)
             try:
                 if not job.cancelled.is_set():
                     generate(self._model, job)
             finally:
+                self._running.remove(job)
                 job.put(None)
 
 
