@@ -91,9 +91,10 @@ def choose_channel(
             out.losses.append(ModelWarning("tools_with_prompted", message, "tools"))
         json_object = capabilities.json_mode and not request.tools
         schema, prompted = wanted.json_schema.schema, OutputStrategy.PROMPTED
+        lift = Lift(schema, _unwrapped) if wraps_root(capabilities, request) else None
         tools, lifts = lower_tools(request.tools, out, tool_rule)
         return SchemaChannel(
-            prompted, name, schema, False, json_object, reasoning, tools, choice, parallel, None, (), lifts
+            prompted, name, schema, False, json_object, reasoning, tools, choice, parallel, lift, (), lifts
         )
     if wanted.strict and "no_strict" in capabilities.quirks:
         out.lose("response_format.strict", "This model has no strict mode; the answer is checked here.", "approximated")
@@ -144,6 +145,23 @@ def _served_by(request: ModelRequest, out: Encoding, auto: OutputStrategy, nativ
     if why:
         out.lose("response_format", why, "approximated")
     return strategy
+
+
+def wraps_root(capabilities: Capabilities, request: ModelRequest) -> bool:
+    """Whether a prompted schema goes with a JSON mode that allows only objects, and its root is none.
+
+    The prompt then asks for the value under the key `value`.
+    """
+    wanted = request.response_format
+    if wanted is None or not capabilities.json_mode or request.tools:
+        return False
+    root = wanted.json_schema.schema
+    return root.get("type") in ("array", "string", "integer", "number", "boolean", "null") or "enum" in root
+
+
+def _unwrapped(value: Any) -> Any:
+    """The value under the key `value`; a model that did not mind the key is understood as well."""
+    return value["value"] if isinstance(value, dict) and list(value) == ["value"] else value
 
 
 def refuse_reserved(request: ModelRequest) -> None:

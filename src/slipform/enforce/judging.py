@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -28,11 +29,13 @@ from slipform.schema import Schema, Violation
 from slipform.schema.document import followed, lookup, reference_of, with_plain_references
 from slipform.text.loads import Loaded, LoadWarning, left_out, load, type_of
 from slipform.text.repair.tokens import RepairEdit
-from slipform.text.runaway import Runaway, runaway_in
+from slipform.text.runaway import Runaway, is_periodic, runaway_in
 from slipform.text.strict import conflicting_keys
 
 _MOST_NODES = 100
 _LONGEST_EXCERPT = 40
+_REPEATED_ROWS = 256
+_REPEATED_CHARS = 16_384
 
 
 class SchemaHint:
@@ -290,6 +293,9 @@ def _judge_text(text: str, response: ModelResponse, standard: Requirement, schem
     if loaded.edits and _is_cut(text, loaded):
         return _cut(text, loaded, _cut_short())
     verdict = _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
+    if len(text) >= _REPEATED_CHARS and verdict.ok and (count := _equal_rows(text, verdict.value)):
+        message = f"{count} equal objects follow one another in a list; the model may have repeated itself."
+        verdict = msgspec.structs.replace(verdict, warnings=(*verdict.warnings, ModelWarning("repeated_rows", message)))
     if loaded.start == 0 and loaded.end == len(text):
         return verdict
     return _without_surroundings(verdict, text, left_out(text, loaded.start, loaded.end), standard)
@@ -318,6 +324,26 @@ def _without_surroundings(
 def _excerpt(text: str) -> str:
     words = " ".join(text.split())
     return json.dumps(words if len(words) <= _LONGEST_EXCERPT else words[:_LONGEST_EXCERPT] + "…", ensure_ascii=False)
+
+
+def _equal_rows(text: str, value: Any) -> int:
+    """How many equal objects follow one another in a list, if that is so many that it looks like a loop; else 0."""
+    block = _REPEATED_CHARS // 2
+    starts = range(0, len(text) - block, block)
+    if not any(is_periodic(text[start : start + block], block, block // 2) for start in starts):
+        return 0
+    longest, pending = 0, [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            pending += each.values()
+        elif isinstance(each, list):
+            run = 1
+            for before, after in pairwise(each):
+                run = run + 1 if isinstance(after, dict) and after == before else 1
+                longest = max(longest, run)
+            pending += each
+    return longest if longest >= _REPEATED_ROWS else 0
 
 
 def _cut(text: str, loaded: Loaded, error: EnforcementError) -> Verdict:

@@ -259,6 +259,8 @@ class Wording:
     """Whether the prompt shows the schema although the channel carries it: some servers do not show it to the model."""
     shown: bool = False
     """Whether the caller's own messages show the schema, so that nothing is added to them."""
+    wraps_root: bool = False
+    """Whether a root that is no object is asked for under the key `value`: JSON modes allow only objects."""
 
 
 class Worded:
@@ -358,6 +360,8 @@ def _call_result(violations: Sequence[Violation]) -> str:
 def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: Wording) -> Worded:
     said, warnings = FIRST_WITHOUT_SCHEMA, tuple[ModelWarning, ...]()
     if schema is not None:
+        if wording.wraps_root:
+            schema = wrapped_root(schema)
         summary = _summary(schema, wording)
         said = FIRST_WITH_SCHEMA.format(schema=summary.text)
         warnings = (_CUT,) if summary.cut else ()
@@ -366,6 +370,18 @@ def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: 
     if schema is not None and (example := _short_example(schema)) is not None:
         said = f"{said}\n{EXAMPLE.format(example=example)}"
     return Worded(request.replace(messages=_with_system(said, request.messages), tells_schema=True), warnings)
+
+
+def wrapped_root(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object that has a value of this schema under the key `value`.
+
+    >>> wrapped_root({"type": "array"})["properties"]
+    {'value': {'type': 'array'}}
+    """
+    definitions = {name: schema[name] for name in DEFINITIONS if name in schema}
+    inner = {name: value for name, value in schema.items() if name not in definitions}
+    shape = {"type": "object", "properties": {"value": inner}, "required": ["value"], "additionalProperties": False}
+    return {**definitions, **shape}
 
 
 def _summary(schema: Mapping[str, Any], wording: Wording) -> SchemaSummary:

@@ -12,6 +12,7 @@ import orjson
 
 from slipform.bounded import BoundedCache
 from slipform.codecs import Capabilities
+from slipform.codecs.schema_channel import wraps_root
 from slipform.enforce import Formatter, Guard, Plan, Wording
 from slipform.engine.drive import AsyncModel, Model
 from slipform.engine.setup import LOCAL, Options, Price, cost_of, price_of
@@ -163,6 +164,8 @@ def _planned(
     wanted = request.response_format
     strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
     chosen, stronger, wording = _channel(capabilities, strategy, options)
+    if wanted is not None and wraps_root(capabilities, request):
+        wording = dataclasses.replace(wording, wraps_root=True)
     return Plan(
         schema=schema or wanted_schema(request),
         strategy=chosen,

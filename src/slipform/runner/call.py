@@ -17,7 +17,14 @@ from slipform.engine.drive import run_async
 from slipform.engine.fallback import FallbackList, respond_async, run_first_async, with_report_of
 from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options, cost_of, price_of, router_of
-from slipform.errors import EnforcementError, SlipformError
+from slipform.errors import (
+    EnforcementError,
+    JsonEnforcementError,
+    RunawayError,
+    SchemaViolationError,
+    SlipformError,
+    TruncatedError,
+)
 from slipform.ir import Message, ModelRequest, Usage
 from slipform.ir.request import CallCount
 from slipform.providers.retry import RetryPolicy
@@ -125,6 +132,12 @@ def _json_fields(fields: Mapping[str, Any]) -> Any:
     return orjson.loads(as_json(fields))
 
 
+def _not_json(error: EnforcementError) -> JsonEnforcementError:
+    """The same failure as the design document has it: whatever is no JSON after the retries is this error."""
+    details = {**error.details, "cause": error.code}
+    return JsonEnforcementError(error.message, where=error.where, hint=error.hint, details=details, report=error.report)
+
+
 ANY_JSON: Schema[Any] = Schema("json", {"type": ["object", "array"]})
 """The schema of JSON mode: an object or an array."""
 
@@ -174,7 +187,12 @@ class Adapter:
             else:
                 plan = route.plan(request, self.options)
             streams, limit = call.streaming and not is_json, call.timeout_seconds
-            outcome = await run_async(request, plan, route.awaited, judged=is_json, streaming=streams, limit=limit)
+            try:
+                outcome = await run_async(request, plan, route.awaited, judged=is_json, streaming=streams, limit=limit)
+            except (TruncatedError, RunawayError, SchemaViolationError) as error:
+                if isinstance(error, SchemaViolationError) and call.schema is not None:
+                    raise
+                raise _not_json(error) from error
             return with_report_of(fallback.before, outcome)
 
         return await run_first_async(fallback, ask)

@@ -356,6 +356,8 @@ def _is_bare_words(repaired: Repaired) -> bool:
 def _is_placeholder(repaired: Repaired) -> bool:
     """Whether a candidate shows a form and no values: `{"name", "age"}`, `{"name": ..., "age": ...}`."""
     if isinstance(repaired.value, list):
+        if any(isinstance(each, dict) for each in repaired.value):
+            return False
         return any(edit.kind == "wrong_bracket" and edit.before == "{" for edit in repaired.edits[:1])
     if not isinstance(repaired.value, dict) or any(repaired.value.values()):
         return False

@@ -112,8 +112,8 @@ def _blanks_at_end(text: str) -> str:
     return text[len(text.rstrip(" \t\r\n")) :]
 
 
-def is_periodic(text: str, length: int) -> bool:
-    """Whether the last `length` characters repeat one unit of at most 256.
+def is_periodic(text: str, length: int, longest_unit: int = MAX_UNIT) -> bool:
+    """Whether the last `length` characters repeat one unit of at most `longest_unit`.
 
     >>> is_periodic("abc" * 10, 30), is_periodic("abcd" * 8 + "x", 30)
     (True, False)
@@ -124,7 +124,7 @@ def is_periodic(text: str, length: int) -> bool:
     probe = min(_PROBE, length // 2)
     before = tail.rfind(tail[-probe:], 0, -1)
     unit = length - probe - before
-    return before >= 0 and 0 < unit <= MAX_UNIT and tail[unit:] == tail[:-unit]
+    return before >= 0 and 0 < unit <= longest_unit and tail[unit:] == tail[:-unit]
 
 
 def runaway_in(text: str) -> Runaway | None:

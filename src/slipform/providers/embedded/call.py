@@ -11,6 +11,7 @@ from slipform.enforce.coercion import Switches
 from slipform.enforce.early_stop import EarlyStop
 from slipform.enforce.judging import Requirement, judge
 from slipform.enforce.loop import as_invalid_format
+from slipform.enforce.prompts import Wording, first_request
 from slipform.errors import JsonEnforcementError, RequestError
 from slipform.ir import (
     LossyEncode,
@@ -38,7 +39,7 @@ from slipform.providers.embedded.answer import (
     tools_prompt,
 )
 from slipform.providers.embedded.decoding.constrain import Constraint, Unwrap, any_object, constrain_retry
-from slipform.schema import JsonSchemaSpec, OutputStrategy, Schema
+from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from slipform.text.runaway import RunawayDetector
 
 MAX_TOKENS = 1024
@@ -85,6 +86,8 @@ class _Decoding:
 def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> Call:
     """Return the engine's request; raises `RequestError` and `SchemaError` before any token is generated."""
     _refuse_several(request)
+    if request.calls is None and request.response_format is not None:
+        request = _instructed(request, request.response_format)
     decoding = _decoding(request, options, stop_hook)
     structured = decoding.grammar is not None or request.response_format is not None
     sampling = request.sampling
@@ -118,6 +121,13 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
     )
 
 
+def _instructed(request: ModelRequest, wanted: ResponseFormat) -> ModelRequest:
+    """A direct call with the schema in its prompt, where only the prompt asks for it; enforcement writes its own."""
+    if wanted.strategy is not OutputStrategy.PROMPTED or request.tools:
+        return request
+    return first_request(request, OutputStrategy.PROMPTED, Wording()).request
+
+
 def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> _Decoding:
     tools = callable_tools(request)
     response_format = request.response_format
@@ -128,7 +138,8 @@ def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | No
             return _Decoding(grammar, hook=partial(stop_hook, options), may_stop=True)
         if options.response_format_fail_hard:
             return _fail_hard(grammar, options, response_format.json_schema)
-        return _Decoding(grammar, may_stop=options.watches)
+        check = _raw_text_check(response_format.json_schema) if request.calls is None else None
+        return _Decoding(grammar, may_stop=options.watches, check=check)
     constraint = _constraint(request)
     if tools:
         grammar, warnings = tool_grammar(request, tools, constraint, _max_tokens(request))
@@ -137,6 +148,17 @@ def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | No
         return _Decoding()
     read = _unwrap_reader if constraint.wrapped else lambda: _plain
     return _Decoding(constraint.grammar, constraint.warnings, read, check=constraint.reached)
+
+
+def _raw_text_check(spec: JsonSchemaSpec) -> CheckText:
+    """Return the check of direct calls to this provider, which nobody judges: it warns, and changes nothing."""
+    schema = Schema.of(spec)
+
+    def check(text: str) -> tuple[ModelWarning, ...]:
+        error = judge(ModelResponse(text=text), Requirement(schema)).error
+        return () if error is None else (ModelWarning(error.code, str(error)),)
+
+    return check
 
 
 def _fail_hard(grammar: str | None, options: Guard, spec: JsonSchemaSpec) -> _Decoding:

@@ -18,7 +18,9 @@ from slipform.codecs.foreign_fields import ForeignReading, read_foreign
 from slipform.codecs.model_name import shown
 from slipform.codecs.request_fields import dumps, read_body
 from slipform.config import ModelAlias, ServerSettings, Settings
+from slipform.enforce import Wording
 from slipform.enforce.adoption import Adopted, AdoptionMode, find_schema, may_hold_schema
+from slipform.enforce.prompts import first_request
 from slipform.engine.planning import is_enforced
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import ModelRequest, ModelWarning
@@ -245,6 +247,7 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
     mode = asked.stream_mode or settings.enforcement.stream_mode
     enforces_tools = settings.enforcement.tools == "enforce"
     shaped = named or _SHAPES[api.name](data) or (enforces_tools and data.get("tools")) or (foreign and foreign.options)
+    shaped = shaped or settings.output.require_json
     adoption = asked.adopt or settings.enforcement.adopt_schemas
     through, adopted = None, None
     if not shaped and adoption == "all" and may_hold_schema(body):
@@ -259,6 +262,8 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
     else:
         served = await _decoded(api, data, body, path, models, named)
         served, adopted = _adopt(served, adoption, settings.server)
+        if settings.output.require_json:
+            served = _as_json(served)
         if is_heavy(served.request):
             await off_loop(_check_schemas, served.request, settings.server)
         else:
@@ -273,6 +278,15 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
     record.model, record.stream = served.request.model, served.stream
     record.timeout = settings.server.request_seconds
     return call
+
+
+def _as_json(served: ServedRequest) -> ServedRequest:
+    """The request in JSON mode, and told so, unless it says itself what its answer must be."""
+    request = served.request
+    if request.response_format is not None or request.json_mode:
+        return served
+    told = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
+    return msgspec.structs.replace(served, request=told)
 
 
 def _with_model(api: str, data: dict[str, Any], body: bytes, context: CallContext) -> tuple[dict[str, Any], bytes, str]:
