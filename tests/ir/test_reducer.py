@@ -6,8 +6,10 @@ import pytest
 
 from slipform.errors import (
     EmptyAnswerError,
+    EnforcementError,
     JsonEnforcementError,
     SchemaViolationError,
+    TruncatedError,
     UpstreamError,
 )
 from slipform.ir import (
@@ -255,6 +257,69 @@ def test_arguments_that_do_not_match_are_raised_at_the_end() -> None:
     with pytest.raises(SchemaViolationError) as caught:
         reducer.finish()
     assert caught.value.where == "tool_calls[0].arguments"
+
+
+PAINTED = {"type": "object", "properties": {"color": {"type": "string"}}}
+TYPED = {"weather": {"type": "object", "properties": {"planet": {"type": "string"}}}}
+BROKEN = [
+    ('{"color": 1}', SchemaViolationError),
+    ('{"color": ]', JsonEnforcementError),
+    ("Sorry, no.", JsonEnforcementError),
+    ('{"color": "r', TruncatedError),
+]
+
+
+@pytest.mark.covers("S3-53", "S3-54", "S3-55", "S3-66", "C25")
+@pytest.mark.parametrize(("text", "kind"), BROKEN)
+@pytest.mark.parametrize("finish", ["stop", "unknown", "error", None])
+def test_however_it_ends_a_wrong_answer_is_raised_with_its_kind(
+    text: str, kind: type[EnforcementError], finish: Any
+) -> None:
+    reducer = Reducer()
+    reducer.start(Snapshot(response_schema=PAINTED))
+    reducer.push(CompletionChunk(text=text, finish=finish))
+    with pytest.raises(kind) as caught:
+        reducer.finish()
+    assert type(caught.value) is kind
+    assert reducer.state == "idle"
+
+
+@pytest.mark.covers("S3-53", "S3-66")
+def test_broken_json_beside_a_call_is_raised_and_prose_is_not() -> None:
+    reducer = Reducer()
+    for text in ("Let me look.", '{"color": 1}'):
+        reducer.start(Snapshot(response_schema=PAINTED, tools=TYPED))
+        reducer.push(CompletionChunk(text=text))
+        reducer.push(call(0, "a", "weather", '{"planet": "Mars"}'))
+        reducer.push(CompletionChunk(finish="tool_calls"))
+        if text[0] == "{":
+            with pytest.raises(SchemaViolationError):
+                reducer.finish()
+        else:
+            assert reducer.finish().tool_calls[0].name == "weather"
+
+
+@pytest.mark.covers("S3-52", "S3-54")
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ('{"planet": 1}', SchemaViolationError),
+        ('{"planet": ]', JsonEnforcementError),
+        ('{"planet": "M', TruncatedError),
+    ],
+)
+def test_errors_of_arguments_are_stored_and_have_their_kind(arguments: str, kind: type[EnforcementError]) -> None:
+    reducer = Reducer()
+    reducer.start(Snapshot(tools=TYPED))
+    reducer.push(call(0, "a", "weather", arguments))
+    assert (reducer.error is None) == (kind is TruncatedError)
+    with pytest.raises(kind) as caught:
+        reducer.finish()
+    assert type(caught.value) is kind
+    reducer.start(Snapshot(tools=TYPED))
+    reducer.push(call(0, "a", "weather", arguments))
+    reducer.push(CompletionChunk(finish="length"))
+    assert reducer.finish().tool_calls[0].arguments == arguments
 
 
 def test_without_the_check_the_answer_is_given_as_it_is() -> None:

@@ -17,6 +17,7 @@ from slipform.library.partial import UNSET, so_far
 from slipform.library.stream_session import Delta
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
+from slipform.schema import Schema
 from slipform.testing import FakeModel, FakeVendor, Interrupted, Turn, cut_stream
 
 TWICE = Options(budget=Budget(attempts=2))
@@ -280,3 +281,38 @@ async def test_the_async_stream_does_the_same() -> None:
     async with async_client(ModelResponse(text="{", finish="length")).stream(Order, "x") as stream:
         with pytest.raises(TruncatedError):
             await stream.result()
+
+
+class _Line(BaseModel):
+    sku: str
+    qty: int
+
+
+class _Invoice(BaseModel, frozen=True):
+    name: str
+    items: list[_Line]
+
+
+_INVOICE = '{"name": "x", "items": [{"sku": "a", "qty": 1}, {"sku": "b", "qty": 2}, {"sku": "c", "qty": 3}]}'
+
+
+@pytest.mark.covers("S3-21", "S3-23", "S3-46")
+@pytest.mark.parametrize("wanted", [_Invoice, Schema.of(_Invoice).document])
+def test_the_results_objects_are_those_that_were_streamed(wanted: Any) -> None:
+    client = Client("fake/m", router=Router({"fake": FakeModel([_INVOICE])}))
+    stream, first = client.stream(wanted, "Which?"), None
+    for partial in stream:
+        lines = partial["items"]
+        if lines and len(lines) > 1:
+            first = first or lines[0]
+            assert lines[0] is first
+    value: Any = stream.result.value
+    assert (value["items"] if isinstance(value, dict) else value.items)[0] is first
+
+
+@pytest.mark.covers("S3-23")
+def test_streamed_items_are_the_results_items() -> None:
+    client = Client("fake/m", router=Router({"fake": FakeModel(['[{"sku": "a", "qty": 1}, {"sku": "b", "qty": 2}]'])}))
+    stream = client.stream(list[_Line], "Which?")
+    items = list(stream.items())
+    assert [one is other for one, other in zip(items, stream.result.value, strict=True)] == [True, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 import logging
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from slipform import AsyncClient, Budget, Options
 from slipform.config import ServerSettings, Settings
+from slipform.engine.setup import options_of
 from slipform.engine.tracing import pairs
 from slipform.errors import UpstreamError
 from slipform.ir import ModelResponse, Usage
@@ -303,3 +305,28 @@ def test_without_an_event_loop_or_after_its_end_no_line_is_lost(logging_to: Star
     assert io.StringIO.getvalue(stream) == ""
     log_request(CallRecord("r2"))
     assert [line.split("id=")[1][:2] for line in io.StringIO.getvalue(stream).splitlines()] == ["r1", "r1", "r2"]
+
+
+@pytest.mark.covers("S2-12")
+async def test_traces_hold_every_attempt(logging_to: Start) -> None:
+    stream = logging_to("json")
+    router = Router({"fake": FakeModel(["no", GOOD], models=("m",))})
+    settings = Settings(server=ServerSettings(debug_traces=True))
+    options = dataclasses.replace(options_of(settings), budget=Budget(attempts=2))
+    app = App(AsyncClient(router=router, options=options), settings)
+    await post(app, "/v1/chat/completions", {**ASK, "response_format": WANTED})
+    (trace,) = [json.loads(line) for line in stream.getvalue().splitlines() if '"asked"' in line]
+    attempts = json.loads(trace["attempts"])
+    assert [(each["outcome"], each["text"]) for each in attempts] == [("not_json", "no"), ("ok", GOOD.text)]
+    assert "JSON" in attempts[1]["asked"]
+
+
+async def test_the_line_of_a_request_names_its_warnings(logging_to: Start) -> None:
+    stream = logging_to("json")
+    await post(
+        app_for('{"name": "A", "age": 1} {"name": "B", "age": 2}'),
+        "/v1/chat/completions",
+        {**ASK, "response_format": WANTED},
+    )
+    (line,) = stream.getvalue().splitlines()
+    assert "several_candidates" in json.loads(line)["warnings"]

@@ -96,6 +96,25 @@ def test_run_prints_each_output_with_the_model_that_answered(folder: Path) -> No
     assert json.loads((folder / "answers/P2.txt.out.json").read_text()) == {"name": "P2", "age": 2}
 
 
+@pytest.mark.covers("S1-43", "S1-44", "S1-45", "S1-46", "S1-47", "S1-48", "S1-49", "S1-50")
+def test_run_shows_a_line_for_each_call_when_asked_to(folder: Path) -> None:
+    done = command("run", "Say who it is.", "P1.txt", "--schema", "person.json", "--log", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "call" in line]
+    for field in (
+        "provider=",
+        "model=",
+        "require_json=",
+        "streaming=",
+        "timeout=",
+        "latency=",
+        "attempts=1",
+        "outcome=ok",
+    ):
+        assert field in line
+    assert "About P1" not in done.stderr
+
+
 def test_run_reads_instructions_from_a_file_and_goes_on_past_a_bad_file(folder: Path) -> None:
     (folder / "instructions.md").write_text("Say who it is.")
     (folder / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n\0")

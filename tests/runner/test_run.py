@@ -294,3 +294,33 @@ def test_the_documentation_tells_of_the_switch_and_its_fields() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "runner.md").read_text()
     for said in ("require_json", "use_response_schema", "response_mime_type", "JSON-only mode", "single config flag"):
         assert said in text
+
+
+@pytest.mark.covers("S1-53", "S1-67")
+@pytest.mark.parametrize("said", ["plain words", '{"a": "b', "42", "null", '"text"', "", '{"a":' + "\n" * 5_000])
+def test_whatever_is_no_json_after_the_retries_is_one_kind_of_error(tmp_path: Path, said: str) -> None:
+    model = FakeModel([said, said])
+    with pytest.raises(JsonEnforcementError) as caught:
+        run("Tell me.", letters(tmp_path, "a.txt"), settings=ON, router=fake_router(model))
+    assert caught.value.report is not None
+    assert len(model.requests) == 2
+
+
+def test_the_report_of_a_run_has_the_warnings_of_its_answers(tmp_path: Path) -> None:
+    model = FakeModel(['{"a": 1} or {"a": 2}', '{"a": 3}'])
+    files = letters(tmp_path, "a.txt", "b.txt")
+    report = run_report("Tell me.", files, settings=ON, router=fake_router(model), concurrency=1)
+    assert [warning.code for warning in report.warnings[files[0]]] == ["several_candidates"]
+    assert list(report.warnings) == [files[0]]
+
+
+@pytest.mark.covers("S1-48")
+def test_a_call_that_failed_is_logged_with_its_time_and_its_attempt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = FakeModel([UpstreamTimeout("too slow")])
+    with caplog.at_level(logging.INFO, "slipform.calls"), pytest.raises(UpstreamTimeout):
+        run("Tell me.", letters(tmp_path, "a.txt"), settings=ON, router=fake_router(model))
+    fields = caplog.records[-1].__dict__["slipform"]
+    assert (fields["attempts"], fields["outcome"]) == (1, "upstream_timeout")
+    assert fields["latency"] >= 0
