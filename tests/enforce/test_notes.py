@@ -19,7 +19,7 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from slipform.testing import FakeModel, FakeVendor
-from slipform.testing.vendor import rejected
+from slipform.testing.vendor import Step, rejected
 
 OPEN: dict[str, Any] = {
     "type": "object",
@@ -118,7 +118,7 @@ def _vendor_client(vendor: FakeVendor, kind: str, attempts: int = 2) -> Client:
 
 @pytest.mark.covers("C16", "S4-33")
 def test_the_first_call_after_a_refusal_names_the_channel_that_was_used() -> None:
-    script = [rejected("response_format json_schema is not supported by this model"), ADA, ADA]
+    script: list[Step] = [rejected("response_format json_schema is not supported by this model"), ADA, ADA]
     with FakeVendor(script) as vendor, _vendor_client(vendor, "openai") as client:
         reports = [client.respond(_request().replace(model="v/gpt-6-luna")).report for _ in range(2)]
         sent = [received.json() for received in vendor.requests]

@@ -302,7 +302,7 @@ def test_the_results_objects_are_those_that_were_streamed(wanted: Any) -> None:
     client = Client("fake/m", router=Router({"fake": FakeModel([_INVOICE])}))
     stream, first = client.stream(wanted, "Which?"), None
     for partial in stream:
-        lines = partial["items"]
+        lines: Any = partial["items"]
         if lines and len(lines) > 1:
             first = first or lines[0]
             assert lines[0] is first
