@@ -19,6 +19,7 @@ _COMMANDS = {
     "ask": "slipform.cli.ask:ask",
     "fix": "slipform.cli.fix:fix",
     "check": "slipform.cli.schema:check",
+    "ground": "slipform.cli.ground:ground",
     "schema": "slipform.cli.schema:schema",
     "models": "slipform.cli.models:models",
     "init": "slipform.cli.settings:init",

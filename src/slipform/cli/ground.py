@@ -1,0 +1,72 @@
+"""Show where the values of an answer stand in a source: `slipform ground`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slipform.cli.terminal import (
+    Exit,
+    RegistryOption,
+    has_colour,
+    json_text,
+    print_data,
+    print_message,
+    read_text,
+    style_text,
+)
+from slipform.named_schemas import HELP, schema_for_command
+
+if TYPE_CHECKING:
+    from slipform.evidence import Span
+
+_AROUND = 24
+"""Characters of the source shown on each side of a span."""
+
+
+def ground(
+    answer: Annotated[str, typer.Argument(help="The answer: a JSON file, or - for standard input.")],
+    source: Annotated[str, typer.Argument(help="The text it was taken from: a file, or - for standard input.")],
+    schema: Annotated[str | None, typer.Option("--schema", "-s", help=HELP)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the spans as one JSON object.")] = False,
+    config: RegistryOption = None,
+) -> None:
+    """Find each value of an answer in its source, without a model; exit code 5 if one is not there."""
+    from slipform.evidence import ground as find
+    from slipform.text.loads import load
+
+    value, text = load(read_text(answer), strict=True).value, read_text(source)
+    found = find(value, text, schema_for_command(schema, config).document if schema else None)
+    if as_json:
+        print_data(json_text({pointer: [span._asdict() for span in spans] for pointer, spans in found.items()}))
+    else:
+        for line in _lines(found, text):
+            print_data(line)
+    absent = [pointer for pointer, spans in found.items() if not spans and _says_something(value, pointer)]
+    if absent:
+        print_message(f"{len(absent)} of {len(found)} values are not in the source", fg="red")
+        raise typer.Exit(Exit.INVALID)
+
+
+def _lines(found: dict[str, tuple[Span, ...]], text: str) -> Iterator[str]:
+    """Yield a line for each value: its place, how it stands there, and the words around it."""
+    for pointer, spans in found.items():
+        if not spans:
+            yield f"{pointer or '/'}: not found"
+        for span in spans:
+            before = text[max(0, span.start - _AROUND) : span.start].replace("\n", " ")
+            after = text[span.end : span.end + _AROUND].replace("\n", " ")
+            shown = text[span.start : span.end].replace("\n", " ")
+            shown = style_text(shown, bold=True) if has_colour() else shown
+            how = f"{span.how}, ambiguous" if span.ambiguous else span.how
+            yield f"{pointer or '/'}: {span.start}-{span.end} {how}: {before}[{shown}]{after}".rstrip()
+
+
+def _says_something(value: Any, pointer: str) -> bool:
+    """Whether a value should stand in its source: null, booleans and empty strings need not."""
+    from slipform.schema.document import locate
+
+    leaf = locate(value, pointer) if pointer else value
+    return leaf is not None and leaf != "" and not isinstance(leaf, bool)
