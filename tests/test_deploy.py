@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from slipform.config import read_settings
+from slipform.proxy.calls.pages import LIVE, READY
+from slipform.proxy.observability.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -93,3 +95,27 @@ def test_the_settings_shown_are_settings() -> None:
     for block in ours:
         read_settings(block)
     assert all(isinstance(yaml.safe_load(block), dict) for block in shown)
+
+
+def test_the_kubernetes_manifests_fit_together_and_their_settings_load() -> None:
+    documents = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    by_kind = {each["kind"]: each for each in documents}
+    assert set(by_kind) == {"ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler"}
+    server = read_settings(by_kind["ConfigMap"]["data"]["slipform.yaml"]).server
+    pod = by_kind["Deployment"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] > server.notice_seconds + server.drain_seconds
+    assert container["ports"][0]["containerPort"] == server.port
+    for probe, pages in (("readinessProbe", READY), ("livenessProbe", LIVE)):
+        assert container[probe]["httpGet"]["path"] in pages
+    mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    assert {each["name"] for each in pod["spec"]["volumes"]} == set(mounted.values())
+    assert str(Path(server.keys_file or "").parent) in mounted
+    labels = pod["metadata"]["labels"]
+    for kind in ("Service", "PodDisruptionBudget"):
+        selector = by_kind[kind]["spec"]["selector"]
+        assert selector.get("matchLabels", selector) == labels
+    metric = by_kind["HorizontalPodAutoscaler"]["spec"]["metrics"][0]["pods"]["metric"]["name"]
+    assert f"{metric} ".encode() in Metrics(list).render()[0]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
