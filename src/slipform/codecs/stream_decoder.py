@@ -116,6 +116,11 @@ def template_of(data: bytes, chunk: Any, interpreter: EventInterpreter) -> TextT
     return TextTemplate(before + field + blank, after[len(encoded) :], chunk.model, chunk.id, call)
 
 
+def _is_plain(chunks: Sequence[CompletionChunk]) -> bool:
+    """Whether an event gave no more than a piece of text, or of arguments."""
+    return len(chunks) == 1 and (chunks[0].only_text or chunks[0].only_arguments)
+
+
 class StreamDecoder:
     """Reads one streamed answer from bytes split anywhere: a framing below, a vendor's interpreter above.
 
@@ -221,8 +226,7 @@ class StreamDecoder:
                     interpreter.fault = malformed(error)
                 else:
                     chunks += said
-                    plain = len(said) == 1 and (said[0].only_text or said[0].only_arguments)
-                    if self._templates_left and plain and self._calls is None:
+                    if self._templates_left and self._calls is None and _is_plain(said):
                         self._templates_left -= 1
                         self._template, self._wide = template_of(data, said[0], interpreter), None
             elif name == "error" or isinstance(value, str):

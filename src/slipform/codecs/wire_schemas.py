@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -81,8 +82,9 @@ def wire_schema(
             shape = _lowered(schema, name, strict, rule, open_objects)
         except UnsupportedSchemaError as error:
             shape = error
-        if text is not None or not isinstance(shape, WireSchema) or shape.schema is not schema:
-            _SHAPES.put(key, shape, _LEAST + _TIMES_TEXT * len(key[0]))
+        if text is None and isinstance(shape, WireSchema) and shape.schema is schema:
+            shape = msgspec.structs.replace(shape, schema=json.loads(key[0]))  # a copy that its owner cannot change
+        _SHAPES.put(key, shape, _LEAST + _TIMES_TEXT * len(key[0]))
     if isinstance(shape, WireSchema):
         return shape
     raise UnsupportedSchemaError(shape.message, where=shape.where, hint=shape.hint, details=dict(shape.details))

@@ -112,7 +112,13 @@ class ChoiceBuilder:
             call.add(delta)
             if is_new:
                 self._sequence.append(call)
-        for part in chunk.parts:
+        if chunk.parts:
+            self._add_parts(chunk.parts)
+        if chunk.finish is not None:
+            self.finish, self.raw_finish = chunk.finish, chunk.raw_finish
+
+    def _add_parts(self, parts: tuple[Part, ...]) -> None:
+        for part in parts:
             if isinstance(part, Text):
                 self._end_text(part.extra)
             elif isinstance(part, Reasoning) and (self._thinking_at is not None or self.finish is not None):
@@ -120,8 +126,6 @@ class ChoiceBuilder:
                 self._thinking_at = None
             else:
                 self._sequence.append(part)
-        if chunk.finish is not None:
-            self.finish, self.raw_finish = chunk.finish, chunk.raw_finish
 
     def _add_text(self, text: str) -> None:
         self.text.append(text)
