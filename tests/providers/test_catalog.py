@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import date
 from typing import Any
 
 import pytest
 
-from slipform.codecs import CODECS, find_codec, schema_channel
+from slipform.codecs import CODECS, find_codec, make_codec, schema_channel
+from slipform.config import read_settings
+from slipform.engine.setup import router_of
 from slipform.errors import ConfigError
+from slipform.ir import Message, ModelRequest
 from slipform.providers.catalog import bare_name, load_catalog
-from slipform.schema import OutputStrategy
+from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from slipform.schema.lowering.dialects import dialect_names
 
 NATIVE, TOOL, PROMPTED = OutputStrategy.NATIVE, OutputStrategy.TOOL, OutputStrategy.PROMPTED
@@ -251,3 +255,17 @@ def test_an_unknown_vendor_lists_the_nearest() -> None:
 )
 def test_the_bare_name_of_a_model(model: str, bare: str) -> None:
     assert bare_name(model) == bare
+
+
+@pytest.mark.covers("S1-32", "C18")
+def test_geminis_own_vocabulary_is_a_setting() -> None:
+    """`responseSchema`, converted, instead of `responseJsonSchema`."""
+    text = "providers: {g: {kind: gemini, base_url: 'http://127.0.0.1:9', capabilities: {dialect: gemini-openapi}}}"
+    router = router_of(read_settings(text), {"GEMINI_API_KEY": "k"})
+    provider, model = router.resolve("g/gemini-3-pro")
+    capabilities = provider.capabilities(model)
+    wanted = ResponseFormat.strict(JsonSchemaSpec("x", {"type": "object", "properties": {"a": {"type": "integer"}}}))
+    request = ModelRequest(model, (Message.user("Hi"),), wanted)
+    body = json.loads(make_codec("gemini", capabilities).encode_request(request, stream=False).body)
+    assert "responseSchema" in body["generationConfig"]
+    assert "responseJsonSchema" not in body["generationConfig"]

@@ -68,13 +68,21 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _fenced(text: str, start: int, end: int, hint: Hint) -> Iterator[tuple[int, int]]:
-    """Yield the bodies of fences; a text that may say anything has one only if it is nothing else."""
+    """Yield the bodies of fences; those of a text that may say anything only if it is nothing else, or JSON there."""
     fences = list(_FENCE.finditer(text, start, end))
     says_anything = hint.root_types in _TEXT and hint.violations("") == 0 == hint.violations("a b c")
     if says_anything and not (len(fences) == 1 and _stripped(text, *fences[0].span()) == (start, end)):
-        return
+        fences = [each for each in fences if "json" in each.group(2).lower() and _is_valid(each.group(3), hint)]
     for fence in fences:
         yield _stripped(text, *fence.span(3))
+
+
+def _is_valid(body: str, hint: Hint) -> bool:
+    """Whether a text is JSON of a value that is wanted."""
+    try:
+        return hint.violations(parse(body)) == 0
+    except ValueError:
+        return False
 
 
 def _fitting(text: str, start: int, end: int, hint: Hint) -> list[Loaded]:

@@ -18,6 +18,7 @@ from slipform.ir.request import Guard
 from slipform.library.client import Client
 from slipform.providers.embedded import LocalProvider
 from slipform.providers.embedded.answer import ForceJsonStartLogitsProcessor, StopHook, prompt_grammar
+from slipform.providers.embedded.decoding.constrain import KEY
 from slipform.providers.embedded.decoding.patterns import grammar_problem
 from slipform.providers.embedded.engine import Cancel, Event
 from slipform.providers.router import Router
@@ -99,8 +100,40 @@ def test_the_forced_start_is_switched_by_a_flag() -> None:
 
 @pytest.mark.covers("S0-71", "S0-72", "S0-73")
 def test_without_options_the_text_comes_as_it_was_said() -> None:
-    answer = LocalProvider(lambda _: Scripted("Sure! ", '{"a"', ": 1}", " Bye.")).complete(asked())
-    assert (answer.text, answer.finish, answer.warnings) == ('Sure! {"a": 1} Bye.', "stop", ())
+    said = 'Sure! {"name": "Ada", "age": 36} Bye.'
+    answer = LocalProvider(lambda _: Scripted(said[:9], said[9:])).complete(asked())
+    assert (answer.text, answer.finish, answer.warnings) == (said, "stop", ())
+
+
+@pytest.mark.covers("S0-15", "S0-45", "S0-58", "S0-79", "S0-80", "C01")
+@pytest.mark.parametrize(
+    ("said", "code"), [("Ada is 36.", "not_json"), ('{"name": "Ada"}', "schema_violation"), ("", "empty_answer")]
+)
+def test_asked_directly_the_raw_text_comes_with_a_warning_and_the_model_was_instructed(said: str, code: str) -> None:
+    engine = Scripted(said)
+    answer = LocalProvider(lambda _: engine).complete(asked())
+    assert (answer.text, [warning.code for warning in answer.warnings]) == (said, [code])
+    system, user = engine.body["messages"]
+    assert "Return ONLY valid JSON matching this schema" in system["content"]
+    assert user["content"] == "Ada is 36"
+
+
+def test_an_answer_without_end_is_stopped() -> None:
+    engine = Scripted('{"name": "', *["Ada and "] * 2_000)
+    answer = LocalProvider(lambda _: engine).complete(asked())
+    assert engine.stopped
+    assert (answer.finish, len(answer.text) < 5_000) == ("length", True)
+    assert [warning.code for warning in answer.warnings] == ["runaway"]
+
+
+@pytest.mark.covers("S0-78", "C29")
+def test_tools_and_a_schema_go_together_whatever_the_strategy() -> None:
+    engine = Scripted(f'{{"{KEY}": ', '{"name": "Ada", "age": 36}}')
+    tool = Tool("add", {"type": "object", "properties": {"a": {"type": "integer"}}})
+    answer = LocalProvider(lambda _: engine).complete(asked().replace(tools=(tool,)))
+    assert "call_0" in engine.body["grammar"]
+    assert "other" in engine.body["grammar"]
+    assert "Ada" in answer.text
 
 
 @pytest.mark.covers("S0-19", "S0-53", "S0-64", "S0-74", "S0-75")

@@ -18,6 +18,7 @@ _AFTER_ATOM: Final = re.compile(
     r"(?:[ \t]|[^\S\n\r](?!\s*+\d))*+(?:[,;}\])\n\r\"'“{\[，、､،؛；｝］<`\\]|\Z|//|/\*|#|\.\.|…"
     r"|[-+.]?\d|(?:true|false|null|True|False|None)\b)"
 )
+_MORE_DIGITS: Final = re.compile(r"[ \t]++[-+.]?\d")
 _BARE: Final = {
     MEMBER: re.compile(r"[^,}\]\n\r\"，、､،｝]*+"),
     ITEM: re.compile(r"[^,}\]\n\r\"，、､،］]*+"),
@@ -83,6 +84,8 @@ def _is_grouped(text: str, match: re.Match[str], end: int, where: int) -> bool:
 def _stands_alone(text: str, at: int, end: int, where: int) -> bool:
     if text[at : at + 1] == '"' and at + 1 < end and closes(text, at + 1, end, where, 2) == STRONG:
         return False  # the end of a string whose first quote is missing
+    if where == MEMBER and _MORE_DIGITS.match(text, at, end):
+        return False  # a telephone number, say
     return _AFTER_ATOM.match(text, at, end) is not None or KEY_AHEAD.match(text, at, end) is not None
 
 
