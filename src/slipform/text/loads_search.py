@@ -25,7 +25,8 @@ _MAX_PATCHED: Final = 20
 CORRECTION: Final = re.compile(
     r"\b(?:correct(?:ed|ion)|instead|final (?:answer|result|version|output|response|json)|actually|revised|updated"
     r"|fixed|sorry|apolog\w+|my mistake|second thought|scratch that|better|improved|wait|oops"
-    r"|should (?:be|read|have been)|(?:is|was|'s) (?:wrong|incorrect|not right|not correct)|let me (?:fix|correct|redo|try again)"
+    r"|should (?:be|read|have been)"
+    r"|(?:is|was|'s) (?:wrong|incorrect|not right|not correct)|let me (?:fix|correct|redo|try again)"
     r"|korrigiert\w*|berichtigt\w*|stattdessen|endgültig\w*|corrig\w+|plutôt|réponse finale|corregid\w+|respuesta final"
     r"|en su lugar|corrett\w+|risposta finale|resposta final|исправлен\w*|итоговый)"
     r"|更正|修正|改正|订正|訂正|最终|最終|수정|정정",
