@@ -75,7 +75,10 @@ async def _serve_upstream(ready: Connection, bombs: dict[str, bytes]) -> None:
                 await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=2048)
+    listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    # Elsewhere the vendor's buffers are not this machine's: here they would fill what it has for all connections.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+    server = await asyncio.start_server(answer, sock=listening)
     ready.send(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
@@ -256,7 +259,9 @@ async def slow_readers(server: Server, seconds: float) -> bool:
     slower = phases["during"].at(0.5) / max(phases["before"].at(0.5), 0.001)
     print(f"  requests under way, second by second: {' '.join(f'{each:g}' for each in under_way)}")
     print(f"  memory: {idle / _MB:.0f} MB idle, {peak / _MB:.0f} MB at most; median {slower:.1f} × that of before")
-    return _verdict("the other caller was served throughout", not phases["during"].failed, "no call may fail")
+    served = phases["during"].outcomes["200"]
+    held = _verdict("the other caller was served", not phases["during"].failed, "no call may fail")
+    return held & _verdict("throughout", served >= seconds, f"{served} calls of at least one a second")
 
 
 async def _silent(address: Address) -> socket.socket:

@@ -290,6 +290,7 @@ class App:
                 said = caller.unknown(error, record.model, deployment.client.router)
             log_refusal(said, address=address, request_id=record.request_id, path=scope["path"], name=caller.name)
             await _failed(api, record, said, out)
+            _forget_frames(error)
         except asyncio.CancelledError:
             if not self._draining:
                 raise
@@ -484,6 +485,17 @@ async def _warm(deployment: Deployment) -> None:
     provider, model = deployment.client.router.resolve(None)
     if isinstance(provider, LocalProvider):
         await asyncio.to_thread(provider.warm, model)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Drop the tracebacks of an error and of those behind it, when it has been told.
+
+    Their frames hold the request, its body and the error itself: a cycle, which would keep all of that until the
+    garbage collector comes, and that is seldom here.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 async def _failed(api: Api, record: CallRecord, error: SlipformError, out: RecordingSend) -> None:

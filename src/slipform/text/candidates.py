@@ -245,7 +245,7 @@ class _Search:
         except CannotRepair as error:
             self.failures += 1
             self.is_final = self.is_final or error.final
-            return error
+            return error.with_traceback(None)  # whose frames would hold the text in a cycle with the error
 
     def _give_up(self, at: int, error: CannotRepair) -> int:
         """Return where the search goes on: after all that a bracket which begins like JSON holds, else inside it."""

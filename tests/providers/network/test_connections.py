@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from slipform.providers.network.connections import IdleConnections, Origin, addresses, origin_of
+from slipform.providers.network.connections import IdleConnections, Origin, addresses, origin_of, tune
 from slipform.providers.network.transport import ProtocolError
 
 pytestmark = pytest.mark.usefixtures("no_proxies")
@@ -129,3 +130,17 @@ def test_what_is_given_back_after_the_end_is_closed() -> None:
     idle.close()
     idle.release(HERE, after, 4)
     assert (before.is_open, after.is_open, idle.take(HERE)) == (False, False, None)
+
+
+def test_the_system_buffers_little_of_an_answer_that_nobody_takes() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+        vendor, _ = server.accept()
+        with vendor:
+            vendor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+            vendor.setblocking(False)
+            tune(ours)
+            sent = 0
+            with suppress(BlockingIOError):
+                while sent < 32_000_000:
+                    sent += vendor.send(b"x" * 65_536)
+            assert sent < 2_000_000

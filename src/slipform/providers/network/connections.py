@@ -198,9 +198,18 @@ def addresses(host: str, port: int, *, numeric: bool = False) -> list[AddressInf
     return [info for info in chain.from_iterable(alternating) if info is not None]
 
 
+_RECEIVED_BYTES = 256 * 1024
+"""Bytes that the system buffers of an answer that nobody takes (Linux: twice that); its default is megabytes.
+
+A thousand callers who do not read would else fill the memory that the system has for all connections together, and it
+would drop what arrives for the others.
+"""
+
+
 def tune(sock: socket.socket) -> None:
-    """Set the options of a socket: send at once, notice a peer that vanished, never block."""
+    """Set the options of a socket: send at once, notice a peer that vanished, buffer little, never block."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setblocking(False)
 
