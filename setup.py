@@ -26,6 +26,7 @@ COMPILED = [
     "src/slipform/codecs/openai_chat/decode.py",
     "src/slipform/codecs/openai_chat/serve_encode.py",
     "src/slipform/codecs/stream_decoder.py",
+    "src/slipform/enforce/live_calls.py",
     "src/slipform/enforce/release.py",
     "src/slipform/enforce/stream.py",
     "src/slipform/text/loads.py",

@@ -88,7 +88,15 @@ def expected_stream(row: Situation, api: str) -> list[tuple[Any, ...]]:
         for piece in pieces:
             words = f"\n\n{piece}" if kind == "t" and apart else piece
             sequence.append(("text" if kind == "t" else int(kind), words))
+    if api == "chat":
+        return [piece for each in sequence for piece in in_two(*each)]
     return whole_calls(sequence) if api == "gemini" else sequence
+
+
+def in_two(kind: Any, words: str) -> list[tuple[Any, ...]]:
+    """A call that leaves whole does so in two pieces: some clients read a piece only when another has come."""
+    whole = not isinstance(kind, str) and words[0] == "{" and is_json(words)
+    return [(kind, words[:-1]), (kind, words[-1])] if whole else [(kind, words)]
 
 
 def whole_calls(sequence: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -163,7 +163,8 @@ def test_thinking_leaves_first_and_as_it_comes(api: str) -> None:
 def test_buffered_streams_wait_for_the_end_of_the_answer(api: str) -> None:
     settings = read_settings("enforcement: {stream_mode: buffer}")
     said = play(api, "openai", None, settings=settings)
-    assert [each for each in said.sequence if each[0] != "think"] == [("text", WORDS), (0, NOTE)]
+    assert [each for each in said.sequence if each[0] == "text"] == [("text", WORDS)]
+    assert (said.calls, len(said.sequence)) == ([("note", NOTE)], 4 if api == "chat" else 3)
 
 
 def finish_of(api: str) -> str:

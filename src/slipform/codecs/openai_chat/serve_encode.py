@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -109,6 +110,22 @@ def encode_usage(usage: Usage) -> dict[str, Any] | None:
     return encoded
 
 
+def _is_whole(delta: ToolDelta) -> bool:
+    return delta.done and delta.name is not None and len(delta.arguments) > 1
+
+
+def _in_two(chunk: CompletionChunk) -> tuple[CompletionChunk, CompletionChunk]:
+    """A chunk with whole calls in two, the second with the last character of each.
+
+    Instructor 1.3 reads the list in a call only from the piece after the one with its bracket.
+    """
+    first = [replace(each, arguments=each.arguments[:-1], done=False) for each in chunk.tool_calls if _is_whole(each)]
+    rest = [ToolDelta(each.index, None, None, each.arguments[-1:]) for each in chunk.tool_calls if _is_whole(each)]
+    others = [each for each in chunk.tool_calls if not _is_whole(each)]
+    head = chunk._replace(tool_calls=(*others, *first), finish=None, raw_finish=None, usage=None)
+    return head, CompletionChunk("", "", "", tuple(rest), chunk.finish, chunk.raw_finish, chunk.usage, chunk.choice)
+
+
 class ChatStreamEncoder:
     """Writes the events of one streamed answer; tool calls are numbered from 0 however they came."""
 
@@ -135,6 +152,8 @@ class ChatStreamEncoder:
         """The bytes for one chunk."""
         if chunk.only_text and 0 in self._roles:
             return self.feed_text(chunk.text)
+        if any(map(_is_whole, chunk.tool_calls)):
+            return b"".join(map(self.feed, _in_two(chunk)))
         if not self._roles and chunk.id:
             self._id = chunk.id
         if not self._roles and chunk.model:
