@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from slipform.cli import app as program
 from slipform.cli.serve import app
+from slipform.codecs import Capabilities
 from slipform.config import Settings, read_settings
 from slipform.ir import ModelRequest, ModelResponse, Usage
 from slipform.proxy.admission.budgets import KeyBudget, Standing
@@ -31,7 +32,7 @@ from slipform.proxy.admission.ledger import CallEntry, Hold, SpendLedger, open_l
 from slipform.proxy.admission.spending import estimate_input, requested_output
 from slipform.testing import Answer, FakeModel, FakeVendor, Step, hang, rejected
 from tests.conftest import serving
-from tests.proxy.proxying import ADA, Reply, call, chat, keys_path, proxied, running_redis
+from tests.proxy.proxying import ADA, ASK, FORMAT, Reply, call, chat, keys_path, proxied, running_redis
 from tests.proxy.served import Served
 from tests.proxy.wire import post, provider_of
 
@@ -319,6 +320,27 @@ def test_a_stream_that_would_hide_its_usage_is_counted_all_the_same(tmp_path: Pa
         events = post(address, "/v1/chat/completions", body, headers).events()
         assert all("usage" not in event for event in events[:-1])
         assert settled(address, headers)["spent"]["cost"] == pytest.approx(COST)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_an_enforced_stream_tells_its_cost_and_is_counted_with_all_attempts(tmp_path: Path, native: bool) -> None:
+    headers = key(tmp_path, max_cost=1)
+    model = FakeModel([ModelResponse(text='{"name": 1}', usage=SPENT), CHEAP], capabilities=Capabilities(native=native))
+    with proxied({"fake": model}, settings_for(tmp_path)) as address:
+        body = {"model": "fake/m", "messages": ASK, "response_format": FORMAT, "stream": True, "max_tokens": 50}
+        reply = post(address, "/v1/chat/completions", {**body, "stream_options": {"include_usage": True}}, headers)
+        page = settled(address, headers)
+    usage = reply.events()[-2]["usage"]
+    assert len(model.requests) == 2
+    assert page["spent"]["cost"] >= 2 * COST - 1e-9  # the first may have been stopped before it told its tokens
+    assert usage["cost"] == pytest.approx(COST) or usage["cost"] == pytest.approx(2 * COST)
+
+
+def test_an_answer_without_usage_counts_by_its_text(tmp_path: Path) -> None:
+    headers = key(tmp_path, max_tokens=100_000)
+    with proxied({"fake": FakeModel([ModelResponse(text=ADA)])}, settings_for(tmp_path)) as address:
+        assert chat(address, headers, max_tokens=50_000).status == 200
+        assert 6 < settled(address, headers)["spent"]["tokens"] < 3_000
 
 
 def test_a_cached_answer_costs_nothing(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ and the old generation goes on, when
 
 * there was a file, and now there is none, or it cannot be read or understood, or it says nothing, or its last line has
   lost its end;
-* one of the blocks that protect (`server`, `redis`, `output`, `enforcement`) was there and is not: writing it with
-  nothing in it (`server: {}`) says that its defaults are meant;
+* one of the blocks that protect (`server`, `redis`, `ledger`, `output`, `enforcement`) was there and is not: writing it
+  with nothing in it (`server: {}`) says that its defaults are meant;
 * keys were asked for and no longer are, unless the new file itself says `server.allow_anonymous: true`, which the old
   one did not;
 * the keys' file is gone or cannot be read;
@@ -34,7 +34,7 @@ from slipform.proxy.calls.routes import CallRouter
 
 _log = logging.getLogger("slipform.server")
 REFUSED = "the new configuration is refused, generation %d goes on: %s"
-_PROTECTING = ("server", "redis", "output", "enforcement")
+_PROTECTING = ("server", "redis", "ledger", "output", "enforcement")
 """Blocks without which calls are less bounded, or answers less held to their shapes."""
 
 

@@ -35,7 +35,7 @@ _DAY = 86_400.0
 _KEEP_SUMS_DAYS = 400
 _MOST_TOGETHER = 256
 _RETRY_SECONDS = 0.2
-_MOST_KEPT = 100_000
+_MOST_KEPT = 10_000
 """Entries that are kept in memory while the file cannot be written."""
 _BUSY_MS = 5_000
 _SCHEMA = """
@@ -191,7 +191,10 @@ class SpendLedger:
         kept = [job for job in jobs if job.future is None] if isinstance(error, sqlite3.Error | OSError) else []
         if not self._complained:
             self._complained = True
-            _log.error("%s cannot be written: %s. Keys with budgets are refused until it can.", self.path, error)
+            _log.error(
+                "%s cannot be written: %s. Keys with budgets are refused until it can; see `ledger.path`.",
+                self.path, error,
+            )  # fmt: skip
         return kept
 
 

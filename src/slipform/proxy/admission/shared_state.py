@@ -166,11 +166,15 @@ class SharedState:
         is_known = isinstance(said, list) and len(said) == 6 and all(isinstance(each, int) for each in said)
         return cast("list[int]", said) if is_known else None
 
-    async def is_new_here(self, machine: str) -> bool | None:
-        """Whether Redis knows nothing yet of what this machine has spent, and is told that it will; None if away."""
+    async def knows_spending_of(self, machine: str) -> bool | None:
+        """Whether Redis was told what this machine has spent, and has not lost it; None while it is away."""
         place = f"{self._prefix}spend-machines"
-        said: object = await self._tried(lambda: self._client.hsetnx(place, machine, 1))
+        said: object = await self._tried(lambda: self._client.hexists(place, machine))
         return None if said is None else bool(said)
+
+    async def mark_spending_of(self, machine: str) -> None:
+        """Redis has been told all that this machine has spent."""
+        await self._tried(lambda: self._client.hset(f"{self._prefix}spend-machines", machine, "1"))
 
     async def get(self, key: str, most: int) -> bytes | None:
         """What was kept under a key, if it is no longer than `most` bytes."""

@@ -212,19 +212,22 @@ class Spending:
         """Renew what is held for the calls under way here, and tell a Redis that has lost it what was spent."""
         if self.ledger is None or (not self._holds and self._shared is None):
             return
-        shared = self._shared
+        with contextlib.suppress(LedgerUnavailable):  # which is logged where the file is opened
+            await self._refreshed(self.ledger, self._shared)
+
+    async def _refreshed(self, ledger: SpendLedger, shared: SharedState | None) -> None:
         if shared is not None:
             if not self._machine:
                 self._machine = await self._run(books.machine_of)
-            if await shared.is_new_here(self._machine):
-                await self._tell_all()
+            if await shared.knows_spending_of(self._machine) is False and await self._tell_all():
+                await shared.mark_spending_of(self._machine)
         now = time.monotonic()
         if now - self._renewed < _RENEW_SECONDS:
             return
         self._renewed = now
         for key, bucket in await self._run(books.untold_buckets) if shared is not None else ():
             await self._ask("read", key, KeyBudget(), "", bucket)
-        owner, moment = self.ledger.owner, self.clock()
+        owner, moment = ledger.owner, self.clock()
         await self._run(lambda db: books.renew(db, owner, moment))
         if shared is not None:
             for hold, budget in list(self._holds.values()):
@@ -280,14 +283,16 @@ class Spending:
             ledger.post(lambda db: books.forget_told(db, here.settled))
         return said
 
-    async def _tell_all(self) -> None:
+    async def _tell_all(self) -> bool:
         """Tell Redis what every key has spent here in the periods that are not over, and what is held."""
-        now = self.clock()
+        now, told = self.clock(), True
         for key, bucket in await self._run(lambda db: books.sums_at(db, now)):
-            await self._ask("read", key, KeyBudget(), "", bucket)
+            told &= await self._ask("read", key, KeyBudget(), "", bucket) is not None
         for hold, budget in list(self._holds.values()):
             bucket = bucket_of(budget.period, hold.at)
-            await self._ask("restore", hold.key, budget, hold.id, bucket, hold.tokens, hold.cost)
+            said = await self._ask("restore", hold.key, budget, hold.id, bucket, hold.tokens, hold.cost)
+            told &= said is not None
+        return told
 
     async def _run(self, act: Callable[[sqlite3.Connection], T]) -> T:
         if self.ledger is None:
