@@ -99,6 +99,22 @@ def test_strict_tools_together_keep_within_the_vendors_limits() -> None:
     assert sum("strict" in each for each in many["tools"]) == 20
 
 
+def test_names_that_the_vendor_refuses_are_spelled_otherwise_for_any_tool() -> None:
+    """Live 400s: `Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'`, for one bad key of any tool."""
+    schema = {"type": "object", "properties": {"filter[id]": {"minimum": 1}, "a": {}}, "required": ["filter[id]"]}
+    row = load_catalog().vendor("anthropic")
+    codec = make_codec(row.codec, row.capabilities("claude-sonnet-4-5"))
+    asked = ASKED.replace(tools=(Tool("find", schema, strict=False),), tool_choice="auto")
+    made = codec.encode_request(asked, stream=False)
+    sent = json.loads(made.body)["tools"][0]
+    assert sent["input_schema"]["properties"] == {"filter_id": {"minimum": 1}, "a": {}}
+    assert (sent["input_schema"]["required"], sent["strict"]) == (["filter_id"], False)
+    call = {"type": "tool_use", "id": "t", "name": "find", "input": {"filter_id": 3, "a": 1}}
+    answer = {"type": "message", "role": "assistant", "content": [call], "stop_reason": "tool_use", "usage": {}}
+    response = codec.decode_response(json.dumps(answer).encode(), made)
+    assert json.loads(response.tool_calls[0].arguments) == {"filter[id]": 3, "a": 1}
+
+
 ARGUMENTS = {"title": "Dune", "pages": None, "tags": [{"key": "genre", "value": "novel"}]}
 """As a vendor whose strict mode wants every key gives them."""
 

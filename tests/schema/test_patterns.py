@@ -30,8 +30,9 @@ SOURCE = Path(slipform.__file__).parent
 ENGINE = "schema/patterns.py"
 
 OWN_PATTERNS = {
-    ("schema/lowering/objects.py", "_fitting"): "the alphabet of a dialect's names",
+    ("schema/lowering/dialects.py", "fit_name"): "the alphabet of a dialect's names",
     ("engine/setup.py", "_fits"): "the operator's price table, escaped but for its stars",
+    ("proxy/calls/endpoints.py", "_pattern"): "our own table of endpoints",
     ("providers/catalog.py", "_glob"): "the operator's and the catalog's globs",
     ("text/reasoning.py", "__init__"): "our own table of markers",
     ("text/repair/fast_paths.py", "_patterns"): "our own tables, compiled on first use",

@@ -16,7 +16,7 @@ from slipform.ir import Lift, LossyEncode, ModelNote, ModelWarning, Tool
 from slipform.schema import ResponseFormat
 from slipform.schema.document import to_text
 from slipform.schema.lowering import lower
-from slipform.schema.lowering.dialects import OpenObjects, dialect
+from slipform.schema.lowering.dialects import Dialect, OpenObjects, dialect
 from slipform.schema.lowering.lift_plan import PENDING
 from slipform.schema.lowering.lowered import limit_counts
 from slipform.schema.strict import strict_preflight
@@ -130,9 +130,12 @@ def lower_tools(
     A tool that the dialect has no words for, or that goes beyond what all strict schemas of a request may have
     together (`beside` is the format's), loses `strict` with a warning.
     """
-    if not any(tool.strict for tool in tools):
+    if not tools:
+        return (), {}
+    rules = dialect(out.capabilities.tool_dialect)
+    if not rules.names and not any(tool.strict for tool in tools):
         return tuple(tools), {}
-    limits = dialect(out.capabilities.tool_dialect).limits
+    limits = rules.limits
     used = {name: 0 for name in ("optionals", "unions") if name in limits}
     if "strict_tools" in limits:
         used["strict_tools"] = 0
@@ -141,11 +144,16 @@ def lower_tools(
     made: list[Tool] = []
     lifts: dict[str, Lift] = {}
     for tool in tools:
-        shape = _strict_shape(tool, out, rule, used) if tool.strict and tool.vendor is None else None
-        if shape is None:
-            made.append(tool if tool.vendor is not None else dataclasses.replace(tool, strict=tool.strict and None))
+        if tool.vendor is not None:
+            made.append(tool)
             continue
-        made.append(dataclasses.replace(tool, parameters=shape.schema, strict=True if shape.strict else None))
+        shape = _strict_shape(tool, out, rule, used) if tool.strict else None
+        shape = shape or _renamed(tool.parameters, rules)
+        if shape is None:
+            made.append(dataclasses.replace(tool, strict=None) if tool.strict else tool)
+            continue
+        strict = True if shape.strict else None if tool.strict else tool.strict
+        made.append(dataclasses.replace(tool, parameters=shape.schema, strict=strict))
         if shape.lift is not None:
             lifts[tool.name] = shape.lift
     return tuple(made), lifts
@@ -177,6 +185,31 @@ def _strict_shape(tool: Tool, out: Encoding, rule: StrictRule, used: dict[str, i
     where = f"{path}.parameters"
     out.losses.extend(dataclasses.replace(loss, path=f"{where}{loss.path or ''}") for loss in shape.losses)
     return shape
+
+
+def _renamed(parameters: Mapping[str, Any], rules: Dialect) -> WireSchema | None:
+    """A tool's parameters as they are but for names that the vendor refuses; None where it takes all of them."""
+    properties = parameters.get("properties")
+    if not rules.names or not isinstance(properties, Mapping):
+        return None
+    taken = set(properties)
+    names: dict[str, str] = {}
+    for name in properties:
+        fitting = rules.fit_name(name, taken)
+        if fitting != name:
+            names[name] = fitting
+            taken.add(fitting)
+    if not names:
+        return None
+    back = {fitting: name for name, fitting in names.items()}
+    schema = {**parameters, "properties": {names.get(name, name): value for name, value in properties.items()}}
+    if isinstance(required := parameters.get("required"), list):
+        schema["required"] = [names.get(name, name) for name in required]
+
+    def lift(value: Any) -> Any:
+        return {back.get(name, name): each for name, each in value.items()} if isinstance(value, dict) else value
+
+    return WireSchema(schema, False, Lift(schema, lift), ())
 
 
 def _add(used: dict[str, int], schema: Mapping[str, Any], *, tool: bool) -> dict[str, int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
@@ -18,6 +19,7 @@ OpenObjects: TypeAlias = Literal["auto", "kept", "closed"]
 """Whether other keys of objects that say nothing of them have a place in the vendor's shape: `auto` gives them one in
 objects that do not require all of their properties, up to `MAX_OPENED`."""
 MAX_OPENED = 16
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,21 @@ class Dialect:
     spelling: Literal["json-schema", "openapi"] = "json-schema"
     engine: Literal["vendor", "engine"] = "vendor"
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def fit_name(self, name: str, taken: Collection[str]) -> str:
+        """A property's name in the dialect's alphabet, unlike those that are taken.
+
+        >>> dialect("anthropic").fit_name("two words", ())
+        'two_words'
+        """
+        if not self.names or re.fullmatch(self.names, name):
+            return name
+        base = _NOT_IN_A_NAME.sub("_", name).strip("_")[:50] or "property"
+        fitting, count = base, 1
+        while fitting in taken:
+            count += 1
+            fitting = f"{base}_{count}"
+        return fitting
 
     @property
     def closes(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from slipform.schema.lowering.emit import Emitter
 
 EXTRA_KEY = "extra_properties"
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _OBJECT = frozenset({"object"})
 
 
@@ -87,7 +85,7 @@ def _place(emitter: Emitter, draft: _Draft, name: str, out: Out, parts: list[Sou
         schema = spell_absence(emitter, out, mode)
         if mode != "native":
             emitter.report.add(pointer, "required", None, "encoded", emitter.dialect.engine)
-    key = _fitting(emitter, draft, name)
+    key = emitter.dialect.fit_name(name, draft.taken | draft.properties.keys())
     if key != name:
         emitter.report.add(pointer, "properties", name, "encoded")
         draft.names[key] = name
@@ -97,18 +95,6 @@ def _place(emitter: Emitter, draft: _Draft, name: str, out: Out, parts: list[Sou
     draft.fields[key] = FieldPlan(mode, out.plan, out.kinds)
     if mode != "native":
         draft.required.append(key)
-
-
-def _fitting(emitter: Emitter, draft: _Draft, name: str) -> str:
-    """The property's name in the dialect's alphabet, unlike any other of the object."""
-    if not emitter.dialect.names or re.fullmatch(emitter.dialect.names, name):
-        return name
-    base = _NOT_IN_A_NAME.sub("_", name).strip("_")[:50] or "property"
-    key, count = base, 1
-    while key in draft.properties or key in draft.taken:
-        count += 1
-        key = f"{base}_{count}"
-    return key
 
 
 def absence(emitter: Emitter, out: Out, parts: list[SourceNode], site: str) -> Mode:
