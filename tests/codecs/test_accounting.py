@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from slipform.codecs import APIS, CODECS, Capabilities
 from slipform.codecs.request_fields import Fields
-from tests.codecs.accounting import Place, leaves, lost_in_silence, outcome
+from tests.codecs.accounting import WHOLE, Place, leaves, lost_in_silence, outcome, with_other
 from tests.codecs.recorded import SHARED
 from tests.codecs.wire_features import FEATURES, PLAIN
 
@@ -64,6 +65,32 @@ def test_nothing_is_lost_beside_a_schema_that_goes_by_a_tool(api: str, codec: st
         if found := lost_in_silence(api, codec, both, places, _BY_TOOL):
             lost[name] = found
     assert lost == {}
+
+
+def _objects(value: Any, place: Place = ()) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Every object of a request with its place; schemas have rules of their own."""
+    if isinstance(value, dict) and not (place and place[-1] in WHOLE):
+        yield place, value
+        for key, item in value.items():
+            yield from _objects(item, (*place, key))
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from _objects(item, (*place, at))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("api", APIS)
+def test_a_key_that_nobody_knows_is_accounted_for_in_every_object(api: str, codec: str) -> None:
+    key, lost, seen = "zzNew" if api == "gemini" else "zz_new", [], set()
+    for name, body in FEATURES[api].items():
+        for place, found in () if (api, name) in REFUSED else _objects(body):
+            kind = (_shape(body, place), found.get("type") or found.get("role") or tuple(found))
+            if kind not in seen:
+                seen.add(kind)
+                other = with_other(body, place, {**found, key: 7})
+                assert not outcome(api, codec, other).refused
+                lost += lost_in_silence(api, codec, other, [(*place, key)])
+    assert lost == []
 
 
 def test_what_is_lost_in_silence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def _thinking(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
         config["thinkingLevel"] = _LEVELS.get(effort, "HIGH")
         if effort in ("xhigh", "max") or effort not in _LEVELS:
             out.lose("reasoning.effort", f"{effort} is spelled HIGH here.", "approximated")
-    elif wanted.get("enabled") and budget is None:
+    elif wanted.get("enabled") and budget is None and out.origin != NAME:
         out.lose("reasoning.enabled", "Whether to think is left to the model here.", "approximated")
     if summary is not None:
         config["includeThoughts"] = summary not in (False, "omitted")

@@ -152,6 +152,8 @@ def encode_messages(messages: Sequence[Message], out: Encoding) -> list[dict[str
         turn = _turn(message, path, out)
         if turn is not None:
             turns.append(turn)
+        else:
+            out.drop(message.extra, path)
     return turns
 
 

@@ -57,11 +57,8 @@ class MemorySignatures:
         self._callers: dict[str, dict[str, tuple[float, bytes]]] = {}
         """The entries of each caller with when they were kept, oldest first; callers in order of their last entry."""
         self._sizes: dict[str, int] = {}
-
-    @property
-    def held_bytes(self) -> int:
+        self._held = 0
         """Bytes of all entries."""
-        return sum(self._sizes.values())
 
     async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
         """Return what is kept for these calls of a caller."""
@@ -73,6 +70,7 @@ class MemorySignatures:
         kept = self._callers.pop(caller, {})
         self._callers[caller] = kept
         size = self._sizes.pop(caller, 0)
+        self._held -= size
         now, oldest = self._clock(), self._clock() - self._settings.ttl_seconds
         for key, data in entries.items():
             if key in kept:
@@ -83,9 +81,11 @@ class MemorySignatures:
             key = next(iter(kept))
             size -= _size(key, kept.pop(key)[1])
         self._sizes[caller] = size
-        while self.held_bytes > self._settings.max_bytes:
+        self._held += size
+        while self._held > self._settings.max_bytes:
             first = next(iter(self._callers))
-            del self._callers[first], self._sizes[first]
+            del self._callers[first]
+            self._held -= self._sizes.pop(first)
 
 
 def _size(key: str, data: bytes) -> int:
