@@ -219,6 +219,22 @@ def test_every_provider_that_is_known_gives_settings_that_load(provider: str, tm
         assert found.model_aliases or any("address" in line for line in report)
 
 
+def test_what_only_litellms_router_knows_is_not_sent_to_a_vendor_and_other_apis_are_named(tmp_path: Path) -> None:
+    text = """
+model_list:
+  - {model_name: a, litellm_params: {model: openai/b, region_name: eu, request_timeout: 9, new_field: 3}}
+  - {model_name: w, litellm_params: {model: watsonx/granite, api_base: os.environ/URL}}
+  - {model_name: u, litellm_params: {model: nowhere/x, api_base: os.environ/URL}}
+"""
+    found, report, _ = imported(text, tmp_path)
+    aliases: Any = found.model_dump()["model_aliases"]
+    assert aliases["a"] == {"model": "openai/b", "defaults": {"extra_body": {"new_field": 3}}, "response_schema": None}
+    assert aliases["u"] == "custom-openai/nowhere/x"
+    assert found.providers["openai"].timeout_seconds == 9
+    assert any("the API of 'watsonx'" in line for line in report)
+    assert any("region_name: only LiteLLM's own router" in line for line in report)
+
+
 def test_the_name_of_a_model_in_the_environment_is_looked_up(tmp_path: Path) -> None:
     text = "model_list: [{model_name: a, litellm_params: {model: os.environ/MODEL}}]\n"
     found, report, _ = imported(text, tmp_path, {"MODEL": "groq/llama"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from slipform.cli.litellm_names import PLACEHOLDERS, PROVIDERS, ROUTES, KnownProvider
+from slipform.cli.litellm_names import PLACEHOLDERS, PROVIDERS, ROUTES, UNSUPPORTED, KnownProvider
 from slipform.cli.litellm_settings import MakeRemark, Place, literal_of, mapping_of, number_of, variable_of
 from slipform.providers.catalog import load_catalog
 
@@ -35,6 +35,10 @@ class ProviderReader:
         """The provider that answers, its name for the model, and its kind; None where that cannot be told."""
         chosen = params.pop("custom_llm_provider", None)
         prefix, slash, upstream = model.partition("/")
+        if (isinstance(chosen, str) and chosen in UNSUPPORTED) or (slash and prefix in UNSUPPORTED and not chosen):
+            text = f"the API of {chosen or prefix!r} is not one that slipform speaks"
+            self.note("left out", "litellm_params.model", text, place)
+            return None
         if isinstance(chosen, str) and chosen:
             prefix, upstream = chosen, upstream if slash and prefix == chosen else model
         elif not slash or (prefix not in PROVIDERS and not (params.get("api_base") or params.get("base_url"))):
@@ -77,10 +81,10 @@ class ProviderReader:
         self._key(given, known, params.pop("api_key", None), (*place, "api_key"))
         self._fields(given, params, place)
         self._headers(given, params, place)
-        timeout = number_of(params.get("timeout"))
-        if timeout:
-            given["timeout_seconds"] = timeout
-            params.pop("timeout")
+        for name in ("timeout", "request_timeout"):
+            if timeout := number_of(params.get(name)):
+                given["timeout_seconds"] = timeout
+                params.pop(name)
         for name, own in (("max_parallel_requests", "max_concurrent"), ("rpm", "requests_per_minute")):
             number = number_of(params.get(name))
             if number is not None and number >= 1:
@@ -191,9 +195,8 @@ class ProviderReader:
     def _named(self, prefix: str, known: KnownProvider, given: dict[str, Any]) -> str:
         """The name of a provider with these settings: one for each that differs."""
         host = _host(given)
-        own = host if given["kind"] == "openai-compatible" and known.base_url is None and "$" not in host else prefix
-        first = own if "$" not in own else prefix
-        stem = _slug(first) or "provider"
+        own = host if given["kind"] == "openai-compatible" and known.base_url is None else ""
+        stem = _slug(own) or _slug(prefix) or "provider"
         builtin = load_catalog().vendors
         if stem in ("local", "transformers") or (stem in builtin and stem != given["kind"] and stem != prefix):
             stem = f"{stem}-server"
