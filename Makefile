@@ -88,7 +88,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed-dev
 
 $(VENV)/.installed-peers: constraints-peers.txt | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/peers
-	$(PEERS) --constraint constraints-peers.txt instructor langchain-openai 'pydantic-ai-slim[openai]' baml-py json-repair
+	$(PEERS) --constraint constraints-peers.txt fastapi instructor langchain-openai 'pydantic-ai-slim[openai]' baml-py json-repair
 	touch $@
 
 $(VENV)/.installed-node: Makefile $(VENV)/.installed-dev

@@ -20,11 +20,13 @@ FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @pytest.fixture(scope="module")
 def snippets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with every Python snippet of the docs, named after its page and place."""
+    """A folder with every Python snippet of the docs, named after its page and place, and the ten programs."""
     folder = tmp_path_factory.mktemp("snippets")
     for page in PAGES:
         for number, code in enumerate(FENCE.findall(page.read_text(encoding="utf-8"))):
             (folder / f"{page.stem.replace('-', '_')}_{number}.py").write_text(code, encoding="utf-8")
+    for program in (ROOT / "bench" / "programs" / "slipform").glob("*.py"):
+        shutil.copy(program, folder / f"program_{program.name}")
     return folder
 
 

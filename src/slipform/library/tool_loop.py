@@ -321,10 +321,13 @@ def _text(value: Any, tool: str) -> str:
 
 
 def _merged(before: Report, later: Report) -> Report:
-    warnings = tuple(dict.fromkeys((*before.warnings, *later.warnings)))
-    errors = (*before.fallback_errors, *later.fallback_errors)
+    """Return the report of a conversation after another step."""
     return Report(
-        (*before.attempts, *later.attempts), warnings, before.fallbacks + later.fallbacks, fallback_errors=errors
+        (*before.attempts, *later.attempts),
+        tuple(dict.fromkeys((*before.warnings, *later.warnings))),
+        before.fallbacks + later.fallbacks,
+        tuple(dict.fromkeys((*before.notes, *later.notes))),
+        (*before.fallback_errors, *later.fallback_errors),
     )
 
 
