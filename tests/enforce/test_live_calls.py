@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from slipform.enforce import Budget, Outcome, Plan
 from slipform.engine.drive import Mode, run_stream_blocking
-from slipform.errors import SlipformError
+from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, Tool, ToolDelta
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from tests.conftest import PERSON
@@ -33,7 +34,7 @@ class Script:
     """A model whose answers are lists of pieces: a text, `("think", …)`, or a call `(id, name, arguments)`."""
 
     def __init__(
-        self, *answers: Any, size: int = 4, cuts: random.Random | None = None, chunks: Sequence[CompletionChunk] = ()
+        self, *answers: Any, size: int = 4, cuts: random.Random | None = None, chunks: Iterable[CompletionChunk] = ()
     ) -> None:
         self.answers = [answer if isinstance(answer, list) else [answer] for answer in answers]
         self.size, self.cuts, self.given = size, cuts, chunks
@@ -85,6 +86,8 @@ class Client:
         strategy: OutputStrategy = OutputStrategy.NATIVE,
         must_call: tuple[str, ...] = (),
         attempts: int = 3,
+        on_failure: Literal["raise", "raw"] = "raise",
+        tools: Mapping[str, Schema[Any]] = SCHEMAS,
     ) -> None:
         shape = None if answer is None else ResponseFormat.strict(JsonSchemaSpec("answer", answer))
         asked = ModelRequest(
@@ -94,8 +97,9 @@ class Client:
             None if answer is None else Schema("answer", answer),
             strategy,
             Budget(attempts=attempts),
-            tools=SCHEMAS,
+            tools=tools,
             must_call=must_call,
+            on_failure=on_failure,
         )
         self.model = model
         self.seen: list[Any] = []
@@ -252,6 +256,36 @@ def test_with_a_schema_too_calls_leave_as_they_grow_and_free_the_text_before_the
 def test_buffered_streams_show_nothing_before_the_end() -> None:
     client = Client(Script(["I look.", ("c1", "weather", OSLO)]), mode="buffer")
     assert client.seen == ["I look.", (0, '{"city":"Oslo","unit":"c"}')]
+
+
+def test_calls_that_may_be_given_back_as_they_are_wait_for_the_end_and_words_do_not() -> None:
+    client = Client(Script(["Hm. ", ("c1", "weather", '{"days": 3}')]), on_failure="raw", attempts=1)
+    assert client.seen == ["Hm. ", (0, '{"days": 3}')]
+
+
+def test_calls_of_tools_that_nobody_holds_to_a_schema_leave_as_they_are_written() -> None:
+    client = Client(Script(["Hm. ", ("c1", "fly", '{ "to": ')]), answer=PERSON, tools={})
+    assert client.seen == ["Hm. ", (0, '{ "t'), (0, 'o": '), (0, "")]
+
+
+def test_a_call_under_a_very_large_schema_leaves_when_it_is_complete() -> None:
+    large = {**WEATHER, "properties": {**WEATHER["properties"], "note": {"description": "x" * 70_000}}}
+    client = Client(Script([("c1", "weather", OSLO), "Done."]), tools={"weather": Schema("weather", large)})
+    assert client.seen == [(0, '{"city":"Oslo","unit":"c"}'), "Done", "."]
+
+
+def test_a_stream_that_breaks_off_ends_with_an_error_behind_what_has_left() -> None:
+    def breaking(chunks: Iterator[CompletionChunk]) -> Iterator[CompletionChunk]:
+        yield from itertools.islice(chunks, 5)
+        raise UpstreamError("The connection broke")
+
+    model = Script(["Hm. ", ("c1", "weather", OSLO)])
+    written = list(model.chunks(model.answers[0]))
+    client = Client(Script([], chunks=written))
+    assert client.calls == [["c1", "weather", '{"city":"Oslo","unit":"c"}']]
+    client = Client(Script([], chunks=breaking(iter(written))))
+    assert (client.text, client.calls) == ("Hm. ", [["c1", "weather", '{"city":"Os']])
+    assert isinstance(client.error, UpstreamError)
 
 
 NAMES = st.sampled_from(["weather", "order", "person", "note", "fly"])
