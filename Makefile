@@ -22,7 +22,7 @@ run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
-test: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-node  ## everything that must hold, in under ten minutes
+test: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-agents $(VENV)/.installed-node  ## everything that must hold, in under ten minutes
 	$(BIN)/slipform models pull
 	$(BIN)/python -m pytest
 
@@ -84,6 +84,11 @@ $(VENV)/.installed-docs: $(INPUTS) | $(BIN)/python
 
 $(VENV)/.installed-bench: $(VENV)/.installed-dev
 	$(PIP) --editable '.[dev,bench]'
+	touch $@
+
+$(VENV)/.installed-agents: | $(BIN)/python  # its versions go neither with ours nor with the other peers
+	$(PYTHON) -m venv $(VENV)/agents
+	$(VENV)/agents/bin/python -m pip --disable-pip-version-check install --quiet openai-agents==0.24.0
 	touch $@
 
 $(VENV)/.installed-peers: constraints-peers.txt | $(BIN)/python

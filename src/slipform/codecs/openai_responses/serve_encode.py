@@ -99,6 +99,8 @@ def response_object(
         "model": model or request.model,
         "output": output,
         "parallel_tool_calls": request.parallel_tool_calls is not False,
+        "previous_response_id": served.options.get("previous_response_id"),
+        "store": served.options.get("store") is True,
         "temperature": request.sampling.temperature,
         "top_p": request.sampling.top_p,
         "text": {"format": _format(served)},

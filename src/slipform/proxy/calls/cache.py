@@ -241,7 +241,9 @@ async def _replay(call: Inbound, kept: _Answer, send: Send) -> None:
     record.provider, record.upstream_model = kept.provider, kept.upstream_model
     if not call.served.stream:
         extra = {"slipform": {"cached": True}} if call.asked.report else None
-        await send_bytes(send, 200, call.api.encode_response(response, call.served, extra=extra), record.headers())
+        body = call.api.encode_response(response, call.served, extra=extra)
+        body = body if call.marks is None else call.marks.whole(body)
+        await send_bytes(send, 200, body, record.headers())
         return
     encoder = call.api.encode_stream(call.served)
     body = b"".join([*(encoder.feed(chunk) for chunk in as_chunks(response)), encoder.finish()])

@@ -36,7 +36,14 @@ from slipform.proxy.calls.forward import ForwardedCall, pass_through, renamed
 from slipform.proxy.calls.honoured import resolve_references
 from slipform.proxy.calls.model_names import check_fields, check_named_once, is_named_plainly
 from slipform.proxy.calls.multipart import FormPart, boundary_of, field_text, read_form, write_form
-from slipform.proxy.calls.resources import NoSuchResourceError, ResourceStore, mark, unmark
+from slipform.proxy.calls.resources import (
+    NoSuchResourceError,
+    ResourceStore,
+    ResponseMarks,
+    ResponseNotStoredError,
+    mark,
+    unmark,
+)
 from slipform.proxy.calls.token_counts import count_tokens
 from slipform.proxy.http_server.asgi import Receive, RecordingSend, decompressed, send_whole
 from slipform.proxy.http_server.asgi import read_body as receive_body
@@ -141,7 +148,8 @@ class EndpointForwarder:
         change = partial(self._changed, call, target) if _has_ids(row) else None
         price = price_of(self._prices, f"{target.name}/{target.model}") if self._prices and row.usage else None
         cost = None if price is None else partial(_priced, record, price)
-        result = await pass_through(forwarded, calls, send, record.headers(), _failed, cost, change)
+        rewrite = ResponseMarks(target.name).feed if row.owner_kind() == "response" and target.streamed else None
+        result = await pass_through(forwarded, calls, send, record.headers(), _failed, cost, change, rewrite)
         record.status, record.outcome, record.usage = result
         if row.method == "DELETE" and result.status < 300 and self._store is not None:
             await self._store.remove(target.name, segments[row.owner_kind()])
@@ -306,6 +314,8 @@ class EndpointForwarder:
                     f"Several providers have {row.title.lower()}: {', '.join(able)}",
                     hint=f"Name one: `x-slipform-provider: {able[0]}`, or the path /p/{able[0]}{row.path}.",
                 )
+            if not able and row.owner_kind() == "response":
+                raise ResponseNotStoredError("No provider here keeps responses", where="response")
             if not able:
                 raise NotServedError(f"No provider here has {row.title.lower()}", hint="Configure one that has.")
             named = able[0]

@@ -30,6 +30,7 @@ from slipform.providers.router import Router
 from slipform.proxy.admission.spending import CallSpending, metered
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
 from slipform.proxy.calls.inbound import FIELD, Inbound
+from slipform.proxy.calls.resources import ResponseMarks
 from slipform.proxy.http_server.asgi import RecordingSend, send_bytes, send_stream_start
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy
@@ -53,8 +54,10 @@ class StreamWriter:
         *,
         keep_alive: float = KEEP_ALIVE_SECONDS,
         price: Price | None = None,
+        marks: ResponseMarks | None = None,
     ) -> None:
         self.started = False
+        self._marks = marks
         self._encoder = api.encode_stream(served)
         self._content_type = api.content_type_stream.encode()
         self._record = record
@@ -104,6 +107,8 @@ class StreamWriter:
     def _pushed(self, data: bytes) -> None:
         if not data:
             return
+        if self._marks is not None:
+            data = self._marks.feed(data)
         self._last = self._loop.time()
         self._send.push(data)
 
@@ -134,6 +139,8 @@ class StreamWriter:
     async def _out(self, data: bytes) -> None:
         if not data:
             return
+        if self._marks is not None:
+            data = self._marks.feed(data)
         self._last = self._loop.time()
         await self._start()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
@@ -148,6 +155,8 @@ class StreamWriter:
 
     async def _end(self, data: bytes) -> None:
         self.close()
+        if self._marks is not None and data:
+            data = self._marks.feed(data)
         await self._start()
         await self._send({"type": "http.response.body", "body": data})
 
@@ -270,8 +279,13 @@ async def _passed(
 ) -> None:
     record = call.record
     cost = None if price is None else partial(_priced, record, price)
-    result = await pass_through(forwarded, calls, send, record.headers(), fail, cost)
+    change, rewrite = (None, None) if call.marks is None else (partial(_marked, call.marks), call.marks.feed)
+    result = await pass_through(forwarded, calls, send, record.headers(), fail, cost, change, rewrite)
     record.status, record.outcome, record.usage = result
+
+
+async def _marked(marks: ResponseMarks, _status: int, data: bytes) -> bytes:
+    return marks.whole(data)
 
 
 def _priced(record: CallRecord, price: Price, usage: Usage) -> float | None:
@@ -315,6 +329,8 @@ async def _whole(
         await call.turns.keep(response)
     record.status = 200
     body = call.api.encode_response(response, call.served, extra=extra)
+    if call.marks is not None:
+        body = call.marks.whole(body)
     await send_bytes(send, 200, body, record.headers())
 
 
@@ -323,9 +339,9 @@ async def _stream(
 ) -> None:
     if call.record.enforced and call.stream_mode == "reject":
         raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
-    writer = StreamWriter(call.api, call.served, call.record, send, price=_price(route, options))
+    writer = StreamWriter(call.api, call.served, call.record, send, price=_price(route, options), marks=call.marks)
     try:
-        if call.served.options.get("bare_text"):  # only the whole JSON string says what its text is
+        if _needs_whole(call):
             outcome = await run_async(request, await route.plan_async(request, options), model)
             response, extra = _learn(call, outcome)
             if call.turns is not None:
@@ -359,6 +375,16 @@ async def _stream(
         await _told(writer, call.record, SlipformError("An unexpected error inside slipform"))
     finally:
         writer.close()
+
+
+def _needs_whole(call: Inbound) -> bool:
+    """Whether a stream can begin only when its answer is there.
+
+    Only a whole JSON string says what its text is; and the first event names the response that the vendor keeps, which
+    is that of the attempt whose answer is valid.
+    """
+    options = call.served.options
+    return call.record.enforced and (options.get("bare_text") is True or options.get("store") is True)
 
 
 async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) -> None:

@@ -133,6 +133,14 @@ async def resolve_references(
     return References(data, True, {data["previous_response_id"]: before})
 
 
+def keeper_of(models: Sequence[str], router: Router) -> str | None:
+    """The provider that keeps the responses of these models; None where not all are of one that does."""
+    names = {router.full_name(name).partition("/")[0] for name in _candidates(models, router)} if models else set()
+    name = names.pop() if len(names) == 1 else None
+    provider = router.providers.get(name or "")
+    return name if isinstance(provider, HttpProvider) and provider.api == RESPONSES else None
+
+
 def _candidates(models: Sequence[str], router: Router) -> Sequence[str]:
     return router.candidates(models if len(models) != 1 else models[0])
 

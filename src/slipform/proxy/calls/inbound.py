@@ -29,8 +29,9 @@ from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
-from slipform.proxy.calls.honoured import check_honoured
+from slipform.proxy.calls.honoured import RESPONSES, check_honoured, keeper_of, resolve_references
 from slipform.proxy.calls.model_names import check_fields, check_named_once, is_named_plainly, requested_models
+from slipform.proxy.calls.resources import ResourceStore, ResponseMarks
 from slipform.proxy.calls.signed_turns import CallerTurns
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy, Registry, ResponseFormat
@@ -166,6 +167,8 @@ class Inbound(NamedTuple):
     """What was lost or understood otherwise while it was read."""
     forwarded: ForwardedCall | None = None
     """Set when the call goes through untouched; `served` then holds no more than the model's name."""
+    marks: ResponseMarks | None = None
+    """Set when a provider that keeps responses answers: what marks their ids."""
     adopted: Adopted | None = None
     """Set when the schema was found in the prompt; its caller did not ask for more than the text."""
     turns: CallerTurns | None = None
@@ -183,6 +186,8 @@ class CallContext(NamedTuple):
     ways: ForwardRoutes
     settings: Settings
     schemas: NamedSchemas
+    store: ResourceStore | None = None
+    """Whose resources are whose; None without keys."""
     model: str | None = None
     """The model that the path names in an API whose body does (Azure's deployments); it counts."""
     provider: str | None = None
@@ -243,6 +248,8 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
         data, body = foreign.data, dumps(foreign.data)
         record.warnings = len(foreign.warnings)
     check_honoured(api.name, data, models, router)
+    state = await _kept_state(api.name, data, body, models, context)
+    data, body, marks = state.data, state.body, state.marks
     named = context.schemas.find(asked, models)
     mode = asked.stream_mode or settings.enforcement.stream_mode
     enforces_tools = settings.enforcement.tools == "enforce"
@@ -257,7 +264,7 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
         through = context.ways.find(api.name, data, body, path=path, headers=context.headers, is_named_plainly=plain)
     if through is not None:
         served, forwarded = through
-        call = Inbound(api, served, body, record, models, asked, mode, forwarded=forwarded)
+        call = Inbound(api, served, body, record, models, asked, mode, forwarded=forwarded, marks=marks)
         record.provider, record.upstream_model = forwarded.provider.name, forwarded.route.model
     else:
         served = await _decoded(api, data, body, path, models, named)
@@ -270,7 +277,9 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
             _check_schemas(served.request, settings.server)
         warnings = () if foreign is None else foreign.warnings
         served = _switched(served, asked, foreign)
-        call = Inbound(api, served, body, record, models, asked, mode, warnings, adopted=adopted)
+        if state.options:
+            served = msgspec.structs.replace(served, options={**served.options, **state.options})
+        call = Inbound(api, served, body, record, models, asked, mode, warnings, adopted=adopted, marks=marks)
         record.schema_from = "" if adopted is None else adopted.library
         record.enforced = is_enforced(served.request, tools=enforces_tools)
         if served.request.response_format is not None:
@@ -287,6 +296,31 @@ def _as_json(served: ServedRequest) -> ServedRequest:
         return served
     told = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
     return msgspec.structs.replace(served, request=told)
+
+
+class _KeptState(NamedTuple):
+    """A call in the vendor's own ids, what marks those of its answer, and what the answer says of the state."""
+
+    data: dict[str, Any]
+    body: bytes
+    marks: ResponseMarks | None = None
+    options: Mapping[str, Any] = {}
+
+
+async def _kept_state(
+    api: str, data: dict[str, Any], body: bytes, models: tuple[str, ...], context: CallContext
+) -> _KeptState:
+    """Check what a call refers to, and find out who keeps its answer."""
+    if api != RESPONSES and context.store is None:
+        return _KeptState(data, body)
+    router, store, key = context.router, context.store, context.caller.id
+    found = await resolve_references(api, data, body, models, router, store, key)
+    keeper = keeper_of(models, router) if api == RESPONSES else None
+    if keeper is None:
+        return _KeptState(data, body)
+    options = {"store": data.get("store") is not False, "previous_response_id": data.get("previous_response_id")}
+    marks = ResponseMarks(keeper, found.marks, store, key)
+    return _KeptState(found.data, dumps(found.data) if found.is_changed else body, marks, options)
 
 
 def _with_model(api: str, data: dict[str, Any], body: bytes, context: CallContext) -> tuple[dict[str, Any], bytes, str]:

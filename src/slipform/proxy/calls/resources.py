@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
+
+import orjson
 
 from slipform.errors import RequestError, SlipformError
 from slipform.proxy.admission.ledger import SpendLedger
@@ -26,6 +29,13 @@ class NoSuchResourceError(RequestError):
     """There is no such resource, or it is another key's: callers are not told which."""
 
     code = "resource_not_found"
+    http_status = 404
+
+
+class ResponseNotStoredError(RequestError):
+    """No provider here keeps responses."""
+
+    code = "response_not_stored"
     http_status = 404
 
 
@@ -53,6 +63,80 @@ def unmark(identity: str) -> tuple[str | None, str]:
     name, _, rest = identity.removeprefix(_MARK).partition("_")
     raw = _QUOTED.sub(lambda found: chr(int(found[1], 16)), name)
     return raw.encode("latin-1", "replace").decode("utf-8", "replace"), rest
+
+
+_LIFECYCLE: Final = b'"response":'
+
+
+class ResponseMarks:
+    """Marks the ids of the responses in one answer with the provider that keeps them, and remembers whose they are.
+
+    Only JSON strings that are such an id change; everything else is passed on byte for byte.
+    """
+
+    def __init__(
+        self, provider: str, known: Mapping[str, str] = MappingProxyType({}), store: ResourceStore | None = None,
+        key: str = "",
+    ) -> None:  # fmt: skip
+        """`known` are the marked ids that the request itself named, by the vendor's own."""
+        self._provider = provider
+        self._store = store
+        self._key = key
+        self._tokens = {_token(each): _token(marked) for each, marked in known.items()}
+        self._rest = b""
+
+    def whole(self, data: bytes) -> bytes:
+        """Mark a whole answer."""
+        try:
+            response = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return data
+        return self._replaced(data) if self._learn(response) else data
+
+    def feed(self, data: bytes) -> bytes:
+        """Mark the next piece of a stream, line by line; nothing stands for its end."""
+        if not data:
+            rest, self._rest = self._rest, b""
+            return self._line(rest)
+        if not self._rest and data.endswith(b"\n") and _LIFECYCLE not in data:
+            return data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return b"".join([self._line(line) + b"\n" for line in lines])
+
+    def _line(self, line: bytes) -> bytes:
+        if _LIFECYCLE not in line or not line.startswith(b"data:"):
+            return line
+        try:
+            event = orjson.loads(line[5:])
+        except orjson.JSONDecodeError:
+            return line
+        return self._replaced(line) if isinstance(event, dict) and self._learn(event.get("response")) else line
+
+    def _learn(self, response: Any) -> bool:
+        """Note the ids of a response; return False for what is none."""
+        identity = response.get("id") if isinstance(response, dict) else None
+        if not isinstance(identity, str):
+            return False
+        token = _token(identity)
+        if token not in self._tokens:
+            self._tokens[token] = _token(mark(self._provider, identity))
+            if self._store is not None:
+                self._store.note(self._provider, "response", [identity], self._key)
+        output = response.get("output")
+        if self._store is not None and isinstance(output, list) and output:
+            items = [str(each["id"]) for each in output if isinstance(each, dict) and each.get("id")]
+            self._store.note(self._provider, "item", items, self._key)
+        return True
+
+    def _replaced(self, data: bytes) -> bytes:
+        for token, marked in self._tokens.items():
+            data = data.replace(token, marked)
+        return data
+
+
+def _token(text: str) -> bytes:
+    """A string as JSON writes it: no other string holds these bytes, for its own quotes are escaped."""
+    return orjson.dumps(text)
 
 
 class ResourceStore:

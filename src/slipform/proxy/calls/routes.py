@@ -171,10 +171,10 @@ class CallRouter:
         named = None if provider is None else provider.decode("latin-1")
         if located is None:
             return CallContext(
-                path, headers, caller, self._router, self.ways, self._settings, self.schemas, provider=named
+                path, headers, caller, self._router, self.ways, self._settings, self.schemas, self.store, provider=named
             )
         return CallContext(
-            located.path, headers, caller, self._router, self.ways, self._settings, self.schemas,
+            located.path, headers, caller, self._router, self.ways, self._settings, self.schemas, self.store,
             model=located.model, provider=named or located.provider,
         )  # fmt: skip
 

@@ -1,0 +1,210 @@
+"""Responses with state: marked ids find the vendor that keeps them, and never another key's."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from slipform.providers.http import HttpProvider
+from slipform.providers.retry import RetryPolicy
+from slipform.proxy.admission.keys import add_key
+from slipform.proxy.calls.resources import ResponseMarks, mark, unmark
+from slipform.testing import FakeVendor, Raw, Received
+from tests.conftest import PERSON
+from tests.proxy.account import KEY, Account, answered
+from tests.proxy.proxying import call, proxied
+
+ADA = '{"name":"Ada","age":36}'
+FORMAT: Any = {"format": {"type": "json_schema", "name": "p", "schema": PERSON, "strict": True}}
+
+
+class Keeper(Account):
+    """A vendor that speaks Responses and keeps them: the answer is the number of turns before it, or the next text."""
+
+    def __init__(self, texts: list[str] | None = None) -> None:
+        super().__init__()
+        self.texts = list(texts or [])
+        self.other = self._respond
+
+    def _respond(self, received: Received) -> Raw | None:
+        if received.method != "POST" or received.path != "/v1/responses":
+            return None
+        asked = received.json()
+        before = asked.get("previous_response_id")
+        if before is not None and before not in self.kept:
+            return answered({"error": {"message": f"No response {before}", "type": "invalid_request_error"}}, 404)
+        turns = 1 + (self.kept[before]["turns"] if before else 0)
+        text = self.texts.pop(0) if self.texts else f"turn {turns}"
+        made = self.make("response", turns=turns, status="completed", model="m", previous_response_id=before)
+        content = [{"type": "output_text", "text": text, "annotations": []}]
+        item = {"id": f"msg-{made['id']}", "type": "message", "role": "assistant", "status": "completed"}
+        made |= {"output": [{**item, "content": content}], "usage": {"input_tokens": 3, "output_tokens": 2}}
+        if not asked.get("stream"):
+            return answered(made)
+        place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
+        events: list[Any] = [
+            {"type": "response.created", "response": {**made, "output": [], "status": "in_progress"}},
+            {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
+            {"type": "response.content_part.added", **place, "part": {**content[0], "text": ""}},
+            *[{"type": "response.output_text.delta", **place, "delta": letter} for letter in text],
+            {"type": "response.output_item.done", "output_index": 0, "item": {**item, "content": content}},
+            {"type": "response.completed", "response": made},
+        ]
+        pieces = [b"event: %b\ndata: %b\n\n" % (each["type"].encode(), json.dumps(each).encode()) for each in events]
+        whole = b"".join(pieces)
+        cut = tuple(whole[at : at + 37] for at in range(0, len(whole), 37))  # events are split anywhere
+        return Raw(cut, 200, {"content-type": "text/event-stream"}, chunked=True)
+
+
+def keeping(vendor: FakeVendor) -> HttpProvider:
+    return HttpProvider("openai-responses", base_url=vendor.base_url, api_key=KEY, retries=RetryPolicy(attempts=0))
+
+
+@contextmanager
+def kept(keeper: Keeper, settings: Any = None) -> Iterator[tuple[openai.OpenAI, str]]:
+    with (
+        keeper.vendor as vendor,
+        FakeVendor(["other"]) as other,
+        proxied(
+            {"my_gpu": keeping(vendor), "chat": HttpProvider("openai", base_url=other.base_url, api_key=KEY)},
+            {"default_model": "my_gpu/m", **(settings or {})},
+        ) as address,
+        openai.OpenAI(base_url=f"{address}/v1", api_key="k", max_retries=0) as client,
+    ):
+        yield client, address
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("shaped", [False, True])
+def test_a_conversation_goes_on_where_the_vendor_keeps_it(stream: bool, shaped: bool) -> None:
+    keeper = Keeper(['{"name":"Ada"}', ADA, ADA] if shaped else None)
+    fields: Any = {"text": FORMAT} if shaped else {}
+
+    def ask(client: openai.OpenAI, **more: Any) -> Any:
+        if not stream:
+            return client.responses.create(model="my_gpu/m", input="hi", **fields, **more)
+        with client.responses.stream(model="my_gpu/m", input="hi", **fields, **more) as events:
+            return list(events)[-1].response  # type: ignore[union-attr]
+
+    with kept(keeper) as (client, _):
+        first = ask(client)
+        second = ask(client, previous_response_id=first.id)
+        found = client.responses.retrieve(second.id)
+        items = client.responses.input_items.list(second.id)
+        client.responses.delete(first.id)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(first.id)
+    provider, identity = unmark(second.id)
+    assert provider == "my_gpu"
+    assert keeper.kept[identity]["turns"] == 2
+    assert second.previous_response_id == first.id
+    assert found.id == second.id
+    assert found.previous_response_id == first.id
+    assert list(items) == []
+    if shaped:
+        assert json.loads(second.output_text if not stream else second.output[0].content[0].text)["age"] == 36
+        assert keeper.kept[identity]["output"][0]["content"][0]["text"] == ADA, "the attempt that fitted"
+
+
+def test_another_provider_cannot_go_on_with_it() -> None:
+    with kept(Keeper()) as (client, _):
+        first = client.responses.create(model="my_gpu/m", input="hi")
+        with pytest.raises(openai.BadRequestError, match="previous_response_id"):
+            client.responses.create(model="chat/m", input="hi", previous_response_id=first.id)
+
+
+def test_an_answer_that_nobody_keeps_says_so() -> None:
+    with kept(Keeper()) as (client, address):
+        said = client.responses.create(model="chat/m", input="hi")
+        assert said.to_dict()["store"] is False
+        assert unmark(said.id)[0] is None
+        assert call(address, f"/v1/responses/{said.id}").status == 404
+    with FakeVendor(["x"]) as vendor:
+        provider = HttpProvider("openai", base_url=vendor.base_url, api_key=KEY)
+        with proxied({"up": provider}) as address:
+            reply = call(address, "/v1/responses/resp_1")
+    assert (reply.status, reply.json["error"]["code"]) == (404, "response_not_stored")
+
+
+def test_conversations_are_forwarded_to_who_keeps_them() -> None:
+    keeper = Keeper()
+    with kept(keeper) as (client, _):
+        made = client.conversations.create()
+        assert client.conversations.retrieve(made.id).id == made.id
+        client.responses.create(model="my_gpu/m", input="hi", conversation=made.id)
+        assert client.conversations.delete(made.id).deleted
+
+
+def test_no_key_sees_or_goes_on_with_anothers(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    secrets = {name: add_key(keys, name)[1] for name in ("ada", "bob")}
+    keeper = Keeper()
+    with kept(keeper, {"server": {"keys_file": str(keys)}}) as (_, address):
+        ada = openai.OpenAI(base_url=f"{address}/v1", api_key=secrets["ada"], max_retries=0)
+        bob = openai.OpenAI(base_url=f"{address}/v1", api_key=secrets["bob"], max_retries=0)
+        with ada, bob:
+            first = ada.responses.create(model="my_gpu/m", input="hi")
+            conversation = ada.conversations.create()
+            vendors_own = unmark(first.id)[1]
+            reference: Any = [{"type": "item_reference", "id": f"msg-{vendors_own}"}]
+            for identity in (first.id, vendors_own):
+                for ask in (
+                    lambda: bob.responses.retrieve(identity),  # noqa: B023
+                    lambda: bob.responses.delete(identity),  # noqa: B023
+                    lambda: bob.responses.cancel(identity),  # noqa: B023
+                    lambda: bob.responses.input_items.list(identity),  # noqa: B023
+                    lambda: bob.responses.create(model="my_gpu/m", input="x", previous_response_id=identity),  # noqa: B023
+                    lambda: bob.responses.create(model="my_gpu/m", input=reference),
+                    lambda: bob.responses.create(model="my_gpu/m", input="x", conversation=conversation.id),
+                    lambda: bob.conversations.retrieve(conversation.id),
+                ):
+                    with pytest.raises(openai.NotFoundError):
+                        ask()
+            assert ada.responses.retrieve(first.id).id == first.id
+            assert ada.responses.create(model="my_gpu/m", input=reference).output_text == "turn 1"
+            second = ada.responses.create(model="my_gpu/m", input="x", previous_response_id=first.id)
+            assert second.output_text == "turn 2"
+    assert len([each for each in keeper.kept.values() if each["object"] == "response"]) == 3
+
+
+def test_marks_change_nothing_but_the_ids() -> None:
+    marks = ResponseMarks("up", {"resp_0": mark("up", "resp_0")})
+    text = 'say \\"resp_1\\" and "response": {"id"'
+    event = {"type": "response.completed", "response": {"id": "resp_1", "previous_response_id": "resp_0"}}
+    lines = [
+        b"data: " + json.dumps({"type": "response.output_text.delta", "delta": text}).encode() + b"\n\n",
+        b"data: " + json.dumps(event).encode() + b"\n\n",
+        b": comment\n\n",
+    ]
+    whole = b"".join(lines)
+    expected = whole.replace(b'"resp_1"', b'"%b"' % mark("up", "resp_1").encode(), 1)
+    expected = b"".join([lines[0], lines[1].replace(b'"resp_1"', f'"{mark("up", "resp_1")}"'.encode()), lines[2]])
+    expected = expected.replace(b'"resp_0"', f'"{mark("up", "resp_0")}"'.encode())
+    for size in (1, 7, 1000):
+        fresh = ResponseMarks("up", {"resp_0": mark("up", "resp_0")})
+        got = b"".join(fresh.feed(whole[at : at + size]) for at in range(0, len(whole), size)) + fresh.feed(b"")
+        assert got == expected
+    assert marks.whole(b"no JSON") == b"no JSON"
+
+
+def test_the_agents_sdk_goes_on_by_previous_response_id() -> None:
+    from tests.peers.test_peers import HERE, seen
+
+    python = os.environ.get("SLIPFORM_AGENTS") or str(Path(sys.prefix) / "agents" / "bin" / "python")
+    if not Path(python).exists():
+        pytest.skip("the Agents SDK is not installed here: `make test` installs it")
+    keeper = Keeper(["turn 1", "turn 2", "turn 3", '{"name":"Ada"}', ADA])
+    with kept(keeper) as (_, address):
+        got = seen(python, str(HERE / "agents_client.py"), address, "my_gpu/m")
+    assert got["outputs"] == ["turn 1", "turn 2", "turn 3", {"name": "Ada", "age": 36}]
+    provider, identity = unmark(got["ids"][-1])
+    assert provider == "my_gpu"
+    assert keeper.kept[identity]["turns"] == 4
