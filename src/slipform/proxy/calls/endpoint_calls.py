@@ -180,9 +180,9 @@ class EndpointForwarder:
         body = b""
         if row.sent:
             body = await self._body(call)
-            data = await self._parsed(body)
-            await resolve_references("", data, body, (), self._router, self._store, call.caller.id)
         name = segments.get("provider") or self._provider_name(call)
+        if body:
+            await self._check_references(call, name, body)
         streamed = row.answered == "bytes" or (row.answered == "events" and call.query.get("stream") == "true")
         return Target(name, self._provider(name, row), "", body, streamed)
 
@@ -194,9 +194,8 @@ class EndpointForwarder:
             check_named_once(body)
         model = call.located.segments.get("model") if in_path else call.located.model or data.get("model")
         self._check_fields(call, data)
-        references = await resolve_references("", data, body, (), self._router, self._store, call.caller.id)
         name, provider, upstream = self._resolved(call, model)
-        data = references.data
+        await self._check_references(call, name, body, data)
         streamed = row.answered == "bytes" or (row.answered == "events" and _is_streamed(data))
         if in_path:
             data, body = _with_inner_names(data, body, str(model), upstream)
@@ -229,10 +228,10 @@ class EndpointForwarder:
         requests = data.get("requests")
         if not isinstance(requests, list) or not requests:
             raise RequestError("Expected an array of requests", where="requests")
-        await resolve_references("", data, body, (), self._router, self._store, call.caller.id)
         rename = batch_files.LineRenamer(call.caller, self._router, partial(self._resolved, call))
         made = [rename.request(each, f"requests[{at}]", "anthropic") for at, each in enumerate(requests)]
         name, provider = rename.target()
+        await self._check_references(call, name, body, data)
         return Target(name, provider, rename.model, dumps({**data, "requests": made}))
 
     async def _upload(self, call: EndpointCall, held: contextlib.ExitStack) -> Target:
@@ -255,10 +254,17 @@ class EndpointForwarder:
             name, provider = rename.target()
             if self._store is not None:
                 for identity in sorted(rename.files):
-                    await self._store.provider_of("file", identity, call.caller.id)
+                    await self._store.provider_of("file", identity, call.caller.id, name)
             return Target(name, provider, rename.model, upload, content_type=kind)
         name = self._provider_name(call)
         return Target(name, self._provider(name, call.row), "", form.upload(), content_type=kind)
+
+    async def _check_references(
+        self, call: EndpointCall, provider: str, body: bytes, data: dict[str, Any] | None = None
+    ) -> None:
+        """Raise for what a request refers to and another key has made."""
+        data = await self._parsed(body) if data is None else data
+        await resolve_references("", data, body, [provider], self._store, call.caller.id)
 
     async def _body(self, call: EndpointCall) -> bytes:
         limit = self._settings.server.max_forwarded_bytes

@@ -6,7 +6,7 @@ told; to go on with another key's file or response would show it to a stranger.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -93,49 +93,57 @@ async def resolve_references(
     api: str,
     data: dict[str, Any],
     body: bytes,
-    models: Sequence[str],
-    router: Router,
+    providers: Collection[str],
     store: ResourceStore | None,
     key: str,
 ) -> References:
     """Take the marks off a request's references; raises `NoSuchResourceError` for what another key, or nobody, made.
 
-    A response is kept by one provider, so the model that goes on with it must be of that provider.
+    `providers` are those that may be asked: what a request names must be the caller's at each of them.
     """
     if store is not None and _FILE_WORD in body:
         for identity in dict.fromkeys(file_ids(data)):
-            await store.provider_of("file", identity, key)
+            await _check_own(store, "file", identity, key, providers)
     if api != RESPONSES:
         return References(data)
     before = data.get("previous_response_id")
     if isinstance(before, str) and before:
         marked, identity = unmark(before)
-        providers = {router.full_name(name).partition("/")[0] for name in _candidates(models, router)}
-        if marked is not None and providers != {marked}:
+        if marked is not None and set(providers) != {marked}:
             raise UnsupportedFieldError(
                 f"The response {before[:100]!r} is kept by the provider {marked!r}, which is not asked here",
                 where="previous_response_id",
                 hint=f"Go on with a model of {marked!r}, or send the whole conversation in `input`.",
             )
         if store is not None:
-            await store.provider_of("response", identity, key, marked)
+            await _check_own(store, "response", identity, key, providers)
         data = {**data, "previous_response_id": identity}
     if store is not None:
         held = data.get("conversation")
         conversation = held.get("id") if isinstance(held, Mapping) else held
         if isinstance(conversation, str):
-            await store.provider_of("conversation", conversation, key)
+            await _check_own(store, "conversation", conversation, key, providers)
         for item in data["input"] if isinstance(data.get("input"), list) else ():
             if isinstance(item, Mapping) and item.get("type") == "item_reference":
-                await store.provider_of("item", str(item.get("id")), key)
+                await _check_own(store, "item", str(item.get("id")), key, providers)
     if not isinstance(before, str) or data["previous_response_id"] == before:
         return References(data)
     return References(data, True, {data["previous_response_id"]: before})
 
 
+async def _check_own(store: ResourceStore, kind: str, identity: str, key: str, providers: Collection[str]) -> None:
+    for provider in providers:
+        await store.provider_of(kind, identity, key, provider)
+
+
+def provider_names(models: Sequence[str], router: Router) -> set[str]:
+    """The names of the providers that may be asked for these models."""
+    return {router.full_name(name).partition("/")[0] for name in _candidates(models, router)} if models else set()
+
+
 def keeper_of(models: Sequence[str], router: Router) -> str | None:
     """The provider that keeps the responses of these models; None where not all are of one that does."""
-    names = {router.full_name(name).partition("/")[0] for name in _candidates(models, router)} if models else set()
+    names = provider_names(models, router)
     name = names.pop() if len(names) == 1 else None
     provider = router.providers.get(name or "")
     return name if isinstance(provider, HttpProvider) and provider.api == RESPONSES else None

@@ -29,7 +29,7 @@ from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
-from slipform.proxy.calls.honoured import RESPONSES, check_honoured, keeper_of, resolve_references
+from slipform.proxy.calls.honoured import RESPONSES, check_honoured, keeper_of, provider_names, resolve_references
 from slipform.proxy.calls.model_names import check_fields, check_named_once, is_named_plainly, requested_models
 from slipform.proxy.calls.resources import ResourceStore, ResponseMarks
 from slipform.proxy.calls.signed_turns import CallerTurns
@@ -314,7 +314,7 @@ async def _kept_state(
     if api != RESPONSES and context.store is None:
         return _KeptState(data, body)
     router, store, key = context.router, context.store, context.caller.id
-    found = await resolve_references(api, data, body, models, router, store, key)
+    found = await resolve_references(api, data, body, provider_names(models, router), store, key)
     keeper = keeper_of(models, router) if api == RESPONSES else None
     if keeper is None:
         return _KeptState(data, body)
