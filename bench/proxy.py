@@ -61,11 +61,14 @@ class Case:
     shaped: bool = False
     stream: bool = False
     paced: bool = False
+    path: str = "/v1/chat/completions"
 
 
 CASES = (
     Case("pass-through, 1 at a time", 1),
     Case("pass-through, 64 at a time", 64),
+    Case("embeddings, 1 at a time", 1, path="/v1/embeddings"),
+    Case("embeddings, 64 at a time", 64, path="/v1/embeddings"),
     Case("enforced 1 KB, 1 at a time", 1, shaped=True),
     Case("enforced 1 KB, 64 at a time", 64, shaped=True),
     Case("stream, pass-through, burst, 32", 32, stream=True),
@@ -237,11 +240,13 @@ def resident(pid: int) -> float:
 def question(target: Target, case: Case) -> bytes:
     """The request that the load is made of."""
     provider = "slow" if case.paced else "up"
-    body: dict[str, Any] = {"model": f"{provider}/gpt-6-luna" if target.prefix else "gpt-6-luna", "messages": MESSAGES}
+    body: dict[str, Any] = {"model": f"{provider}/gpt-6-luna" if target.prefix else "gpt-6-luna"}
+    is_chat = case.path.endswith("/chat/completions")
+    body |= {"messages": MESSAGES} if is_chat else {"input": [message["content"] for message in MESSAGES]}
     body |= {"response_format": FORMAT} if case.shaped else {}
     body |= {"stream": True} if case.stream else {}
     raw = json.dumps(body).encode()
-    path = target.paced_path if case.paced else "/v1/chat/completions"
+    path = target.paced_path if case.paced else case.path
     lines = [f"POST {path} HTTP/1.1", "host: 127.0.0.1", "content-type: application/json"]
     headers = target.paced_headers if case.paced and target.paced_headers else target.headers
     lines += [f"{name}: {value}" for name, value in headers.items()]
