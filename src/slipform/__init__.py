@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from slipform.errors import InvalidResponseFormat as InvalidResponseFormat
     from slipform.errors import JsonEnforcementError as JsonEnforcementError
     from slipform.errors import RefusalError as RefusalError
+    from slipform.errors import RunawayError as RunawayError
     from slipform.errors import SchemaError as SchemaError
     from slipform.errors import SchemaViolationError as SchemaViolationError
     from slipform.errors import SlipformError as SlipformError
@@ -93,6 +94,7 @@ _HOMES = {
         "InvalidResponseFormat",
         "JsonEnforcementError",
         "RefusalError",
+        "RunawayError",
         "SchemaError",
         "SchemaViolationError",
         "SlipformError",

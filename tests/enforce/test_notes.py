@@ -96,6 +96,7 @@ def test_without_repair_json_is_still_found(text: str) -> None:
     assert isinstance(broken.error, JsonEnforcementError)
 
 
+@pytest.mark.covers("S0-19", "S0-53", "S0-54")
 def test_a_single_quoted_answer_is_followed_by_the_guards_as_by_the_judge() -> None:
     chatty = "{'name': 'Ada }', age: 36}" + " and so on" * 200
     outcome = _respond(chatty, guard=Guard(stop_after_json=True, response_format_fail_hard=True), attempts=1)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -37,6 +40,7 @@ from slipform.ir import (
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.providers.embedded import LocalProvider
 from slipform.providers.embedded.engine import LlamaEngine
+from slipform.providers.embedded.llama import EngineSlots, GenerationJob
 from slipform.providers.embedded.weights import SMOLLM2, find
 from slipform.providers.embedded.worker import WorkerEngine
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
@@ -315,3 +319,30 @@ async def test_a_time_limit_stops_the_model(local: LocalProvider) -> None:
         local.complete(slow)
     with pytest.raises(UpstreamTimeout, match="time limit"):
         await local.complete_async(slow)
+
+
+class _Slow:
+    """A model that writes until it is told to stop."""
+
+    def __init__(self) -> None:
+        self.writes = threading.Event()
+        self.has_ended = False
+
+    def handle_chat_completions(self, body: Any, forward: Callable[[Any], bool]) -> None:
+        assert body["stream"]
+        while not forward({"choices": []}):
+            self.writes.set()
+        self.has_ended = True
+
+
+@pytest.mark.covers("S0-02")
+def test_closing_an_engine_stops_its_generations_and_waits_for_their_threads() -> None:
+    """A thread inside the engine when the interpreter ends would abort the program."""
+    model, chunks = _Slow(), SimpleQueue[Any]()
+    slots = EngineSlots(model, 2)
+    slots.start(GenerationJob({}, chunks.put))
+    assert model.writes.wait(10)
+    slots.close()
+    assert model.has_ended
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("slipform-slot")]
+    slots.start(GenerationJob({}, chunks.put))  # is told that the model has gone
