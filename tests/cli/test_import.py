@@ -269,7 +269,7 @@ ENTRY = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.fixed_dictionaries(
         {"model_list": st.lists(ENTRY | SCALARS, max_size=4)},
