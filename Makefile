@@ -8,7 +8,7 @@ INPUTS := pyproject.toml constraints.txt Makefile setup.py $(shell sed -n 's|^  
 
 # The libraries slipform is tried with and compared with want other versions than it does: they have homes of their own.
 PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet
-NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90 zod@4.6.7 pyright@1.1.414 \
+NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90 zod@4.6.7 pyright@1.1.414 openai@7.53.0 \
 	@sparticuz/chromium@147.0.0 puppeteer-core@24.43.1 axe-core@4.14.0
 
 # Node.js comes with a Python package, so that nothing has to be there but Python.
