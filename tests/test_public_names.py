@@ -126,6 +126,12 @@ def test_every_file_that_the_map_names_is_there(name: str) -> None:
     assert [each for each in sorted(named) if not any(path.as_posix().endswith(f"/{each}") for path in files)] == []
 
 
+def test_the_reference_lists_every_public_name() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    table = page.partition("## Python names")[2].partition("```")[0]
+    assert sorted(set(re.findall(r"`(\w+)`", table)) & set(slipform.__all__)) == sorted(slipform.__all__)
+
+
 def test_every_import_in_the_docs_works() -> None:
     found = {
         (module, name.strip())
