@@ -318,6 +318,19 @@ def test_every_api_carries_a_conversation(api: Api) -> None:
             vendor.requests.clear()
 
 
+@pytest.mark.parametrize("strategy", ["native", "tool", "prompted"])
+@pytest.mark.parametrize("api", ["openai", "openai-responses", "anthropic", "gemini"])
+def test_every_channel_streams_a_conversation(api: Api, strategy: str, caplog: pytest.LogCaptureFixture) -> None:
+    answer = calling(("output", TRIP)) if strategy == "tool" else TRIP
+    with FakeVendor([calling(ROME, text="One moment."), answer], api=api) as vendor:
+        router = Router({"fake": HttpProvider(api, base_url=vendor.base_url, api_key="k")})
+        given: Any = {"tools": [forecast], "strategy": strategy}
+        with Client("fake/m", router=router).stream(Trip, "Where?", **given) as stream:
+            kinds = [type(event) for event in stream.events()]
+    assert list(dict.fromkeys(kinds)) == [TextDelta, CallDelta, ToolRun, Partial, Result]
+    assert "ignored the schema" not in caplog.text
+
+
 def test_an_image_that_a_tool_returns_is_shown_to_the_model() -> None:
     def photo(city: str) -> list[Any]:
         return [f"This is {city}:", image(b"\x89PNG\r\n\x1a\n")]

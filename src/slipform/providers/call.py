@@ -152,7 +152,7 @@ def _pieces(
         chunks = decoder.feed(data)
         if not begun and (first := next((chunk.text for chunk in chunks if chunk.text.strip()), "")):
             begun = True
-            if _ignores_schema(prepared, first):
+            if not request.tools and _ignores_schema(prepared, first):  # text may stand before a call
                 endpoint.note_ignored(request, prepared)
         if warnings and chunks:
             chunks, warnings = _warned(chunks, warnings), ()
