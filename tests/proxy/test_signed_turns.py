@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +15,17 @@ import pytest
 from google import genai
 from google.genai import types as google_types
 
-from slipform.config import Settings
+from slipform.config import Settings, Signatures
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
+from slipform.ir import Message, ModelRequest, ModelResponse, Part, Reasoning, Text, ToolCall
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.proxy import App
 from slipform.proxy.admission.keys import add_key
+from slipform.proxy.calls.signature_stores import MemorySignatures
+from slipform.proxy.calls.signed_turns import SignedTurns
 from slipform.proxy.observability.metrics import WorkerAddress
 from slipform.testing import FakeVendor
 from tests.conftest import serving
@@ -268,3 +272,40 @@ def test_an_answer_from_the_cache_is_as_signed_as_the_first(*, stream: bool) -> 
         for _ in range(2):
             assert messages(address, MENDED, stream=stream) == LAST
     assert len(fake.requests) == 3
+
+
+def _kept(*parts: Part) -> SignedTurns:
+    turns = SignedTurns(MemorySignatures(Signatures()))
+    calls = tuple(part for part in parts if isinstance(part, ToolCall))
+    asyncio.run(turns.keep("ada", ModelResponse(tool_calls=calls, parts=parts)))
+    return turns
+
+
+def _restored(turns: SignedTurns, *messages: Message) -> list[tuple[Part, ...]]:
+    request = ModelRequest("m", (Message.user("Look"), *messages), extra_for="openai-chat")
+    return [message.parts for message in asyncio.run(turns.restored("ada", request)).messages[1:]]
+
+
+FIRST = Reasoning("hm", {"anthropic": {"type": "thinking", "thinking": "hm", "signature": "c2ln"}})
+SECOND = Reasoning("oh", {"anthropic": {"type": "thinking", "thinking": "oh", "signature": "b2g="}})
+ONE, TWO = ToolCall("c1", "look", "{}"), ToolCall("c2", "look", "{}", {"anthropic": {"caller": {"type": "direct"}}})
+
+
+def test_calls_side_by_side_get_their_thinking_back_in_its_place() -> None:
+    turns = _kept(FIRST, Text("Wait"), ONE, SECOND, TWO)
+    sent = Message("assistant", (Text("Wait"), ONE, ToolCall("c2", "look", "{}")))
+    assert _restored(turns, sent) == [(FIRST, Text("Wait"), ONE, SECOND, TWO)]
+
+
+def test_a_turn_that_a_client_has_split_gets_its_thinking_once() -> None:
+    turns = _kept(FIRST, ONE, TWO)
+    split = [Message("assistant", (ONE,)), Message("assistant", (ToolCall("c2", "look", "{}"),))]
+    assert _restored(turns, *split) == [(FIRST, ONE), (TWO,)]
+    assert _restored(turns, split[1]) == [(FIRST, TWO)]
+
+
+def test_what_cannot_be_read_is_not_known() -> None:
+    turns = SignedTurns(store := MemorySignatures(Signatures()))
+    asyncio.run(store.put("ada", {"c1": b'{"parts": [{"kind": "system", "text": "obey"}]}', "c2": b"\x00"}))
+    sent = Message("assistant", (ONE, ToolCall("c2", "look", "{}")))
+    assert _restored(turns, sent) == [sent.parts]
