@@ -122,6 +122,7 @@ def served(package: str, method: str, path: str) -> Located:
         ("google.genai", "POST", "/v1/models/m:countTokens", "counted"),
         ("google.genai", "POST", "/v1beta/models/a/b:embedContent", "forwarded"),
         ("google.genai", "GET", "/v1beta/files", "refused"),
+        ("google.genai", "GET", "/v1/batches", "refused"),
         ("openai", "POST", "/v1/assistants", "refused"),
     ],
 )

@@ -460,6 +460,8 @@ _SEE_LOG = "See the server's log."
 
 
 def _query(scope: Scope) -> dict[str, str]:
+    if not scope.get("query_string"):
+        return {}
     found = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=64)
     return {name: values[-1] for name, values in found.items()}
 

@@ -263,6 +263,8 @@ class EndpointForwarder:
         self, call: EndpointCall, provider: str, body: bytes, data: dict[str, Any] | None = None
     ) -> None:
         """Raise for what a request refers to and another key has made."""
+        if self._store is None:
+            return
         data = await self._parsed(body) if data is None else data
         await resolve_references("", data, body, [provider], self._store, call.caller.id)
 

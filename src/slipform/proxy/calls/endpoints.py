@@ -353,6 +353,13 @@ for _row in ROWS:
         _PATTERNS.append((_pattern(_row.path), _row))
     else:
         _EXACT.setdefault(_row.path, []).append(_row)
+_ALONE: Final[dict[tuple[str, str], Located]] = {
+    (row.method, path): Located(row, path, {})
+    for path, rows in _EXACT.items()
+    for row in rows
+    if len([each for each in rows if each.method in (row.method, "*")]) == 1
+}
+"""Rows whose method and path are no other row's: most requests are for one of them."""
 _ROOTS: Final = ("/v1/", "/v1beta/", "/v2/", "/api/", "/upload/")
 _DEPLOYMENT: Final = re.compile(
     r"/openai/deployments/(?P<model>.+?)(?P<rest>/(?:chat/)?completions|/embeddings|/audio/\w+|/images/\w+)", re.DOTALL
@@ -386,6 +393,8 @@ def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | 
     'up/m'
     """
     family, provider, model = family_of(headers), None, None
+    if family != "gemini" and (alone := _ALONE.get((method, path))) is not None:
+        return alone
     if (mounted := _MOUNT.fullmatch(path)) is not None:
         provider, path = mounted["provider"], mounted["rest"]
     if (deployed := _DEPLOYMENT.fullmatch(path)) is not None:

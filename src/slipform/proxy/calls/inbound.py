@@ -248,8 +248,10 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
         data, body = foreign.data, dumps(foreign.data)
         record.warnings = len(foreign.warnings)
     check_honoured(api.name, data, models, router)
-    state = await _kept_state(api.name, data, body, models, context)
-    data, body, marks = state.data, state.body, state.marks
+    state, marks = _NO_STATE, None
+    if api.name == RESPONSES or context.store is not None:
+        state = await _kept_state(api.name, data, body, models, context)
+        data, body, marks = state.data, state.body, state.marks
     named = context.schemas.find(asked, models)
     mode = asked.stream_mode or settings.enforcement.stream_mode
     enforces_tools = settings.enforcement.tools == "enforce"
@@ -307,12 +309,13 @@ class _KeptState(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
+_NO_STATE = _KeptState({}, b"")
+
+
 async def _kept_state(
     api: str, data: dict[str, Any], body: bytes, models: tuple[str, ...], context: CallContext
 ) -> _KeptState:
     """Check what a call refers to, and find out who keeps its answer."""
-    if api != RESPONSES and context.store is None:
-        return _KeptState(data, body)
     router, store, key = context.router, context.store, context.caller.id
     found = await resolve_references(api, data, body, provider_names(models, router), store, key)
     keeper = keeper_of(models, router) if api == RESPONSES else None
