@@ -132,7 +132,7 @@ def meant(pattern: str) -> str:
 
     Brackets first in a class or alone, braces that repeat nothing, a dash beside a class such as `\w`: literal.
 
-    >>> meant("[][]+"), meant("^{[\w-.]}$"), meant(r"a{,3}\Z")
+    >>> meant("[][]+"), meant(r"^{[\w-.]}$"), meant(r"a{,3}\Z")
     ('[\\]\\[]+', '^\\{[\\w\\-.]\\}$', 'a{0,3}$')
     """
     out: list[str] = []
