@@ -491,6 +491,19 @@ def test_a_damaged_line_of_the_journal_costs_its_row_alone(tmp_path: Path, caplo
     assert ask_all(tmp_path, once_more).done == 0
 
 
+def test_a_damaged_first_line_of_the_journal_is_told_and_no_row_is_asked_again(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", 5)
+    ask_all(tmp_path, FakeModel(answer))
+    journal = tmp_path / "out.jsonl.journal"
+    damaged = journal.read_bytes().replace(b'"schema"', b'"shcema"', 1)
+    journal.write_bytes(damaged)
+    again = FakeModel(answer)
+    with pytest.raises(ConfigError, match="first line of the journal"):
+        ask_all(tmp_path, again)
+    assert again.requests == []
+    assert journal.read_bytes() == damaged
+
+
 def test_a_changed_row_is_noticed_by_its_content_where_keys_come_from_a_column(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -331,8 +331,8 @@ def _scan(path: Path) -> tuple[int, tuple[Segment, ...], dict[str, Any]]:
             elif name != b"done":
                 segments.append(Segment(start, before, window, damaged))
                 window, start, damaged = int(orjson.loads(body)["window"]), offset, 0
-    if good == 0 and path.stat().st_size > 0 and not _is_torn_head(path):
-        raise ConfigError("This file is no journal of a batch", where=str(path), hint="Give another --out.")
+    if good == 0 and path.stat().st_size > 0:
+        _check_torn_head(path)
     return good, (*segments, Segment(start, good, window, damaged)), head
 
 
@@ -355,10 +355,18 @@ def _parse_line(line: bytes) -> tuple[bytes | None, bytes, bytes]:
     return name, body, content
 
 
-def _is_torn_head(path: Path) -> bool:
+def _check_torn_head(path: Path) -> None:
+    """Raise unless the file is no more than the beginning of a first line: then nothing was done yet."""
     with path.open("rb") as file:
-        prefix = file.read(8)
-    return b'{"crc":"'.startswith(prefix) and prefix != b""
+        line, rest = file.readline(), file.read(1)
+    if not b'{"crc":"'.startswith(line[:8]):
+        raise ConfigError("This file is no journal of a batch", where=str(path), hint="Give another --out.")
+    if rest or line.endswith(b"\n"):  # going on would ask for, and pay, every row again
+        raise ConfigError(
+            "The first line of the journal, which says what job it belongs to, is damaged",
+            where=str(path),
+            hint="Restore it from a copy, or delete the journal and the results to start afresh.",
+        )
 
 
 def _refuse_other_job(path: Path, fields: Mapping[str, Any], job: Mapping[str, Any]) -> None:
