@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import copy
+import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
+from slipform.enforce import loads
 from slipform.enforce.coercion import Switches
+from slipform.enforce.judging import Requirement, judge
 from slipform.enforce.patching import patch
+from slipform.errors import SchemaViolationError
+from slipform.ir import ModelResponse
 from slipform.schema import Schema
 
 A = {
@@ -324,3 +331,18 @@ def _step(value: Any, path: list[str]) -> Any:
     for part in path[:-1]:
         value = value[int(part) if isinstance(value, list) else part]
     return value
+
+
+@pytest.mark.parametrize("text", ["1,234.50", "1 234.50", "1'234.50"])
+def test_grouped_digits_are_read_for_a_decimal_as_for_a_number(text: str) -> None:
+    class Invoice(BaseModel):
+        totals: list[Decimal]
+
+    written = json.dumps({"totals": [text, 2]})
+    assert loads(written, Invoice).totals == [Decimal("1234.50"), Decimal(2)]
+    verdict = judge(ModelResponse(text=written), Requirement(Schema.of(Invoice)))
+    assert verdict.typed.totals[0] == Decimal("1234.50")
+    assert verdict.patched is not None
+    assert [edit.reason for edit in verdict.patched.edits] == ["grouped digits as number"]
+    with pytest.raises(SchemaViolationError):
+        loads('{"totals": ["a lot"]}', Invoice)

@@ -108,6 +108,18 @@ def _numbers(text: str, types: frozenset[str], *, units: bool) -> Iterator[Coerc
             yield Coerced(number, "number without its unit", "high")
 
 
+def without_grouping(text: str) -> str | None:
+    """A number in text without the signs between its groups of digits; None for other texts, and for one without any.
+
+    >>> without_grouping("1,234.50"), without_grouping("12.50")
+    ('1234.50', None)
+    """
+    if len(text) > _MOST_DIGITS or not _GROUPED.match(text):
+        return None
+    plain = re.sub(r"[^0-9.+-]", "", text)
+    return plain if plain != text and _NUMBER.match(plain) else None
+
+
 def _number(text: str, types: frozenset[str]) -> int | float | None:
     if _INTEGER.match(text):
         return int(text)

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from slipform.enforce.coercion import Switches
-from slipform.enforce.patching import Patched, patch
+from slipform.enforce.patching import Patched, patch, patch_for_type
 from slipform.enforce.validators import Validator, complaints
 from slipform.errors import (
     EmptyAnswerError,
@@ -395,6 +395,11 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
     typed = NOT_TYPED
     if not found:
         typed, said = schema.read(value, text)
+        if said and standard.switches.coerce and (mended := patch_for_type(value, schema, said)) is not None:
+            value = mended.value
+            patched = mended if patched is None else Patched(value, (*patched.edits, *mended.edits))
+            candidate, text = _written(value)
+            typed, said = schema.read(value, text)
         found = said or _own_checks(value, typed, standard)
     return Verdict(
         value,

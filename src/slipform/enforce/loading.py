@@ -9,7 +9,7 @@ from typing_extensions import TypeForm
 
 from slipform.enforce.coercion import Switches
 from slipform.enforce.judging import SchemaHint, dumps, violation_error
-from slipform.enforce.patching import Patched, patch
+from slipform.enforce.patching import Patched, patch, patch_for_type
 from slipform.errors import JsonEnforcementError
 from slipform.schema import JsonSchemaSpec, Schema
 from slipform.text.loads import LoadWarning, left_out, load, only_json, value_of
@@ -66,7 +66,10 @@ def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["
     if schema is None:
         return value_of(text, strict=strict, nan=nan)
     wanted: Schema[Any] = Schema.of(schema)
-    return wanted.to_python(loads_report(text, wanted, strict=strict, nan=nan).value)
+    value = loads_report(text, wanted, strict=strict, nan=nan).value
+    _, said = wanted.read(value, dumps(value).encode()) if not strict else (None, ())
+    mended = patch_for_type(value, wanted, said) if said else None
+    return wanted.to_python(value if mended is None else mended.value)
 
 
 def loads_report(

@@ -24,6 +24,7 @@ from slipform.enforce.coercion import (
     branch_fixes,
     coercions,
     folded,
+    without_grouping,
 )
 from slipform.schema import Schema, Violation
 from slipform.schema.document import (
@@ -233,6 +234,22 @@ def patch(value: Any, schema: Schema[Any], switches: Switches | None = None) -> 
         if trials.left <= 0 or not _round(trials, allowed):
             break
     return trials.best
+
+
+def patch_for_type(value: Any, schema: Schema[Any], said: Sequence[Violation]) -> Patched | None:
+    """Mend what fits the schema and not its Python type; None where that cannot be.
+
+    A `Decimal` may be a number or any text in JSON Schema: grouped digits in a text are read as for a number.
+    """
+    edits = []
+    for violation in said:
+        found = at(value, violation.steps or ())
+        plain = without_grouping(found) if isinstance(found, str) and violation.keyword.startswith("decimal") else None
+        if plain is None:
+            return None
+        edits.append(PatchEdit("replace", violation.steps or (), "grouped digits as number", "medium", plain))
+    mended, made = apply(value, edits)
+    return Patched(mended, made) if schema.fits(mended) else None
 
 
 def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches) -> Patched | None:
