@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,19 @@ def test_the_history_is_bounded_in_bytes() -> None:
     assert sizes["dropped"] > 0
     assert next(history.rows())["request_id"] == "r499"
     assert history.under_way() == []
+
+
+def test_a_row_takes_no_more_memory_than_its_bytes() -> None:
+    history = CallHistory(10_000_000, 50_000)
+    records = [CallRecord(f"r{number}", api="openai-chat", model="m") for number in range(300)]
+    tracemalloc.start()
+    try:
+        for record in records:
+            history.end(history.begin(record), record)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 2 * history.sizes()["bytes"] + 20_000
 
 
 @pytest.mark.parametrize(

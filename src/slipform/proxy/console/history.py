@@ -109,7 +109,7 @@ class CallHistory:
         row = _row(record, identity, traced=trace is not None)
         if self._subscribers:
             self._tell("end", orjson.dumps(_named((*row[:-1], None))))
-        packed = orjson.dumps(row)
+        packed = bytes(memoryview(orjson.dumps(row)))  # orjson's own bytes keep the 4 KB that it wrote them into
         self._rows.append(packed)
         self._size += len(packed)
         while self._size > self._max_bytes:
