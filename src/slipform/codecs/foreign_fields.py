@@ -73,7 +73,9 @@ def is_schema(value: Any) -> bool:
     kind = value.get("type")
     if isinstance(kind, list):
         return True
-    return kind in _TYPES if kind is not None else not _KEYWORDS.isdisjoint(value)
+    if kind is None:
+        return not _KEYWORDS.isdisjoint(value)
+    return isinstance(kind, str) and kind in _TYPES
 
 
 def grammar_field(data: Mapping[str, Any]) -> str | None:

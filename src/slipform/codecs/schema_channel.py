@@ -82,7 +82,9 @@ def choose_channel(
     name = wanted.json_schema.name
     if not isinstance(name, str) or not name.strip():
         raise RequestError("JsonSchemaSpec: name must be non-empty", where="response_format.json_schema.name")
-    strategy = _served_by(request, out, auto, native_rule)
+    strategy, native, why = serving_strategy(request, capabilities, auto, native_rule)
+    if why:
+        out.lose("response_format", why, "approximated")
     if strategy is not OutputStrategy.NATIVE and strategy is not OutputStrategy.TOOL:
         if wanted.strict:
             out.lose("response_format.strict", "A schema in the prompt cannot be made binding.", "approximated")
@@ -98,10 +100,7 @@ def choose_channel(
         )
     if wanted.strict and "no_strict" in capabilities.quirks:
         out.lose("response_format.strict", "This model has no strict mode; the answer is checked here.", "approximated")
-    if strategy is OutputStrategy.NATIVE:
-        shape = format_schema(wanted, capabilities, native_rule)
-    else:
-        shape = tool_schema(wanted, out, tool_rule)
+    shape = native or tool_schema(wanted, out, tool_rule)
     out.losses.extend(shape.losses)
     tools, lifts = lower_tools(request.tools, out, tool_rule, beside=shape)
     if strategy is OutputStrategy.TOOL:
@@ -114,37 +113,30 @@ def choose_channel(
 
 def serving_strategy(
     request: ModelRequest, capabilities: Capabilities, auto: OutputStrategy, native_rule: StrictRule
-) -> tuple[OutputStrategy, str]:
-    """The strategy that serves this request, and why it is not the one it would be (empty where it is).
+) -> tuple[OutputStrategy, WireSchema | None, str]:
+    """The strategy that serves this request, its schema on the native channel, and why it is not the usual strategy.
 
     `auto` takes the next channel where the schema has no place in the native one: the tool, then the prompt.
     """
     wanted = request.response_format
     if wanted is None:
-        return auto, ""
-    pinned = wanted.strategy is not OutputStrategy.AUTO or capabilities.strategy is not OutputStrategy.AUTO
-    strategy = auto if wanted.strategy is OutputStrategy.AUTO else wanted.strategy
+        return auto, None, ""
+    is_auto = wanted.strategy is OutputStrategy.AUTO
+    strategy = auto if is_auto else wanted.strategy
     if strategy is not OutputStrategy.NATIVE:
-        return strategy, ""
+        return strategy, None, ""
     if request.tools and "no_native_with_tools" in capabilities.quirks:
-        return OutputStrategy.TOOL, "This API takes a schema or tools; the schema goes in a tool."
-    if not pinned:
-        try:
-            format_schema(wanted, capabilities, native_rule)
-        except UnsupportedSchemaError as error:
-            below = OutputStrategy.TOOL if capabilities.forced_tool else OutputStrategy.PROMPTED
-            return below, f"{error.message}; the schema goes in {_PLACES[below]}."
-    return strategy, ""
+        return OutputStrategy.TOOL, None, "This API takes a schema or tools; the schema goes in a tool."
+    try:
+        return strategy, format_schema(wanted, capabilities, native_rule), ""
+    except UnsupportedSchemaError as error:
+        if not is_auto or capabilities.strategy is not OutputStrategy.AUTO:  # somebody insists on this channel
+            raise
+        below = OutputStrategy.TOOL if capabilities.forced_tool else OutputStrategy.PROMPTED
+        return below, None, f"{error.message}; the schema goes in {_PLACES[below]}."
 
 
 _PLACES = {OutputStrategy.TOOL: "a tool", OutputStrategy.PROMPTED: "the prompt"}
-
-
-def _served_by(request: ModelRequest, out: Encoding, auto: OutputStrategy, native_rule: StrictRule) -> OutputStrategy:
-    strategy, why = serving_strategy(request, out.capabilities, auto, native_rule)
-    if why:
-        out.lose("response_format", why, "approximated")
-    return strategy
 
 
 def wraps_root(capabilities: Capabilities, request: ModelRequest) -> bool:

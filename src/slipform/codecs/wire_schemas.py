@@ -77,6 +77,8 @@ def wire_schema(
         )
     key = (text or to_text(schema), name, strict, rule, open_objects)
     shape = _SHAPES.get(key)
+    if type(shape) is WireSchema:  # every call after the first
+        return shape
     if shape is None:
         try:
             shape = _lowered(schema, name, strict, rule, open_objects)

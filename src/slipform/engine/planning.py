@@ -92,6 +92,8 @@ class ModelRoute:
         """
         wanted, local = request.response_format, self.provider.name == LOCAL
         if wanted is not None and isinstance(self.provider, HttpProvider):
+            if schema is None:
+                wanted_schema(request)  # refuses what is no schema, before anything is made of it
             capabilities = self.provider.capabilities_for(request.replace(model=self.model))
         else:
             capabilities = self.provider.capabilities(self.model)

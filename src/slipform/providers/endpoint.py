@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from slipform.codecs import BoundCodec, Capabilities, EncodedRequest
+from slipform.codecs.schema_channel import wraps_root
 from slipform.enforce.prompts import Wording, first_request
 from slipform.errors import SchemaError, SlipformError, UpstreamError
 from slipform.ir import ModelRequest, ModelWarning
@@ -94,7 +95,9 @@ def _worded(request: ModelRequest, codec: BoundCodec) -> tuple[ModelRequest, tup
     """The request with its schema told in words, where only those carry it: nobody knew before it came here."""
     if codec.strategy_for(request) is not OutputStrategy.PROMPTED:
         return request, ()
-    worded = first_request(request, OutputStrategy.PROMPTED, Wording("list_keys" in codec.capabilities.quirks))
+    capabilities = codec.capabilities
+    wording = Wording("list_keys" in capabilities.quirks, wraps_root=wraps_root(capabilities, request))
+    worded = first_request(request, OutputStrategy.PROMPTED, wording)
     return worded.request, worded.warnings
 
 

@@ -65,7 +65,8 @@ def _state_fields(data: Mapping[str, Any]) -> Iterator[str]:
         yield "background"
     items = data.get("input")
     for at, item in enumerate(items if isinstance(items, list) else ()):
-        if isinstance(item, Mapping) and item.get("type") in _STORED_ITEMS:
+        kind = item.get("type") if isinstance(item, Mapping) else None
+        if isinstance(kind, str) and kind in _STORED_ITEMS:
             yield f"input[{at}].type"
 
 
