@@ -310,7 +310,7 @@ def _type(shape: Conjunction, part: SourceNode) -> bool:
     if not isinstance(names, list) or not names:
         return False
     for name in names:
-        if name not in JSON_TYPES:
+        if not isinstance(name, str) or name not in JSON_TYPES:
             raise SchemaError(f"Unknown type {name!r}", where=f"#{part.pointer}/type")
     shape.types &= widened(frozenset(names))
     return True
