@@ -315,7 +315,7 @@ def renew(connection: sqlite3.Connection, owner: str, now: float) -> None:
     connection.execute("UPDATE holds SET until = ? WHERE owner = ?", (now + LEASE_SECONDS, owner))
 
 
-class Snapshot(NamedTuple):
+class SpentHere(NamedTuple):
     """What a key has spent here in a period, and the holds settled in that of which Redis may not know yet."""
 
     tokens: int
@@ -323,12 +323,12 @@ class Snapshot(NamedTuple):
     settled: tuple[str, ...]
 
 
-def snapshot(connection: sqlite3.Connection, key: str, bucket: str) -> Snapshot:
+def snapshot(connection: sqlite3.Connection, key: str, bucket: str) -> SpentHere:
     """What Redis is told of a key and a period."""
     sums = connection.execute("SELECT tokens, cost FROM sums WHERE key = ? AND bucket = ?", (key, bucket)).fetchone()
     rows = connection.execute("SELECT hold FROM untold WHERE key = ? AND bucket = ?", (key, bucket)).fetchall()
     tokens, cost = sums or (0, 0)
-    return Snapshot(tokens, cost, tuple([hold for (hold,) in rows]))
+    return SpentHere(tokens, cost, tuple([hold for (hold,) in rows]))
 
 
 def forget_told(connection: sqlite3.Connection, holds: Sequence[str]) -> None:
