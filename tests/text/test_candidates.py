@@ -89,3 +89,8 @@ def test_broken_json_is_a_candidate_too() -> None:
 @pytest.mark.parametrize("text", ["", "no JSON here", "{", "[1"])
 def test_short_texts(text: str) -> None:
     assert _texts(text) == ([text] if text in ("{", "[1") else [])
+
+
+def test_a_cut_answer_whose_keys_have_several_words_is_not_taken_for_a_sentence() -> None:
+    text = 'Answer: {the full name: {"first": "Ada"}'
+    assert _texts(text) == [text[8:]]

@@ -223,6 +223,8 @@ class _Search:
         repaired = self._repair(at, len(text), many=kind == "bare")
         if isinstance(repaired, CannotRepair):
             return self._give_up(at, repaired)
+        if kind == "bare" and _is_sentence(text, at, repaired):
+            return at + 1
         if kind == "bare" and _is_bare_words(repaired):
             if isinstance(repaired.value, list):
                 return self._give_up(at, CannotRepair(at, "a list goes on in words that are no JSON"))
@@ -351,6 +353,17 @@ def _is_bare_words(repaired: Repaired) -> bool:
         return False
     quoted = [edit for edit in repaired.edits if edit.before[:1] in ('"', "'", "“")]
     return not quoted and repaired.text.count('"') == 2 * sum(edit.after.count('"') // 2 for edit in repaired.edits)
+
+
+def _is_sentence(text: str, at: int, repaired: Repaired) -> bool:
+    """Whether a bracket that nothing closes only stands before JSON: `Use { for blocks. The answer: {"a": 1}`."""
+    value, edits = repaired.value, repaired.edits
+    if not isinstance(value, dict) or len(value) != 1 or len(edits) < 2 or edits[-1].kind != "missing_bracket":
+        return False
+    if edits[0].kind != "unquoted_key" or len(edits[0].before.split()) < 3:
+        return False
+    is_json_inside = isinstance(next(iter(value.values())), dict | list)
+    return is_json_inside and _STATEMENT.search(text[max(0, at - 40) : at]) is None
 
 
 def _is_placeholder(repaired: Repaired) -> bool:
