@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from slipform.errors import ToolLoopError as ToolLoopError
     from slipform.errors import TruncatedError as TruncatedError
     from slipform.errors import UpstreamError as UpstreamError
+    from slipform.evidence import Evidence as Evidence
+    from slipform.evidence import FieldEvidence as FieldEvidence
     from slipform.evidence import Span as Span
     from slipform.evidence import ground as ground
     from slipform.ir import Media as Media
@@ -103,7 +105,7 @@ _HOMES = {
         "TruncatedError",
         "UpstreamError",
     ),
-    "evidence": ("Span", "ground"),
+    "evidence": ("Evidence", "FieldEvidence", "Span", "ground"),
     "ir": ("Media", "Message", "ModelRequest", "ModelResponse", "Tool", "ToolCall", "ToolResult", "Usage"),
     "library.mcp_tools": ("McpServer",),
     "library.messages": ("audio", "file", "fill", "image"),

@@ -139,8 +139,8 @@ class Requirement:
     """Whether tools were offered; where none were, the arguments of a call that came all the same are read as text."""
     strict_trailing: bool = False
     """Whether text around the JSON makes an answer invalid."""
-    checks: tuple[Callable[[Any], str | None], ...] = ()
-    """Checks of the JSON value by slipform itself: each says what is wrong, or None."""
+    checks: tuple[Callable[[Any], Sequence[Violation]], ...] = ()
+    """Checks of the JSON value by slipform itself."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -427,8 +427,7 @@ def _own_checks(value: Any, typed: Any, standard: Requirement) -> list[Violation
     """What slipform's checks and the caller's validators say of a value that fits the schema and its Python type."""
     if not standard.checks and not standard.validators:
         return []
-    said = [check(value) for check in standard.checks]
-    found = [Violation("", "", "validator", each, steps=()) for each in said if each is not None]
+    found = [violation for check in standard.checks for violation in check(value)]
     return found or complaints(standard.validators, typed, value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -164,7 +165,7 @@ def _standard(plan: Plan, request: ModelRequest) -> Requirement:
     standard = plan.standard
     if not plan.wording.list_keys or plan.strategy is not OutputStrategy.PROMPTED:
         return standard
-    return dataclasses.replace(standard, checks=(lambda value: repeats_prompt(value, request.messages),))
+    return dataclasses.replace(standard, checks=(*standard.checks, partial(repeats_prompt, messages=request.messages)))
 
 
 def _judged(response: ModelResponse, turn: _Turn, standard: Requirement) -> Verdict:
@@ -259,6 +260,8 @@ def _recorded(
         asked,
         response.stream,
     )
+    if plan.evidence is not None:
+        attempt = msgspec.structs.replace(attempt, response=response, parts=turn.parts)
     attempts = (*report.attempts, attempt)
     said = (*report.warnings, *response.warnings, *verdict.warnings)
     if not said and not report.notes:

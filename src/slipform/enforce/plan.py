@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -13,8 +13,9 @@ from slipform.enforce.coercion import PatchEdit, Switches
 from slipform.enforce.early_stop import EarlyStop
 from slipform.enforce.judging import NOT_TYPED, Requirement, Validator
 from slipform.enforce.patching import Patched
-from slipform.enforce.prompts import Wording
+from slipform.enforce.prompts import Parts, Wording
 from slipform.ir import RESERVED_TOOL, FinishReason, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir.evidence import Evidence, FieldEvidence
 from slipform.ir.parts import with_content
 from slipform.ir.request import Guard
 from slipform.ir.response import StreamFigures
@@ -44,6 +45,10 @@ class Attempt(msgspec.Struct, frozen=True):
     """What the model was told in a retry; with the text, also the last message of the first request."""
     stream: StreamFigures | None = None
     """What became of the characters of a streamed answer."""
+    response: ModelResponse | None = None
+    """What the model answered, kept only for evidence."""
+    parts: Parts | None = None
+    """Which parts of the answer before were asked for, where it was not the whole; kept only for evidence."""
 
     @property
     def patches(self) -> tuple[PatchEdit, ...]:
@@ -81,6 +86,10 @@ class Report(msgspec.Struct, frozen=True):
     """What was done without losing anything: text left out around the JSON, objects closed for a vendor."""
     fallback_errors: tuple[Mapping[str, Any], ...] = ()
     """Why each of them could not: its name, the code and the message of the error."""
+    evidence: Mapping[str, FieldEvidence] | None = None
+    """What is known of each value of the answer, by JSON Pointer, where evidence was asked for."""
+    samples: tuple[Attempt, ...] = ()
+    """The calls for further answers that the values were compared with."""
 
     def replace(self, **changes: Any) -> Report:
         """A copy with these fields changed."""
@@ -89,11 +98,11 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def usage(self) -> Usage:
         """Tokens over all attempts, and what they cost where prices are known."""
-        if len(self.attempts) == 1 and self.attempts[0].usage.total is not None:
+        if len(self.attempts) == 1 and not self.samples and self.attempts[0].usage.total is not None:
             total = self.attempts[0].usage
         else:
             total = _NOTHING
-            for attempt in self.attempts:
+            for attempt in (*self.attempts, *self.samples):
                 total += attempt.usage
         cost = self.cost
         return total if cost is None else total.replace(cost=cost)
@@ -101,7 +110,7 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def cost(self) -> float | None:
         """Money over all attempts, when prices are known."""
-        known = [attempt.cost for attempt in self.attempts if attempt.cost is not None]
+        known = [attempt.cost for attempt in (*self.attempts, *self.samples) if attempt.cost is not None]
         return sum(known) if known else None
 
     @property
@@ -128,6 +137,10 @@ class Report(msgspec.Struct, frozen=True):
         if self.fallbacks:
             fields["fallbacks"] = self.fallbacks
             fields["fallback_errors"] = list(self.fallback_errors)
+        if self.samples:
+            fields["samples"] = [attempt.to_dict() for attempt in self.samples]
+        if self.evidence is not None:
+            fields["evidence"] = {pointer: each.to_dict() for pointer, each in self.evidence.items()}
         return fields if self.cost is None else {**fields, "cost": self.cost}
 
 
@@ -199,6 +212,10 @@ class Plan:
     """What a call to a model cost, where that is known."""
     backoff_seconds: float = 0
     """How long whoever drives the loop waits before each further call."""
+    checks: tuple[Callable[[Any], Sequence[Violation]], ...] = ()
+    """Checks of a valid value by slipform itself."""
+    evidence: Evidence | None = None
+    """What is collected for each value of the answer, if anything is."""
     clock: Callable[[], float] = time.monotonic
     standard: Requirement = field(init=False, repr=False, compare=False)
     """What answers are held to."""
@@ -213,6 +230,7 @@ class Plan:
             self.must_call,
             self.calls,
             self.guard.strict_trailing,
+            self.checks,
         )
         object.__setattr__(self, "standard", standard)
 

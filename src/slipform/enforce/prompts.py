@@ -141,17 +141,19 @@ def worked_examples() -> tuple[Message, ...]:
     return tuple(turns)
 
 
-def repeats_prompt(value: Any, messages: Sequence[Message]) -> str | None:
-    """What is wrong with an answer that took a word from the worked examples which nobody else has said; or None.
+def repeats_prompt(value: Any, messages: Sequence[Message]) -> Sequence[Violation]:
+    """What is wrong with an answer that took a word from the worked examples which nobody else has said.
 
-    >>> repeats_prompt({"item": "gimlets"}, (Message.user("Two pens, please."),))
+    >>> repeats_prompt({"item": "gimlets"}, (Message.user("Two pens, please."),))[0].message
     'the answer copies "gimlet" from an example that was shown'
     """
     answer = json.dumps(value, ensure_ascii=False).casefold()
     words = [word for word in _THEIR_WORDS if word in answer]
     said = "".join(message.text for message in messages).casefold() if words else ""
     word = next((word for word in words if word not in said), None)
-    return None if word is None else f'the answer copies "{word}" from an example that was shown'
+    if word is None:
+        return ()
+    return (Violation("", "", "validator", f'the answer copies "{word}" from an example that was shown', steps=()),)
 
 
 def wanted_keys(schema: Mapping[str, Any]) -> str:

@@ -63,7 +63,12 @@ def start(
     limit: float | None = None,
 ) -> EnforcedCall:
     """The call, ready for its first answer; `limit` is the time limit of one call, where the driver keeps one."""
-    steps = enforce(request, plan) if judged else unjudged(request, plan)
+    if plan.evidence is not None and judged:
+        from slipform.evidence.collect import collected
+
+        steps = collected(request, plan)
+    else:
+        steps = enforce(request, plan) if judged else unjudged(request, plan)
     steps = observed(steps, request, plan, streaming=streaming, limit=limit)
     return EnforcedCall(steps, plan, streaming=streaming, live=live, follows=follows, sink=sink, observe=observe)
 
@@ -97,7 +102,7 @@ async def run_async(
     limit: float | None = None,
 ) -> Outcome:
     """`run`, for event loops: large answers and schemas are judged off them; each call may take `limit` seconds."""
-    heavy = is_heavy(request)
+    heavy = is_heavy(request) or plan.evidence is not None
     begin = functools.partial(start, request, plan, judged=judged, streaming=streaming, limit=limit)
     call = await off_loop(begin) if heavy else begin()
     while call.outcome is None:
@@ -135,7 +140,8 @@ async def run_stream(
     The model is then asked again behind the open stream. What has left stays: a new answer that does not begin with it
     is an error. What the sink takes, as soon as it is certain, is not given here. `observe` is told of every piece.
     """
-    plan, heavy = await planned(), is_heavy(request)
+    plan = await planned()
+    heavy = is_heavy(request) or plan.evidence is not None
     live, follows = _live(request, plan, mode)
     begin = functools.partial(
         start, request, plan, streaming=True, live=live, follows=follows, sink=sink, observe=observe
@@ -198,7 +204,8 @@ def run_stream_blocking(
 
 def _live(request: ModelRequest, plan: Plan, mode: Mode) -> tuple[bool, bool]:
     """Whether calls, and what stands beside an answer, leave as they come; and whether the JSON answer does."""
-    if mode == "buffer":
+    evidence = plan.evidence
+    if mode == "buffer" or (evidence is not None and (evidence.samples or evidence.require_grounded)):
         return False, False
     wanted = request.response_format
     size = 0 if wanted is None else len(wanted.json_schema.text or json_text(wanted.json_schema.schema))

@@ -90,6 +90,11 @@ class ModelRoute:
         `schema` is the request's own, where the caller has it: with a Python type behind it, whose validators count
         too.
         """
+        if (wanted_evidence := options.evidence) is not None:
+            from slipform.evidence.collect import with_evidence
+
+            plan = self.plan(request, dataclasses.replace(options, evidence=None), schema)
+            return with_evidence(plan, request, wanted_evidence)
         wanted, local = request.response_format, self.provider.name == LOCAL
         if wanted is not None and isinstance(self.provider, HttpProvider):
             if schema is None:

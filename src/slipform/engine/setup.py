@@ -14,6 +14,7 @@ from slipform.enforce import Budget, Guard, Switches
 from slipform.enforce.validators import Validator, checked_validators
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import Usage
+from slipform.ir.evidence import Evidence
 from slipform.ir.request import RequestDefaults
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
@@ -121,6 +122,8 @@ class Options:
     """What models cost, by `provider/model`, in which `*` stands for any run of characters; the first that fits."""
     schema_shown: bool = False
     """Whether the caller's own messages show the schema: nothing is added to them."""
+    evidence: Evidence | None = None
+    """What is collected for each value of an answer, if anything is."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "validators", checked_validators(self.validators))

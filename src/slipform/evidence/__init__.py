@@ -1,6 +1,7 @@
 """Evidence for answers: where each value stands in the source, and how sure the model was of it."""
 
 from slipform.evidence.confidence import Confidence, answer_confidence
-from slipform.evidence.grounding import Span, ground
+from slipform.evidence.grounding import ground
+from slipform.ir.evidence import Evidence, FieldEvidence, Span
 
-__all__ = ["Confidence", "Span", "answer_confidence", "ground"]
+__all__ = ["Confidence", "Evidence", "FieldEvidence", "Span", "answer_confidence", "ground"]

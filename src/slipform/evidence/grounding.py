@@ -10,10 +10,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from slipform.evidence.folding import fold
-from slipform.evidence.occurrences import How, Occurrence, SourceIndex
+from slipform.evidence.occurrences import Occurrence, SourceIndex
+from slipform.ir.evidence import Span
 from slipform.schema.document import followed, join_pointer, with_plain_references
 
 _MARGIN = 0.05
@@ -23,17 +24,6 @@ _MOST_WEIGHED = 200
 _LABEL_REACH = 60
 _KEY_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+")
 _LABEL_WORD = re.compile(r"[^\W_]+")
-
-
-class Span(NamedTuple):
-    """A place of the source, in characters: `source[start:end]`."""
-
-    start: int
-    end: int
-    how: How
-    """`exact`: to the letter; `normalised`: the value, written otherwise; `fuzzy`: nearly; `partial`: a part of it."""
-    ambiguous: bool = False
-    """Whether other places are as likely; all of them are given."""
 
 
 @dataclass
@@ -64,7 +54,11 @@ def ground(value: Any, text: str, schema: Mapping[str, Any] | None = None) -> di
     >>> ground({"total": 1234.5, "city": "Rome"}, "Total: EUR 1.234,50")
     {'/total': (Span(start=11, end=19, how='normalised', ambiguous=False),), '/city': ()}
     """
-    source = SourceIndex(text)
+    return ground_in(SourceIndex(text), value, schema)
+
+
+def ground_in(source: SourceIndex, value: Any, schema: Mapping[str, Any] | None) -> dict[str, tuple[Span, ...]]:
+    """`ground` in a source that was read already."""
     document = with_plain_references(schema) if schema else {}
     leaves = [
         _Leaf(path, leaf, _labels(path, nodes), source.find(leaf, is_listed=any("enum" in node for node in nodes)))

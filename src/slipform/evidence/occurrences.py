@@ -13,13 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from slipform.evidence.dates import FoundDate, FoundTime, Moment, find_dates, find_times, moments_of
 from slipform.evidence.folding import FoldedText, SourceRange, fold, strip_marks
 from slipform.evidence.quantities import Number, find_numbers, with_ascii_digits
-
-How: TypeAlias = Literal["exact", "normalised", "fuzzy", "partial"]
+from slipform.ir.evidence import How
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _NUMERIC = re.compile(r"[-+]?\d[\d.,' ]*")

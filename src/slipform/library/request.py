@@ -12,6 +12,7 @@ from slipform.enforce.validators import Complaint, checked_validators
 from slipform.engine.setup import Options, default_router, library_options
 from slipform.errors import ConfigError
 from slipform.ir import Message, ModelRequest, Sampling
+from slipform.ir.evidence import Evidence
 from slipform.library.messages import Prompt, example_messages, messages_of
 from slipform.library.partial_types import ANY, Kind, kind_of
 from slipform.library.tool_loop import STEP_ATTEMPTS, Approval, Conversing, Toolbox, ToolLike
@@ -60,6 +61,8 @@ class Overrides(TextOverrides, Generic[T_contra], total=False):
     strategy: OutputStrategy | Literal["auto", "native", "tool", "prompted"] | None
     validators: Sequence[Callable[[T_contra], Complaint | Sequence[Complaint] | None]] | None
     """Further checks of a valid answer; see `Validator`."""
+    evidence: Evidence | None
+    """What is collected for each value of the answer: see `Result.evidence`."""
     options: Options | None
     """All options at once, in place of the client's; the arguments above override them."""
 
@@ -154,7 +157,8 @@ def _merge_options(options: Options, overrides: Overrides[Any]) -> Options:
     validators = options.validators
     if (more := overrides.get("validators")) is not None:
         validators = (*validators, *checked_validators(more))
-    return dataclasses.replace(options, budget=budget, validators=validators)
+    evidence = overrides.get("evidence") or options.evidence
+    return dataclasses.replace(options, budget=budget, validators=validators, evidence=evidence)
 
 
 def _refuse_unknown(overrides: Mapping[str, Any], allowed: frozenset[str]) -> None:

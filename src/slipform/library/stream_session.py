@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
 
@@ -12,6 +12,7 @@ from slipform.enforce.judging import NOT_TYPED
 from slipform.engine.fallback import FallbackCall
 from slipform.errors import EnforcementError, SlipformError
 from slipform.ir import UNRESOLVED, CompletionChunk, Message, Usage
+from slipform.ir.evidence import FieldEvidence
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
 from slipform.ir.response import Lift
 from slipform.library.partial import Memory, Partial, Path, finished_items, restore_parts
@@ -43,6 +44,11 @@ class Result(Generic[T]):
     def usage(self) -> Usage:
         """Tokens over all attempts."""
         return self.report.usage
+
+    @property
+    def evidence(self) -> Mapping[str, FieldEvidence]:
+        """What is known of each value, by JSON Pointer; empty unless the call asked for `evidence`."""
+        return self.report.evidence or {}
 
 
 def result_of(schema: Schema[T], ended: Conversation) -> Result[T]:

@@ -328,6 +328,8 @@ def _merged(before: Report, later: Report) -> Report:
         before.fallbacks + later.fallbacks,
         tuple(dict.fromkeys((*before.notes, *later.notes))),
         (*before.fallback_errors, *later.fallback_errors),
+        later.evidence,
+        (*before.samples, *later.samples),
     )
 
 

@@ -1,0 +1,151 @@
+"""Represent evidence for an answer: what is asked for (`Evidence`), what is known of each value (`FieldEvidence`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from slipform.errors import ConfigError
+
+How: TypeAlias = Literal["exact", "normalised", "fuzzy", "partial"]
+Signal: TypeAlias = Literal["logprobs", "agreement"]
+Touch: TypeAlias = Literal["repaired", "patched", "re-asked", "filled"]
+"""What slipform did to a value: repaired its text, changed or moved it, asked for it again, put it in."""
+MOST_SAMPLES = 20
+
+
+class Span(NamedTuple):
+    """A place of the source, in characters: `source[start:end]`."""
+
+    start: int
+    end: int
+    how: How
+    """`exact`: to the letter; `normalised`: the value, written otherwise; `fuzzy`: nearly; `partial`: a part of it."""
+    ambiguous: bool = False
+    """Whether other places are as likely; all of them are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Which evidence a call collects for each value of its answer.
+
+    >>> Evidence(source="Ada, 36", require_grounded=["/name"]).require_grounded
+    ('/name',)
+    """
+
+    source: str | None = None
+    """The text that the answer is taken from; None for the last user message."""
+    confidence: Literal["logprobs"] | None = None
+    """`logprobs`: the model's vendor is asked for the probabilities of its tokens."""
+    samples: int = 0
+    """Further answers to the same request, at temperature 1, that each value is compared with; each is a model call."""
+    require_grounded: tuple[str, ...] = ()
+    """Places whose values must stand in the source: JSON Pointers, `*` for any key or item. One that does not is a
+    violation, and the model is asked again. Null, booleans and empty strings need not stand there."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "require_grounded", _pointers(self.require_grounded))
+        if self.source is not None and not isinstance(self.source, str):
+            raise ConfigError("`source` is the text itself", where="evidence.source")
+        if self.confidence not in (None, "logprobs"):
+            raise ConfigError(
+                f"{self.confidence!r:.60} is no signal", where="evidence.confidence", hint="There is `logprobs`."
+            )
+        count = self.samples
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_SAMPLES:
+            raise ConfigError(
+                f"`samples` is a number from 0 to {MOST_SAMPLES}, not {count!r:.60}", where="evidence.samples"
+            )
+
+    @classmethod
+    def of(cls, given: Any) -> Evidence:
+        """Read the JSON form: `true` for the defaults, or an object with these fields; raises `ConfigError`.
+
+        >>> Evidence.of({"confidence": "logprobs"}).confidence
+        'logprobs'
+        """
+        if given is True:
+            return cls()
+        names = cls.__match_args__
+        if not isinstance(given, Mapping) or not set(given) <= set(names):
+            raise ConfigError(
+                "`evidence` is true or an object", where="evidence", hint=f"Its fields are {', '.join(names)}."
+            )
+        return cls(**given)
+
+
+def _pointers(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
+        raise ConfigError("`require_grounded` is a list of JSON Pointers", where="evidence.require_grounded")
+    wrong = next((each for each in given if each and not each.startswith("/")), None)
+    if wrong is not None:
+        raise ConfigError(
+            f"{wrong!r:.60} is no JSON Pointer", where="evidence.require_grounded", hint=f"Write /{wrong:.60}."
+        )
+    return tuple(given)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldEvidence:
+    """What is known of one value of an answer.
+
+    >>> FieldEvidence((Span(0, 3, "exact"),), confidence=0.93, signal="logprobs").to_dict()
+    {'spans': [{'start': 0, 'end': 3, 'how': 'exact'}], 'confidence': 0.93, 'signal': 'logprobs'}
+    """
+
+    spans: tuple[Span, ...] = ()
+    """Where it stands in the source; empty where it does not."""
+    confidence: float | None = None
+    """A score between 0 and 1, not a probability of being right; None where nothing is known."""
+    signal: Signal | None = None
+    """What the score was made of: the value's tokens, or the votes of other answers."""
+    reason: str | None = None
+    """Why there is no score, where one was asked for."""
+    least: float | None = None
+    """The probability of the value's least likely token."""
+    tokens: int = 0
+    """Of how many tokens the score was made."""
+    votes: int | None = None
+    """How many of the further answers have the same value at this place."""
+    samples: int = 0
+    """How many further answers there were."""
+    touched: tuple[Touch, ...] = ()
+    """What slipform did to it."""
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether it stands at several places that are equally likely."""
+        return any(span.ambiguous for span in self.spans)
+
+    @property
+    def grounded(self) -> bool:
+        """Whether it stands in the source, and not only a part of it."""
+        return any(span.how != "partial" for span in self.spans)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON: `spans` and `confidence` always, the rest where it says something."""
+        spans = [{name: each for name, each in span._asdict().items() if each is not False} for span in self.spans]
+        fields: dict[str, Any] = {"spans": spans, "confidence": self.confidence}
+        optional = {
+            "signal": self.signal,
+            "reason": self.reason,
+            "least": self.least,
+            "tokens": self.tokens or None,
+            "votes": self.votes,
+            "samples": self.samples or None,
+            "touched": list(self.touched) or None,
+        }
+        return fields | {name: value for name, value in optional.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> FieldEvidence:
+        """Read what `to_dict` has written.
+
+        >>> FieldEvidence.from_dict({"spans": [{"start": 0, "end": 3, "how": "fuzzy"}]}).spans[0].how
+        'fuzzy'
+        """
+        spans = tuple(Span(**span) for span in given.get("spans", ()))
+        if wrong := next((span for span in spans if span.how not in get_args(How)), None):
+            raise ValueError(f"{wrong.how!r} is no way to stand in a source")
+        return cls(**{**given, "spans": spans, "touched": tuple(given.get("touched", ()))})
