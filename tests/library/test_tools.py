@@ -6,10 +6,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from slipform import (
     AsyncClient,
@@ -39,7 +39,7 @@ from slipform.ir import Reasoning, ToolResult
 from slipform.library.stream_session import Restart
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.testing import FakeModel, FakeVendor, Turn
+from slipform.testing import FakeModel, FakeVendor, Interrupted, Turn
 from slipform.testing.wire_formats import Api
 
 
@@ -227,7 +227,7 @@ def test_the_events_of_a_stream_show_text_calls_results_partials_and_the_result(
     kinds = [type(event) for event in events]
     assert list(dict.fromkeys(kinds)) == [TextDelta, CallDelta, ToolRun, Partial, Result]
     grown = [event.arguments for event in events if isinstance(event, CallDelta)]
-    assert grown == [{}, {}, {"city": "Ro"}, {"city": "Rome"}]
+    assert grown == [{"city": "Ro"}, {"city": "Rome"}]
     assert stream.step == 2
     assert stream.result is events[-1]
 
@@ -237,6 +237,49 @@ def test_a_call_that_is_asked_for_again_restarts_its_step() -> None:
     with Client("fake/m", router=Router({"fake": model})).stream(Trip, "Where?", tools=[forecast]) as stream:
         events = list(stream.events())
     assert [event for event in events if isinstance(event, Restart)] == [Restart(attempt=2, step=1)]
+
+
+def search(text: str, limit: Annotated[int, Field(le=20)] = 5, kind: Literal["web", "news"] = "web") -> str:
+    """Search."""
+    return f"{limit} {kind} results for {text}"
+
+
+FAULTY = [
+    ("search", '{"text": "bolts", "limit": "m', 'any", "kind": "web"}', {"text": "bolts"}),
+    ("search", '{"text": "bolts", "limit": 99,', ' "kind": "web"}', {"text": "bolts"}),
+    ("search", '{"text": "bolts", "kind": "m', 'aps"}', {"text": "bolts"}),
+    ("search", '{"kind": "news", "text": [', '"bolts"]}', {"kind": "news"}),
+    ("find", "", '{"text": "bolts"}', None),
+]
+"""A tool, its arguments up to the character after which they can become no valid call, the rest, what was shown."""
+
+
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "async"])
+@pytest.mark.parametrize(("tool", "read", "unread", "certain"), FAULTY)
+def test_a_streamed_call_stops_the_model_where_it_can_become_no_valid_call(
+    tool: str, read: str, unread: str, certain: dict[str, Any] | None, blocking: bool
+) -> None:
+    error = UpstreamError("it was read on")
+    broken = Interrupted(calling((tool, read + unread)), error, after=1 + len(read))
+    model = FakeModel([broken, calling(("search", '{"text": "nuts", "limit": "7"}')), '"done"'], chunk_size=1)
+    events: list[Any] = []
+
+    async def awaited() -> None:
+        client = AsyncClient("fake/m", router=Router({"fake": model}))
+        async with client, client.stream(str, "Find it.", tools=[search]) as stream:
+            events.extend([event async for event in stream.events()])
+
+    if blocking:
+        with Client("fake/m", router=Router({"fake": model})).stream(str, "Find it.", tools=[search]) as stream:
+            events.extend(stream.events())
+    else:
+        asyncio.run(awaited())
+    at = events.index(Restart(attempt=2, step=1))
+    assert [event.arguments for event in events[:at]][-1:] == ([] if certain is None else [certain])
+    ran = next(event for event in events if isinstance(event, ToolRun))
+    assert ran.value == "7 web results for nuts"
+    shown = [event for event in events[:-1] if isinstance(event, CallDelta)]
+    assert shown[-1].arguments == ran.call.arguments_resolved == {"text": "nuts", "limit": 7}
 
 
 def test_calls_of_one_step_run_at_the_same_time() -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
 
 from slipform.enforce import Outcome, Report
-from slipform.enforce.early_stop import RunawayStop
 from slipform.enforce.judging import NOT_TYPED
+from slipform.enforce.stream import EnforcedStream
 from slipform.engine.fallback import FallbackCall
 from slipform.errors import EnforcementError, SlipformError
-from slipform.ir import UNRESOLVED, CompletionChunk, Message, Usage
+from slipform.ir import UNRESOLVED, CompletionChunk, Message, ToolCall, Usage
 from slipform.ir.evidence import FieldEvidence
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
-from slipform.ir.response import Lift
 from slipform.library.partial import Memory, Partial, Path, finished_items, restore_parts
 from slipform.library.partial_types import Kind
 from slipform.library.tool_loop import AskEffect, Conversation, Conversing, RunEffect, ToolRun, conversation
@@ -86,7 +85,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """A tool call that has grown: `arguments` is what they are so far."""
+    """A tool call that has grown: `arguments` is what is certain of them so far."""
 
     id: str | None
     name: str
@@ -177,17 +176,18 @@ class Session(Generic[T]):
         self._observed = _ObservedParser(Parser(lenient=strategy is OutputStrategy.PROMPTED))
         self._reducer = Reducer(ParserChoice(lambda: self._observed, lambda *_: _UNRESOLVED))
         self._emulated = strategy is OutputStrategy.TOOL
-        self._reducer.start(Snapshot(_NO_SCHEMA, emulated=True) if self._emulated else Snapshot())
+        self._reducer.start(Snapshot(_NO_SCHEMA, emulated=True))
+        self._reader = EnforcedStream(self.call.plan, live=bool(request.tools))
+        self._reader.begin(request)
         self._calls = Reducer()
         self._calls.start(Snapshot(emulated=None, tools=self._tool_schemas))
-        self._shown_calls: dict[int, Any] = {}
-        """The arguments of each call that were shown last."""
+        self._shown_calls: list[CallDelta] = []
+        """What was shown last of each call."""
         self._memory = Memory()
         self._checked_items = 0
         """How many items of this attempt were compared with those yielded before."""
         self._last_value: Any = PENDING
         self._last_open_path: Path | None = None
-        self._lift: Lift | None = None
         self._lifting: Callable[..., Any] | None = None
         self._last_lifted: Any = PENDING
         # A retry for the invalid parts only has another shape, so none of it can be shown.
@@ -199,8 +199,6 @@ class Session(Generic[T]):
         self._restarted = self.attempt > 1
         if self._restarted:
             self._events.append(Restart(self.attempt, self.step))
-        self._watch = self.call.plan.watch(request)
-        self._runaway = RunawayStop(self.call.plan.schema)
 
     @property
     def attempt(self) -> int:
@@ -214,8 +212,8 @@ class Session(Generic[T]):
 
     @property
     def stopped(self) -> bool:
-        """Whether this attempt can be cut short: its JSON has closed, cannot become valid, or never ends."""
-        return self._runaway.error is not None or (self._watch is not None and self._watch.over)
+        """Whether this attempt can be cut short: its JSON has closed, or it or a call can never be valid."""
+        return self._reader.stopped
 
     def _strategy(self) -> OutputStrategy:
         """Return how the current request obtains its JSON."""
@@ -229,41 +227,45 @@ class Session(Generic[T]):
 
     def push(self, chunk: CompletionChunk) -> None:
         """Feed one chunk of the answer."""
+        certain = self._reader.push((chunk,)) or ()
         if chunk.lift is not None:
-            self._lift = chunk.lift
             self._lifting = chunk.lift.growing() if chunk.lift.growing is not None else _lift_when_complete(chunk.lift)
-            chunk = chunk._replace(lift=None)
-        self._reducer.push(chunk)
-        if self._watch is not None:
-            if self._lift is not None:
-                self._watch.follow_no_schema()
-            if chunk.choice == 0:
-                self._watch.feed(chunk.text)
-        self._runaway.feed(chunk)
-        if not self._emulated:
-            if chunk.text and chunk.choice == 0:
-                self._observed.feed(chunk.text)
-        elif chunk.tool_calls:
-            _ = self._reducer.message  # makes the reducer find the tool call that holds the answer, and parse it
+        if self._emulated:
+            self._reducer.push(chunk if chunk.lift is None else chunk._replace(lift=None))
+            if chunk.tool_calls:
+                _ = self._reducer.message  # makes the reducer find the tool call that holds the answer, and parse it
+        elif chunk.text and chunk.choice == 0:
+            self._observed.feed(chunk.text)
         if chunk.text and chunk.choice == 0 and self._observed.value is PENDING:
             self._events.append(TextDelta(chunk.text, self.step))
-        if chunk.tool_calls and self._tool_schemas:
-            self._follow_calls(chunk)
+        for each in certain:
+            if each.tool_calls:
+                self._show_calls(each)
 
-    def _follow_calls(self, chunk: CompletionChunk) -> None:
-        self._calls.push(CompletionChunk(tool_calls=chunk.tool_calls, choice=chunk.choice))
+    def _show_calls(self, certain: CompletionChunk) -> None:
+        self._calls.push(CompletionChunk(tool_calls=certain.tool_calls))
         for position, call in enumerate(self._calls.message.tool_calls):
             value = call.arguments.resolved
-            if call.name is None or self._shown_calls.get(position, PENDING) is value:
+            is_new = position == len(self._shown_calls)
+            if not is_new and (value is UNRESOLVED or self._shown_calls[position].arguments is value):
                 continue
-            self._shown_calls[position] = value
-            self._events.append(CallDelta(call.id, call.name, {} if value is UNRESOLVED else value, self.step))
+            shown = CallDelta(call.id, str(call.name), {} if value is UNRESOLVED else value, self.step)
+            self._shown_calls[position:] = [shown, *self._shown_calls[position + 1 :]]
+            self._events.append(shown)
+
+    def _show_whole_calls(self, calls: Sequence[ToolCall]) -> None:
+        """Show the calls that are run and were not shown as they are: those that only the judge could make valid."""
+        for call in calls:
+            whole = CallDelta(call.id, call.name, call.arguments_resolved, self.step)
+            if whole not in self._shown_calls:
+                self._events.append(whole)
 
     def end(self) -> Iterator[None]:
         """Judge the finished answer: then the session is `over`, or has a new request. Yields before and after."""
-        stopped = (None if self._watch is None else self._watch.error) or self._runaway.error
-        response = self._reducer.finish(check=False).replace(lift=self._lift, stopped=stopped)
-        if not self._emulated:
+        response = self._reader.response()
+        if self._emulated:
+            self._reducer.finish(check=False)
+        else:
             self._observed.finish()
         yield
         try:
@@ -273,6 +275,7 @@ class Session(Generic[T]):
         if self.call.outcome is None:
             self._begin()
         else:
+            self._show_whole_calls(self.call.outcome.answer.tool_calls)
             self._send(self.call.outcome)
         yield
 
