@@ -68,6 +68,11 @@ class KeyBudget:
         return self.max_cost is not None or self.soft_cost is not None
 
     @property
+    def is_limited(self) -> bool:
+        """Whether money or tokens can run out."""
+        return self.max_cost is not None or self.max_tokens is not None
+
+    @property
     def nanos(self) -> int | None:
         """The budget of money, in nanos."""
         return None if self.max_cost is None else round(self.max_cost * NANOS)

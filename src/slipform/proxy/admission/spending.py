@@ -62,8 +62,8 @@ _TEMPLATE_TOKENS = 32
 _ADDED_TOKENS = 1_000
 """What slipform may add to the prompt of an enforced call: the schema once more, an example, instructions."""
 _ENCODED = re.compile(rb"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{4096,}")
-_ENCODED_TOKENS, _ENCODED_BYTES_PER_TOKEN = 1_000, 40
-"""An image or a document within a body: its bytes say little of its tokens."""
+_MEDIA_TOKENS, _MEDIA_BYTES_PER_TOKEN = 1_000, 40
+"""An image, a recording or a document within a body: its bytes say little of its tokens."""
 _RENEW_SECONDS = 10.0
 _MOST_ASKING = 8
 """Questions to Redis at the same time: hundreds of calls that come at once would each open a connection."""
@@ -72,18 +72,19 @@ _KEEP_SECONDS = 2 * 86_400
 _LIMITS: Final = (None, "concurrent", "tokens", "cost")
 
 
-def estimate_input(body: bytes) -> int:
-    """About how many tokens a request's bytes are, rather too many than too few.
+def estimate_input(body: bytes, media: Sequence[int] = ()) -> int:
+    """About how many tokens a request's bytes are, rather too many than too few; `media` are sizes of files among them.
 
     >>> estimate_input(b"x" * 300)
     132
     """
-    size, tokens = len(body), _TEMPLATE_TOKENS
-    if size > 4096:
+    size, tokens = len(body) - sum(media), _TEMPLATE_TOKENS
+    tokens += sum(_MEDIA_TOKENS + length // _MEDIA_BYTES_PER_TOKEN for length in media)
+    if size > 4096 and not media:
         for found in _ENCODED.finditer(body):
             length = found.end() - found.start()
             size -= length
-            tokens += _ENCODED_TOKENS + length // _ENCODED_BYTES_PER_TOKEN
+            tokens += _MEDIA_TOKENS + length // _MEDIA_BYTES_PER_TOKEN
     return tokens + math.ceil(size / _BYTES_PER_TOKEN)
 
 
@@ -322,11 +323,21 @@ def _unavailable(reason: str) -> LedgerUnavailable:
 class CallSpending:
     """One call: what is held for it, what its attempts were expected to take, and what they did take."""
 
-    def __init__(self, spending: Spending, caller: Caller, record: CallRecord, body: bytes, *, enforced: bool) -> None:
+    def __init__(
+        self,
+        spending: Spending,
+        caller: Caller,
+        record: CallRecord,
+        body: bytes,
+        *,
+        enforced: bool,
+        media: Sequence[int] = (),
+    ) -> None:
         self._spending = spending
         self._caller = caller
         self._record = record
         self._body = body
+        self._media = media
         self._enforced = enforced
         self._input = 0
         self._attempts: list[_Attempt] = []
@@ -346,7 +357,10 @@ class CallSpending:
                 )
 
     async def begin(self, model: str, max_tokens: int | None = None) -> None:
-        """Hold what one more attempt may cost, before it is sent; raises where the budget has no room for it."""
+        """Hold what one more attempt may cost, before it is sent; raises where the budget has no room for it.
+
+        `max_tokens` is what is assumed of what the model writes where the request does not say; 0 if it only reads.
+        """
         attempt = _Attempt(model, price_of(self._spending.prices, model), Usage())
         budget = self._caller.budget
         if budget is not None:
@@ -363,10 +377,12 @@ class CallSpending:
     async def _expected(self, max_tokens: int | None) -> Usage:
         """What the next attempt may take."""
         if not self._input:
-            body = self._body
-            read = asyncio.to_thread(estimate_input, body) if len(body) >= LARGE_BYTES else None
-            self._input = (estimate_input(body) if read is None else await read) + _ADDED_TOKENS * self._enforced
-        output = requested_output(self._body, max_tokens or self._spending.assumed_output)
+            body, media = self._body, self._media
+            read = asyncio.to_thread(estimate_input, body, media) if len(body) >= LARGE_BYTES else None
+            tokens = estimate_input(body, media) if read is None else await read
+            self._input = tokens + _ADDED_TOKENS * self._enforced
+        assumed = self._spending.assumed_output if max_tokens is None else max_tokens
+        output = requested_output(self._body, assumed) if assumed else 0
         before = sum(each.expected.output or 0 for each in self._attempts)  # a retry shows the answers before it
         return Usage(self._input + before, output)
 

@@ -54,6 +54,8 @@ from slipform.schema.limits import LARGE_BYTES
 _MAX_KNOWN: Final = 256
 _MAX_PAGES: Final = 50
 """Pages of a vendor's list that are looked through for the caller's own resources."""
+_ASKS_A_MODEL: Final = frozenset({"body", "part", "path"})
+"""Where the request of a row names its model whose call costs something: those of batches cost later, files nothing."""
 _NOT_MODELS: Final = frozenset({"input_audio_transcription", "training_file", "file"})
 _GOES_ALONG: Final = (b"anthropic-beta", b"anthropic-version", b"openai-beta", b"accept")
 
@@ -88,6 +90,8 @@ class Target(NamedTuple):
     body: bytes | Upload = b""
     streamed: bool = False
     content_type: str | None = None
+    media: tuple[int, ...] = ()
+    """The sizes of the files in a form."""
 
 
 class EndpointForwarder:
@@ -105,6 +109,12 @@ class EndpointForwarder:
         """Write the whole response; errors before its first byte are raised. What a model costs is held and settled."""
         if not call.row.sent:
             call.admission.body_read()
+        if call.row.creates == "batch" and (budget := call.caller.budget) is not None and budget.is_limited:
+            raise NotAllowed(
+                f"The API key {call.caller.name!r} has a budget, and nobody would count here what a batch costs",
+                hint="Use `slipform batch`, or a key without a budget.",
+                key=call.caller.id,
+            )
         segments = await self._own_segments(call)
         with contextlib.ExitStack() as held:
             if call.row.kind == "counted":
@@ -116,12 +126,12 @@ class EndpointForwarder:
                     return
             else:
                 target = await self._target(call, segments, held)
-            if spending is None or not target.model or call.row.kind == "counted":
+            if spending is None or call.row.kind == "counted" or call.row.model not in _ASKS_A_MODEL:
                 await self._forward(call, target, segments, send)
                 return
             body = target.body if isinstance(target.body, bytes) else b""
-            spent = CallSpending(spending, call.caller, call.record, body, enforced=False)
-            await spent.begin(f"{target.name}/{target.model}")
+            spent = CallSpending(spending, call.caller, call.record, body, enforced=False, media=target.media)
+            await spent.begin(f"{target.name}/{target.model or 'default'}", None if call.row.writes else 0)
             failure: SlipformError | None = None
             try:
                 await self._forward(call, target, segments, send)
@@ -219,7 +229,8 @@ class EndpointForwarder:
             FormPart(part.head, upstream.encode()) if part.head.name == "model" and upstream else part for part in parts
         ]
         kind = f"multipart/form-data; boundary={boundary.decode('latin-1')}"
-        return Target(name, provider, upstream, write_form(parts, boundary), streamed, kind)
+        media = tuple(len(part.content) for part in parts if part.head.is_file)
+        return Target(name, provider, upstream, write_form(parts, boundary), streamed, kind, media)
 
     async def _read_requests(self, call: EndpointCall) -> Target:
         """Anthropic's batches: every request in them names its model; all must be of one provider."""

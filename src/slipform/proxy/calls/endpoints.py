@@ -60,6 +60,8 @@ class EndpointRow:
     """Fields of the answer that name further resources, and of which kind."""
     usage: str = ""
     """The API in whose form the answer tells of tokens."""
+    writes: bool = True
+    """Whether a model writes tokens; for embeddings and the like it only reads."""
     status: int = 200
     """For `refused`."""
     instead: str = ""
@@ -151,6 +153,7 @@ def _openai(
     lists: str = "",
     yields: Mapping[str, str] | None = None,
     usage: str = "",
+    writes: bool = True,
     codecs: tuple[str, ...] = _OPENAI_CODECS,
     upstream: Mapping[str, str] | None = None,
     kind: Kind = "forwarded",
@@ -159,7 +162,7 @@ def _openai(
     paths = {codec: path.removeprefix("/v1") for codec in codecs} | dict(upstream or {})
     return EndpointRow(
         method, path, "openai", kind, title, model=model, model_required=required, upstream=paths, sent=sent,
-        answered=answered, query=query, creates=creates, lists=lists, yields=yields, usage=usage,
+        answered=answered, query=query, creates=creates, lists=lists, yields=yields, usage=usage, writes=writes,
     )  # fmt: skip
 
 
@@ -182,11 +185,12 @@ def _anthropic(
     )  # fmt: skip
 
 
-def _gemini(verb: str, title: str, kind: Kind = "forwarded") -> EndpointRow:
+def _gemini(verb: str, title: str, kind: Kind = "forwarded", *, writes: bool = True) -> EndpointRow:
     path = f"/v1beta/models/{{model}}:{verb}"
     return EndpointRow(
-        "POST", path, "gemini", kind, title, model="path", upstream={"gemini": f":{verb}"}, sent="json", usage="gemini"
-    )
+        "POST", path, "gemini", kind, title, model="path", upstream={"gemini": f":{verb}"}, sent="json",
+        usage="gemini", writes=writes,
+    )  # fmt: skip
 
 
 def _served(method: str, path: str, family: Family, title: str) -> EndpointRow:
@@ -218,8 +222,8 @@ ROWS: Final[tuple[EndpointRow, ...]] = (
               "Delete or change a tuned model", _ACCOUNT, 403),
     # Forwarded
     _openai("POST", "/v1/embeddings", "Embeddings", model="body", sent="json", usage="openai-chat",
-            upstream={"ollama": "/v1/embeddings"}),
-    _openai("POST", "/v1/moderations", "Moderations", model="body", required=False, sent="json"),
+            upstream={"ollama": "/v1/embeddings"}, writes=False),
+    _openai("POST", "/v1/moderations", "Moderations", model="body", required=False, sent="json", writes=False),
     _openai("POST", "/v1/images/generations", "Images", model="body", required=False, sent="json", answered="events",
             usage="openai-responses"),
     _openai("POST", "/v1/images/edits", "Edits of images", model="part", required=False, sent="form",
@@ -230,10 +234,10 @@ ROWS: Final[tuple[EndpointRow, ...]] = (
             usage="openai-responses"),
     _openai("POST", "/v1/audio/translations", "Translations of speech", model="part", sent="form"),
     *[EndpointRow("POST", path, "cohere" if path == "/v2/rerank" else "openai", "forwarded", "Reranking", model="body",
-                  sent="json", upstream={"openai-chat": "/rerank", "cohere": "/v2/rerank"})
+                  sent="json", upstream={"openai-chat": "/rerank", "cohere": "/v2/rerank"}, writes=False)
       for path in ("/v1/rerank", "/v2/rerank")],
     *[EndpointRow("POST", path, "cohere", "forwarded", "Cohere's embeddings", model="body", sent="json",
-                  upstream={"cohere": path}) for path in ("/v1/embed", "/v2/embed")],
+                  upstream={"cohere": path}, writes=False) for path in ("/v1/embed", "/v2/embed")],
     _openai("POST", "/v1/decisions", "Decisions", model="body", sent="json", usage="openai-responses"),
     # Files and batches
     _openai("POST", "/v1/files", "Files", model="lines", required=False, sent="file", creates="file"),
@@ -278,8 +282,8 @@ ROWS: Final[tuple[EndpointRow, ...]] = (
     _openai("POST", "/v1/responses/input_tokens", "Token counts", kind="counted", model="body", sent="json",
             codecs=_RESPONSES),
     _gemini("countTokens", "Token counts", "counted"),
-    _gemini("embedContent", "Embeddings"),
-    _gemini("batchEmbedContents", "Embeddings"),
+    _gemini("embedContent", "Embeddings", writes=False),
+    _gemini("batchEmbedContents", "Embeddings", writes=False),
     _gemini("predict", "Images"),
     # Ollama
     _enforced("/api/chat", "ollama", "ollama", "Ollama's chat"),
@@ -289,7 +293,8 @@ ROWS: Final[tuple[EndpointRow, ...]] = (
     _served("GET", "/api/ps", "ollama", "The models that are loaded: none is told"),
     _served("GET", "/api/version", "ollama", "A version of Ollama's API"),
     *[EndpointRow("POST", path, "ollama", "forwarded", "Ollama's embeddings", model="body", sent="json",
-                  upstream={"ollama": path}, usage="ollama") for path in ("/api/embed", "/api/embeddings")],
+                  upstream={"ollama": path}, usage="ollama", writes=False)
+      for path in ("/api/embed", "/api/embeddings")],
     # Known, and not served
     *_refused("/v1/chat/completions/*", "openai", "Stored chat completions",
               "slipform keeps no answers; use Responses on a provider that keeps them."),
