@@ -31,6 +31,7 @@ _COMMANDS = {
     "import": "slipform.cli.import_config:app",
     "run": "slipform.cli.batch:run",
     "batch": "slipform.cli.batch:batch",
+    "review": "slipform.cli.review:review",
 }
 
 

@@ -216,6 +216,16 @@ class Journal:
                 os.close(descriptor)
 
 
+def job_of(path: Path) -> dict[str, Any] | None:
+    """Return what a journal says of its job, without opening it for writing; None where there is no such journal."""
+    try:
+        with path.open("rb") as file:
+            name, body, _ = _parse_line(file.readline())
+    except OSError:
+        return None
+    return orjson.loads(body) if name == b"head" else None
+
+
 def final_entries(path: Path, segments: tuple[Segment, ...]) -> Iterator[JournalEntry]:
     """Yield the last entry of each finished row, by row; memory holds only what is out of order."""
     streams = (_tagged(_sorted(path, segment), -index) for index, segment in enumerate(segments))
