@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 import orjson
 
 from slipform.call_options import CallOptions
-from slipform.config import PriceSettings, Settings
+from slipform.config import Settings
 from slipform.enforce import Outcome, Plan, Report
 from slipform.engine.drive import run_async
 from slipform.engine.fallback import FallbackList, respond_async, run_first_async, with_report_of
@@ -27,13 +28,15 @@ from slipform.errors import (
 )
 from slipform.ir import Message, ModelRequest, Usage
 from slipform.ir.request import CallCount
+from slipform.named_schemas import schema_named
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
 from slipform.runner.jobs import BatchJob, Task
 from slipform.runner.journal import JournalEntry
-from slipform.runner.rows import Template, as_json
+from slipform.runner.rows import Row, as_json, as_text
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
-from slipform.schema.python_types import cached_format
+from slipform.schema.python_types import cached_format, cached_schema
+from slipform.text.strict import parse
 
 _NO_USAGE = Usage()
 
@@ -48,67 +51,105 @@ class FinishedRow(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RowCaller:
-    """Answers the rows of one job; everything but the prompt is the same for all of them."""
+    """Answers the rows of one job; what rows share (request, plan) is made once."""
 
+    job: BatchJob
     route: ModelRoute
     request: ModelRequest
     plan: Plan
-    options: Options
-    template: Template
-    prices: Mapping[str, PriceSettings]
-    fallbacks: tuple[str, ...] = ()
-    """Models to try when the request's model cannot answer."""
 
     async def ask(self, task: Task) -> FinishedRow:
         """Return the finished row; raises `UpstreamError` when the vendor fails."""
-        prompt = self.template.fill(task.row)
+        prompt = self.job.template.fill(task.row)
         request = self.request.replace(messages=(*self.request.messages, Message.user(prompt)))
+        started = time.perf_counter()
         try:
-            outcome = await self._outcome(request)
+            outcome = await self._outcome(request, task.row)
         except EnforcementError as error:
-            return self.failed(task, error)
+            return self.failed(task, error, time.perf_counter() - started)
+        report = outcome.report
         # A lone surrogate has no UTF-8, but a JSON escape; an invalid answer that was let pass need not be JSON.
         text = outcome.text.encode("utf-8", "backslashreplace") if outcome.is_valid else as_json(outcome.value)
-        model_field = b',"model":%s' % as_json(outcome.report.attempts[-1].model) if self.fallbacks else b""
-        line = b'{"row":%d,"key":%s,"value":%s%s}' % (task.number, as_json(task.key), text, model_field)
+        more: dict[str, Any] = {"model": report.attempts[-1].model} if self.job.fallbacks else {}
+        if report.evidence is not None:
+            more["evidence"] = {pointer: each.to_dict() for pointer, each in report.evidence.items()}
+        more |= self._figures(report, time.perf_counter() - started)
+        rest = b"," + as_json(more)[1:] if more else b"}"
+        line = b'{"row":%d,"key":%s,"value":%s%s' % (task.number, as_json(task.key), text, rest)
         entry = JournalEntry(task.number, task.key, True, line, task.content)
-        return FinishedRow(entry, outcome.report.usage, self._cost(outcome.report))
+        return FinishedRow(entry, report.usage, self._cost(report))
 
-    def _outcome(self, request: ModelRequest) -> Coroutine[Any, Any, Outcome]:
-        if not self.fallbacks:
-            return run_async(request, self.plan, self.route.awaited)
-        models = (request.model, *self.fallbacks)
-        return respond_async(self.route.router, models, request, self.options, self.plan.schema)
+    def _outcome(self, request: ModelRequest, row: Row) -> Coroutine[Any, Any, Outcome]:
+        job, options, schema = self.job, self.job.options, self.plan.schema
+        if options.evidence is not None and job.source is not None:
+            evidence = dataclasses.replace(options.evidence, source=as_text(row.get(job.source)))
+            options = dataclasses.replace(options, evidence=evidence)
+        if job.schema_column is not None:
+            schema = row_schema(row.get(job.schema_column), job.settings)
+            request = request.replace(response_format=_format_of(schema, job.strategy))
+        if job.fallbacks:
+            return respond_async(self.route.router, (request.model, *job.fallbacks), request, options, schema)
+        is_shared = options.evidence is None and job.schema_column is None
+        plan = self.plan if is_shared else self.route.plan(request, options, schema)
+        return run_async(request, plan, self.route.awaited)
 
-    def failed(self, task: Task, error: SlipformError) -> FinishedRow:
+    def failed(self, task: Task, error: SlipformError, seconds: float | None = None) -> FinishedRow:
         """Return the row as failed, with the reason."""
         report = error.report if isinstance(error.report, Report) else Report()
-        return FinishedRow(failure_entry(task, error), report.usage, self._cost(report))
+        entry = failure_entry(task, error, self._figures(report, seconds))
+        return FinishedRow(entry, report.usage, self._cost(report))
+
+    def _figures(self, report: Report, seconds: float | None) -> dict[str, Any]:
+        if not self.job.figures:
+            return {}
+        usage, calls = report.usage, len(report.attempts) + len(report.samples)
+        figures = {
+            "calls": calls, "input": usage.input, "output": usage.output, "cost": self._cost(report),
+            "seconds": None if seconds is None else round(seconds, 4),
+        }  # fmt: skip
+        return {"figures": figures}
 
     def _cost(self, report: Report) -> float | None:
         """Return the cost of the attempts, each at the price of its own model; None without any price."""
-        if not self.prices:
+        prices = self.job.settings.prices
+        if not prices:
             return None
         name = self.route.router.full_name
-        costs = [cost_of(price_of(self.prices, name(each.model)), each.usage) for each in report.attempts]
+        made = (*report.attempts, *report.samples)
+        costs = [cost_of(price_of(prices, name(each.model)), each.usage) for each in made]
         priced = [cost for cost in costs if cost is not None]
         return sum(priced) if priced else None
 
 
-def failure_entry(task: Task, error: SlipformError) -> JournalEntry:
+def row_schema(given: Any, settings: Settings) -> Schema[Any]:
+    """Return the schema that a row names or holds; raises `ConfigError` or `SchemaError`."""
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        given = parse(given)
+    if isinstance(given, Mapping):
+        return cached_schema(cached_format("answer", dict(given), strict=True).json_schema)
+    return schema_named(given, settings)
+
+
+def _format_of(schema: Schema[Any], strategy: OutputStrategy) -> ResponseFormat:
+    wanted = cached_format(schema.name, schema.document, strict=True)
+    return wanted if strategy is OutputStrategy.AUTO else wanted.with_strategy(strategy)
+
+
+def failure_entry(task: Task, error: SlipformError, more: Mapping[str, Any] | None = None) -> JournalEntry:
     """Return the journal entry of a failed row: the reason and the row itself."""
     fields = {"row": task.number, "key": task.key, "error": _json_fields(error.to_dict()), "input": task.row}
+    fields |= more or {}
     return JournalEntry(task.number, task.key, False, as_json(fields), task.content)
 
 
 def row_caller(job: BatchJob, router: Router | None) -> RowCaller:
     """Return the caller for the rows of a job, with one plan for all; without a router, from the job's settings."""
     router = router or runner_router(job.settings)
-    response_format = cached_format(job.schema.name, job.schema.document, strict=True)
+    response_format = _format_of(job.schema, job.strategy)
     request = ModelRequest(job.model, (), response_format=response_format, max_tokens=job.max_tokens)
     route = ModelRoute(router, job.model)
-    plan = route.plan(request, job.options, job.schema)
-    return RowCaller(route, request, plan, job.options, job.template, job.settings.prices, job.fallbacks)
+    plan = route.plan(request, dataclasses.replace(job.options, evidence=None), job.schema)
+    return RowCaller(job, route, request, plan)
 
 
 def runner_router(settings: Settings) -> Router:

@@ -9,13 +9,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from slipform.config import Settings
 from slipform.engine.setup import Options, cost_of, guess_tokens, price_of
 from slipform.errors import ConfigError
 from slipform.ir import Usage
 from slipform.runner.journal import JournalEntry, KeySet, content_hash, row_key
-from slipform.runner.rows import Row, Template, rows_of
-from slipform.schema import Schema
+from slipform.runner.rows import Row, Template, column_list, rows_of
+from slipform.schema import OutputStrategy, Schema
 from slipform.schema.examples import example
 from slipform.schema.summary import summarize
 
@@ -57,6 +59,13 @@ class BatchJob:
     """The schema as the caller passed it, from which Ray's workers find the Python type."""
     fallbacks: tuple[str, ...] = ()
     """Models to try for a row when `model` cannot answer; estimates are those of `model`."""
+    strategy: OutputStrategy = OutputStrategy.AUTO
+    source: str | None = None
+    """The column with the text that evidence is looked for in; the prompt by default."""
+    schema_column: str | None = None
+    """The column with the schema of each row, in place of `schema`."""
+    figures: bool = False
+    """Whether each result says what it took: calls, tokens, cost, seconds."""
 
     @property
     def window(self) -> int:
@@ -76,6 +85,13 @@ class BatchJob:
     @property
     def identity(self) -> dict[str, Any]:
         """What must be the same when the job is resumed."""
+        evidence = self.options.evidence
+        optional = {
+            "strategy": None if self.strategy is OutputStrategy.AUTO else self.strategy.value,
+            "source": self.source,
+            "schema_column": self.schema_column,
+            "evidence": None if evidence is None else orjson.loads(orjson.dumps(evidence)),
+        }
         return {
             "version": 1,
             "input": str(self.input),
@@ -83,7 +99,13 @@ class BatchJob:
             "prompt": [list(self.template.pieces), list(self.template.columns)],
             "model": [self.model, *self.fallbacks] if self.fallbacks else self.model,
             "key": self.key,
-        }
+        } | {name: value for name, value in optional.items() if value is not None}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the job reads."""
+        named = (self.source, self.schema_column)
+        return (*self.template.columns, *(each for each in named if each is not None))
 
     def rows(self) -> Iterator[tuple[int, Row]]:
         """Return the rows with their numbers, up to the limit."""
@@ -156,7 +178,7 @@ def survey_input(
         survey.rows += 1
         if not columns.keys() >= row.keys() and len(columns) < _MAX_COLUMNS:
             columns.update(dict.fromkeys(row))
-        for column in job.template.columns:
+        for column in job.columns:
             value = row.get(column)
             if value is None:
                 survey.missing[column] = survey.missing.get(column, 0) + 1
@@ -173,6 +195,13 @@ def survey_input(
                 survey.prompt_tokens += guess_tokens(job.template.fill(row))
     if survey.rows:
         job.template.check(columns)
+        for name in (job.source, job.schema_column):
+            if name is not None and name not in columns:
+                raise ConfigError(
+                    f"The input has no column {name!r}",
+                    where=str(job.input),
+                    hint=f"The columns are: {column_list(columns)}.",
+                )
         survey.missing = {
             name: count for name, count in survey.missing.items() if count < survey.rows or name in columns
         }

@@ -380,7 +380,8 @@ def _check_torn_head(path: Path) -> None:
 
 
 def _refuse_other_job(path: Path, fields: Mapping[str, Any], job: Mapping[str, Any]) -> None:
-    differences = [name for name in job if name != "input" and fields.get(name) != job[name]]
+    names = dict.fromkeys((*job, *fields))
+    differences = [name for name in names if name != "input" and fields.get(name) != job.get(name)]
     if differences:
         raise ConfigError(
             f"This output belongs to another job: its {' and its '.join(differences)} differed",
