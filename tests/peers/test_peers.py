@@ -73,7 +73,7 @@ def embedded(local: Any) -> Iterator[str]:
 
 
 pytestmark = pytest.mark.xdist_group("local")
-UPSTREAMS = ["bad", pytest.param("embedded", marks=pytest.mark.local)]
+UPSTREAMS = ["bad", pytest.param("embedded", marks=[pytest.mark.local, pytest.mark.slow])]
 CLIENTS = ["langchain_client.py", "pydantic_ai_client.py", "instructor_client.py"]
 
 

@@ -8,6 +8,7 @@ import pytest
 from bench.soak import Plan, soak
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="reads /proc")
 @pytest.mark.covers("S2-01", "S2-02", "C11", "C31")

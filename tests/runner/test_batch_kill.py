@@ -15,7 +15,7 @@ import pytest
 from slipform.runner import batch
 from slipform.schema import Schema
 from slipform.testing import Answer, FakeModel, FakeVendor, Received
-from tests.conftest import PERSON
+from tests.conftest import PERSON, THOROUGH
 from tests.runner.conftest import (
     answer,
     answer_http,
@@ -28,7 +28,7 @@ from tests.runner.conftest import (
     write_rows,
 )
 
-ROWS = 2_000
+ROWS, KILLS = (2_000, 10) if THOROUGH else (600, 3)
 JOB = ("batch", "in.jsonl", "--schema", "person.json", "--out", "out.jsonl", "--prompt", "Who is {name}")
 
 
@@ -52,9 +52,9 @@ def check_results(folder: Path, rows: int) -> None:
 
 
 @pytest.mark.timeout(300)  # eleven processes start one after another, on a machine that may be busy
-def test_killed_ten_times_at_random_moments_it_has_every_row_once(tmp_path: Path) -> None:
+def test_killed_again_and_again_at_random_moments_it_has_every_row_once(tmp_path: Path) -> None:
     draw = random.Random(9)
-    moments = sorted(draw.randrange(ROWS) for _ in range(10))
+    moments = sorted(draw.randrange(ROWS) for _ in range(KILLS))
     with FakeVendor(answer_http) as vendor:
         prepared(tmp_path, vendor, ROWS)
         for moment in moments:

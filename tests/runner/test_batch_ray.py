@@ -33,6 +33,7 @@ class Weak:
         return "no idea" if weak else answer_http(received)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_ray_gives_what_one_machine_gives_also_for_failures_tried_again(tmp_path: Path) -> None:
     write_rows(tmp_path / "in.jsonl", 20)

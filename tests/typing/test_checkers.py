@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FILES = ("tests/typing/inferred.py", "tests/schema/typing_schema.py")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
