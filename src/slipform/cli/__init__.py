@@ -32,6 +32,7 @@ _COMMANDS = {
     "run": "slipform.cli.batch:run",
     "batch": "slipform.cli.batch:batch",
     "review": "slipform.cli.review:review",
+    "eval": "slipform.cli.evaluate:evaluate",
 }
 
 

@@ -126,7 +126,7 @@ def batch(
         source,
         schema=schema,
         out=out,
-        prompt=_prompt(prompt, prompt_file),
+        prompt=prompt_text(prompt, prompt_file),
         model=model,
         key=key,
         concurrency=concurrency,
@@ -180,7 +180,8 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _prompt(text: str | None, file: Path | None) -> str | None:
+def prompt_text(text: str | None, file: Path | None) -> str | None:
+    """Return the prompt that was given as text or as a file."""
     from slipform.errors import ConfigError
 
     if file is None:

@@ -12,8 +12,8 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-_CONSOLE = "proxy/console/static"
-_OWN = "evaluation/static"
+CONSOLE = "proxy/console/static"
+OWN = "evaluation/static"
 _POLICY = (
     "default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; base-uri 'none'; form-action 'none'"
 )
@@ -24,13 +24,13 @@ def whole_page(
 ) -> Iterable[bytes]:
     """Yield the parts of a page. `data` are lines of JSON by the id of the element that holds them.
 
-    `styles` and `scripts` are names of files here, which follow those of the console. Whatever words the data holds,
-    they are text of a JSON string: no part of them can end the element or begin another.
+    `styles` and `scripts` are files of the package; the console's style sheet comes before them. Whatever words the
+    data holds, they are text of a JSON string: no part of them can end the element or begin another.
     """
-    style = "\n".join([_text(_CONSOLE, "style.css"), *(_text(_OWN, name) for name in styles)])
-    script = "\n".join([_module(_CONSOLE, "dom.js"), *(_module(_OWN, name) for name in scripts)])
+    style = "\n".join(map(_text, [f"{CONSOLE}/style.css", *styles]))
+    script = "\n".join(map(_module, scripts))
     policy = _POLICY.format(scripts=_hash(script), styles=_hash(style))
-    icon = base64.b64encode(_text(_CONSOLE, "icon.svg").encode()).decode()
+    icon = base64.b64encode(_text(f"{CONSOLE}/icon.svg").encode()).decode()
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">\n'
@@ -51,11 +51,11 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _text(folder: str, name: str) -> str:
-    return (files("slipform") / folder / name).read_text("utf-8")
+def _text(path: str) -> str:
+    return (files("slipform") / path).read_text("utf-8")
 
 
-def _module(folder: str, name: str) -> str:
-    """A module of the page's one script: its imports are what stands before it."""
-    lines = _text(folder, name).split("\n")
+def _module(path: str) -> str:
+    """A module as a part of the page's one script: what it imports stands before it."""
+    lines = _text(path).split("\n")
     return "\n".join(line.removeprefix("export ") for line in lines if not line.startswith("import "))

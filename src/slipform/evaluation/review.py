@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from slipform.errors import ConfigError
-from slipform.evaluation.page import whole_page
+from slipform.evaluation.page import CONSOLE, OWN, whole_page
 from slipform.evidence import ground
 from slipform.runner.journal import job_of, replacing
 from slipform.runner.rows import Row, Template, as_json, as_text, column_list, rows_of
 from slipform.schema.document import locate
 
 _TITLE = 70
+_SCRIPTS = ("theme", "review_values", "review_row", "review")
 _SOURCE_COLUMNS = ("source", "text", "input", "prompt")
 _BODY = """<header class="top"><span class="brand">slipform review</span><span class="file">{name}</span>
 <span class="space"></span><span id="tools" class="row-tools"></span>
@@ -100,8 +101,8 @@ def write_review(
     parts = whole_page(
         f"{results.name} · slipform review",
         _BODY.format(name=html.escape(results.name)),
-        styles=["review.css"],
-        scripts=["theme.js", "review_values.js", "review_row.js", "review.js"],
+        styles=[f"{OWN}/review.css"],
+        scripts=[f"{CONSOLE}/dom.js", *(f"{OWN}/{name}.js" for name in _SCRIPTS)],
         data={"rows": lines(), "index": index_lines(), "about": about()},
     )
     with replacing(page) as file:
