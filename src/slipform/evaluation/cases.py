@@ -64,7 +64,7 @@ def read_labelled(
         if schema is None:
             found = _checked_schema(row, settings, path, number)
             first = first or found
-    if first is None:
+    if first is None or not count:
         raise ConfigError("The dataset has no rows", where=str(path))
     if source is not None and source not in columns:
         raise ConfigError(f"There is no column {source!r}", where=str(path), hint=_columns(columns))

@@ -1,0 +1,146 @@
+"""`slipform eval`: from labelled rows to figures, with scripted vendors and the embedded model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipform.testing import FakeVendor, Received
+from tests.cli.conftest import Cli, cli, folder
+from tests.conftest import PERSON
+
+__all__ = ["cli", "folder"]
+
+PEOPLE = [("Ada", 36), ("Bob", 41), ("Mei", 29), ("Noor", 52)]
+
+
+def answer(received: Received) -> str:
+    """A good model, but `weak`, which is wrong about Bob and has no valid answer for Noor."""
+    body = received.json()
+    text = body["messages"][-1]["content"]
+    name, age = next((name, age) for name, age in PEOPLE if name in text)
+    if body["model"] == "weak" and name == "Noor":
+        return "no"
+    return json.dumps({"name": name, "age": 14 if body["model"] == "weak" and name == "Bob" else age})
+
+
+@pytest.fixture
+def vendor(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeVendor]:
+    """A vendor with two models, a config that names it, and rows of which everything is known."""
+    monkeypatch.setenv("FAKE_KEY", "any")
+    with FakeVendor(answer) as fake:
+        (folder / "slipform.yaml").write_text(
+            f"providers: {{fake: {{kind: openai, base_url: '{fake.base_url}', api_key_env: FAKE_KEY}}}}\n"
+            "default_model: fake/good\nretries: {attempts: 0}\n"
+            'prices: {"fake/*": {input: 1, output: 2}}\n'
+        )
+        rows = [{"input": f"{name} is {age}.", "expected": {"name": name.lower(), "age": age}} for name, age in PEOPLE]
+        (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        yield fake
+
+
+def test_models_and_strategies_are_scored_side_by_side(cli: Cli, vendor: FakeVendor, folder: Path) -> None:
+    words = ("eval", "data.jsonl", "--schema", "person.json", "--models", "fake/good,fake/weak")
+    done = cli(*words, "--strategies", "native,tool", "--json", "--fail-under", "0.9")
+    assert done.code == 5, done.err
+    report = done.json
+    assert [(run["model"], run["strategy"], run["accuracy"]) for run in report["runs"]] == [
+        ("fake/good", "native", 1.0),
+        ("fake/good", "tool", 1.0),
+        ("fake/weak", "native", 0.625),
+        ("fake/weak", "tool", 0.625),
+    ]
+    weak = report["runs"][2]
+    assert (weak["rows"], weak["valid"], weak["exact"]) == (4, 3, 2)
+    assert weak["fields"]["/age"] == {"accuracy": 0.5, "right": 2, "values": 4}
+    assert weak["calls"] == 4
+    assert weak["cost"] > 0
+    assert weak["seconds"]["p50"] > 0
+    assert report["accuracy"] == 0.625
+    assert report["fields"] == ["/name", "/age"]
+    assert "0.625 of the values are right, under 0.9" in done.err
+    assert json.loads((folder / "data.eval" / "report.json").read_text()) == report
+    page = (folder / "data.eval" / "report.html").read_text()
+    assert page.count("<svg") >= 3
+    assert "fake/weak" in page
+
+
+def test_the_same_command_asks_nothing_again_and_a_new_model_only_is_asked(
+    cli: Cli, vendor: FakeVendor, folder: Path
+) -> None:
+    words = ("eval", "data.jsonl", "--schema", "person.json", "--json", "--limit")
+    assert cli(*words, "2").json["rows"] == 2
+    asked = len(vendor.requests)
+    assert cli(*words, "4").json["rows"] == 4
+    assert len(vendor.requests) == asked + 2
+    again = cli(*words, "4", "--models", "fake/good,fake/weak")
+    assert [run["accuracy"] for run in again.json["runs"]] == [1.0, 0.625]
+    assert len(vendor.requests) == asked + 2 + 4
+
+
+def test_the_table_and_the_exit_code_when_all_is_well(cli: Cli, vendor: FakeVendor) -> None:
+    done = cli("eval", "data.jsonl", "--schema", "person.json", "--fail-under", "0.9")
+    assert done.code == 0
+    head, row = done.out.splitlines()
+    assert head.split()[:3] == ["model", "strategy", "right"]
+    assert row.split()[:4] == ["fake/good", "auto", "100.0", "%"]
+    assert "report.html" in done.err
+
+
+def test_a_model_that_cannot_be_asked_does_not_stop_the_others(cli: Cli, vendor: FakeVendor) -> None:
+    done = cli("eval", "data.jsonl", "--schema", "person.json", "--models", "nobody/x,fake/good", "--json")
+    assert done.code == 4
+    bad, good = done.json["runs"]
+    assert "nobody" in bad["error"]
+    assert good["accuracy"] == 1.0
+
+
+def test_csv_has_expected_values_as_json_or_in_columns(cli: Cli, vendor: FakeVendor, folder: Path) -> None:
+    (folder / "json.csv").write_text('text,expected\nAda is 36.,"{""name"": ""Ada"", ""age"": 36}"\n')
+    (folder / "columns.csv").write_text("text,expected.name,expected.age\nAda is 36.,ADA,36\n")
+    for name in ("json.csv", "columns.csv"):
+        done = cli("eval", name, "--schema", "person.json", "--json")
+        assert done.json["runs"][0]["exact"] == 1, done.err
+
+
+def test_rows_may_have_schemas_and_sources_of_their_own(cli: Cli, vendor: FakeVendor, folder: Path) -> None:
+    row = {"prompt": "Who is it?", "source": "Ada is 36.", "schema": PERSON, "expected": {"name": "Ada", "age": 36}}
+    (folder / "own.jsonl").write_text(json.dumps(row))
+    assert cli("eval", "own.jsonl", "--json").json["accuracy"] == 1.0
+    assert vendor.requests[-1].json()["messages"][-1]["content"].endswith("Who is it?\n\nAda is 36.")
+    result = json.loads((folder / "own.eval" / "fake_good.auto.jsonl").read_text())
+    assert result["evidence"]["/age"]["spans"] == [{"start": 7, "end": 9, "how": "exact"}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "said"),
+    [
+        ([{"input": "x"}], (), "Row 1 has no 'expected'"),
+        ([{"letter": "x", "expected": 1}], (), "It is not clear what to ask"),
+        ([{"input": "x", "expected": 1}], ("--source", "letter"), "There is no column 'letter'"),
+        ([{"input": "x", "expected": 1}], ("--strategies", "magic"), "The strategies are: auto, native"),
+        ([{"input": "x", "expected": 1}], ("--prompt", "{y}"), "names a column 'y'"),
+        ([], (), "The dataset has no rows"),
+    ],
+)
+def test_mistakes_are_told_before_the_first_call(
+    cli: Cli, vendor: FakeVendor, folder: Path, rows: list[dict[str, Any]], words: tuple[str, ...], said: str
+) -> None:
+    (folder / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = cli("eval", "bad.jsonl", "--schema", "person.json", *words)
+    assert done.code == 3
+    assert said in done.err
+    assert vendor.requests == []
+
+
+def test_a_row_without_a_schema_is_named(cli: Cli, vendor: FakeVendor, folder: Path) -> None:
+    (folder / "bad.jsonl").write_text(
+        json.dumps({"input": "x", "expected": 1, "schema": {"type": "integer"}}) + '\n{"input": "x", "expected": 1}\n'
+    )
+    done = cli("eval", "bad.jsonl")
+    assert done.code == 3
+    assert "Row 2 has no schema" in done.err

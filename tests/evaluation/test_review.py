@@ -1,0 +1,108 @@
+"""`slipform review`: one page with every row beside its source."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipform.config import read_settings
+from slipform.runner import batch
+from slipform.testing import FakeModel
+from tests.cli.conftest import Cli, cli, folder
+from tests.conftest import PERSON
+from tests.runner.conftest import fake_router
+
+__all__ = ["cli", "folder"]
+
+
+def held(page: Path, name: str) -> str:
+    """The data inside an element of a page."""
+    found = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def rows_in(page: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in held(page, "rows").splitlines()]
+
+
+def test_the_input_of_a_batch_is_found_by_its_journal(cli: Cli, folder: Path) -> None:
+    (folder / "in.jsonl").write_text('{"text": "Ada is 36."}\n{"text": "Nobody."}\n{"text": "Bob is 41."}\n')
+    answers = FakeModel(['{"name": "Ada", "age": 36}', "no", '{"name": "Bob", "age": 4}'])
+    batch(
+        "in.jsonl", out="out.jsonl", schema=PERSON, prompt="Who? {text}", concurrency=1,
+        router=fake_router(answers), settings=read_settings("retries: {attempts: 0}"),
+    )  # fmt: skip
+    done = cli("review", "out.jsonl")
+    assert (done.code, done.out) == (0, "out.html\n")
+    first, last = rows_in(folder / "out.html")
+    assert first["source"] == "Who? Ada is 36."
+    assert first["evidence"]["/age"]["spans"][0]["start"] == 12
+    assert (last["value"]["name"], last["evidence"]["/age"]["spans"]) == ("Bob", [])
+    index = json.loads(held(folder / "out.html", "index"))
+    assert [(row, title, lowest, absent, values) for row, _key, title, lowest, absent, values in index] == [
+        (1, "Ada · 36", None, 0, 2),
+        (3, "Bob · 4", 0.0, 1, 2),
+    ]
+    assert cli("review", "out.jsonl", "-o", "only.html", "--source", "text", "--limit", "1").code == 0
+    [row] = rows_in(folder / "only.html")
+    assert (row["source"], row["input"]) == ("Ada is 36.", "Who? Ada is 36.")
+
+
+def test_rows_with_a_source_need_nothing_else_and_keep_their_evidence(cli: Cli, folder: Path) -> None:
+    evidence = {"/n": {"spans": [{"start": 0, "end": 1, "how": "fuzzy"}], "confidence": 0.25}}
+    row = {"source": "1", "value": {"n": 12345678901234567890123}, "evidence": evidence}
+    (folder / "own.jsonl").write_text(json.dumps(row) + "\n")
+    assert cli("review", "own.jsonl").code == 0
+    assert "12345678901234567890123" in held(folder / "own.html", "rows")
+    assert rows_in(folder / "own.html")[0]["evidence"] == evidence
+    assert json.loads(held(folder / "own.html", "index"))[0][3] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "said"),
+    [
+        ([{"row": 1, "value": 1}], (), "There is no journal"),
+        ([{"row": 1}], (), "Row 1 has no `value`"),
+        ([{"row": 2, "value": 1}], ("--data", "in.jsonl"), "Row 2 of the results is not in the input"),
+        ([{"row": 1, "value": 1}], ("--data", "in.jsonl"), "No column of the input is known to be the source"),
+        ([{"row": 1, "value": 1}], ("--data", "in.jsonl", "--source", "x"), "has no column 'x'"),
+    ],
+)
+def test_what_cannot_be_reviewed_is_told_and_no_page_is_left(
+    cli: Cli, folder: Path, rows: list[dict[str, Any]], words: tuple[str, ...], said: str
+) -> None:
+    (folder / "in.jsonl").write_text('{"letter": "a"}\n')
+    (folder / "out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = cli("review", "out.jsonl", *words)
+    assert done.code == 3
+    assert said in done.err
+    assert not (folder / "out.html").exists()
+
+
+def test_the_policy_of_the_page_lets_its_own_script_and_style_in_and_nothing_else(cli: Cli, folder: Path) -> None:
+    hostile = "</script><script>alert(1)</script><!--"
+    (folder / "bad.jsonl").write_text(json.dumps({"key": hostile, "source": hostile, "value": {hostile: hostile}}))
+    assert cli("review", "bad.jsonl").code == 0
+    page = (folder / "bad.html").read_text()
+    assert page.count("alert(1)") > 0
+    assert "<script>alert" not in page
+    assert "<!--" not in page
+    assert rows_in(folder / "bad.html")[0]["value"] == {hostile: hostile}
+    policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])  # type: ignore[index]
+    script = re.search(r'<script type="module">(.*?)</script>', page, re.DOTALL)
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+    for name, found in (("script-src", script), ("style-src", style)):
+        assert found is not None
+        digest = base64.b64encode(sha256(found[1].encode()).digest()).decode()
+        assert f"{name} 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none';")
+    assert script is not None
+    assert "innerHTML" not in script[1]
