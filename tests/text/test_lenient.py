@@ -181,3 +181,28 @@ def test_hostile_text_stays_linear(piece: str) -> None:
     for start in range(0, len(text), 500):
         parser = parser.feed(text[start : start + 500])
     assert parser.finish().error is not None or parser.complete
+
+
+@pytest.mark.parametrize("text", ['{"a": "x "y" z"}', '{"a": "he said "hi", then left", "b": 1}', '{"a": "O"Brien"}'])
+def test_a_word_after_a_string_is_an_error_and_no_key(text: str) -> None:
+    parser = Parser(lenient=True).feed(text).finish()
+    assert parser.error is not None
+    assert parser.error.code == "unescaped_quote"
+    assert list(parser.value) == ["a"]
+
+
+def test_a_string_that_holds_json_is_noted() -> None:
+    parser = Parser(lenient=True).feed('"{\\"a\\": 1}"').finish()
+    assert parser.value == '{"a": 1}'
+    assert codes(parser) == ["json_in_string"]
+
+
+@pytest.mark.parametrize("text", [r"{\"a\": [1, 2]}", "{&quot;a&quot;: [1, 2]}", r'[\"a\", {"b": 1}]'])
+@pytest.mark.parametrize("size", [1, 3, 99])
+def test_nothing_inside_escaped_json_is_the_answer(text: str, size: int) -> None:
+    parser = Parser(lenient=True)
+    for at in range(0, len(text), size):
+        parser = parser.feed(text[at : at + size])
+    parser = parser.finish()
+    assert parser.error is not None
+    assert not parser.value

@@ -150,3 +150,28 @@ def test_parse_refuses_what_is_not_json() -> None:
     for text in ("{", "[1,]", "NaN", "", "'x'"):
         with pytest.raises(ValueError, match=r".+"):
             parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        (r'{"f": "\frac{1}{2}"}', ["formula_escape"]),
+        (r'{"f": "2 \times 3", "g": "\neq"}', ["formula_escape", "formula_escape"]),
+        (r'{"f": "a\nb\tc", "g": "\\frac"}', []),
+        ('Sure: "a": {"b": 1, "c": 2}', ["key_outside"]),
+        ('{"a": {"b": 1}} and "c": 2', ["key_outside"]),
+        ('{"a": {"b": 1}} and "c" too', []),
+    ],
+)
+def test_what_may_be_read_wrongly_is_warned_of(text: str, kinds: list[str]) -> None:
+    assert [warning.kind for warning in load(text).warnings] == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(r'{"a": "\x41"}', "A"), ('{"a": ""x""}', "x"), ("{'a': b'x'}", "x"), ('{"a": "x\\\ny"}', "x\ny")],
+)
+def test_what_other_languages_write_is_a_guess(text: str, value: str) -> None:
+    loaded = load(text)
+    assert loaded.value == {"a": value}
+    assert not all(edit.certain for edit in loaded.edits)

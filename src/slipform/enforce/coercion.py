@@ -28,6 +28,8 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 _GROUPED = re.compile(
     r"[+-]?[0-9]{1,3}((,[0-9]{3})+\.[0-9]+|(,[0-9]{3}){2,}|([ _’'\u00a0\u202f][0-9]{3})+(\.[0-9]+)?)\Z"
 )
+_MAYBE_GROUPED = re.compile(r"[+-]?[0-9]{1,3}\.000\Z")
+"""One, or a thousand where the point stands between groups of digits."""
 _WITH_UNIT = re.compile(r"(?:[€$£¥]\s*)?([+-]?[0-9][0-9,._ ]*)\s*(?:%|[^\W\d_][^\d]{0,15}|[€$£¥°])?\Z")
 _WORDS = {"true": True, "false": False}
 _NOTHING = frozenset({"null", "none", "n/a", ""})
@@ -127,6 +129,8 @@ def _number(text: str, types: frozenset[str]) -> int | float | None:
         return None
     exact = Decimal(text)
     if "number" not in types:
+        if _MAYBE_GROUPED.match(text):
+            return None
         return int(exact) if exact == exact.to_integral_value() and exact.adjusted() < _MOST_DIGITS else None
     number = float(text)
     # Only where the double prints as the same number: digits must not be lost in silence.

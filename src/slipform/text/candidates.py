@@ -69,10 +69,10 @@ _JSON_LABELS: Final = frozenset(
     {"", "json", "jsonc", "json5", "jsonl", "ndjson", "javascript", "js", "python", "py", "ts"}
 )
 _GAP: Final = r"(?:[\s\u200b-\u200f\u2060\ufeff]|\\[nrt])*+"
-_ESCAPED_QUOTE: Final = r"\\\"|\\u(?:0022|201[cCdD])|&quot;|&#34;|&#[xX]22;"
+_ESCAPED_QUOTE: Final = r"\\\"|\\u(?:0022|201[cCdD])|&quot;|&apos;|&#34;|&#39;|&#[xX]2[27];"
 _OBJECT: Final = re.compile(
-    r"[{｛]" + _GAP + rf"(?:[\"'“”„‘’`«＂}}｝]|,\s*+[\"}}]|<!--|{_ESCAPED_QUOTE}|//|/\*|#|\Z|\.\.\.|…|\{{\s*+[\"'“\w]"
-    r"|[\w$][^{}\[\]\"'\n,:]{0,60}+[\"'”]?\s*+[:：]|[^\W\d_]{1,30}+\s++\"[^\"\n]{0,60}+\"\s*+:|-?\d++\s*+:)"
+    r"[{｛]" + _GAP + rf"(?:[bur]?[\"'“”„‘’`«＂}}｝]|,\s*+[\"}}]|<!--|{_ESCAPED_QUOTE}|//|/\*|#|\Z|\.\.\.|…"
+    r"|\{\s*+[\"'“\w]|[\w$][^{}\[\]\"'\n,:]{0,60}+[\"'”]?\s*+[:：]|[^\W\d_]{1,30}+\s++\"[^\"\n]{0,60}+\"\s*+:|-?\d++\s*+:)"
 )
 _ARRAY: Final = re.compile(
     r"[\[［]" + _GAP + rf"(?:[\"'“‘`＂\]］]|,|<!--|{_ESCAPED_QUOTE}|-?\.?\d|[+.]\d|//|/\*|\Z|\(\s*[\d\"']"

@@ -20,18 +20,22 @@ _LOOKAHEAD: Final = 64
 
 # What may follow an opening bracket in JSON, far enough to tell `[1, 2]` from `[12:30]` and `[true]` from `[trust]`.
 _OBJECT: Final = r'\{\s*(?:"|\})'
-_LOOSE_OBJECT: Final = r"""\{\s*(?:["'}“‘`]|/[/*]|\#|[\w$-]+\s*:)"""
+# Escaped JSON begins, too, though a scanner stops at it: nothing inside it is the answer.
+_ESCAPED: Final = r"""\\+["'nrtu]|&(?:quot|apos|\#[xX]?\d)"""
+_LOOSE_OBJECT: Final = rf"""\{{\s*(?:["'}}“‘`]|/[/*]|\#|[\w$-]+\s*:|{_ESCAPED})"""
 _ITEM: Final = r'(?:"|\]|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\s*[,\]]|(?:true|false|null)\s*[,\]])'
 _LOOSE_ITEM: Final = (
     r"""(?:["'\]“‘`]|(?:[-+]?(?:\d[\d_.]*|\.\d+)(?:[eE][+-]?\d+)?|true|false|null|True|False|None|NaN)"""
-    r"""(?:\s*[,\]]|\s+["'{\[\d-])|/[/*])"""
+    rf"""(?:\s*[,\]]|\s+["'{{\[\d-])|/[/*]|{_ESCAPED})"""
 )
+_ESCAPED_START: Final = re.compile(rf"(?:\[\s*)*\{{?\s*(?:{_ESCAPED})")
 _STRICT_START: Final = re.compile(rf"(?:\[\s*)*(?:{_OBJECT}|(?<=[\[\s]){_ITEM})")
 _LOOSE_START: Final = re.compile(rf"(?:\[\s*)*(?:{_LOOSE_OBJECT}|(?<=[\[\s]){_LOOSE_ITEM})")
 # The same, cut off anywhere: as long as this matches to the end of the text there is nothing to say yet.
 _PARTIAL: Final = re.compile(
-    r"(?:\[\s*)*(?:\{\s*(?:[\w$-]*\s*|/)?|[-+]?[\d._]*(?:[eE][+-]?\d*)?\s*|[A-Za-z]{1,5}\s*|/)?\Z"
+    r"(?:\[\s*)*(?:\{\s*(?:[\w$-]*\s*|/|\\+|&\#?\w{0,4})?|[-+]?[\d._]*(?:[eE][+-]?\d*)?\s*|[A-Za-z]{1,5}\s*|/|\\+|&\#?\w{0,4})?\Z"
 )
+_CDATA: Final = "<![CDATA"
 _QUOTED_KEY: Final = re.compile(r'"[^"\n]*"\s*:')
 _QUOTED_KEY_SO_FAR: Final = re.compile(r'"[^"\n]*(?:"\s*)?\Z')
 _BODY: Final = re.compile(r'[^"\\{}\[\]]*')
@@ -73,6 +77,8 @@ class StartFinder:
         """How many characters of prose, reasoning left out, have been ruled out so far."""
         self._start = _LOOSE_START if loose else _STRICT_START
         self._passed: list[str] = []
+        self._first = ""
+        """The first character that is no blank."""
         self._held = ""
         self._block: Block | None = None
 
@@ -112,6 +118,7 @@ class StartFinder:
     def _pass(self, text: str, start: int, stop: int) -> None:
         if stop > start:
             self._passed.append(text[start:stop])
+            self._first = self._first or text[start:stop].lstrip()[:1]
             if self._block is None:
                 self.prefix_chars += stop - start
         self._held = ""
@@ -139,10 +146,13 @@ class StartFinder:
     def _bracket(self, text: str, i: int) -> bool | None:
         """Whether the bracket at `i` opens JSON; None when more text must tell."""
         window = i + _LOOKAHEAD
+        if text[i] == "[" and "".join([*self._passed[-len(_CDATA) :], text[:i]]).endswith(_CDATA):
+            return False
         if (quoted := self._is_quoted(text, i, window)) is not False:
             return False if quoted else None
         if self._start.match(text, i, window):
-            return True
+            # Escaped JSON in a text that opened with a quote is the content of a JSON string.
+            return not (self._first == '"' and _ESCAPED_START.match(text, i, window))
         if not _PARTIAL.match(text, i, window):
             return False
         return True if len(text) >= window else None

@@ -65,14 +65,9 @@ class Loaded(NamedTuple):
 
     def warnings_for(self, encoded: bytes | None) -> tuple[LoadWarning, ...]:
         """Return `warnings`; `encoded` is the value as `orjson` writes it, where the caller has that."""
-        paths = tuple(
-            LoadWarning(
-                "path_escape", match.start(), f"{match.group()}… looks like a path whose backslashes were not escaped."
-            )
-            for match in (_PATH_ESCAPE.finditer(self.source) if ":\\" in self.source else ())
-        )
+        escapes = _odd_escapes(self.source) if "\\" in self.source else ()
         if has_unique_keys(self.value, self.source, encoded):
-            return (*self.notes, *paths) if paths else self.notes
+            return (*self.notes, *escapes) if escapes else self.notes
         repeated = (
             LoadWarning(
                 "duplicate_key",
@@ -81,7 +76,28 @@ class Loaded(NamedTuple):
             )
             for duplicate in duplicates(self.source)
         )
-        return (*self.notes, *paths, *repeated)
+        return (*self.notes, *escapes, *repeated)
+
+
+def _odd_escapes(source: str) -> tuple[LoadWarning, ...]:
+    """Warn of paths and formulas whose backslashes happen to be escapes of JSON."""
+    paths = _PATH_ESCAPE.finditer(source) if ":\\" in source else ()
+    return (
+        *(
+            LoadWarning(
+                "path_escape", match.start(), f"{match.group()}… looks like a path whose backslashes were not escaped."
+            )
+            for match in paths
+        ),
+        *(
+            LoadWarning(
+                "formula_escape",
+                match.start(1),
+                f"{match.group(1)} is read as a control character and letters; was its backslash not escaped?",
+            )
+            for match in _FORMULA_ESCAPE.finditer(source)
+        ),
+    )
 
 
 def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanPolicy = "refuse") -> Loaded:
@@ -129,7 +145,12 @@ def _load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
 
         if (scalar := load_scalar(text, hint)) is not None:
             return scalar
-    return _load_surrounded(text, hint) or _search(text, hint, nan)
+    loaded = _load_surrounded(text, hint) or _search(text, hint, nan)
+    key = _KEY_OUTSIDE.search(text, loaded.end) or _KEY_OUTSIDE.search(text, answer_span(text)[0], loaded.start + 1)
+    if key is None or any(note.kind == "several_candidates" for note in loaded.notes):
+        return loaded
+    message = f"{key.group(1)} outside the JSON that was taken looks like a key: there may be more of it."
+    return loaded._replace(notes=(*loaded.notes, LoadWarning("key_outside", key.start(), message)))
 
 
 def left_out(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
@@ -196,8 +217,14 @@ class _ContainerHint:
 
 _make: Final = tuple.__new__
 _PATH_ESCAPE: Final = re.compile(r'(?<![\w\\])[A-Za-z]:\\[bfnrt](?!["\\\s])\w*')
+_FORMULA_ESCAPE: Final = re.compile(
+    r"(?<!\\)(?:\\\\)*(\\(?:[bf][A-Za-z]\w*|(?:times|theta|tau|tilde|triangle|textbf|textit|text\{|nabla|neq|notin|nmid"
+    r"|rho|rightarrow|right[)\]|.]|rangle)(?![A-Za-z])))"
+)
+"""A command of a formula, or of a pattern, that is valid JSON for a control character and a word."""
 _CONTAINERS: Final = frozenset({"object", "array"})
 _OBJECT_OR_ARRAY: Final = _ContainerHint()
+_KEY_OUTSIDE: Final = re.compile(r"(\"[^\"\\\n]{1,60}\")\s*(?::|=>)\s*(?:[\"{\[\d-]|true|false|null)")
 OPENING_BRACKET: Final = re.compile(r"[{\[]")
 _AROUND: Final = re.compile(r"(?:```+|~~~+)[\w+.#-]*|</?[A-Za-z][\w:.-]{0,40}>|\[/?[A-Z_]{2,30}\]|`")
 """What stands around JSON and says nothing: fences, tags, markers of tool calls."""

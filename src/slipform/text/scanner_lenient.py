@@ -20,9 +20,11 @@ is a note: its code, where, what stood there and what was read instead.
 ``odd_space``                 byte order marks, zero-width and other exotic spaces between tokens
 ``leading_text``              prose and reasoning before the JSON; only its beginning is recorded
 ``trailing_text``             text after the JSON; only its beginning is recorded
+``json_in_string``            nothing is changed: the value is a string that seems to hold JSON
 ============================  =========================================================================================
 
-What is missing is never invented: a key without a value, a bare word, an unfinished text stay errors.
+What is missing is never invented: a key without a value, a bare word, an unfinished text stay errors. So does a word
+right after a string (``unescaped_quote``): the quote may have been inside it, and the word no key.
 """
 
 from __future__ import annotations
@@ -75,6 +77,7 @@ _WORDS: Final[dict[str, Any]] = {
     "nan": None,
     "infinity": None,
 }
+_INNER_QUOTE: Final = "A word follows a string: the quote before it may be part of the string"
 _INVISIBLE: Final = "\ufeff\u200b\u200c\u200d\u2060"
 
 
@@ -130,6 +133,9 @@ class LenientScanner(JsonScanner):
             if start is None and scalar.complete and scalar.error is None:
                 self.begin("")
                 super().feed(text)
+                value = scalar.top.child(0)
+                if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+                    self.notes.append(Note("json_in_string", 0, value[:MAX_TEXT], ""))
             elif start is not None or text.strip():
                 self.begin(text)
                 self.fail("", 0, "no_json", "There is no JSON in the text")
@@ -209,6 +215,8 @@ class LenientScanner(JsonScanner):
             self.state = VALUE
             return i + 1
         if c in '"{[' or c.isalnum() or c in _QUOTES:
+            if self.notes and self.notes[-1].code == "unquoted_key" and self.notes[-1].before == self.key:
+                return self.fail(text, i, "unescaped_quote", _INNER_QUOTE)
             self.note(i, "missing_colon", "", ":")
             self.state = VALUE
             return i
@@ -223,6 +231,8 @@ class LenientScanner(JsonScanner):
             return i + 1
         if c == "." or c == "…":
             return self.ellipsis(i, c)
+        if c.isalnum() and is_object and isinstance(self.top.child(self.top.count - 1), str):
+            return self.fail(text, i, "unescaped_quote", _INNER_QUOTE)
         if c == '"' or c in _QUOTES or c.isalnum() or c in "_$" or (not is_object and c in "{[-+"):
             self.note(i, "missing_comma", "", ",")
             self.state = KEY if is_object else ITEM

@@ -13,10 +13,11 @@ from typing import Any, Final, NamedTuple
 from slipform.text.repair.machine import CannotRepair
 from slipform.text.repair.tokens import LAX_STRING, NUMBER, QUOTED_KEY, SPACE, STRING, RepairEdit, apply_edits
 
+_COMMENTS: Final = rf"{SPACE}(?:(?:(?://|#)[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/){SPACE})*+"
 CONTINUES: Final = re.compile(
-    rf"{SPACE}(?:{STRING}{SPACE}:{SPACE}(?:[\"{{\[]|{NUMBER}|true|false|null)|[,，]{SPACE}(?:[{{｛]{SPACE}(?:[\"'“}}]|{QUOTED_KEY}{SPACE}[:：])|\[{SPACE}[\"{{\[]"
+    rf"{_COMMENTS}(?:{STRING}{SPACE}:{SPACE}(?:[\"{{\[]|{NUMBER}|true|false|null)|[,，]{_COMMENTS}(?:[{{｛]{SPACE}(?:[\"'“}}]|{QUOTED_KEY}{SPACE}[:：])|\[{SPACE}[\"{{\[]"
     rf"|[A-Za-z_$][\w$]{{0,40}}+{SPACE}:{SPACE}(?:[\"{{\[]|(?:{NUMBER}|true|false|null){SPACE}[,}}\]])"
-    rf"|{LAX_STRING}{SPACE}(?:[,:\]}}\"{{\[\d]|\Z)|(?:{NUMBER}|true|false|null){SPACE}[,\]}}]))",
+    rf"|{LAX_STRING}{SPACE}(?:[,:=\]}}\"{{\[\d]|\Z)|(?:{NUMBER}|true|false|null){SPACE}[,\]}}]))",
     re.DOTALL,
 )
 """After a document: text that looks like the rest of it."""

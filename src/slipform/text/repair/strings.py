@@ -398,7 +398,8 @@ def _content_edits(text: str, body: int, stop: int, delimiter: str) -> list[RawE
         elif group == 2:
             edits.append(("lone_surrogate", match.start(), before, "\\ufffd"))
         elif group == 3:
-            edits.append(("bad_escape", match.start(), before, _escape(before, delimiter)))
+            is_code = delimiter != '"' or not (is_path or any(start < match.start() < end for start, end in paths))
+            edits.append(("bad_escape", match.start(), before, _escape(before, is_code)))
         else:
             edits.append(_character_edit(match.start(), before))
     return edits
@@ -423,14 +424,14 @@ def _is_command(text: str, at: int, stop: int) -> bool:
     return text[at + 1] in "bf" or (name is not None and name.group() in _COMMANDS)
 
 
-def _escape(before: str, delimiter: str) -> str:
-    """Return the replacement of a backslash that starts no JSON escape."""
+def _escape(before: str, is_code: bool) -> str:
+    r"""Return the replacement of a backslash that starts no JSON escape; in code `\x41` is a character."""
     char = before[1:]
     if char in ("\n", "\r", "\r\n"):
         return char.replace("\r", "\\r").replace("\n", "\\n")  # the newline itself was escaped, not its letter
     if char in ("'", "`") and char:
         return char
-    if len(char) == 3 and delimiter != '"':
+    if len(char) == 3 and is_code:
         return f"\\u00{char[1:]}"
     return "\\\\" + (_CONTROL.get(char) or char)
 

@@ -16,6 +16,7 @@ from slipform.text.repair.tokens import (
     LAX_STRING,
     MEMBER,
     NUMBER,
+    PREFIX,
     QUOTED_KEY,
     QUOTED_KEY_AHEAD,
     SCALAR,
@@ -355,7 +356,11 @@ def _bare_key(m: RepairState, at: int) -> None:
 
 
 def _no_key(m: RepairState, at: int) -> None:
-    if grouped_number(m, at):
+    if grouped_number(m, at) or (m.comma < 0 and _is_set(m, at)):
+        return
+    if prefix := PREFIX.match(m.text, at, m.end):
+        m.edit("wrong_quote", at, prefix.group(), "")
+        m.position = prefix.end()
         return
     if word_before := _STRAY_WORD.match(m.text, at, m.end):
         m.edit("stray_text", at, word_before.group(), "")

@@ -16,7 +16,10 @@ CERTAIN: Final = frozenset({
 """Kinds that write the same value as JSON; every other kind is a guess at what was meant."""
 
 
-_ESCAPE_LETTERS: Final = frozenset("bfnrt")
+_OTHER_ESCAPES: Final = frozenset("bfnrtux\n\r\t")
+"""After a backslash: it is an escape in JSON or in other languages."""
+_QUOTES_WITHIN: Final = re.compile(r"(?:\"\"(?!\")|''(?!')|[bBfFrR])")
+"""The beginning of a string in two quotes, or of one with a letter before it."""
 
 
 class RepairEdit(NamedTuple):
@@ -36,13 +39,19 @@ class RepairEdit(NamedTuple):
         """Whether the edit writes the same value as JSON, and is not a guess at what was meant.
 
         To read a valid escape as a backslash, because others beside it are none, is a guess; so is a comment with one
-        quote, which may be a string that lost its first one, and a key of several words.
+        quote, which may be a string that lost its first one, a key of several words, quotes within quotes, and what
+        other languages have: their escapes, and letters before a quote.
         """
-        if self.kind == "comment":
-            return self.before.count('"') % 2 == 0
-        if self.kind == "unquoted_key":
-            return " " not in self.before and "&" not in self.before
-        return self.kind in CERTAIN and not (self.kind == "bad_escape" and self.before[1:2] in _ESCAPE_LETTERS)
+        kind, before = self.kind, self.before
+        if kind == "comment":
+            return before.count('"') % 2 == 0
+        if kind == "unquoted_key":
+            return " " not in before and "&" not in before
+        if kind == "wrong_quote":
+            return _QUOTES_WITHIN.match(before) is None or self.after == '""'
+        if kind == "bad_escape":
+            return before[1:2] not in _OTHER_ESCAPES
+        return kind in CERTAIN
 
 
 RawEdit = tuple[str, int, str, str]
@@ -112,6 +121,8 @@ BARE_KEY: Final = r"[A-Za-z_$\u00aa-\uffff][\w$ .-]{0,60}+"
 KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:{QUOTED_KEY}|{BARE_KEY}){SPACE}[:：](?!//)")
 """A key and its colon, recognised within a bounded number of characters."""
 QUOTED_KEY_AHEAD: Final = re.compile(rf"{SPACE}{QUOTED_KEY}{SPACE}[:：]")
+PREFIX: Final = re.compile(r"[bBuUrRfF]{1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,:}\])])")
+"""The letters before a Python string: b'…', u"…"."""
 INVISIBLE: Final = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u0085\u00a0\u00ad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]++"
 )

@@ -26,14 +26,13 @@ from slipform.text.repair.tokens import (
     ITEM,
     KEY_AHEAD,
     LAX_THEN,
+    PREFIX,
     QUOTED_KEY_AHEAD,
     SINGLE_THEN,
     STRICT_KEY,
     STRICT_THEN,
 )
 
-_PREFIX: Final = re.compile(r"[bBuUrRfF]{1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,}\])])")
-"""The prefix of a Python string: b'…', r"…"."""
 _STRUCTURE: Final = re.compile(r"[}\]\"]")
 _MAX_BALANCES: Final = 8
 """How often the brackets of the rest of a text are counted."""
@@ -184,8 +183,12 @@ def _member_among_items(m: RepairState, at: int) -> bool:
             m.edit("missing_bracket", at, "", "{")
             m.push("{")
             return True
-        m.last_close = closing
-        reopen(m, m.comma)
+        if _lacks_closing_bracket(m, at):
+            m.edit_before("missing_bracket", m.comma, "", "]")
+            m.stack.pop()
+        else:
+            m.last_close = closing
+            reopen(m, m.comma)
     elif m.comma >= 0 and len(m.stack) > 1 and m.stack[-2] == "{":
         m.edit_before("missing_bracket", m.comma, "", "]")
         m.stack.pop()
@@ -200,6 +203,14 @@ def _member_among_items(m: RepairState, at: int) -> bool:
         return False
     m.state = AT_KEY
     return True
+
+
+def _lacks_closing_bracket(m: RepairState, at: int) -> bool:
+    """Whether the list around a key has lost its end: what follows closes all that is open but for one list."""
+    m.balances += 1
+    if m.balances > _MAX_BALANCES or m.stack[-2:-1] != ["{"]:
+        return False
+    return net_closers(m.text, at, m.end) == (m.stack.count("{"), m.stack.count("[") - 1)
 
 
 def _has_member(text: str, closing: int, key: str) -> bool:
@@ -250,7 +261,7 @@ def _bare_value(m: RepairState, at: int) -> None:
         m.position = argument
         m.push("f")
         return
-    if prefix := _PREFIX.match(m.text, at, m.end):
+    if prefix := PREFIX.match(m.text, at, m.end):
         m.edit("wrong_quote", at, prefix.group(), "")
         m.position = prefix.end()
         return
