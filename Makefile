@@ -55,7 +55,7 @@ fuzz: $(VENV)/.installed-fuzz  ## a minute of the repair, then 20,000 random cal
 	$(BIN)/python -m tests.fuzz.fuzz_judge --cases 20000
 
 docs: $(VENV)/.installed-docs  ## the documentation as HTML
-	$(BIN)/mkdocs build --quiet --strict --site-dir build/docs
+	$(BIN)/python -m website.build
 	@echo "The documentation is in build/docs/index.html"
 
 release-check:  ## build a wheel, install it without the checkout, run the README from it
@@ -83,7 +83,7 @@ $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
 	touch $@
 
 $(VENV)/.installed-docs: $(INPUTS) | $(BIN)/python
-	$(PIP) --editable '.[docs]'
+	$(PIP) --editable '.[server,docs]'
 	touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-dev

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -17,15 +19,34 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+"""A block of code; inside a tab it is indented."""
 SNIPPETS = [
-    pytest.param(kind, code, id=f"{page.name}-{number}")
+    pytest.param(kind, textwrap.dedent(code), id=f"{page.name}-{number}")
     for page in PAGES
-    for number, (kind, code) in enumerate(FENCE.findall(page.read_text()))
+    if page.name != "README.md"  # its blocks belong together: `test_the_readme_works_as_typed`
+    for number, (_, kind, code) in enumerate(FENCE.findall(page.read_text()))
     if kind in ("python", "sh")
 ]
 
 pytestmark = [pytest.mark.local, pytest.mark.xdist_group("local")]
+
+
+def unactivated() -> dict[str, str]:
+    """The environment of a shell in which nothing has been activated."""
+    own = str(Path(sys.executable).parent)
+    path = os.pathsep.join(folder for folder in os.environ["PATH"].split(os.pathsep) if folder != own)
+    return {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "PYTHONPATH")} | {
+        "PATH": path
+    }
+
+
+def start_command() -> list[str]:
+    """`make run` as the README has it, where make set this environment up; else what it runs."""
+    ours = Path(sys.prefix).resolve() == (ROOT / ".venv").resolve()
+    if ours and subprocess.run(["make", "-q", ".venv/.installed-run"], cwd=ROOT, check=False).returncode == 0:
+        return ["make", "run"]
+    return [str(Path(sys.executable).parent / "slipform"), "serve"]
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +55,15 @@ def served() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [str(Path(sys.executable).parent / "slipform"), "serve", "--port", str(port)]
-    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    environment = unactivated() | {"SLIPFORM_SERVER__PORT": str(port)}
+    server = subprocess.Popen(
+        start_command(),
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    )
     try:
         for _ in range(600):
             try:
@@ -45,34 +73,72 @@ def served() -> Iterator[str]:
                 time.sleep(0.1)
         yield f"127.0.0.1:{port}"
     finally:
-        server.terminate()
+        os.killpg(server.pid, signal.SIGTERM)
         server.wait(20)
 
 
-@pytest.mark.parametrize(("kind", "code"), SNIPPETS)
-def test_the_snippet_works(kind: str, code: str, served: str, tmp_path: Path) -> None:
-    if code.strip() == "make run":
-        recipe = subprocess.run(["make", "-n", "run"], cwd=ROOT, capture_output=True, text=True, check=True)
-        assert "slipform serve" in recipe.stdout
-        return
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder like a clone in which `make run` was typed: it has a `.venv`."""
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    return tmp_path
+
+
+def run(kind: str, code: str, folder: Path, served: str) -> str:
+    """What a block prints, from a shell that has activated nothing if it names `.venv` itself."""
     shell = ["bash", "-euo", "pipefail", "-c"] if kind == "sh" else [sys.executable, "-c"]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = unactivated()
+    if ".venv/" not in code:
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
         [*shell, code.replace("127.0.0.1:8080", served)],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
+        cwd=folder,
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
         timeout=110,
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("kind", "code"), SNIPPETS)
+def test_the_snippet_works(kind: str, code: str, served: str, folder: Path) -> None:
+    if code.strip() == "make run":  # it runs already: `served`
+        recipe = subprocess.run(["make", "-n", "run"], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert "slipform serve" in recipe.stdout
+        return
+    printed = run(kind, code, folder, served)
     expected = re.findall(r"# → (.*)$", code, re.MULTILINE)
     if kind == "python" or expected:
         assert expected, "a snippet shows what it prints"
-        assert done.stdout.splitlines() == expected
+        assert printed.splitlines() == expected
     elif "curl" in code:
-        content = json.loads(done.stdout)["choices"][0]["message"]["content"]
+        content = json.loads(printed)["choices"][0]["message"]["content"]
         assert json.loads(content) == {"name": "Ada", "age": 36}
     else:
-        assert json.loads(done.stdout) == {"name": "Ada", "age": 36}
+        assert json.loads(printed) == {"name": "Ada", "age": 36}
+
+
+def test_the_readme_works_as_typed(served: str, folder: Path) -> None:
+    """Its blocks in their order: files are saved under the name in their first line, commands are run as they stand."""
+    for _, kind, code in FENCE.findall((ROOT / "README.md").read_text()):
+        if kind == "python":
+            name = re.match(r"# (\S+\.py)\n", code)
+            assert name, "a file of the README says its name in the first line"
+            (folder / name[1]).write_text(code.replace("127.0.0.1:8080", served))
+        elif code.strip() != "make run":
+            assert run(kind, code, folder, served).splitlines() == re.findall(r"# → (.*)$", code, re.MULTILINE)
+
+
+def test_code_fits_its_column() -> None:
+    """About 80 characters stand beside the navigation at 1280 pixels; longer lines would have to be scrolled."""
+    wide = [
+        f"{page.relative_to(ROOT)}: {line}"
+        for page in PAGES
+        for indent, kind, code in FENCE.findall(page.read_text())
+        for line in code.splitlines()
+        if len(line) - len(indent) > 80
+    ]
+    assert wide == []

@@ -1,0 +1,58 @@
+// Looks at pages of the docs site in a real browser. Usage: node site_browser.mjs ORIGIN FOLDER 'page width scheme'…; prints one JSON object: each of these → '' or what is wrong.
+import { createRequire } from 'node:module';
+import { readFileSync } from 'node:fs';
+
+const need = createRequire(`${process.env.SLIPFORM_NODE}/`);
+const chromium = (await import(need.resolve('@sparticuz/chromium'))).default;
+const puppeteer = (await import(need.resolve('puppeteer-core'))).default;
+const axe = readFileSync(need.resolve('axe-core/axe.min.js'), 'utf-8');
+const [origin, folder, ...looks] = process.argv.slice(2);
+const found = {};
+
+const browser = await puppeteer.launch({
+  args: chromium.args.filter((each) => !['--disable-web-security', '--single-process', '--no-zygote'].includes(each)).concat('--no-sandbox', '--no-zygote'),
+  executablePath: await chromium.executablePath(), headless: 'shell',
+});
+
+async function look(name, width, scheme) {
+  const context = await browser.createBrowserContext();
+  const page = await context.newPage();
+  const wrong = [];
+  await page.setViewport({ width, height: 800 });
+  await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
+  page.on('request', (request) => { if (!request.url().startsWith(origin) && !/^(data|blob):/.test(request.url())) wrong.push(`asks ${request.url()}`); });
+  page.on('pageerror', (error) => wrong.push(`script: ${error.message}`));
+  page.on('response', (response) => { if (response.status() >= 400) wrong.push(`${response.status()} ${response.url()}`); });
+  await page.goto(`${origin}/${name}`, { waitUntil: 'load' });
+  await page.waitForFunction((wanted) => document.body.dataset.mdColorScheme === wanted, { timeout: 10000 }, scheme === 'dark' ? 'slate' : 'default');
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  if (wide > 0) wrong.push(`the page is ${wide} px wider than its window`);
+  await page.evaluate(axe);
+  const report = await page.evaluate(() => axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'] }));
+  for (const each of report.violations) wrong.push(`${each.id}: ${each.nodes.slice(0, 3).map((node) => `${node.target} ${node.any[0]?.message ?? ''}`).join(' | ')}`);
+  await context.close();
+  return wrong.join('\n');
+}
+
+for (const each of looks) {
+  const [name, width, scheme] = each.split(' ');
+  found[each] = await look(name, Number(width), scheme).catch((error) => error.message);
+}
+
+// The search of a site that was opened from disk, with no server: a setting and an error code are entries of their own.
+async function search(words, address) {
+  const page = await browser.newPage();
+  await page.setViewport({ width: 1280, height: 800 });
+  await page.goto(`file://${folder}/index.html`, { waitUntil: 'load' });
+  await page.click('.md-search__button');
+  await page.waitForFunction(() => [...document.querySelectorAll('*')].some((node) => node.shadowRoot?.querySelector('input')), { timeout: 20000 });
+  await page.keyboard.type(words);
+  const has = (wanted) => [...document.querySelectorAll('*')].some((node) => [...node.shadowRoot?.querySelectorAll('a') ?? []].some((link) => link.href.replace(/\?[^#]*/, '').endsWith(wanted)));
+  await page.waitForFunction(has, { timeout: 30000 }, address);
+  return '';
+}
+for (const [words, address] of [['server.trace_bytes', 'reference.html#server.trace_bytes'], ['too_many_wrong_keys', 'troubleshooting.html#too_many_wrong_keys']]) {
+  found[`search ${words}`] = await search(words, address).catch((error) => `no result leads to ${address}: ${error.message}`);
+}
+console.log(JSON.stringify(found));
+await browser.close();

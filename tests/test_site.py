@@ -1,0 +1,163 @@
+"""The docs site: its sources are complete, its links lead somewhere, and a person can read it in a browser."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+
+import slipform
+from slipform import testing
+from slipform.errors import SlipformError
+from tests.conftest import node_folder
+
+website = pytest.importorskip("website.build", reason="the docs extra is not installed here: `make test` installs it")
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+SITE = ROOT / "build" / "docs"
+DRIVER = Path(__file__).with_name("site_browser.mjs")
+PAGES = [path for _, _, path in website.pages_of(website.load_config()["nav"])]
+HANDFUL = ["index.html 1280 light", "index.html 390 dark", "benchmarks.html 390 light", "api/calls.html 1280 dark"]
+ALL = [
+    f"{page.removesuffix('.md')}.html {width} {scheme}"
+    for page in PAGES
+    for width in (1280, 390)
+    for scheme in ("light", "dark")
+]
+pytestmark = pytest.mark.xdist_group("site")
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    assert sorted(PAGES) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+
+
+def test_every_error_code_has_an_entry_in_troubleshooting() -> None:
+    for module in pkgutil.walk_packages(slipform.__path__, "slipform."):
+        if ".proxy" in module.name or module.name == "slipform.providers.embedded.worker":
+            importlib.import_module(module.name)
+    expected = {(kind.code, str(kind.http_status)) for kind in kinds_of(SlipformError)}
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^### `(\w+)`\n\n\*\*(\d+)\.\*\*", page, re.MULTILINE)) == expected
+
+
+def kinds_of(kind: type[SlipformError]) -> Iterator[type[SlipformError]]:
+    """An error class of slipform's own, and all below it."""
+    yield kind
+    for below in kind.__subclasses__():
+        if below.__module__.startswith("slipform."):
+            yield from kinds_of(below)
+
+
+def test_the_api_reference_has_every_public_name() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md"))
+    shown = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
+    assert set(slipform.__all__) - {"__version__"} | set(testing.__all__) <= shown
+
+
+def test_doctests_in_a_docstring_become_code() -> None:
+    fenced = importlib.import_module("website.doctests").fenced
+    assert fenced("Adds.\n\n>>> 1 + 1\n2\n\nMore.") == "Adds.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore."
+    assert fenced("Adds:\n>>> 1\n1") == "Adds:\n\n```pycon\n>>> 1\n1\n```"
+    assert fenced("No example.") == "No example."
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """The site, built as `make docs` does."""
+    built = subprocess.run(
+        [sys.executable, "-m", "website.build"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    return SITE
+
+
+def test_every_link_leads_to_a_page_and_an_anchor(site: Path) -> None:
+    texts = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    anchors = {name: set(re.findall(r'\bid="?([^"\s>]+)', text)) for name, text in texts.items()}
+    broken = []
+    for name, text in texts.items():
+        for link in re.findall(r'\b(?:href|src)="?([^"\s>]+)', text):
+            if urlsplit(link).scheme or link.startswith("//"):
+                continue
+            target = urlsplit(urljoin(name, link))
+            path = unquote(target.path or name).lstrip("/")  # the page for what is not found may stand anywhere
+            anchor = unquote(target.fragment)
+            known = anchors.get(path, {anchor})
+            if not (site / path).exists() or (anchor and anchor not in known and not anchor.startswith("__")):
+                broken.append(f"{name}: {link}")
+    assert broken == []
+
+
+def test_nothing_is_loaded_from_another_host(site: Path) -> None:
+    foreign = re.compile(r'<(?:script|img|link|iframe|source)\b[^>]*\b(?:src|href|srcset)="?(?:https?:)?//')
+    assert [path.name for path in site.rglob("*.html") if foreign.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_each_page_is_there_as_markdown_and_listed_for_language_models(site: Path) -> None:
+    listed = re.findall(r"\]\((\S+)\)$", (site / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed == PAGES
+    assert all((site / page).read_text(encoding="utf-8").strip() for page in PAGES)
+    assert "ask(shape" in (site / "api" / "calls.md").read_text(encoding="utf-8")
+
+
+def test_the_header_has_the_version(site: Path) -> None:
+    assert f'--version: "{slipform.__version__}"' in (site / "index.html").read_text(encoding="utf-8")
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 — the name is the base class's
+        pass
+
+
+def looked_at(site: Path, looks: list[str]) -> dict[str, str]:
+    """What is wrong with the pages, as the driver sees them in a browser."""
+    node, modules = node_folder("puppeteer-core")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        command = [node, str(DRIVER), f"http://127.0.0.1:{server.server_port}", str(site), *looks]
+        environment = {**os.environ, "SLIPFORM_NODE": str(modules)}
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1700, check=False)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found: dict[str, str] = json.loads(ran.stdout.splitlines()[-1])
+    return {name: wrong for name, wrong in found.items() if wrong}
+
+
+@pytest.mark.timeout(600)
+def test_a_handful_of_pages_and_the_search_in_a_browser(site: Path) -> None:
+    assert looked_at(site, HANDFUL) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_all_pages_in_a_browser(site: Path) -> None:
+    assert looked_at(site, ALL) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_material_for_mkdocs_builds_the_same_pages(site: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
+    assert pages == {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.html")}
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,1 @@
+"""What the docs site adds to zensical: the build, tables that scroll, doctests as code."""
