@@ -41,7 +41,7 @@ format: $(VENV)/.installed-dev  ## let ruff fix what it can
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed-bench $(VENV)/.installed-peers $(VENV)/.installed-litellm $(VENV)/.installed-portkey  ## the benchmarks beside the peers
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(BENCH)
 
 soak: $(VENV)/.installed-dev  ## half an hour of streams, then hostile clients
 	$(BIN)/python -m bench.soak --minutes 30 --streams 200
@@ -109,9 +109,9 @@ $(VENV)/.installed-litellm: | $(BIN)/python
 	$(VENV)/litellm/bin/python -m pip --disable-pip-version-check install --quiet 'litellm[proxy]==1.106.2'
 	touch $@
 
-$(VENV)/.installed-portkey: Makefile | $(BIN)/python
+$(VENV)/.installed-portkey: Makefile $(VENV)/.installed-dev
 	mkdir -p $(VENV)/portkey
 	echo '{"private": true, "overrides": {"@hono/node-server": "1.13.5"}}' > $(VENV)/portkey/package.json
-	if command -v npm > /dev/null; then npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/portkey \
-		@portkey-ai/gateway@1.15.2 hono@4.9.7 @hono/node-server@1.13.5; fi
+	$(NPM) install --silent --no-audit --no-fund --no-save --prefix $(VENV)/portkey \
+		@portkey-ai/gateway@1.15.2 hono@4.9.7 @hono/node-server@1.13.5
 	touch $@

@@ -1,38 +1,113 @@
-"""Run every benchmark, one after another, each in a process of its own: `make bench`."""
+"""Run the benchmarks one after another and write docs/benchmarks.md from their figures: `make bench`.
+
+    python -m bench                  # all that stand on the page, within twelve minutes
+    python -m bench --quick          # the same in short rounds, to see that everything runs
+    python -m bench faults client    # some, by name
+
+Each part runs in a process of its own and is stopped at its limit. The figures of a run are one JSON file,
+docs/assets/benchmarks.json; a part that is not run, or that fails, keeps its figures of before, marked with their date.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-_NEEDS_A_MODEL = {"local", "local_schemas", "tasks"}
-_PARTS = {
-    "client_peers",
-    "client_shapes",
-    "compare",
-    "faults_data",
-    "faults_peers",
-    "situations_data",
-    "tasks_data",
-    "tasks_peers",
+from bench.page import FIGURES, write_pages
+from bench.results import FILE, circumstances, recorded
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Part:
+    """One benchmark: its arguments in a full and in a quick run, and the seconds it may take in a full one."""
+
+    full: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ()
+    limit: int = 60
+
+
+PARTS = {
+    "text_repair": Part(("0.03",), ("0.002",), 90),
+    "text_stream": Part(limit=60),
+    "validate": Part(limit=40),
+    "lowering": Part(limit=60),
+    "codecs": Part(limit=40),
+    "client": Part(limit=90),
+    "faults": Part(limit=60),
+    "situations": Part(limit=90),
+    "batch": Part(
+        ("--rows", "3000", "--passes", "2", "--memory", "0"), ("--rows", "300", "--passes", "1", "--memory", "0"), 60
+    ),
+    "stream_tools": Part(("--rounds", "5"), ("--rounds", "1"), 60),
+    "proxy": Part(("--seconds", "0.6", "--rounds", "3"), ("--seconds", "0.1", "--rounds", "1"), 420),
 }
-_FOR_HOURS = {"soak"}
+"""What stands on the page, in its order; together they take at most twelve minutes on two idle cores."""
 
 
 def main() -> int:
-    """Run them all, or those that are named; gives the number that failed."""
-    here = Path(__file__).parent
-    names = sys.argv[1:] or sorted(
-        path.stem
-        for path in here.glob("*.py")
-        if not path.stem.startswith("_") and path.stem not in _NEEDS_A_MODEL | _PARTS | _FOR_HOURS
-    )
-    failed = 0
-    for name in names:
+    """Run the parts; the exit code is the number of those that failed."""
+    reading = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    reading.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all by default")
+    reading.add_argument("--quick", action="store_true", help="short rounds: shows that it runs; the figures are rough")
+    reading.add_argument("--limit", type=float, default=1.0, help="times the seconds that a part may take")
+    reading.add_argument("--no-page", action="store_true", help="leave the pages and the kept figures alone")
+    given = reading.parse_args()
+    run: dict[str, Any] = circumstances(quick=given.quick)
+    kept = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
+    parts: dict[str, Any] = kept.get("parts", {})
+    failed = []
+    for name in given.parts or PARTS:
         print(f"\n=== {name} ===", flush=True)
-        failed += subprocess.run([sys.executable, "-m", f"bench.{name}"], cwd=here.parent, check=False).returncode != 0
-    return failed
+        part = PARTS[name]
+        began = time.monotonic()
+        figures = measured(name, part.quick if given.quick else part.full, part.limit * given.limit)
+        took = round(time.monotonic() - began)
+        if figures:
+            parts[name] = {"date": run["date"], "quick": given.quick, "seconds": took, "figures": figures}
+        else:
+            failed.append(name)
+        print(f"--- {name}: {'figures' if figures else 'FAILED'} after {took} s", flush=True)
+    if not given.no_page:
+        FIGURES.write_text(json.dumps({**run, "parts": parts}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_pages()
+    print(f"\n{'failed: ' + ', '.join(failed) if failed else 'all parts ran'}; the figures are in {FIGURES.name}")
+    return len(failed)
+
+
+def measured(name: str, arguments: tuple[str, ...], limit: float) -> dict[str, Any]:
+    """Run one part and return its figures; none if it fails or takes longer than its limit."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "figures.jsonl")
+        path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        environment = {**os.environ, FILE: str(file), "PYTHONPATH": path}
+        command = [sys.executable, "-m", f"bench.{name}", *arguments]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+        try:
+            code = process.wait(limit)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            print(f"stopped after {limit:.0f} s")
+            return {}
+        if code not in (0, 1):  # 1 is a limit of its own that was missed: its figures count
+            return {}
+        return recorded(file)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from unittest import mock
 import orjson
 
 from bench._batch_clients import alone, clients
+from bench.results import record
 from slipform.codecs import Capabilities
 from slipform.config import Settings, read_settings
 from slipform.errors import SlipformError
@@ -198,6 +199,7 @@ def speed(rows: int, concurrency: int, latency: float, passes: int) -> None:
             some = requests[: max(concurrency, rows // dearer)]
             measures[name] = lambda opened=opened, some=some: alone(opened, some, concurrency)  # type: ignore[misc]
         found = best_of(measures, passes)
+    record(f"{latency * 1000:.0f} ms", {name: 1 / wall for name, (wall, _) in found.items()})
     print(f"\nlatency {latency * 1000:.0f} ms, {concurrency} at a time, {rows:,} rows, best of {passes}")
     print(f"{'':20} {'rows/s':>8} {'CPU µs/row':>11} {'rate of the batch against it':>30}")
     for name, (wall, cpu) in found.items():

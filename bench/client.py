@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench.client_shapes import MODEL, PASSES, PROMPT, Invoice, first_line, import_ms, invoice, per_call, per_stream
+from bench.results import record
 from slipform import AsyncClient, Client
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
@@ -120,6 +121,8 @@ def calls(url: str, others: list[dict[str, Any]]) -> None:
     ours = rows[0]["call"] - floor
     print(f"{'':24} {'import ms':>9} {'µs CPU per call':>16} {'over bare HTTP':>15} {'times ours':>11}")
     print(f"{'bare http.client POST':24} {'':>9} {floor:16.0f}")
+    measured = [row for row in (*rows, *others) if "error" not in row]
+    record("ask_us", {row["name"]: row["call"] - floor for row in measured})
     for row in (*rows, *others):
         if "error" in row:
             print(f"{row['name']:24} not measured: {row['error']}")
@@ -131,6 +134,8 @@ def calls(url: str, others: list[dict[str, Any]]) -> None:
 def streams(url: str, others: list[dict[str, Any]]) -> None:
     """CPU for 20 KB in pieces of four characters, and how often a finished item stays the same object."""
     ours = {"name": "slipform stream", **per_stream(lambda: own_stream(url))}
+    measured = [row for row in (ours, *others) if "error" not in row]
+    record("stream", {row["name"]: {"seconds": row["seconds"], "same": row["same"]} for row in measured})
     print(f"\n{len(LONG):,} bytes in 4-character pieces, every partial looked at")
     print(f"{'':24} {'CPU s':>7} {'partials':>9} {'same object':>12} {'times ours':>11}")
     for row in (ours, *others):

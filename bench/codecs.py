@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from bench.results import record
 from slipform.codecs import Capabilities, EncodedRequest, make_codec
 from slipform.ir import Message, ModelRequest, Sampling
 from slipform.ir.reducer import Reducer, Snapshot
@@ -148,6 +149,8 @@ def main() -> None:
     print(f"encode + decode of one call (native schema): {each * 1e6:.1f} µs")
     body = stream_body(CHUNKS)
     ours = best(lambda: ours_stream(body))
+    record("call_us", each * 1e6)
+    record("slipform", CHUNKS / ours)
     print(f"decode + reduce: {CHUNKS / ours:,.0f} chunks/s ({ours / CHUNKS * 1e6:.2f} µs each)")
     for name, run in (("openai", openai_stream), ("litellm", litellm_stream)):
         found = installed(name)
@@ -157,6 +160,7 @@ def main() -> None:
         if run(body) != ours_stream(body):
             raise SystemExit(f"{name} read another text than slipform")
         theirs = best(lambda run=run: run(body))  # type: ignore[misc]
+        record(name, CHUNKS / theirs)
         print(f"{name} {found}: {CHUNKS / theirs:,.0f} chunks/s; slipform is {theirs / ours:.1f}x as fast")
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.faults_data import ALL, FAULTS, PROMPT, Fault, Invoice, script_of
+from bench.results import record
 from slipform import Budget, Client, EnforcementError, Options
 from slipform.ir import ModelResponse
 from slipform.providers.http import HttpProvider
@@ -144,6 +145,8 @@ def main() -> None:
     lines += [[fault.name, *(shown(cells[name]) for name in names), said] for fault, cells, said in rows[: len(FAULTS)]]
     lines += [[f"**{label}**" if markdown else label, *counts, ""] for label, counts in totals(names, rows)]
     lines += [[fault.name, *(shown(cells[name]) for name in names), said] for fault, cells, said in rows[len(FAULTS) :]]
+    record("table", lines)
+    record("totals", {label: dict(zip(names, counts, strict=True)) for label, counts in totals(names, rows)})
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for number, line in enumerate(lines):
         if markdown:

@@ -18,6 +18,7 @@ import jsonschema_rs
 from tests.schema.lowering_encode import encode
 from tests.schema.lowering_linter import lint
 
+from bench.results import record
 from slipform.errors import SchemaError
 from slipform.schema.document import to_text
 from slipform.schema.lowering import lowered as lowering
@@ -48,6 +49,7 @@ def main() -> None:
 
 def print_row(name: str, counts: Mapping[str, int]) -> None:
     share = 100 * counts["kept"] / max(1, counts["answers"])
+    record(name.rstrip(), {"acceptable": counts["acceptable"], "kept": share})
     print(
         f"{name:44} {counts['raises']:7} {counts['refused']:8} {counts['acceptable']:11} "
         f"{counts['kept']:5}/{counts['answers']} {share:5.1f} %"

@@ -38,6 +38,7 @@ from typing import Any
 from bench._gateways import litellm_command, portkey_script
 from bench._proxy_answers import SCHEMA, events_sent, write
 from bench.compare import interval
+from bench.results import record
 
 HERE = Path(__file__).parent.parent
 CORES = sorted(os.sched_getaffinity(0))
@@ -300,6 +301,16 @@ def row(name: str, case: Case, seen: dict[str, Any], direct: dict[str, Any] | No
     return f"  {name:<22} {told}{added}{wrong}"
 
 
+def figures_of(case: Case, seen: dict[str, Any], direct: dict[str, Any]) -> dict[str, float]:
+    """CPU microseconds of a request, or of an event in a stream; alone, also the milliseconds that were added."""
+    figures = {"us": seen.get("cpu_event" if case.stream else "cpu") or 0.0} if seen["count"] else {}
+    if figures and case.connections == 1 and direct.get("count"):
+        figures["added_ms"] = seen["p50"] - direct["p50"]
+    if figures and seen["wrong"]:
+        figures["failed"] = seen["wrong"] / seen["count"]
+    return figures
+
+
 def ratios(case: Case, found: dict[str, Any], seen: dict[str, dict[str, Any]]) -> str:
     """The row's CPU time over that of the bare forwarders and of slipform, in the same run."""
     key = "cpu_event" if case.stream else "cpu"
@@ -365,12 +376,14 @@ def main() -> None:
                 [measure(tool, target, case, pid, given.seconds) for target, pid in found] for _ in range(given.rounds)
             ]
             seen = {target.name: best([each[at] for each in rounds]) for at, (target, _) in enumerate(found)}
+            record(case.name, {name: figures_of(case, one, seen["direct"]) for name, one in seen.items()})
             print(f"\n{case.name}")
             for name, one in seen.items():
                 if name != "direct" or not case.stream:
                     print(row(name, case, one, seen["direct"]) + ratios(case, one, seen), flush=True)
             print(paired(case, [target.name for target, _ in found], rounds), end="", flush=True)
         notes += [f"{target.name:<22} {resident(pid):.0f} MB after the load" for target, pid in found if pid]
+    record("start and memory", notes)
     print("\nstart and memory")
     print("\n".join(f"  {note}" for note in notes))
 

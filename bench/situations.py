@@ -32,6 +32,7 @@ from typing import Any
 import jsonschema_rs
 
 from bench._gateways import litellm_command, portkey_script
+from bench.results import record
 from bench.situations_data import FAULTS, HOPELESS, Situation, situations
 from slipform.testing import FakeVendor, Received, Step, rejected
 
@@ -241,6 +242,7 @@ def show(results: dict[str, dict[int, tuple[str, str]]], all_of_them: list[Situa
         can = [each.number for each in all_of_them if each.fault not in HOPELESS]
         mended = sum(result[number][0] == "valid" for number in can)
         total = len(result)
+        record(name, {"recovered": mended, "of": len(can), "wrong": count["wrong 200"], "errors": count["error"]})
         print(
             f"{name:26} valid {mended} of the {len(can)} that can be mended ({mended / len(can):.0%}); "
             f"wrong but 200: {count['wrong 200']} of {total} ({count['wrong 200'] / total:.0%}); "

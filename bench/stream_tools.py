@@ -21,6 +21,7 @@ from typing import Any
 
 from bench._proxy_answers import SCHEMA, VALUE
 from bench.proxy import FORMAT, HERE, KEY, free_port
+from bench.results import record
 
 EVENTS = 100
 LIMIT = 1.3
@@ -162,6 +163,7 @@ def report(costs: dict[str, list[float]]) -> int:
     for case, found in costs.items():
         ratio = statistics.median([each / other for each, other in zip(found, base, strict=True)])
         worst = max(worst, ratio)
+        record(case, {"us": statistics.median(found), "ratio": ratio})
         print(f"{case:28} {statistics.median(found):12.1f} {ratio:7.2f}")
     print(f"limit {LIMIT}: {'kept' if worst <= LIMIT else 'missed'}")
     return 0 if worst <= LIMIT else 1

@@ -19,6 +19,7 @@ from typing import Any
 
 import orjson
 
+from bench.results import record
 from slipform import loads
 from slipform.text.loads import load
 
@@ -178,6 +179,7 @@ def bench_broken(budget: float) -> None:
     print()
     for (name, group), values in ratios.items():
         mean = math.exp(sum(map(math.log, values)) / len(values))
+        record(f"{name}, {group}", mean)
         print(
             f"slipform / {name}, {group}: geometric mean {mean:.1f}x over {len(values)} cells where the peer is right"
         )
@@ -200,6 +202,7 @@ def bench_valid(budget: float) -> None:
                 times[name] = min(
                     times[name], cpu_time(lambda tool=tool, copies=copies: [tool(copy) for copy in copies], 0)
                 )
+        record(f"valid, {size}", times["orjson"] / times["slipform"])
         print(
             f"{size:>10,}  {times['orjson'] / times['slipform']:.2f} of orjson, "
             f"{times['json'] / times['slipform']:.2f} of json"

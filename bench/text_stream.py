@@ -16,6 +16,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
+from bench.results import record
 from slipform.text import parser as parser_module
 from slipform.text.parser import Parser
 from slipform.text.resolve import ResolveCache, resolve
@@ -183,6 +184,7 @@ def main() -> None:
         parts = best_quarters(chunks)
         total = sum(parts)
         jiter, river = jiter_total(text, len(chunks)), jsonriver_total(chunks)
+        record(name, {"seconds": total, "jiter": jiter, "jsonriver": river})
         against_jiter = f"1/{jiter / total:.0f}" if jiter else "-"
         against_river = f"{total / river:.2f}x" if river else "-"
         print(
@@ -192,6 +194,7 @@ def main() -> None:
 
     text = records(42_000)
     best = min(resolving(pieces(text, 5)) for _ in range(3))
+    record("resolve", best)
     print(f"parse and resolve {len(text) / 1000:.0f} kB in 5-character chunks: {best:.3f} s (to beat: 0.150 s)")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import jsonschema_rs
 import orjson
 
+from bench.results import record
 from slipform.schema import Schema
 from slipform.schema.validator import Compiled
 
@@ -85,7 +86,8 @@ def peer(name: str) -> Any:
         return None
 
 
-def row(name: str, micros: float, base: float) -> None:
+def row(name: str, micros: float, base: float, title: str = "") -> None:
+    record(f"{title or 'other'}: {name}", micros / base)
     print(f"  {name:<34} {micros:>12.2f} µs   {micros / base:>9.2f} × bare jsonschema-rs")
 
 
@@ -94,16 +96,16 @@ def validating(title: str, document: dict[str, Any], value: Any, times: int) -> 
     bare = jsonschema_rs.validator_for(document, validate_formats=True, offline=True)
     schema: Schema[Any] = Schema.of(document)
     base = cost(lambda: bare.is_valid(value), times)
-    row("jsonschema-rs is_valid", base, base)
-    row("slipform Schema.validate", cost(lambda: schema.validate(value), times), base)
-    row("jsonschema-rs list(iter_errors)", cost(lambda: list(bare.iter_errors(value)), times), base)
+    row("jsonschema-rs is_valid", base, base, title)
+    row("slipform Schema.validate", cost(lambda: schema.validate(value), times), base, title)
+    row("jsonschema-rs list(iter_errors)", cost(lambda: list(bare.iter_errors(value)), times), base, title)
     slow = max(times // 100, 3)
     if fast := peer("fastjsonschema"):
         run = fast.compile(document)
-        row("fastjsonschema", cost(lambda: run(value), max(times // 10, 3)), base)
+        row("fastjsonschema", cost(lambda: run(value), max(times // 10, 3)), base, title)
     if classic := peer("jsonschema"):
         checker = classic.Draft202012Validator(document, format_checker=classic.FormatChecker())
-        row("jsonschema is_valid", cost(lambda: checker.is_valid(value), slow, passes=3), base)
+        row("jsonschema is_valid", cost(lambda: checker.is_valid(value), slow, passes=3), base, title)
 
 
 def explaining(document: dict[str, Any], value: Any) -> None:

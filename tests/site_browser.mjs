@@ -20,11 +20,14 @@ async function look(name, width, scheme) {
   const wrong = [];
   await page.setViewport({ width, height: 800 });
   await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
+  // A headless browser has no pointer that hovers; only for one that has does the theme let the keyboard scroll code.
+  await page.evaluateOnNewDocument(() => { const real = window.matchMedia.bind(window); window.matchMedia = (query) => real(query === '(hover)' ? 'all' : query); });
   page.on('request', (request) => { if (!request.url().startsWith(origin) && !/^(data|blob):/.test(request.url())) wrong.push(`asks ${request.url()}`); });
   page.on('pageerror', (error) => wrong.push(`script: ${error.message}`));
   page.on('response', (response) => { if (response.status() >= 400) wrong.push(`${response.status()} ${response.url()}`); });
   await page.goto(`${origin}/${name}`, { waitUntil: 'load' });
-  await page.waitForFunction((wanted) => document.body.dataset.mdColorScheme === wanted, { timeout: 10000 }, scheme === 'dark' ? 'slate' : 'default');
+  await page.waitForFunction((wanted) => document.body.dataset.mdColorScheme === wanted, { timeout: 60000 }, scheme === 'dark' ? 'slate' : 'default');
+  await page.waitForFunction(() => [...document.querySelectorAll('pre > code')].every((code) => code.closest('pre').id), { timeout: 60000 });  // the theme has looked at them
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   if (wide > 0) wrong.push(`the page is ${wide} px wider than its window`);
   await page.evaluate(axe);
@@ -46,7 +49,7 @@ async function search(words, address) {
   await page.goto(`file://${folder}/index.html`, { waitUntil: 'load' });
   await page.click('.md-search__button');
   await page.waitForFunction(() => [...document.querySelectorAll('*')].some((node) => node.shadowRoot?.querySelector('input')), { timeout: 20000 });
-  await page.keyboard.type(words);
+  await page.keyboard.sendCharacter(words);
   const has = (wanted) => [...document.querySelectorAll('*')].some((node) => [...node.shadowRoot?.querySelectorAll('a') ?? []].some((link) => link.href.replace(/\?[^#]*/, '').endsWith(wanted)));
   await page.waitForFunction(has, { timeout: 30000 }, address);
   return '';

@@ -84,6 +84,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def expected_lines(code: str) -> list[str]:
+    """What a block says it prints: `# → a line`, which goes on in lines that begin with `#   `."""
+    found: list[str] = []
+    for line in code.splitlines():
+        first, more = re.search(r"# → (.*)$", line), re.match(r"\s*#   (\S.*)$", line)
+        if first:
+            found.append(first[1])
+        elif more and found:
+            found[-1] += f" {more[1]}"
+    return found
+
+
 def run(kind: str, code: str, folder: Path, served: str) -> str:
     """What a block prints, from a shell that has activated nothing if it names `.venv` itself."""
     shell = ["bash", "-euo", "pipefail", "-c"] if kind == "sh" else [sys.executable, "-c"]
@@ -110,7 +122,7 @@ def test_the_snippet_works(kind: str, code: str, served: str, folder: Path) -> N
         assert "slipform serve" in recipe.stdout
         return
     printed = run(kind, code, folder, served)
-    expected = re.findall(r"# → (.*)$", code, re.MULTILINE)
+    expected = expected_lines(code)
     if kind == "python" or expected:
         assert expected, "a snippet shows what it prints"
         assert printed.splitlines() == expected
@@ -129,7 +141,7 @@ def test_the_readme_works_as_typed(served: str, folder: Path) -> None:
             assert name, "a file of the README says its name in the first line"
             (folder / name[1]).write_text(code.replace("127.0.0.1:8080", served))
         elif code.strip() != "make run":
-            assert run(kind, code, folder, served).splitlines() == re.findall(r"# → (.*)$", code, re.MULTILINE)
+            assert run(kind, code, folder, served).splitlines() == expected_lines(code)
 
 
 def test_code_fits_its_column() -> None:

@@ -38,7 +38,6 @@ def main() -> int:
     write_markdown(pages)
     (SITE / "llms.txt").write_text(llms_txt(pages), encoding="utf-8")
     add_rows_to_search()
-    make_code_focusable()
     return 0
 
 
@@ -138,13 +137,6 @@ def add_rows_to_search() -> None:
     body = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
     file.write_text(body, encoding="utf-8")
     (SITE / "search.js").write_text(f"var __index = {body}", encoding="utf-8")
-
-
-def make_code_focusable() -> None:
-    """Let the keyboard reach blocks of code, which scroll where the window is narrow."""
-    for page in SITE.rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        page.write_text(re.sub(r"(<pre[^>]*>(?:<span></span>)?<code)(?=>)", r'\1 tabindex="0"', text), encoding="utf-8")
 
 
 if __name__ == "__main__":
