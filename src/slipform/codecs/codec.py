@@ -19,6 +19,7 @@ from slipform.codecs.framing import Framing, SniffingDecoder
 from slipform.codecs.request_fields import Capabilities, Encoding, dumps
 from slipform.codecs.schema_channel import SchemaChannel, choose_channel, serving_strategy
 from slipform.codecs.stream_decoder import EventInterpreter, StreamDecoder
+from slipform.codecs.tool_names import LETTERS, Alphabet, respelled, restored
 from slipform.codecs.vendor_errors import error_status, fault_error, read_error_body
 from slipform.codecs.wire_schemas import StrictRule
 from slipform.errors import SlipformError, UpstreamError
@@ -58,6 +59,8 @@ class Codec:
     """The JSON object of a whole answer."""
     native_rule: StrictRule = "always"
     tool_rule: StrictRule = "always"
+    tool_names: Alphabet | None = LETTERS
+    """What the names of tools may be made of; None where anything goes."""
 
 
 class BoundCodec:
@@ -87,19 +90,22 @@ class BoundCodec:
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
         """The request in the vendor's format; raises `RequestError` where there is no way to write it."""
         codec, out = self._codec, Encoding(self.name, self.capabilities, request.extra_for)
+        request, names = respelled(request, codec.tool_names, out)
         plan = choose_channel(request, out, self.strategy, native_rule=codec.native_rule, tool_rule=codec.tool_rule)
         body = codec.encode(request, plan, out, stream)
         path = codec.path(request.model, self.capabilities, stream)
         if out.losses:
-            plan = msgspec.structs.replace(plan, warnings=tuple(out.losses))
+            plan = msgspec.structs.replace(plan, warnings=tuple(out.losses), tool_names=names)
         return EncodedRequest(path, dumps(body), codec.headers(self.capabilities), plan.warnings, plan)
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
         """A whole answer: in the caller's shape, with the request's warnings, the reserved call as text."""
+        plan = _plan(encoded)
         try:
-            return self._codec.decode(self._codec.read(body), _plan(encoded))
+            response = self._codec.decode(self._codec.read(body), plan)
         except MALFORMED as error:
             raise malformed(error) from error
+        return restored(response, plan.tool_names) if plan.tool_names else response
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""

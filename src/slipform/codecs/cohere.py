@@ -11,6 +11,7 @@ from slipform.codecs.answer import Finishes, build_answer, count, function_calls
 from slipform.codecs.codec import Codec
 from slipform.codecs.request_fields import SAMPLING, Encoding, data_url, encode_function
 from slipform.codecs.schema_channel import SchemaChannel
+from slipform.codecs.tool_names import Alphabet
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import (
@@ -262,4 +263,5 @@ CODEC = Codec(
     encode=_body,
     decode=_decode,
     events=lambda _plan: CohereEvents(),
+    tool_names=Alphabet("A-Za-z0-9_", "A-Za-z_"),
 )

@@ -56,6 +56,8 @@ class SchemaChannel(msgspec.Struct, frozen=True):
     warnings: tuple[ModelWarning, ...] = ()
     tool_lifts: Mapping[str, Lift] = msgspec.field(default_factory=dict)
     """The way back for the arguments of the caller's own tools, where their schemas were lowered."""
+    tool_names: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The caller's own names of tools, by the names that the vendor takes, where those differ."""
 
 
 def choose_channel(

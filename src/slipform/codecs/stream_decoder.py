@@ -11,6 +11,7 @@ import orjson
 from slipform.codecs.answer import MALFORMED, lifted_arguments, malformed
 from slipform.codecs.framing import Event, Framing
 from slipform.codecs.schema_channel import SchemaChannel
+from slipform.codecs.tool_names import restored_chunks
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import TruncatedError, UpstreamError
 from slipform.ir import CompletionChunk, Lift, ToolDelta
@@ -160,6 +161,8 @@ class StreamDecoder:
         if not events:
             return []
         chunks = self._chunks(events)
+        if self._plan.tool_names:
+            chunks = restored_chunks(chunks, self._plan.tool_names)
         if self._alike:
             self._alike = self._framing.between
             if self._wide is None and self._template is not None and alone and len(events) == 1:
@@ -180,7 +183,9 @@ class StreamDecoder:
     def finish(self) -> list[CompletionChunk]:
         """The last chunks, with the arguments that were held back; raises `TruncatedError` as below."""
         chunks = self._finish()
-        return chunks if self._calls is None else self._calls.feed(chunks, done=True)
+        if self._calls is not None:
+            chunks = self._calls.feed(chunks, done=True)
+        return restored_chunks(chunks, self._plan.tool_names) if self._plan.tool_names else chunks
 
     def _finish(self) -> list[CompletionChunk]:
         """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""

@@ -7,6 +7,7 @@ from slipform.codecs.gemini.decode import GeminiEvents, decode_body, join_answer
 from slipform.codecs.gemini.encode import NAME, encode_body, request_path
 from slipform.codecs.gemini.serve_decode import decode_request
 from slipform.codecs.gemini.serve_encode import GeminiStreamEncoder, encode_answer, encode_error
+from slipform.codecs.tool_names import Alphabet
 
 CODEC = Codec(
     NAME,
@@ -15,6 +16,7 @@ CODEC = Codec(
     decode=decode_body,
     events=lambda _plan: GeminiEvents(),
     read=join_answers,
+    tool_names=Alphabet("A-Za-z0-9_.:-", "A-Za-z_", 128),
 )
 API = Api(
     NAME,

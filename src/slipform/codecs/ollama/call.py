@@ -240,4 +240,5 @@ CODEC = Codec(
     decode=_decode,
     events=lambda _plan: OllamaEvents(),
     framing=NdjsonDecoder,
+    tool_names=None,
 )

@@ -1,0 +1,136 @@
+"""Spell the names of tools in a vendor's letters on the way out, and give the caller's own names back.
+
+A name may come from another API, or from a library that allows more (`files.read`, `über`): a vendor answers it with a
+400. The tools, the choice among them and the calls and results of earlier turns are respelled alike; the names in the
+answer, streamed or not, are the caller's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from slipform.codecs.request_fields import Encoding
+from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, ModelResponse, NamedTool
+from slipform.ir.messages import Part, ToolCall, ToolResult
+
+_MARK = 7
+"""Characters that tell two names apart which would be spelled alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alphabet:
+    """The letters that a vendor allows in the name of a tool, those it may begin with, and how many there may be.
+
+    >>> Alphabet("A-Za-z0-9_-", "A-Za-z_", 10).spelled("2 get.weather!", set())
+    '_2__3ee2f7'
+    """
+
+    letters: str = "A-Za-z0-9_-"
+    first: str = ""
+    most: int = 64
+    _whole: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        whole = re.compile(rf"[{self.first or self.letters}][{self.letters}]{{0,{self.most - 1}}}")
+        object.__setattr__(self, "_whole", whole)
+
+    def allows(self, name: str) -> bool:
+        """Whether a name can be sent as it is."""
+        return self._whole.fullmatch(name) is not None
+
+    def spelled(self, name: str, taken: set[str]) -> str:
+        """The name in these letters, other than all those taken; the same for the same name, in every turn."""
+        clean = re.sub(rf"[^{self.letters}]", "_", name)
+        if not self.allows(clean[:1]):
+            clean = f"_{clean}"
+        if len(clean) <= self.most and clean not in taken:
+            return clean
+        salt = name
+        while True:
+            digest = hashlib.sha256(salt.encode("utf-8", "surrogatepass")).hexdigest()
+            marked = f"{clean[: self.most - _MARK]}_{digest[: _MARK - 1]}"
+            if marked not in taken:
+                return marked
+            salt += name
+
+
+LETTERS = Alphabet()
+"""What most vendors allow."""
+
+
+def respelled(
+    request: ModelRequest, alphabet: Alphabet | None, out: Encoding
+) -> tuple[ModelRequest, Mapping[str, str]]:
+    """The request with names that the vendor takes, and the caller's own name of each that was changed."""
+    if alphabet is None:
+        return request, {}
+    names = dict.fromkeys(_names(request))
+    odd = [name for name in names if name and not alphabet.allows(name)]
+    if not odd:
+        return request, {}
+    taken = {name for name in names if name not in odd} | {RESERVED_TOOL}
+    spelling: dict[str, str] = {}
+    for name in odd:
+        spelling[name] = alphabet.spelled(name, taken)
+        taken.add(spelling[name])
+        message = f"It is spelled {spelling[name]!r} here; calls come back as {name!r}."
+        out.lose(f"tools.{name}.name", message, "renamed")
+    tools = tuple(
+        tool if tool.vendor is not None else replace(tool, name=spelling.get(tool.name, tool.name))
+        for tool in request.tools
+    )
+    choice = request.tool_choice
+    if isinstance(choice, NamedTool):
+        choice = NamedTool(spelling.get(choice.name, choice.name))
+    messages = tuple(_turn(message, spelling) for message in request.messages)
+    changed = msgspec.structs.replace(request, tools=tools, tool_choice=choice, messages=messages)
+    return changed, {wire: name for name, wire in spelling.items()}
+
+
+def restored(response: ModelResponse, names: Mapping[str, str]) -> ModelResponse:
+    """The answer with the caller's own names of tools."""
+    calls = tuple(replace(call, name=names.get(call.name, call.name)) for call in response.tool_calls)
+    back = {id(old): new for old, new in zip(response.tool_calls, calls, strict=True)}  # they are among the parts, too
+    return response.replace(
+        tool_calls=calls,
+        parts=tuple(back.get(id(part), part) for part in response.parts),
+        others=tuple(restored(other, names) for other in response.others),
+    )
+
+
+def restored_chunks(chunks: list[CompletionChunk], names: Mapping[str, str]) -> list[CompletionChunk]:
+    """The chunks of a streamed answer with the caller's own names of tools."""
+    return [
+        chunk._replace(tool_calls=tuple(replace(each, name=names.get(each.name or "", each.name)) for each in calls))
+        if (calls := chunk.tool_calls)
+        else chunk
+        for chunk in chunks
+    ]
+
+
+def _names(request: ModelRequest) -> Iterator[str]:
+    for tool in request.tools:
+        if tool.vendor is None:
+            yield tool.name
+    if isinstance(request.tool_choice, NamedTool):
+        yield request.tool_choice.name
+    for message in request.messages:
+        for part in message.parts:
+            if isinstance(part, ToolCall | ToolResult) and part.name is not None:
+                yield part.name
+
+
+def _turn(message: Message, spelling: Mapping[str, str]) -> Message:
+    parts = tuple(_renamed(part, spelling) for part in message.parts)
+    return message if parts == message.parts else message.replace(parts=parts)
+
+
+def _renamed(part: Part, names: Mapping[str, str]) -> Part:
+    if not isinstance(part, ToolCall | ToolResult) or part.name is None or part.name not in names:
+        return part
+    return replace(part, name=names[part.name])
