@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-# The compiled modules are rebuilt when their sources change; setup.py lists them, a line each.
-INPUTS := pyproject.toml constraints.txt Makefile setup.py $(shell sed -n 's|^    "\(src/.*\.py\)",$$|\1|p' setup.py)
+# The package is built when a source of its compiled modules changes (setup.py lists them, a line each), and only then.
+COMPILED := setup.py $(shell sed -n 's|^    "\(src/.*\.py\)",$$|\1|p' setup.py)
+NEEDED := pyproject.toml constraints.txt
+# $(call needs,EXTRAS): what they need, beside the package that is built already.
+needs = $(BIN)/python .ci/requirements.py $(1) > $(VENV)/$(@F).txt && $(PIP) --requirement $(VENV)/$(@F).txt && touch $@
 
 # The libraries slipform is tried with and compared with want other versions than it does: they have homes of their own.
 PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet
@@ -70,25 +73,25 @@ clean:  ## remove what was built and installed
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed-run: $(INPUTS) | $(BIN)/python
-	$(PIP) --editable '.[server,local]'
+$(VENV)/.built: $(COMPILED) pyproject.toml | $(BIN)/python
+	$(PIP) --no-deps --editable .
 	touch $@
 
-$(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
-	$(PIP) --editable '.[dev]'
-	touch $@ $(VENV)/.installed-run
+$(VENV)/.installed-run: $(NEEDED) $(VENV)/.built
+	$(call needs,server local)
+
+$(VENV)/.installed-dev: $(NEEDED) $(VENV)/.built
+	$(call needs,dev)
+	touch $(VENV)/.installed-run
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
-	$(PIP) --editable '.[dev,fuzz]'
-	touch $@
+	$(call needs,dev fuzz)
 
-$(VENV)/.installed-docs: $(INPUTS) | $(BIN)/python
-	$(PIP) --editable '.[server,docs]'
-	touch $@
+$(VENV)/.installed-docs: $(NEEDED) $(VENV)/.built
+	$(call needs,server docs)
 
 $(VENV)/.installed-bench: $(VENV)/.installed-dev
-	$(PIP) --editable '.[dev,bench]'
-	touch $@
+	$(call needs,dev bench)
 
 $(VENV)/.installed-agents: | $(BIN)/python  # its versions go neither with ours nor with the other peers
 	$(PYTHON) -m venv $(VENV)/agents

@@ -81,6 +81,36 @@ def test_a_wheel_built_in_isolation_is_compiled_and_says_so(tree: Path, tmp_path
     assert said.strip().endswith("(compiled)")
 
 
+def recipe(folder: Path, target: str) -> str:
+    """What `make` would do for a target, with a `.venv` of this folder."""
+    command = ["make", "--dry-run", f"VENV={folder}", target]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not here")
+def test_make_builds_once_for_all_its_targets_and_again_when_a_source_changed(tmp_path: Path) -> None:
+    build = "install --quiet --constraint constraints.txt --no-deps --editable ."
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    for target in ("run", "docs", "test", "bench"):
+        assert recipe(tmp_path, target).count(build) == 1
+    (tmp_path / ".built").touch()
+    for target in ("run", "docs", "test", "bench"):
+        assert build not in recipe(tmp_path, target)
+        assert ".ci/requirements.py" in recipe(tmp_path, target)
+    os.utime(tmp_path / ".built", (0, 0))
+    assert build in recipe(tmp_path, "docs")
+
+
+def test_what_make_installs_is_what_the_extras_name() -> None:
+    command = [sys.executable, ".ci/requirements.py", "ray", "server"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    names = {re.split(r"[\[<>=;]", line)[0] for line in listed}
+    assert {"pydantic", "pyarrow", "ray", "prometheus-client"} <= names
+    assert "slipform" not in names
+    assert len(listed) == len(set(listed))
+
+
 @pytest.mark.parametrize(
     ("record", "reason"),
     [

@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -154,3 +156,33 @@ def test_a_port_that_is_taken_is_a_clear_error() -> None:
 def test_listening_beyond_this_machine_without_keys_is_refused() -> None:
     with pytest.raises(ConfigError, match="anybody there could call"):
         serve(host="0.0.0.0", port=0)
+
+
+@pytest.mark.parametrize(
+    ("workers", "mistaken", "said"),
+    [
+        (1, "providers:\n  mine: {kind: opnai}\n", "slipform.yaml:3 (`providers.mine.kind`). Did you mean openai"),
+        (1, "model_aliases:\n  a: nosuch/m\n", "slipform.yaml:3 (`model_aliases.a`)"),
+        (
+            2,
+            "providers:\n  mine:\n    kind: openai\n    ca_file: no.pem\n",
+            "slipform.yaml:5 (`providers.mine.ca_file`)",
+        ),
+    ],
+)
+def test_a_mistake_in_the_settings_is_told_with_its_line_and_nothing_is_announced(
+    workers: int, mistaken: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "slipform.yaml").write_text(f"default_model: openai/m\n{mistaken}")
+    done = subprocess.run(
+        [sys.executable, "-m", "slipform", "serve", "--port", "0", "--workers", str(workers)],
+        cwd=tmp_path,
+        env={**os.environ, "OPENAI_API_KEY": "k"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 3
+    assert said in done.stderr
+    assert "serves http" not in done.stderr

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -376,6 +377,20 @@ class ConfigReading:
     """The settings in the file, as in `server` and `server.keys_file`."""
     ends_in_newline: bool = False
     """Whether its last line is whole; a truncated file's seldom is."""
+    lines: Mapping[str, str] = field(default_factory=dict)
+    """Where each of them stands, as in `slipform.yaml:3`."""
+
+    @contextmanager
+    def locating_mistakes(self) -> Iterator[None]:
+        """Add the line of the setting to a `ConfigError` that names one, as those do that are seen after reading."""
+        try:
+            yield
+        except ConfigError as error:
+            steps = (error.where or "").split(".")
+            known = (".".join(steps[:size]) for size in range(len(steps), 0, -1))
+            if line := next((self.lines[name] for name in known if name in self.lines), None):
+                error.where = f"{line} (`{error.where}`)"
+            raise
 
 
 def load_config(path: Path | None = None, environment: Mapping[str, str] | None = None) -> ConfigReading:
@@ -389,8 +404,8 @@ def load_config(path: Path | None = None, environment: Mapping[str, str] | None 
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"The config cannot be read: {reason}", where=str(file)) from error
-    settings, names = read_model(Settings, text, str(file), variables)
-    return ConfigReading(settings, file, names, text.endswith("\n"))
+    settings, lines = read_model(Settings, text, str(file), variables)
+    return ConfigReading(settings, file, frozenset(lines), text.endswith("\n"), lines)
 
 
 def read_settings(text: str, name: str = FILE_NAME, environment: Mapping[str, str] | None = None) -> Settings:

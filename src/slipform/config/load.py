@@ -22,8 +22,8 @@ NO_SETTINGS: Final = frozenset(f"{PREFIX}{name}" for name in ("CONFIG", "CACHE",
 _REFERENCE = re.compile(r"\$(\$)?\{(\w+)(?::-([^{}]*))?\}")
 
 
-def read_model(model: type[M], text: str, name: str, environment: Mapping[str, str]) -> tuple[M, frozenset[str]]:
-    """Return the settings of a YAML text and of environment variables, and the names of those in the text.
+def read_model(model: type[M], text: str, name: str, environment: Mapping[str, str]) -> tuple[M, dict[str, str]]:
+    """Return the settings of a YAML text and of environment variables, and the lines of those in the text.
 
     Raises `ConfigError` with the file `name` and the line, or the variable, of every mistake.
     """
@@ -40,7 +40,7 @@ def read_model(model: type[M], text: str, name: str, environment: Mapping[str, s
         path, line = duplicate
         raise ConfigError(f"`{_dotted_name(path)}` is set twice", where=f"{name}:{line}", hint="Keep one of them.")
     data = _expand_variables({} if data is None else data, (), model, environment, locations)
-    names = frozenset(_dotted_name(tuple(to_snake(str(step)) for step in path)) for path in locations if path)
+    lines = {_dotted_name(tuple(to_snake(str(step)) for step in path)): at for path, at in locations.items() if path}
     if isinstance(data, dict):
         for variable, path, value in _settings_variables(environment):
             _set_value(data, path, _read_value(model, path, value, variable), variable)
@@ -48,7 +48,7 @@ def read_model(model: type[M], text: str, name: str, environment: Mapping[str, s
             for size in range(1, len(path)):
                 locations.setdefault(path[:size], variable)
     try:
-        return model.model_validate(data), names
+        return model.model_validate(data), lines
     except ValidationError as error:
         raise _explain_errors(error, locations, name) from None
 

@@ -225,7 +225,9 @@ def read_row(name: str, row: object, known: Mapping[str, Vendor], template: Vend
         raise ConfigError(f"{name!r} is no name for a provider", where=where, hint="Use a name without `/`.")
     fields = dict(_mapping(row, where))
     extends = fields.pop("extends", None)
-    base = known.get(name, template) if extends is None else _named(extends, f"{where}.extends", known)
+    base = (
+        known.get(name, template) if extends is None else _named(extends, f"{where}.kind", known)
+    )  # the setting's name
     changes: dict[str, Any] = {"name": name, "own": ()}
     if "base_url" in fields:
         changes["base_url_env"] = ()  # an address in the settings beats one in the environment

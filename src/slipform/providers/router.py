@@ -61,7 +61,7 @@ class Router:
             default = next(iter(self._providers))
         elif default is not None:
             for name in [default] if isinstance(default, str) else default:
-                self._check("default model", self._aliases.get(name, name))
+                self._check("default_model", self._aliases.get(name, name))
         self._default_models = default
         self._default = default if isinstance(default, str) else next(iter(default or ()), None)
 

@@ -93,7 +93,8 @@ def load(
     reading = load_config(path)
     if replacing is not None:
         check_not_weaker(replacing, reading)
-    return deploy(client_of(reading.settings), reading, generation, bound)
+    with reading.locating_mistakes():
+        return deploy(client_of(reading.settings), reading, generation, bound)
 
 
 def client_of(settings: Settings) -> AsyncClient:

@@ -64,17 +64,21 @@ def serve_on(
     settings_path: Path | None,
     in_force: InForce,
     worker: WorkerAddress | None = None,
+    announce: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve on a socket until told to stop: SIGHUP reloads, SIGTERM and SIGINT drain, a second one gives up.
 
     The file is not read again at the start: what is in force was judged, and the file may have been refused since.
+    `announce` is called when the settings turned out to be good.
     """
     settings, bound = in_force.reading.settings, bound_host(listening)
 
     def reread(current: Deployment) -> Deployment:
         return load(settings_path, bound, replacing=current.reading, generation=current.generation + 1)
 
-    app = App(client_of(settings), settings, load=reread, worker=worker, in_force=in_force, bound=bound)
+    with in_force.reading.locating_mistakes():
+        app = App(client_of(settings), settings, load=reread, worker=worker, in_force=in_force, bound=bound)
+    announce()
     last_spans = tracing.export_from_environment()
     gc.freeze()  # what is here now stays; there is no use in looking through it again and again
     gc.set_threshold(_COLLECT_AFTER, 20, 20)
@@ -231,23 +235,26 @@ def serve(
         os.environ["SLIPFORM_SERVER__ALLOW_ANONYMOUS"] = "true"
     reading = load_config(settings_path)
     settings = reading.settings
-    check_exposed(settings, host)
-    count = workers or settings.server.workers
-    _set_up_logs(settings)
-    _prepare(settings, count)
+    with reading.locating_mistakes():
+        check_exposed(settings, host)
+        count = workers or settings.server.workers
+        _set_up_logs(settings)
+        _prepare(settings, count)
     sockets = listen(host or settings.server.host, settings.server.port if port is None else port, count)
-    sys.stderr.write(f"slipform {__version__} serves http://{address(sockets[0])}/v1 (Ctrl-C stops it)\n")
-    if link := console_link(settings, address(sockets[0])):
-        sys.stderr.write(f"The console: {link}\n")
-    sys.stderr.flush()
-    in_force = InForce(reading)
+
+    def announce() -> None:
+        sys.stderr.write(f"slipform {__version__} serves http://{address(sockets[0])}/v1 (Ctrl-C stops it)\n")
+        if link := console_link(settings, address(sockets[0])):
+            sys.stderr.write(f"The console: {link}\n")
+        sys.stderr.flush()
+
     if count == 1:
-        serve_on(sockets[0], settings_path, in_force)
+        serve_on(sockets[0], settings_path, InForce(reading), announce=announce)
     else:
         from slipform.proxy.workers import supervise
 
         gc.enable()
-        supervise(sockets, settings_path, in_force)
+        supervise(sockets, settings_path, InForce(reading), announce)
 
 
 def console_link(settings: Settings, where: str) -> str | None:

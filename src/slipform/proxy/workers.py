@@ -12,6 +12,7 @@ import socket
 import tempfile
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from slipform.errors import SlipformError
@@ -26,14 +27,18 @@ _SHORT_LIFE = 2.0
 _AFTER_DRAIN = 10.0
 
 
-def supervise(sockets: list[socket.socket], settings_path: Path | None, in_force: InForce) -> None:
+def supervise(
+    sockets: list[socket.socket], settings_path: Path | None, in_force: InForce, announce: Callable[[], None]
+) -> None:
     """One worker for each socket, until a signal says stop.
 
     SIGHUP, SIGTERM and SIGINT are passed on, and a second one too. A worker that dies is replaced, takes over the
     connections that wait at its socket, and begins with the configuration in force, not with the file: that may have
-    been refused.
+    been refused. `announce` is called when the settings turned out to be good.
     """
-    _let_go(deploy(client_of(in_force.reading.settings), in_force.reading, bound=bound_host(sockets[0])))
+    with in_force.reading.locating_mistakes():
+        _let_go(deploy(client_of(in_force.reading.settings), in_force.reading, bound=bound_host(sockets[0])))
+    announce()
     folder = Path(tempfile.mkdtemp(prefix="slipform-"))
     crew = _WorkerPool(sockets, settings_path, folder, in_force)
     try:
