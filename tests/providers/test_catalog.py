@@ -207,7 +207,7 @@ def test_addresses_on_google_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"base_urll": "http://h"}, "providers.x.base_urll", "Did you mean base_url"),
         ({"base_url": "http://h", "headers": ["a"]}, "providers.x.headers", "a table"),
         ({"base_url": "http://h", "headers": {"a": 1}}, "providers.x.headers.a", "Expected a text"),
-        ({"base_url": "http://h", "extends": "vlm"}, "providers.x.extends", "Did you mean vllm"),
+        ({"base_url": "http://h", "extends": "vlm"}, "providers.x.kind", "Did you mean vllm"),
         ({"capabilities": {"native": "yes"}}, "providers.x.capabilities.native", "true or false"),
         ({"capabilities": {"natve": True}}, "providers.x.capabilities.natve", "Did you mean native"),
         ({"capabilities": {"dialect": "openia"}}, "providers.x.capabilities.dialect", "Did you mean openai"),

@@ -98,8 +98,8 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "FAKE_KEY": "any", "NO_COLOR": "1", **(more or {})}
 
 
-def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def command(*words: str, cwd: Path, more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run `slipform run …` or `slipform batch …` as a process."""
     return subprocess.run(
-        command_line(words), cwd=cwd, env=environment(), capture_output=True, text=True, check=False, timeout=100
+        command_line(words), cwd=cwd, env=environment(more), capture_output=True, text=True, check=False, timeout=100
     )

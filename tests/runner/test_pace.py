@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from slipform.runner.ray import SlowDownBoard
-from slipform.runner.scheduler import AdaptiveConcurrency, SlowDown
+from slipform.runner.scheduler import AdaptiveConcurrency
 
 
 class Clock:
@@ -80,29 +79,3 @@ async def test_a_waiter_that_is_cancelled_does_not_take_anothers_turn() -> None:
     pace.release()
     async with asyncio.timeout(10):
         await second
-
-
-def test_refusals_are_told_to_others_and_those_of_others_heard() -> None:
-    clock = Clock()
-    told: list[SlowDown] = []
-    pace = AdaptiveConcurrency(32, on_refusal=told.append, clock=clock, random_fraction=lambda: 1.0)
-    pace.refused(clock() - 2, 0.0)
-    assert (pace.limit, told) == (16, [SlowDown(2.0, 0.0)])
-    clock.time += 1
-    pace.refused_elsewhere(SlowDown(1.5, 0.0))  # of the same burst
-    assert (pace.limit, len(told)) == (16, 1)
-    pace.refused_elsewhere(SlowDown(0.5, 0.0))
-    assert (pace.limit, len(told)) == (8, 1)
-
-
-def test_a_board_tells_each_worker_of_the_others_refusals_once() -> None:
-    clock = Clock()
-    board = SlowDownBoard(clock)
-    assert board.read("a", 0) == (0, None)
-    board.post("a", SlowDown(0.5, 3.0))
-    clock.time += 1
-    assert board.read("a", 0) == (1, None)
-    assert board.read("b", 0) == (1, SlowDown(1.5, 2.0))
-    assert board.read("b", 1) == (1, None)
-    board.post("b", SlowDown(0.0, None))
-    assert board.read("a", 1) == (2, SlowDown(0.0, None))

@@ -215,12 +215,7 @@ class _Run:
             finish(finished.entry)
             self.tally.add(finished)
 
-        if self.engine == "ray":
-            from slipform.runner.ray import answer_on_ray
-
-            answer_on_ray(self.job, pending, on_row, flush, Display(self.tally, quiet=self.quiet))
-        else:
-            run_loop(lambda: self._on_loop(pending.of(self.job.tasks()), on_row, flush))
+        run_loop(lambda: self._on_loop(pending.of(self.job.tasks()), on_row, flush))
 
     async def _on_loop(
         self, tasks: Iterator[Task], on_row: Callable[[FinishedRow], None], flush: Callable[[], None]
@@ -231,7 +226,13 @@ class _Run:
     async def _answer(self, tasks: Iterator[Task], on_row: Callable[[FinishedRow], None]) -> None:
         job = self.job
         caller = row_caller(job, self.router)
-        await answer_rows(tasks, caller, on_row, concurrency=job.concurrency, window=job.window)
+        if self.engine == "local":
+            await answer_rows(tasks, caller, on_row, concurrency=job.concurrency, window=job.window)
+            return
+        from slipform.runner.ray import caller_on_ray
+
+        async with caller_on_ray(caller) as on_ray:
+            await answer_rows(tasks, on_ray, on_row, concurrency=job.concurrency, window=job.window)
 
 
 def _resume(run: _Run, journal: Journal, writer: OrderedWriter, survey: Survey) -> None:

@@ -1,30 +1,34 @@
 """Answer the rows of a batch on a Ray cluster.
 
-Ray sees chunks of rows, which come back in order, so that journal and results are the same as on one machine.
+The process that was started reads the rows, decides which are under way, and writes journal and results, as it does on
+one machine; only the calls are made elsewhere, by actors. So no row waits for the slowest of its neighbours,
+`concurrency` and the pauses that a vendor asks for hold over all nodes, and a row whose actor is lost is asked again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import pickle
+import os
+import socket
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, fields
-from itertools import islice
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Final
 
-from slipform.errors import ConfigError, SlipformError
+from slipform.errors import ConfigError, SlipformError, UpstreamError
 from slipform.named_schemas import schema_named
-from slipform.runner.call import FinishedRow, row_caller
-from slipform.runner.jobs import BatchJob, PendingRows, Task
-from slipform.runner.outputs import FRAME_SECONDS, SYNC_SECONDS, Display
-from slipform.runner.scheduler import AdaptiveConcurrency, SlowDown, answer_rows
+from slipform.runner.call import FinishedRow, RowCaller, row_caller
+from slipform.runner.jobs import BatchJob, Task
 from slipform.schema import Schema
+
+_CONNECT_SECONDS = 10.0
+"""How long a cluster that was named may take to answer."""
+_ACTOR_SECONDS = 60.0
+"""How long the first actor may take to be ready, and one to replace the last that was lost."""
+_LOSSES_PER_ROW = 3
+"""Actors that one row may lose: it may be the row that ends them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +41,10 @@ class RemoteJob:
     """The driver's working directory, from which `module:Class` is imported."""
 
     @classmethod
-    def of(cls, job: BatchJob, concurrency: int) -> RemoteJob:
-        """Return the job, with this many calls at a time."""
+    def of(cls, job: BatchJob) -> RemoteJob:
+        """Return what a worker needs to know of the job."""
         names = (each.name for each in fields(job) if each.name not in _DRIVER_FIELDS)
-        changes = {"input": job.input.resolve(), "shape": _portable_shape(job), "concurrency": concurrency}
-        return cls({name: getattr(job, name) for name in names} | changes, str(Path.cwd()))
+        return cls({name: getattr(job, name) for name in names} | {"shape": _portable_shape(job)}, str(Path.cwd()))
 
     def job(self) -> BatchJob:
         """Return the job again, in the worker."""
@@ -61,192 +64,181 @@ def _portable_shape(job: BatchJob) -> Any:
     return dict(job.schema.document) if plain or isinstance(shape, Path | Schema) else shape
 
 
-_ROWS_PER_CALL = 4
-"""Rows of a chunk for each concurrent call: the slowest row of a chunk holds up few others."""
+class RowActor:
+    """A Ray actor that answers rows, as many at a time as it is asked for, with one client and one event loop."""
+
+    def __init__(self, remote_job: RemoteJob) -> None:
+        self._remote_job = remote_job
+        self._caller: RowCaller
+
+    async def prepare(self) -> SlipformError | None:
+        """Make the client; what is wrong with the job here is returned, because Ray would wrap what is raised."""
+        try:
+            self._caller = row_caller(self._remote_job.job(), None)
+        except SlipformError as error:
+            return error
+        return None
+
+    async def ask(self, task: Task) -> FinishedRow | SlipformError:
+        """Return the finished row, or the error that `RowCaller.ask` raises; `prepare` comes first."""
+        try:
+            return await self._caller.ask(task)
+        except SlipformError as error:
+            error.report = None
+            return error
 
 
-def answer_on_ray(
-    job: BatchJob,
-    pending: PendingRows,
-    on_row: Callable[[FinishedRow], None],
-    flush: Callable[[], None],
-    display: Display,
-) -> None:
-    """Answer every pending row on the Ray cluster of the environment, or on one started on this machine.
+class RayCaller:
+    """Answers rows on actors of a cluster: each goes to the actor that has the fewest, and again when that is lost."""
 
-    Workers read the input and the vendors' keys themselves: the file must be visible to them, and the keys in their
-    environment.
+    def __init__(self, ray: Any, local: RowCaller, actors: int) -> None:
+        self._ray = ray
+        self._local = local
+        job = RemoteJob.of(local.job)
+        actor = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(RowActor)
+        self._new_actor: Callable[[], Any] = lambda: actor.remote(job)
+        self._lost = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.NodeDiedError)
+        self._busy: dict[Any, int] = {}
+        """The actors that are ready, and how many rows each has."""
+        self._ready = asyncio.Condition()
+        self._starting = {asyncio.create_task(self._start()) for _ in range(actors)}
+        self._failure: SlipformError | None = None
+
+    async def ask(self, task: Task) -> FinishedRow:
+        """Return the finished row; raises `UpstreamError` when the vendor fails."""
+        for _ in range(_LOSSES_PER_ROW):
+            actor = await self._least_busy()
+            self._busy[actor] += 1
+            try:
+                answer = await actor.ask.remote(task)
+            except self._lost:
+                self._replace(actor)
+                continue
+            finally:
+                if actor in self._busy:
+                    self._busy[actor] -= 1
+            if isinstance(answer, SlipformError):
+                raise answer
+            finished: FinishedRow = answer
+            return finished
+        raise UpstreamError(
+            f"{_LOSSES_PER_ROW} Ray workers in a row ended while they had this row",
+            hint="Ray's logs say why; a worker that runs out of memory is killed. Retry with --retry-failures.",
+        )
+
+    def failed(self, task: Task, error: SlipformError) -> FinishedRow:
+        """Return the row as failed, with the reason."""
+        return self._local.failed(task, error)
+
+    async def _least_busy(self) -> Any:
+        async with self._ready:
+            try:
+                async with asyncio.timeout(_ACTOR_SECONDS):
+                    await self._ready.wait_for(lambda: self._busy or self._failure)
+            except TimeoutError:
+                raise ConfigError(
+                    f"No worker came up on the Ray cluster within {_ACTOR_SECONDS:.0f} s",
+                    hint="Each needs one free CPU: `ray status` shows what is in use.",
+                ) from None
+            if self._failure is not None:
+                raise self._failure
+            return min(self._busy, key=self._busy.__getitem__)
+
+    def _replace(self, actor: Any) -> None:
+        """Start another actor for one that is lost; the first row that notices does."""
+        if self._busy.pop(actor, None) is not None:
+            self._starting.add(asyncio.create_task(self._start()))
+
+    async def _start(self) -> None:
+        """Start an actor; rows go to it as soon as it is ready."""
+        try:
+            actor = self._new_actor()
+            error = await actor.prepare.remote()
+        except self._lost:
+            self._starting.add(asyncio.create_task(self._start()))
+            return
+        except self._ray.exceptions.RayError as raised:
+            reason = str(raised).strip().splitlines()[-1]
+            error = ConfigError(
+                f"A Ray worker cannot do this job: {reason}", hint="It needs slipform and your modules."
+            )
+        finally:
+            if (this := asyncio.current_task()) is not None:
+                self._starting.discard(this)
+        async with self._ready:
+            if error is not None:
+                self._failure = error
+            else:
+                self._busy[actor] = 0
+            self._ready.notify_all()
+
+    async def close(self) -> None:
+        """Stop waiting for actors, and end those that are there."""
+        for starting in self._starting:
+            starting.cancel()
+        await asyncio.gather(*self._starting, return_exceptions=True)
+        for actor in self._busy:
+            self._ray.kill(actor)
+
+
+@contextlib.asynccontextmanager
+async def caller_on_ray(local: RowCaller) -> AsyncIterator[RayCaller]:
+    """Give a caller on the Ray cluster of the environment (`RAY_ADDRESS`), or on one started on this machine.
+
+    The vendors' keys must be in the workers' environment, and what the job names importable there.
     """
     ray = _ray()
     started_here = not ray.is_initialized()
     if started_here:
-        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
+        _connect(ray)
+    processors = int(ray.cluster_resources().get("CPU", 1))
+    caller = RayCaller(ray, local, max(1, min(processors, local.job.concurrency)))
     try:
-        with display, _context(ray):
-            chunks = _chunks(ray, job, pending)
-            _collect(chunks, on_row, flush, display)
+        yield caller
     finally:
+        await caller.close()
         if started_here:
             ray.shutdown()
 
 
-def _chunks(ray: Any, job: BatchJob, pending: PendingRows) -> Iterator[bytes]:
-    processors = int(ray.cluster_resources().get("CPU", 1))
-    actors = max(1, min(processors - 1, job.concurrency))
-    share = -(-job.concurrency // actors)
-    remote_job = RemoteJob.of(job, share)
-    board = ray.remote(num_cpus=0)(SlowDownBoard).remote()
-    rows = ray.data.read_datasource(_source(ray, remote_job, pending, share * _ROWS_PER_CALL), override_num_blocks=1)
-    chunks = rows.map_batches(
-        _Worker,
-        fn_constructor_args=(remote_job, board),
-        batch_size=1,
-        batch_format="numpy",
-        compute=ray.data.ActorPoolStrategy(size=actors),
-        num_cpus=1,
-    )
-    for row in chunks.iter_rows():
-        yield row["chunk"]
-
-
-def _collect(
-    chunks: Iterator[bytes], on_row: Callable[[FinishedRow], None], flush: Callable[[], None], display: Display
-) -> None:
-    last_frame = last_sync = time.monotonic()
-    for chunk in chunks:
-        answers, error = pickle.loads(chunk)  # noqa: S301 — our own workers wrote it
-        for row in answers:
-            on_row(row)
-        if error is not None:
-            raise error
-        now = time.monotonic()
-        if now - last_frame >= FRAME_SECONDS:
-            last_frame = now
-            display.step()
-        if now - last_sync >= SYNC_SECONDS:
-            last_sync = now
-            flush()
-
-
-class SlowDownBoard:
-    """The last rate limit that any worker met, shared by the workers as a Ray actor."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._number = 0
-        self._worker = ""
-        self._refusal = SlowDown(0.0, None)
-        self._posted_at = 0.0
-
-    def post(self, worker: str, refusal: SlowDown) -> None:
-        """Record that a worker was rate limited."""
-        self._number += 1
-        self._worker, self._refusal, self._posted_at = worker, refusal, self._clock()
-
-    def read(self, worker: str, last_number: int) -> tuple[int, SlowDown | None]:
-        """Return the last refusal's number, and the refusal if it is another worker's and newer than `last_number`."""
-        if self._number == last_number or self._worker == worker:
-            return self._number, None
-        elapsed = self._clock() - self._posted_at
-        wait = self._refusal.wait
-        remaining = None if wait is None else max(0.0, wait - elapsed)
-        return self._number, SlowDown(self._refusal.age + elapsed, remaining)
-
-
-class _Worker:
-    """A Ray actor that answers chunks of rows, with one client, one pace and one event loop for all of them."""
-
-    def __init__(self, remote_job: RemoteJob, board: Any) -> None:
-        self._job = remote_job.job()
-        self._caller = row_caller(self._job, None)
-        self._runner = asyncio.Runner()
-        self._board = board
-        self._name = token_hex(8)
-        self._last_number = 0
-        self._pace = AdaptiveConcurrency(
-            self._job.concurrency, on_refusal=lambda refusal: board.post.remote(self._name, refusal)
-        )
-
-    def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[bytes]]:
-        return {"chunk": [self._runner.run(self._answers(pickle.loads(each))) for each in batch["chunk"]]}  # noqa: S301
-
-    async def _answers(self, tasks: list[Task]) -> bytes:
-        answers: list[FinishedRow] = []
-        error: SlipformError | None = None
-        job = self._job
-        self._pace.last_success = self._pace.now()  # the wait for this chunk was no refusal
-        listener = asyncio.create_task(self._follow_refusals())
+def _connect(ray: Any) -> None:
+    """Connect, or start Ray here; what does not answer is an error soon, where Ray itself would go on trying."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdigit():
         try:
-            await answer_rows(
-                iter(tasks),
-                self._caller,
-                answers.append,
-                concurrency=job.concurrency,
-                window=job.window,
-                pace=self._pace,
-            )
-        except SlipformError as failure:  # no row can succeed: the driver raises it
-            failure.report = None
-            error = failure
-        finally:
-            listener.cancel()
-        answers.sort(key=lambda row: row.entry.row)
-        return pickle.dumps((answers, error))
-
-    async def _follow_refusals(self) -> None:
-        """Slow down when another worker is rate limited."""
-        while True:
-            self._last_number, refusal = await self._board.read.remote(self._name, self._last_number)
-            if refusal is not None:
-                self._pace.refused_elsewhere(refusal)
-            await asyncio.sleep(FRAME_SECONDS)
-
-
-def _source(ray: Any, remote_job: RemoteJob, pending: PendingRows, size: int) -> Any:
-    """Return the pending rows as a Ray datasource with one reader, so that they come in order."""
-    import pyarrow as pa
-    from ray.data.block import BlockMetadata
-
-    def read() -> Iterator[Any]:
-        tasks = pending.of(remote_job.job().tasks())
-        while chunk := list(islice(tasks, size)):
-            yield pa.table({"chunk": pa.array([pickle.dumps(chunk)], pa.binary())})
-
-    class Rows(ray.data.Datasource):  # type: ignore[misc]
-        def get_name(self) -> str:
-            return "slipform"
-
-        def estimate_inmemory_data_size(self) -> int | None:
-            return None
-
-        def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[Any]:  # noqa: ARG002 — Ray's signature
-            return [ray.data.ReadTask(read, BlockMetadata(None, None, None))]
-
-    return Rows()
-
-
-@contextlib.contextmanager
-def _context(ray: Any) -> Iterator[None]:
-    """Configure Ray for blocks of one chunk, in order and without progress output; restores its settings."""
-    log = logging.getLogger("ray.data")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    context = ray.data.DataContext.get_current()
-    saved = (context.target_max_block_size, context.execution_options.preserve_order, context.enable_progress_bars)
-    context.target_max_block_size = 1
-    context.execution_options.preserve_order = True
-    context.enable_progress_bars = False
+            with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS) as connection:
+                connection.sendall(_HTTP2_PREFACE)
+                spoken = connection.recv(_HTTP2_FRAME_HEAD)
+        except OSError as error:
+            raise _unreachable(address, error.strerror or "it does not answer in time") from error
+        if spoken[3:4] != _HTTP2_SETTINGS:
+            raise _unreachable(address, "what listens there is not Ray")
     try:
-        yield
-    finally:
-        log.setLevel(level)
-        context.target_max_block_size, context.execution_options.preserve_order, context.enable_progress_bars = saved
+        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _unreachable(address, str(error).strip()) from error
+
+
+# Ray's control service speaks gRPC: whoever does answers the first bytes of HTTP/2 with a frame of settings.
+_HTTP2_SETTINGS = b"\x04"
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00" + _HTTP2_SETTINGS + b"\x00\x00\x00\x00\x00"
+_HTTP2_FRAME_HEAD = 9
+
+
+def _unreachable(address: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"The Ray cluster cannot be reached: {reason}",
+        where=f"RAY_ADDRESS={address}" if address else None,
+        hint="`ray status` shows whether it runs; without RAY_ADDRESS one is started on this machine.",
+    )
 
 
 def _ray() -> Any:
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else every start prints a warning
     try:
         import ray
-        import ray.data
+        import ray.exceptions
     except ImportError:
         raise ConfigError("Ray is not installed", hint="Run `pip install 'slipform[ray]'`.") from None
     return ray

@@ -25,24 +25,12 @@ _BASE_PAUSE = 0.5
 _MAX_PAUSE = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class SlowDown:
-    """A rate limit: how many seconds ago the refused call began, and the seconds to wait that the vendor named.
-
-    Durations rather than times, because processes on other machines have clocks of their own.
-    """
-
-    age: float
-    wait: float | None
-
-
 class AdaptiveConcurrency:
     """A limit on concurrent calls that falls after each rate limit and rises again as calls succeed.
 
     A rate limit halves the limit and pauses all calls; each full round of successes adds one. The pause is the
     vendor's, else it doubles with each rate limit in a row. Calls that were in flight when the limit was halved do not
-    halve it again. Where several processes call the same vendor, each has one of these: `on_refusal` is called with
-    its own rate limits, and `refused_elsewhere` is to be called with those of the others.
+    halve it again.
 
     >>> pace = AdaptiveConcurrency(8)
     >>> pace.refused(started=pace.now(), wait=0.0)
@@ -54,7 +42,6 @@ class AdaptiveConcurrency:
         self,
         maximum: int,
         *,
-        on_refusal: Callable[[SlowDown], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         random_fraction: Callable[[], float] = random.random,
     ) -> None:
@@ -64,7 +51,6 @@ class AdaptiveConcurrency:
         self.last_success = clock()
         """When a call last succeeded."""
         self._maximum = float(maximum)
-        self._on_refusal = on_refusal
         self._random_fraction = random_fraction
         self._in_flight = 0
         self._paused_until = 0.0
@@ -106,15 +92,6 @@ class AdaptiveConcurrency:
 
     def refused(self, started: float, wait: float | None) -> None:
         """Lower the limit after a rate limit of a call begun at `started`; `wait` is the vendor's pause, if any."""
-        self._slow_down(started, wait)
-        if self._on_refusal is not None:
-            self._on_refusal(SlowDown(self.now() - started, wait))
-
-    def refused_elsewhere(self, refusal: SlowDown) -> None:
-        """Lower the limit after a rate limit that another process met."""
-        self._slow_down(self.now() - refusal.age, refusal.wait)
-
-    def _slow_down(self, started: float, wait: float | None) -> None:
         now = self.now()
         if started >= self._reduced_at:
             self.limit = max(1.0, self.limit / 2)
@@ -163,14 +140,13 @@ async def answer_rows(
     *,
     concurrency: int,
     window: int,
-    pace: AdaptiveConcurrency | None = None,
 ) -> None:
     """Answer every row; `on_row` is called with each as soon as it is done, in any order.
 
     At most `window` rows are started beyond the oldest one that is not done. Raises the error that no row could get
     past (a wrong key, an unreachable address, a spent quota), and leaves the other rows undone.
     """
-    limiter, policy, row_window = pace or AdaptiveConcurrency(concurrency), GiveUpPolicy(), RowWindow(window)
+    limiter, policy, row_window = AdaptiveConcurrency(concurrency), GiveUpPolicy(), RowWindow(window)
 
     async def work() -> None:
         while True:
