@@ -14,7 +14,8 @@ from slipform.errors import ConfigError
 from slipform.ir import ModelRequest
 from slipform.ir.evidence import Evidence
 from slipform.providers.router import Router
-from slipform.runner.datasets import make_job, start
+from slipform.runner.datasets import batch, make_job, start
+from slipform.runner.rows import rows_of
 from slipform.schema import OutputStrategy
 from slipform.testing import FakeModel
 from tests.runner.conftest import read_rows
@@ -100,3 +101,18 @@ def test_a_column_that_is_not_there_is_named_before_the_first_call(tmp_path: Pat
     with pytest.raises(ConfigError, match=r"The input has no column 'lettr'.*The columns are: text"):
         started(tmp_path, [{"text": "a"}], model, **{field: "lettr"})
     assert model.requests == []
+
+
+def test_batch_takes_evidence_into_jsonl_and_parquet(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "Ada is 36"}\n')
+    wanted = {"age": {"spans": [{"start": 7, "end": 9, "how": "exact"}], "confidence": None}}
+    for name in ("out.jsonl", "out.parquet"):
+        batch(
+            tmp_path / "in.jsonl", schema=AGE, out=tmp_path / name, prompt="{text}", evidence=Evidence(),
+            model="fake/m", router=Router({"fake": FakeModel(answer)}),
+        )  # fmt: skip
+        [row] = rows_of(tmp_path / name)
+        found = row["evidence"] if name == "out.jsonl" else json.loads(row["evidence"])
+        assert found == {"/age": wanted["age"]}
+    with pytest.raises(ConfigError, match="A source is for evidence"):
+        batch(tmp_path / "in.jsonl", schema=AGE, out=tmp_path / "x.jsonl", source_column="text")

@@ -115,12 +115,22 @@ def batch(
     engine: Annotated[BatchEngine, typer.Option(help="This machine, or a Ray cluster.")] = BatchEngine.LOCAL,
     limit: Annotated[int | None, typer.Option(min=1, help="Process only the first N rows.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per answer, at most.")] = None,
+    evidence: Annotated[
+        bool, typer.Option("--evidence", help="Add where each value stands in the prompt, and how sure the model was.")
+    ] = False,
+    source_column: Annotated[
+        str | None, typer.Option("--source", help="With --evidence: the column that values are taken from.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=0, max=20, help="With --evidence: further answers to compare with.")] = 0,
     config: ConfigOption = None,
 ) -> None:
     """Ask about every row of a dataset. After a stop at any moment, the same command resumes."""
     from slipform.config import load_settings
+    from slipform.ir.evidence import Evidence
     from slipform.runner.datasets import make_job, plan, start
 
+    if not evidence and (source_column is not None or samples):
+        raise typer.BadParameter("--source and --samples are for --evidence.")
     settings = load_settings(config)
     job, router = make_job(
         source,
@@ -134,6 +144,8 @@ def batch(
         failures=failures,
         limit=limit,
         max_tokens=max_tokens,
+        evidence=Evidence(confidence="logprobs", samples=samples) if evidence else None,
+        source_column=source_column,
         settings=settings,
     )
     try:

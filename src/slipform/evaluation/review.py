@@ -19,6 +19,7 @@ from slipform.evidence import ground
 from slipform.runner.journal import job_of, replacing
 from slipform.runner.rows import Row, Template, as_json, as_text, column_list, rows_of
 from slipform.schema.document import locate
+from slipform.text.strict import parse
 
 _TITLE = 70
 _SCRIPTS = ("theme", "review_values", "review_row", "review")
@@ -83,7 +84,7 @@ def write_review(
         for result, text, prompt in _with_sources(results, source):
             if limit is not None and len(index) >= limit:
                 return
-            evidence = result.get("evidence") or _grounded(result["value"], text, schema)
+            evidence = _evidence_of(result, text, schema)
             number = result.get("row", len(index) + 1)
             key = str(result.get("key", number))
             index.append(as_json(_index_entry(number, key, result["value"], evidence)))
@@ -137,6 +138,13 @@ def _with_sources(results: Path, source: ReviewSource) -> Iterator[tuple[Row, st
                 f"Row {wanted} of the results is not in the input", where=str(source.data), hint="Name it with --data."
             )
         yield result, *source.texts(row)
+
+
+def _evidence_of(result: Row, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    given = result.get("evidence")
+    if isinstance(given, str):  # a column of a Parquet file
+        given = parse(given)
+    return dict(given) if given else _grounded(result["value"], text, schema)
 
 
 def _grounded(value: Any, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:

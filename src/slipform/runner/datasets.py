@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from slipform.config import Settings, load_settings
 from slipform.engine.setup import Options
 from slipform.errors import ConfigError
 from slipform.ir import Usage
+from slipform.ir.evidence import Evidence
 from slipform.named_schemas import schema_named
 from slipform.providers.router import Router
 from slipform.runner.call import FinishedRow, resolved_models, row_caller, runner_router
@@ -62,6 +64,8 @@ def make_job(
     failures: str | Path | None = None,
     limit: int | None = None,
     max_tokens: int | None = None,
+    evidence: Evidence | None = None,
+    source_column: str | None = None,
     settings: Settings | None = None,
     options: Options | None = None,
     router: Router | None = None,
@@ -70,7 +74,10 @@ def make_job(
     effective = load_settings() if settings is None else settings
     if concurrency < 1:
         raise ConfigError("A batch needs at least one call at a time", where="concurrency")
+    if source_column is not None and evidence is None:
+        raise ConfigError("A source is for evidence, which is not asked for", where="source_column")
     router_in_use = router or runner_router(effective)
+    asked = options or retrying(effective)
     name, *fallbacks = resolved_models(router_in_use, model)
     job = BatchJob(
         input=Path(source),
@@ -78,7 +85,7 @@ def make_job(
         schema=schema_named(schema, effective),
         template=WHOLE_ROW if prompt is None else Template.read(prompt),
         model=name,
-        options=options or retrying(effective),
+        options=asked if evidence is None else dataclasses.replace(asked, evidence=evidence),
         settings=effective,
         key=key,
         concurrency=concurrency,
@@ -88,6 +95,7 @@ def make_job(
         format=output_format,
         shape=schema,
         fallbacks=tuple(fallbacks),
+        source=source_column,
     )
     return job, router_in_use
 
@@ -107,6 +115,8 @@ def batch(
     engine: Engine = "local",
     limit: int | None = None,
     max_tokens: int | None = None,
+    evidence: Evidence | None = None,
+    source_column: str | None = None,
     settings: Settings | None = None,
     options: Options | None = None,
     router: Router | None = None,
@@ -117,7 +127,8 @@ def batch(
     Results go to `out` in the order of the rows, as `{"row": …, "key": …, "value": …}`; rows that fail go to
     `failures` with the reason. Several models are tried in their order for each row; each result then names the one
     that answered, as `"model"`. Call it again after a stop to resume; call it with `retry_failures` to retry the rows
-    that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`, an entry of the registry.
+    that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`, an entry of the registry. With
+    `evidence`, each result says of its values where they stand in the prompt, or in the `source_column` of the row.
 
     ::
 
@@ -135,6 +146,8 @@ def batch(
         failures=failures,
         limit=limit,
         max_tokens=max_tokens,
+        evidence=evidence,
+        source_column=source_column,
         settings=settings,
         options=options,
         router=router,
@@ -167,7 +180,8 @@ def start(
     quiet: bool = True,
 ) -> Summary:
     """Do the pending rows of a job, or retry those that failed; return its totals. Ray's workers ignore `router`."""
-    results = results_for(job.out, job.format, job.schema.document)
+    has_evidence = job.options.evidence is not None
+    results = results_for(job.out, job.format, job.schema.document, evidence=has_evidence)
     _refuse_foreign_files(job)
     journal = Journal.open(job.journal_path, job.identity)
     writer = OrderedWriter(journal, results, JsonLinesFile(job.failures_path, sparse=True))

@@ -107,13 +107,13 @@ class JsonLinesFile:
                     file.close()
 
 
-def results_for(path: Path, kind: str | None, document: dict[str, Any]) -> Results:
+def results_for(path: Path, kind: str | None, document: dict[str, Any], *, evidence: bool = False) -> Results:
     """Return the writer of a `jsonl` or `parquet` file, by `kind` or by the suffix; raises `ConfigError` for others."""
     name = kind or {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(path.suffix.lower())
     if name == "jsonl":
         return JsonLinesFile(path)
     if name == "parquet":
-        return ParquetResults(path, document)
+        return ParquetResults(path, document, evidence=evidence)
     raise ConfigError(
         f"The results cannot be written as {name!r}" if name else "The kind of the results is not known",
         where=str(path),

@@ -24,8 +24,9 @@ class ParquetResults:
     warning. Without its footer the file cannot be read, so a stopped job's part is discarded: the journal has it all.
     """
 
-    def __init__(self, path: Path, document: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, document: Mapping[str, Any], *, evidence: bool = False) -> None:
         self.path = path
+        self._evidence = evidence
         self._arrow, self._parquet = load_arrow()
         self._type = arrow_type(document)
         self._writer: Any = None
@@ -38,7 +39,10 @@ class ParquetResults:
 
     def write(self, line: bytes) -> None:
         """Add a row."""
-        self._rows.append(read_line(line))
+        row = read_line(line)
+        if self._evidence:
+            row["evidence"] = as_json(row.get("evidence")).decode()
+        self._rows.append(row)
         if len(self._rows) >= _GROUP_ROWS:
             self._write_group()
 
@@ -66,6 +70,8 @@ class ParquetResults:
     def _open(self) -> None:
         arrow = self._arrow
         fields = [("row", arrow.int64()), ("key", arrow.string()), ("value", self._type or arrow.string())]
+        if self._evidence:
+            fields.append(("evidence", arrow.string()))
         with writing(self.path):
             self._writer = self._parquet.ParquetWriter(part_of(self.path), arrow.schema(fields))
 
