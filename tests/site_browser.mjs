@@ -18,6 +18,7 @@ async function look(name, width, scheme) {
   const context = await browser.createBrowserContext();
   const page = await context.newPage();
   const wrong = [];
+  page.setDefaultTimeout(120000);
   await page.setViewport({ width, height: 800 });
   await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
   // A headless browser has no pointer that hovers; only for one that has does the theme let the keyboard scroll code.
@@ -26,8 +27,8 @@ async function look(name, width, scheme) {
   page.on('pageerror', (error) => wrong.push(`script: ${error.message}`));
   page.on('response', (response) => { if (response.status() >= 400) wrong.push(`${response.status()} ${response.url()}`); });
   await page.goto(`${origin}/${name}`, { waitUntil: 'load' });
-  await page.waitForFunction((wanted) => document.body.dataset.mdColorScheme === wanted, { timeout: 60000 }, scheme === 'dark' ? 'slate' : 'default');
-  await page.waitForFunction(() => [...document.querySelectorAll('pre > code')].every((code) => code.closest('pre').id), { timeout: 60000 });  // the theme has looked at them
+  await page.waitForFunction((wanted) => document.body.dataset.mdColorScheme === wanted, {}, scheme === 'dark' ? 'slate' : 'default');
+  await page.waitForFunction(() => [...document.querySelectorAll('pre > code')].every((code) => code.closest('pre').id), {});  // the theme has looked at them
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   if (wide > 0) wrong.push(`the page is ${wide} px wider than its window`);
   await page.evaluate(axe);
@@ -45,13 +46,14 @@ for (const each of looks) {
 // The search of a site that was opened from disk, with no server: a setting and an error code are entries of their own.
 async function search(words, address) {
   const page = await browser.newPage();
+  page.setDefaultTimeout(120000);
   await page.setViewport({ width: 1280, height: 800 });
   await page.goto(`file://${folder}/index.html`, { waitUntil: 'load' });
   await page.click('.md-search__button');
-  await page.waitForFunction(() => [...document.querySelectorAll('*')].some((node) => node.shadowRoot?.querySelector('input')), { timeout: 20000 });
+  await page.waitForFunction(() => [...document.querySelectorAll('*')].some((node) => node.shadowRoot?.querySelector('input')), {});
   await page.keyboard.sendCharacter(words);
   const has = (wanted) => [...document.querySelectorAll('*')].some((node) => [...node.shadowRoot?.querySelectorAll('a') ?? []].some((link) => link.href.replace(/\?[^#]*/, '').endsWith(wanted)));
-  await page.waitForFunction(has, { timeout: 30000 }, address);
+  await page.waitForFunction(has, {}, address);
   return '';
 }
 for (const [words, address] of [['server.trace_bytes', 'reference.html#server.trace_bytes'], ['too_many_wrong_keys', 'troubleshooting.html#too_many_wrong_keys']]) {
