@@ -289,3 +289,38 @@ def test_the_library_gives_the_answer_with_its_parts_and_its_mended_call() -> No
     assert outcome.answer.message == outcome.response.message
     assert [json.loads(call.arguments) for call in outcome.answer.message.tool_calls] == [MENDED]
     assert _opaque(outcome.answer.parts) == _opaque(_decoded("anthropic", CLAUDE).parts)
+
+
+BLOCKS = {
+    "anthropic": {"server_tool_use", "web_search_tool_result", "citations"},
+    "gemini": {"executableCode", "codeExecutionResult", "groundingMetadata"},
+    "openai-responses": {"web_search_call", "annotations", "namespace"},
+    "openai-chat": {"custom", "annotations", "search_results"},
+}
+
+
+@pytest.mark.parametrize("served", BLOCKS)
+@pytest.mark.parametrize("vendor", BLOCKS)
+def test_what_another_api_has_no_place_for_is_named(vendor: str, served: str) -> None:
+    bodies = {**ANSWERS, "openai-chat": {**ANSWERS["openai-chat"], "search_results": [{"url": "https://e"}]}}
+    response = _decoded(vendor, bodies[vendor])
+    api = find_api(served)
+    assert api is not None
+    left_out = api.left_out(response)
+    if served == vendor:
+        assert left_out == ()
+        assert "https://e" in api.encode_response(response, SERVED).decode() or vendor == "gemini"
+        return
+    (warning,) = left_out
+    assert warning.code == "lossy_answer"
+    assert all(name in warning.message for name in BLOCKS[vendor])
+    assert api.left_out(_decoded(served, bodies[served])) == ()
+
+
+def test_sources_reach_a_streaming_client_of_the_same_api() -> None:
+    response = _decoded("openai-chat", {**ANSWERS["openai-chat"], "citations": ["https://source.example"]})
+    api = find_api("openai-chat")
+    assert api is not None
+    encoder = api.encode_stream(SERVED)
+    data = b"".join(map(encoder.feed, as_chunks(response))) + encoder.finish()
+    assert b"https://source.example" in data

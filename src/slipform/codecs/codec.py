@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -23,7 +23,19 @@ from slipform.codecs.tool_names import LETTERS, Alphabet, respelled, restored
 from slipform.codecs.vendor_errors import error_status, fault_error, read_error_body
 from slipform.codecs.wire_schemas import StrictRule
 from slipform.errors import SlipformError, UpstreamError
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning, Reasoning, Usage
+from slipform.ir import (
+    CompletionChunk,
+    LossyEncode,
+    ModelRequest,
+    ModelResponse,
+    ModelWarning,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    Usage,
+)
 from slipform.schema import OutputStrategy
 
 
@@ -170,6 +182,14 @@ class Stamp:
         return int(self.now())
 
 
+_SOURCES: Final = (
+    "groundingMetadata", "citationMetadata", "urlContextMetadata", "annotations", "citations", "search_results",
+)  # fmt: skip
+"""Where answers say what they are based on, whichever vendor."""
+_FOR_NEXT_TURN: Final = frozenset({"id", "status", "message", "thoughtSignature", "extra_content", "caller"})
+"""Fields of parts that say nothing to a reader: they are for the vendor, in the next turn."""
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """One API that slipform serves, seen from the server."""
@@ -188,6 +208,8 @@ class Api:
     usage_key: str = "usage"
     statuses: Mapping[int, int] = field(default_factory=dict)
     """HTTP statuses that this API has others for."""
+    sources: frozenset[str] = frozenset()
+    """The fields of an answer that say where it comes from, and that this API's own answers have."""
     content_type_stream: str = "text/event-stream"
     stamp: Stamp = Stamp()
 
@@ -201,6 +223,30 @@ class Api:
         """Write a whole answer; `extra` are top-level fields to add."""
         answer = self.answer(response, served, self.stamp)
         return dumps({**answer, **extra} if extra else answer)
+
+    def left_out(self, response: ModelResponse) -> tuple[ModelWarning, ...]:
+        """What an answer of another vendor's holds that this API has no place for; nothing for the vendor's own API.
+
+        Signatures are none of it: the proxy keeps them for the next turn.
+        """
+        lost = dict.fromkeys(
+            name for each in (response, *response.others) for part in each.parts for name in self._foreign(part)
+        )
+        lost.update(dict.fromkeys(key for key in _SOURCES if response.extra.get(key) and key not in self.sources))
+        if not lost:
+            return ()
+        message = f"This API has no place for what the answer holds besides: {', '.join(lost)}."
+        return (LossyEncode("lossy_answer", message, "answer", "dropped"),)
+
+    def _foreign(self, part: Part) -> Iterator[str]:
+        """The names of a part, or of its fields, that only another vendor's clients read."""
+        if isinstance(part, Opaque):
+            if part.vendor != self.name:
+                yield str(part.data.get("type") or next(iter(part.data), "a block"))
+        elif isinstance(part, Text | ToolCall) and part.extra:
+            for vendor, fields in part.extra.items():
+                if vendor != self.name:
+                    yield from (key for key in fields if key not in _FOR_NEXT_TURN)
 
     def encode_stream(self, served: ServedRequest) -> StreamEncoder:
         """A writer for one streamed answer."""

@@ -26,4 +26,5 @@ API = Api(
     error=encode_error,
     read_usage=read_usage,
     usage_key="usageMetadata",
+    sources=frozenset({"citationMetadata", "groundingMetadata", "urlContextMetadata"}),
 )

@@ -6,7 +6,7 @@ from slipform.codecs.codec import Api, Codec
 from slipform.codecs.openai_chat.decode import ChatEvents, decode_body, read_usage
 from slipform.codecs.openai_chat.encode import NAME, encode_body, request_path
 from slipform.codecs.openai_chat.serve_decode import decode_request
-from slipform.codecs.openai_chat.serve_encode import ChatStreamEncoder, encode_answer
+from slipform.codecs.openai_chat.serve_encode import SOURCES, ChatStreamEncoder, encode_answer
 from slipform.codecs.vendor_errors import openai_error
 
 CODEC = Codec(
@@ -25,4 +25,5 @@ API = Api(
     events=ChatStreamEncoder,
     error=openai_error,
     read_usage=read_usage,
+    sources=frozenset({"annotations", *SOURCES}),
 )

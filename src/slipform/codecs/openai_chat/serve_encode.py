@@ -23,7 +23,9 @@ _WORDS: dict[FinishReason, str] = {
     "tool_calls": "tool_calls",
     "content_filter": "content_filter",
 }
-_PASSED = ("service_tier", "system_fingerprint")
+SOURCES = ("citations", "search_results")
+"""What some of this API's servers say of the sources of an answer."""
+_PASSED = ("service_tier", "system_fingerprint", *SOURCES)
 _dumps: Final = orjson.dumps
 
 
@@ -143,6 +145,7 @@ class ChatStreamEncoder:
         self._ended: set[int] = set()
         self._refused: set[int] = set()
         self._usage: Usage | None = None
+        self._sources: dict[str, Any] = {}
         self._around: tuple[bytes, bytes] | None = None
         """What stands before and after the text in an event that adds no more than text to the first choice."""
         self._around_arguments: dict[int, tuple[bytes, bytes]] = {}
@@ -163,6 +166,7 @@ class ChatStreamEncoder:
         delta = self._delta(chunk)
         if chunk.parts or chunk.extra:
             self._add_parts(delta, chunk)
+            self._sources.update({key: chunk.extra[key] for key in SOURCES if key in chunk.extra})
         word = self._word(chunk)
         logprobs = chunk.extra.get("logprobs")
         if not delta and word is None and logprobs is None:
@@ -172,8 +176,9 @@ class ChatStreamEncoder:
             self._roles.add(index)
             delta = {"role": "assistant", "content": "", **delta}
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": word}
-        extra = self.extra if word is not None and not self._usage_wanted else None
-        return self._event([choice], extra=extra)
+        if word is None:
+            return self._event([choice])
+        return self._event([choice], extra=self._sources if self._usage_wanted else {**self._sources, **self.extra})
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
         """The bytes for one piece of text, or of the arguments of a call."""

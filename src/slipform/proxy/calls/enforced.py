@@ -322,7 +322,7 @@ async def _whole(
         response = await model.complete(request)
         record.upstream_seconds = time.monotonic() - began
         record.usage = response.usage
-        record.warnings += len(response.warnings)
+        record.warnings += len(response.warnings) + len(call.api.left_out(response))
         if (price := _price(route, options)) is not None:
             response = response.replace(usage=response.usage.replace(cost=_priced(record, price, response.usage)))
     if call.turns is not None:
@@ -424,9 +424,10 @@ def _shown(request: ModelRequest, route: ModelRoute) -> ModelRequest:
 def _learn(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str, Any] | None]:
     """Note how it went; gives the answer, and the fields that the caller asked to see of it."""
     record, report = call.record, outcome.report
-    if call.warnings or call.adopted is not None:
+    left_out = call.api.left_out(outcome.answer)
+    if call.warnings or call.adopted is not None or left_out:
         adopted = () if call.adopted is None else (call.adopted.warning,)
-        report = report.replace(warnings=(*call.warnings, *adopted, *report.warnings))
+        report = report.replace(warnings=(*call.warnings, *adopted, *report.warnings, *left_out))
     record.report, record.answer, record.cost = report, outcome.answer, report.cost
     if call.served.options.get("bare_text") and isinstance(outcome.value, str):
         record.answer = msgspec.structs.replace(outcome.answer, text=outcome.value, parts=())
