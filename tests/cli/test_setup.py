@@ -12,8 +12,14 @@ from slipform import config
 from slipform.build_info import build_in_use
 from slipform.cli.settings import settings_template
 from slipform.config import Settings, read_settings
-from slipform.testing import FakeVendor
+from slipform.library.client import Client
+from slipform.providers.downgrade_file import downgrade_file, remembered_downgrades
+from slipform.providers.http import HttpProvider
+from slipform.providers.router import Router
+from slipform.testing import Answer, FakeVendor, Received, Step, calling, rejected
 from tests.cli.conftest import Cli
+from tests.conftest import PERSON
+from tests.providers.conftest import QUICK
 
 Fake = Callable[..., FakeVendor]
 
@@ -227,3 +233,38 @@ def test_serve_check_prints_the_settings_in_force_without_secrets(cli: Cli, fold
     assert shown.providers["mine"].api_key_env == "MY_KEY"
     assert shown.server.model_dump(exclude={"port"}) == Settings().server.model_dump(exclude={"port"})
     assert cli("serve", "--check", "--config", "nowhere.yaml").code == 3
+
+
+def _no_native_and_no_deep_schema(received: Received) -> Step:
+    body = received.body.decode()
+    if "json_schema" in body and '"stubborn"' in body:
+        return rejected("This model does not support response format json_schema")
+    if "json_schema" in body and '"picky"' in body:
+        return rejected("Invalid schema: the schema is too complex")
+    return Answer(calling(("output", {"name": "Ada", "age": 36})))
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_refusals_taught_is_shown_for_a_model_and_by_the_doctor(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-1")
+    with FakeVendor(_no_native_and_no_deep_schema) as vendor:
+        (folder / "slipform.yaml").write_text(f"providers: {{openai: {{base_url: '{vendor.base_url}'}}}}\n")
+        before = cli("models", "show", "openai/stubborn").out.splitlines()
+        assert {"strategy\tnative", "learned\tnothing"} <= set(before)
+        assert "nothing: every model is asked as the catalogue says" in cli("doctor", "--offline").out
+        lessons = remembered_downgrades(downgrade_file())
+        provider = HttpProvider("openai", base_url=vendor.base_url, api_key="k", retries=QUICK, lessons=lessons)
+        for name in ("openai/stubborn", "openai/picky"):
+            Client(name, router=Router({"openai": provider})).ask(PERSON, "Who?")
+    stubborn, picky = (cli("models", "show", f"openai/{name}").out for name in ("stubborn", "picky"))
+    assert {"strategy\ttool", "steps down\ttool → json_mode → prompt"} <= set(stubborn.splitlines())
+    assert "learned\tstubborn does not take a schema on its native channel" in stubborn
+    assert "strategy\tnative" in picky.splitlines()  # only that schema was at fault
+    assert "learned\tpicky does not take this schema on its native channel (the schema " in picky
+    doctor = cli("doctor", "--offline").out
+    assert "openai/stubborn does not take a schema on its native channel" in doctor
+    assert "openai/picky does not take this schema on its native channel" in doctor
+    assert "secret" not in stubborn + picky + doctor

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from slipform.engine.fallback import FallbackList, joined, run_first_async
 from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options, Price, cost_of, price_of
 from slipform.errors import RequestError, SlipformError, UpstreamError
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning, Usage
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.request import CallCount
 from slipform.ir.response import ChunkSink, plain_chunks
@@ -57,6 +57,9 @@ class StreamWriter:
         marks: ResponseMarks | None = None,
     ) -> None:
         self.started = False
+        self._api = api
+        self._left_out: dict[str, ModelWarning] = {}
+        """What an answer that nobody judges holds and this API has no place for."""
         self._marks = marks
         self._encoder = api.encode_stream(served)
         self._content_type = api.content_type_stream.encode()
@@ -76,6 +79,9 @@ class StreamWriter:
         """Write these chunks without being waited for, if that can be: once the head is out and the client keeps up."""
         if not self._enforced:
             for chunk in chunks:
+                if chunk.parts or chunk.extra:
+                    lost = self._api.left_out(ModelResponse(parts=chunk.parts, extra=chunk.extra))
+                    self._left_out.update({warning.message: warning for warning in lost})
                 if chunk.usage is not None:
                     self._record.usage = chunk.usage
                     if self._price is not None:
@@ -124,6 +130,7 @@ class StreamWriter:
     async def finish(self) -> None:
         """Write the end."""
         await self._end(self._encoder.finish())
+        _tell(self._left_out.values())
 
     async def fail(self, error: SlipformError) -> None:
         """End with an error."""
@@ -322,7 +329,9 @@ async def _whole(
         response = await model.complete(request)
         record.upstream_seconds = time.monotonic() - began
         record.usage = response.usage
-        record.warnings += len(response.warnings) + len(call.api.left_out(response))
+        left_out = call.api.left_out(response)
+        record.warnings += len(response.warnings) + len(left_out)
+        _tell(left_out)
         if (price := _price(route, options)) is not None:
             response = response.replace(usage=response.usage.replace(cost=_priced(record, price, response.usage)))
     if call.turns is not None:
@@ -385,6 +394,12 @@ def _needs_whole(call: Inbound) -> bool:
     """
     options = call.served.options
     return call.record.enforced and (options.get("bare_text") is True or options.get("store") is True)
+
+
+def _tell(warnings: Iterable[ModelWarning]) -> None:
+    """Log what has no report to stand in: the answer was asked for without a schema."""
+    for warning in warnings:
+        _log.info("%s: %s", warning.code, warning.message)
 
 
 async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) -> None:
