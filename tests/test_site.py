@@ -22,6 +22,7 @@ import pytest
 import slipform
 from slipform import testing
 from slipform.errors import SlipformError
+from slipform.providers.catalog import load_catalog
 from tests.conftest import node_folder
 
 website = pytest.importorskip("website.build", reason="the docs extra is not installed here: `make test` installs it")
@@ -60,6 +61,19 @@ def kinds_of(kind: type[SlipformError]) -> Iterator[type[SlipformError]]:
     for below in kind.__subclasses__():
         if below.__module__.startswith("slipform."):
             yield from kinds_of(below)
+
+
+def test_what_the_table_of_vendors_says_is_in_the_catalogue() -> None:
+    page = (DOCS / "providers.md").read_text(encoding="utf-8").partition("## Known vendors")[2].partition("\n## ")[0]
+    shown = re.findall(r"^\| `([\w-]+)/…` \| (.*?) \| (.*?) \| (\w+) \|$", page, re.MULTILINE)
+    known = {
+        each.name: (each.title, " or ".join(f"`{name}`" for name in each.api_key_env), each.capabilities("any"))
+        for each in load_catalog({}).vendors.values()
+    }
+    assert len(shown) > 20
+    for name, title, keys, strategy in shown:
+        assert (title, keys) == known[name][:2]
+        assert strategy == known[name][2].auto_strategy.value
 
 
 def test_the_api_reference_has_every_public_name() -> None:
