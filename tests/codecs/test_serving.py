@@ -287,3 +287,23 @@ def test_arguments_that_a_model_nests_deeply_are_written(api: str) -> None:
     answer = ModelResponse(tool_calls=(ToolCall("c1", "f", arguments),), finish="tool_calls")
     written = serving.encode_response(answer, served)
     assert written.replace(b"\\", b"").count(b'"a":') == 400
+
+
+def test_an_item_of_a_streamed_response_ends_before_the_next_begins() -> None:
+    """Clients keep the items in the order in which they end: Codex had a call before the words that led up to it."""
+    encoder = find_api("openai-responses").encode_stream(ServedRequest(ModelRequest("m", ()), stream=True))
+    chunks = [
+        CompletionChunk(reasoning="Hm. "),
+        CompletionChunk("I will "),
+        CompletionChunk("look."),
+        CompletionChunk(tool_calls=(ToolDelta(0, "c1", "look", "{}", done=True),)),
+        CompletionChunk("Or not."),
+        CompletionChunk(finish="tool_calls"),
+    ]
+    said = b"".join([*(encoder.feed(chunk) for chunk in chunks), encoder.finish()]).decode()
+    events = [json.loads(line[6:]) for line in said.splitlines() if line.startswith("data: ")]
+    items = [(each["type"][21:], each["item"]["type"]) for each in events if "output_item" in each["type"]]
+    kinds = ["reasoning", "message", "function_call", "message"]
+    assert items == [(moment, kind) for kind in kinds for moment in ("added", "done")]
+    output = events[-1]["response"]["output"]
+    assert [item["content"][0]["text"] for item in output if item["type"] == "message"] == ["I will look.", "Or not."]

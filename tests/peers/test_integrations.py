@@ -1,8 +1,10 @@
-"""Every snippet and replayed request of the page on integrations gets a valid answer from a vendor that misbehaves."""
+"""Every snippet of the page on integrations, and every request that was recorded of a program, gets a valid answer."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import sys
 import urllib.request
@@ -21,16 +23,19 @@ from slipform.providers.router import Router
 from slipform.proxy import App
 from slipform.testing import FakeVendor, Received, Step, calling
 from tests.conftest import serving
+from tests.peers.record import FOLDER, recording
 from tests.peers.test_peers import ADA, SPOILT, node_modules, peers_python, seen
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "integrations.md"
 SECTIONS = [
     (title, kind, code)
     for title, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    for kind, code in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for kind, code in re.findall(r"^```(py|js)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 ]
 OURS = ("Anthropic", "Gemini")
 """Whose SDKs are in our own environment."""
+APART = {"LlamaIndex": "SLIPFORM_LLAMA_INDEX", "OpenAI Agents SDK": "SLIPFORM_AGENTS"}
+"""Whose versions go with no other's, and what names their environment."""
 
 
 def misbehave(received: Received) -> Step:
@@ -39,14 +44,21 @@ def misbehave(received: Received) -> Step:
     return calling((tools[-1]["function"]["name"], "{name: 'Ada', age: '36'}")) if tools else SPOILT
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with FakeVendor(misbehave) as vendor:
+@contextlib.contextmanager
+def serving_in_front_of(fake: FakeVendor) -> Iterator[str]:
+    """The address of a proxy whose only model is a vendor's."""
+    with fake as vendor:
         provider = HttpProvider("openai-compatible", base_url=vendor.base_url, api_key="k")
         router = Router({"up": provider}, aliases={"m": "up/m"}, default="m")
         client = AsyncClient(router=router, options=Options(budget=Budget(attempts=2)))
         with serving(App(client, Settings(default_model="m"))) as found:
             yield found
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with serving_in_front_of(FakeVendor(misbehave)) as found:
+        yield found
 
 
 def answered(body: str) -> Any:
@@ -66,27 +78,61 @@ def answered(body: str) -> Any:
     return json.loads("".join(pieces))
 
 
+RECORDED: dict[str, Any] = {
+    "claude_code": {"file_path": "/src/a.py", "old_string": "x = 1", "new_string": "x = 2", "replace_all": False},
+    "codex": {"cmd": "ls", "yield_time_ms": 1000},
+    "cline": {"commands": ["ls"]},
+    "llama_index": ADA,
+}
+"""The programs that were recorded, and the arguments that their tool must get."""
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_a_program_sent_is_answered_with_a_valid_call(name: str) -> None:
+    said, sent = recording(name)
+    assert f"with {said['client']}" in PAGE.read_text()
+    turns: list[Step] = [calling((said["tool"], said["arguments"])), '"done"']
+    with serving_in_front_of(FakeVendor(turns)) as address:
+        bodies = []
+        for each in sent:
+            body = None if each["body"] is None else json.dumps(each["body"]).encode()
+            request = urllib.request.Request(address + each["path"], body, each["headers"], method=each["method"])
+            with urllib.request.urlopen(request) as response:
+                assert response.status == each["status"]
+                bodies += [response.read().decode()] if body else []
+    assert answered(bodies[0]) == RECORDED[name]
+    assert all(answered(later) == "done" for later in bodies[1:])
+
+
+def test_every_recording_is_replayed() -> None:
+    assert {path.stem for path in FOLDER.glob("*.jsonl")} == RECORDED.keys()
+
+
+def interpreter(title: str) -> str:
+    """The Python that has a section's library."""
+    if title in OURS:
+        return sys.executable
+    if title not in APART:
+        return peers_python()
+    found = os.environ.get(APART[title]) or str(Path(sys.prefix) / title.split()[1].lower() / "bin" / "python")
+    if not Path(found).exists():
+        pytest.skip(f"{title} is not installed here; {APART[title]} names a Python that has it")
+    return found
+
+
 @pytest.mark.parametrize(("title", "kind", "code"), SECTIONS, ids=[f"{title} {kind}" for title, kind, _ in SECTIONS])
 def test_the_integration_works(title: str, kind: str, code: str, address: str, tmp_path: Path) -> None:
-    if kind == "json":
-        wanted = json.loads(code)
-        headers = {"content-type": "application/json", "anthropic-version": "2023-06-01", "x-api-key": "k"}
-        request = urllib.request.Request(address + wanted["path"], json.dumps(wanted["body"]).encode(), headers)
-        with urllib.request.urlopen(request) as response:
-            assert answered(response.read().decode()) == ADA
-        return
     program = tmp_path / ("client.py" if kind == "py" else "client.mjs")
     program.write_text(code.replace("http://127.0.0.1:8080", address))
     if kind == "py":
-        python = sys.executable if title in OURS else peers_python()
-        assert seen(python, str(program), folder=tmp_path) == ADA
+        assert seen(interpreter(title), str(program), folder=tmp_path) == ADA
     else:
         (tmp_path / "node_modules").symlink_to(node_modules() / "node_modules")
         assert seen("node", str(program), folder=tmp_path) == ADA
 
 
 def test_the_page_has_a_section_for_every_client() -> None:
-    assert [title for title, _, _ in SECTIONS] == [
+    assert re.findall(r"^## (.*)$", PAGE.read_text(), re.MULTILINE) == [
         "OpenAI, Python", "OpenAI, Node", "Anthropic", "Gemini", "Vercel AI SDK", "LangChain", "LlamaIndex",
-        "pydantic-ai", "Instructor", "OpenAI Agents SDK", "Claude Code", "Codex", "Cline, Open WebUI, n8n",
+        "pydantic-ai", "Instructor", "OpenAI Agents SDK", "Claude Code", "Codex", "Cline", "Open WebUI, n8n",
     ]  # fmt: skip

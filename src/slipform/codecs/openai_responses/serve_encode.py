@@ -208,10 +208,15 @@ class ResponsesStreamEncoder:
         return self._event("response.created", response) + self._event("response.in_progress", response)
 
     def _add(self, item: dict[str, Any], done: dict[str, Any]) -> tuple[int, bytes]:
-        """Announce an item; `done` is what it will be, filled in as it grows."""
+        """Announce an item, once the words before it have ended; `done` is what it will be, filled in as it grows."""
+        ended = b"".join([event for part in self._growing if not part.closed for event in self._close(part)])
         at = len(self._items)
         self._items.append(done)
-        return at, self._event("response.output_item.added", {"output_index": at, "item": item})
+        return at, ended + self._event("response.output_item.added", {"output_index": at, "item": item})
+
+    def _close(self, part: _Growing) -> list[bytes]:
+        part.closed = True
+        return self._end_item(part.at)
 
     def _open(self, kind: str) -> _Growing | None:
         """The part of this kind that may still grow."""
@@ -285,11 +290,15 @@ class ResponsesStreamEncoder:
         return [event, *self._end_item(at)]
 
     def _end_text(self, part: Text) -> list[bytes]:
+        own = part.extra.get(NAME, {})
         text = self._open("output_text")
         if text is None:
+            last = next((each for each in reversed(self._growing) if each.kind == "output_text"), None)
+            if last is not None and own.get("annotations") and not last.annotations:  # told after the next item began
+                last.annotations = list(own["annotations"])
+                self._items[last.at]["content"][last.index]["annotations"] = last.annotations
             return []
         text.closed = True
-        own = part.extra.get(NAME, {})
         text.annotations = list(own.get("annotations") or ())
         said = {key: value for key, value in own.get(MESSAGE, {}).items() if key not in ("id", "status")}
         self._items[text.at].update(said)
