@@ -403,6 +403,8 @@ def starred(*cities: str) -> None: ...
         ({"tools": [lambda: None]}, SchemaError, "no name for a tool"),
         ({"tools": [3]}, SchemaError, "made of a function"),
         ({"tools": [forecast], "max_steps": 0}, ConfigError, "max_steps"),
+        ({"tools": [forecast], "max_steps": "3"}, ConfigError, "max_steps"),
+        ({"tools": [forecast], "approve": True}, ConfigError, "`approve` must be a function"),
         ({"approve": refuse}, TypeError, "`tools`"),
     ],
 )

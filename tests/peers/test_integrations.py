@@ -34,8 +34,8 @@ SECTIONS = [
 ]
 OURS = ("Anthropic", "Gemini")
 """Whose SDKs are in our own environment."""
-APART = {"LlamaIndex": "SLIPFORM_LLAMA_INDEX", "OpenAI Agents SDK": "SLIPFORM_AGENTS"}
-"""Whose versions go with no other's, and what names their environment."""
+APART = {"LlamaIndex": ("SLIPFORM_LLAMA_INDEX", "llama_index"), "OpenAI Agents SDK": ("SLIPFORM_AGENTS", "agents")}
+"""Whose versions go with no other's: what names their environment, and the folder that it is in otherwise."""
 
 
 def misbehave(received: Received) -> Step:
@@ -114,9 +114,10 @@ def interpreter(title: str) -> str:
         return sys.executable
     if title not in APART:
         return peers_python()
-    found = os.environ.get(APART[title]) or str(Path(sys.prefix) / title.split()[1].lower() / "bin" / "python")
+    variable, folder = APART[title]
+    found = os.environ.get(variable) or str(Path(sys.prefix) / folder / "bin" / "python")
     if not Path(found).exists():
-        pytest.skip(f"{title} is not installed here; {APART[title]} names a Python that has it")
+        pytest.skip(f"{title} is not installed here; {variable} names a Python that has it")
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import typing
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -156,3 +157,21 @@ def test_whatever_can_be_called_is_a_tool(function: Any, arguments: dict[str, An
 
 def test_the_name_can_be_given() -> None:
     assert signature_of(lambda: None, name="nothing").name == "nothing"
+
+
+class Place(typing.TypedDict):
+    city: str
+
+
+class Guest(BaseModel):
+    name: str
+
+
+def test_a_typed_dict_of_the_standard_library_stands_beside_a_pydantic_model() -> None:
+    def book(place: Place, guests: list[Guest]) -> None: ...
+
+    arguments = signature_of(book).arguments
+    assert arguments.to_python({"place": {"city": "Rome"}, "guests": [{"name": "Ada"}]}) == {
+        "place": {"city": "Rome"},
+        "guests": [Guest(name="Ada")],
+    }

@@ -23,6 +23,8 @@ from slipform import (
     ToolRun,
 )
 from slipform.library.partial import Unset
+from slipform.providers.http import HttpProvider
+from slipform.providers.router import Router
 
 
 class Person(BaseModel):
@@ -159,3 +161,7 @@ async def overrides(client: Client, twin: AsyncClient) -> None:
     assert_type(slipform.ask_text("x", seed=1), str)
     client.ask(Person, "x", temprature=1)  # type: ignore[call-overload]
     client.text("x", max_attempts=1)  # type: ignore[call-arg]
+
+
+def route() -> Router:
+    return Router({"first": HttpProvider("openai"), "second": HttpProvider("anthropic")})

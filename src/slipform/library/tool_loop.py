@@ -68,8 +68,13 @@ class Toolbox:
         if not isinstance(tools, list | tuple):
             raise ConfigError("`tools` is a list of functions or `Tool`s", hint="Write `tools=[function]`.")
         steps = MAX_STEPS if max_steps is None else max_steps
-        if steps < 1:
-            raise ConfigError("`max_steps` must be at least 1")
+        if not isinstance(steps, int) or steps < 1:
+            raise ConfigError(f"`max_steps` must be a number from 1 on, not {steps!r:.50}")
+        if approve is not None and not callable(approve):
+            raise ConfigError(
+                f"`approve` must be a function, not {approve!r:.50}",
+                hint="It is given each `ToolCall`, and returns True, False, or why not.",
+            )
         known: dict[str, Tool] = {}
         for each in tools:
             tool = each if isinstance(each, Tool) else Tool.of(each)

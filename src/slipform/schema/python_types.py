@@ -197,7 +197,7 @@ def _of_type(shape: Any, _order: str) -> Schema[Any]:
         raise SchemaError(
             f"No JSON Schema can be made of {shape!r:.200}: {said}",
             hint="Use a pydantic model, dataclass, attrs class, msgspec Struct, TypedDict, enum, Literal, list, dict, "
-            "tuple or scalar type.",
+            "tuple or scalar type; in one type, pydantic's models do not go with attrs classes and msgspec Structs.",
         ) from error
     return Schema(name_of(shape), document, adapter)
 

@@ -18,6 +18,7 @@ import msgspec
 from typing_extensions import TypedDict
 
 from slipform.errors import SchemaError
+from slipform.schema.foreign_types import modern_typed_dicts
 from slipform.schema.limits import not_json
 from slipform.schema.python_types import Schema
 
@@ -202,6 +203,7 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], described: Ma
         if any(getattr(each, "description", None) for each in metadata):
             said = None
         hint = Annotated[bare, *metadata] if metadata else bare
+    hint = modern_typed_dicts(hint)
     optional = parameter.default is not parameter.empty
     shown = optional and parameter.default is not None and not any(not_json(parameter.default))
     extra = {"default": parameter.default} if shown else None

@@ -61,6 +61,18 @@ def test_several_streams_in_a_row_are_one_body(name: str) -> None:
     assert decoded(name, [packed[:9], packed[9:]]) == b"hello world"
 
 
+@pytest.mark.parametrize(
+    "empty",
+    [("gzip", gzip.compress(b"")), ("zstd", zstd.compress(b"")), ("zstd", b"\x50\x2a\x4d\x18\x04\x00\x00\x00skip")],
+    ids=["gzip", "zstd", "skippable"],
+)
+def test_a_flood_of_empty_streams_is_refused(empty: tuple[str, bytes]) -> None:
+    name, stream = empty
+    assert decoded(name, [stream * 1000 + ENCODERS[name](b"hello")]) == b"hello"
+    with pytest.raises(ProtocolError, match="more than 4096 streams"):
+        decoded(name, [stream * 5000])
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 def test_what_is_cut_short_or_damaged_or_followed_by_something_is_refused(name: str) -> None:
     packed = ENCODERS[name](VARIED)

@@ -22,6 +22,8 @@ _OUTPUT = 1 << 18
 _MAX_RATIO = 200
 _RATIO_FROM = 1 << 20
 """Decompressed bytes from which the ratio is checked: a small response may well repeat itself."""
+_MAX_STREAMS = 1 << 12
+"""Compressed streams in a row: a decompressor costs far more than the dozen bytes of an empty one."""
 
 
 class _Step(NamedTuple):
@@ -48,14 +50,15 @@ class BodyDecoder:
     (b'hello', None, None)
     """
 
-    __slots__ = ("_decompress", "_input", "_name", "_new_stream", "_read", "_step", "_written")
+    __slots__ = ("_decompress", "_input", "_name", "_new_stream", "_read", "_step", "_streams", "_written")
 
     def __init__(self, name: str, new_stream: Callable[[], _Decompress]) -> None:
         self._name = name
         self._new_stream = new_stream
         self._decompress = new_stream()
         self._step = _Step()
-        self._input: deque[bytes] = deque()
+        self._input: deque[memoryview] = deque()
+        self._streams = 1
         self._read = 0
         self._written = 0
 
@@ -66,7 +69,7 @@ class BodyDecoder:
 
     def feed(self, data: bytes) -> None:
         """Add compressed bytes."""
-        self._input.append(data)
+        self._input.append(memoryview(data))
 
     def decode(self) -> bytes | None:
         """Return the next bytes of the body, None when more must be fed first; raises `ProtocolError`."""
@@ -78,7 +81,7 @@ class BodyDecoder:
                 # zlib.error, brotli.error and ZstdError have nothing in common but this base.
                 raise ProtocolError(f"the answer's {self._name} compression is broken: {error}") from error
             if step.finished and step.unused:
-                self._input.appendleft(step.unused)
+                self._input.appendleft(memoryview(step.unused))
                 self._read -= len(step.unused)
             self._written += len(step.data)
             if self._written > _RATIO_FROM and self._written > self._read * _MAX_RATIO:
@@ -100,11 +103,14 @@ class BodyDecoder:
         data = self._input.popleft()
         if self._step.finished:  # several streams in a row are one body, in gzip (RFC 1952) and zstd (RFC 8878)
             self._decompress = self._new_stream()
+            self._streams += 1
+            if self._streams > _MAX_STREAMS:
+                raise ProtocolError(f"the answer's {self._name} compression has more than {_MAX_STREAMS} streams")
         if len(data) > _INPUT:
             self._input.appendleft(data[_INPUT:])
             data = data[:_INPUT]
         self._read += len(data)
-        return data
+        return bytes(data)
 
 
 def _zlib() -> _Decompress:
