@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 
 from slipform.bounded import BoundedCache
-from slipform.codecs import Capabilities
+from slipform.codecs import BoundCodec, Capabilities
 from slipform.codecs.schema_channel import wraps_root
 from slipform.enforce import Formatter, Guard, Plan, Wording
 from slipform.engine.drive import AsyncModel, Model
@@ -95,23 +95,29 @@ class ModelRoute:
 
             plan = self.plan(request, dataclasses.replace(options, evidence=None), schema)
             return with_evidence(plan, request, wanted_evidence)
-        wanted, local = request.response_format, self.provider.name == LOCAL
-        if wanted is not None and isinstance(self.provider, HttpProvider):
-            if schema is None:
-                wanted_schema(request)  # refuses what is no schema, before anything is made of it
-            capabilities = self.provider.capabilities_for(request.replace(model=self.model))
-        else:
-            capabilities = self.provider.capabilities(self.model)
+        wanted, provider = request.response_format, self.provider
         shape = schema or _text_of(wanted)
         if wanted is None or shape is None or not _keeps(request, options):
-            return _planned(self, request, options, schema, capabilities)
-        key = (shape, wanted.strategy, local)
+            return _planned(self, request, options, schema, self._capabilities(request, schema))
+        if isinstance(provider, HttpProvider):
+            speaker: BoundCodec | Capabilities = provider.codec_for(self.model, wanted)
+        else:
+            speaker = provider.capabilities(self.model)
+        key = (shape, wanted.strategy, wanted.strict, speaker, provider.name == LOCAL)
         kept = _PLANS.get(key)
-        if kept is None or not kept.is_for(options, capabilities):
-            kept = _CachedPlan(options, capabilities, _planned(self, request, options, schema, capabilities))
+        if kept is None or (kept.options is not options and kept.options != options):
+            plan = _planned(self, request, options, schema, self._capabilities(request, schema))
+            kept = _CachedPlan(options, plan)
             size = _TIMES_TEXT * len(orjson.dumps(wanted.json_schema.schema, default=repr))
             _PLANS.put(key, kept, _LEAST + size)
         return kept.plan
+
+    def _capabilities(self, request: ModelRequest, schema: Schema[Any] | None) -> Capabilities:
+        if request.response_format is None or not isinstance(self.provider, HttpProvider):
+            return self.provider.capabilities(self.model)
+        if schema is None:
+            wanted_schema(request)  # refuses what is no schema, before anything is made of it
+        return self.provider.capabilities_for(request.replace(model=self.model))
 
     async def plan_async(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
         """`plan`, with large schemas compiled off the event loop."""
@@ -133,21 +139,16 @@ def _text_of(wanted: ResponseFormat | None) -> tuple[str, bytes] | None:
 
 @dataclass(frozen=True, slots=True)
 class _CachedPlan:
-    """A plan, and what it was made of besides the shape."""
+    """A plan, and the options it was made of; a call with options of its own makes them anew."""
 
     options: Options
-    capabilities: Capabilities
     plan: Plan
 
-    def is_for(self, options: Options, capabilities: Capabilities) -> bool:
-        same = self.options is options or self.options == options  # a call with options of its own makes them anew
-        return same and (self.capabilities is capabilities or self.capabilities == capabilities)
 
-
-_PLANS = BoundedCache[tuple[Schema[Any] | tuple[str, bytes], OutputStrategy, bool], _CachedPlan](
-    "plans", entries=128, max_bytes=32_000_000
-)
-"""By shapes that nobody can change: a `Schema`, or name and text of what `cached_format` has made."""
+_PlanKey: TypeAlias = tuple[Schema[Any] | tuple[str, bytes], OutputStrategy, bool, BoundCodec | Capabilities, bool]
+_PLANS = BoundedCache[_PlanKey, _CachedPlan]("plans", entries=128, max_bytes=32_000_000)
+"""By shapes that nobody can change, a `Schema` or name and text of what `cached_format` has made, and by who is asked
+in which way: an endpoint makes one codec for what a model can do after all it has learned."""
 _LEAST = 5_000
 _TIMES_TEXT = 50
 """How many bytes a plan keeps alive for each byte of its schema's text, once nobody else holds that schema."""

@@ -128,9 +128,12 @@ def _part(block: Any) -> str | Media:
     if block.type in ("image", "audio"):
         return Media(block.type, block.mime_type, b64decode(block.data))
     if block.type == "resource":
+        from mcp.types import TextResourceContents
+
         resource = block.resource
-        text = getattr(resource, "text", None)
-        return str(text) if text is not None else Media("file", resource.mime_type, b64decode(resource.blob))
+        if isinstance(resource, TextResourceContents):
+            return resource.text
+        return Media("file", resource.mime_type, b64decode(resource.blob))
     return str(block.model_dump_json(by_alias=True, exclude_none=True))
 
 

@@ -20,7 +20,7 @@ from slipform.providers.catalog import Vendor
 from slipform.providers.network.transport import HttpRequest, Timeouts
 from slipform.providers.refusals import record_refusal
 from slipform.providers.retry import DowngradeStore, MemoryDowngrades, RetryPolicy
-from slipform.schema import OutputStrategy
+from slipform.schema import OutputStrategy, ResponseFormat
 
 _USUAL: Final = Timeouts()
 _REQUEST_ID: Final = (
@@ -78,6 +78,7 @@ class PreparedCall:
 
 logger = logging.getLogger("slipform.providers")
 _KEPT = 256
+_PROMPTED: Final = OutputStrategy.PROMPTED
 _NOTHING_LEARNED: Final[frozenset[str]] = frozenset()
 
 
@@ -91,13 +92,10 @@ def _address(vendor: Vendor, base_url: str | None) -> str | None:
     return vendor.url(template) if template and "{" not in template else None
 
 
-def _worded(request: ModelRequest, codec: BoundCodec) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
+def _worded(request: ModelRequest, capabilities: Capabilities) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
     """The request with its schema told in words, where only those carry it: nobody knew before it came here."""
-    if codec.strategy_for(request) is not OutputStrategy.PROMPTED:
-        return request, ()
-    capabilities = codec.capabilities
     wording = Wording("list_keys" in capabilities.quirks, wraps_root=wraps_root(capabilities, request))
-    worded = first_request(request, OutputStrategy.PROMPTED, wording)
+    worded = first_request(request, _PROMPTED, wording)
     return worded.request, worded.warnings
 
 
@@ -149,13 +147,18 @@ class Endpoint:
 
     def capabilities_for(self, request: ModelRequest) -> Capabilities:
         """What the model can do for this request: less where its schema has no place in the native channel."""
-        capabilities, codec = self._spoken(request.model, self._lessons(self.url(), request))
+        learned = self._lessons(self.url(), request.model, request.response_format)
+        capabilities, codec = self._spoken(request.model, learned)
         if request.response_format is None or codec.strategy is not OutputStrategy.NATIVE:
             return capabilities
         with suppress(SchemaError):  # what is wrong with the schema is said when it is used
             if codec.strategy_for(request) is not OutputStrategy.NATIVE and capabilities.native:
                 return dataclasses.replace(capabilities, native=False)
         return capabilities
+
+    def codec_for(self, model: str, wanted: ResponseFormat) -> BoundCodec:
+        """The codec for this model and this shape, after all that was learned of either."""
+        return self._spoken(model, self._lessons(self.url(), model, wanted))[1]
 
     def codec(self, model: str, capabilities: Capabilities) -> BoundCodec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
@@ -169,13 +172,15 @@ class Endpoint:
 
     def prepare(self, request: ModelRequest, *, streamed: bool) -> PreparedCall:
         """Spell, address and sign one attempt."""
-        url = self.url()
-        learned = self._lessons(url, request)
+        url, wanted = self.url(), request.response_format
+        learned = self._lessons(url, request.model, wanted)
         capabilities, codec = self._spoken(request.model, learned)
         told: tuple[ModelWarning, ...] = ()
-        if request.response_format is not None and not request.tells_schema:
-            request, told = _worded(request, codec)
         encoded = codec.encode_request(request, stream=streamed)
+        channel = encoded.context
+        if wanted is not None and channel is not None and channel.strategy is _PROMPTED and not request.tells_schema:
+            request, told = _worded(request, capabilities)
+            encoded = codec.encode_request(request, stream=streamed)
         authorised = self.dressed(url + encoded.path, encoded.headers, encoded.body)
         warnings = (*encoded.warnings, *told) if told else encoded.warnings
         if learned:
@@ -242,7 +247,7 @@ class Endpoint:
         logger.warning("%s/%s ignored the schema; the prompt shows it from now on", self.name, request.model)
 
     def _remember(self, lesson: retry.Lesson, request: ModelRequest, *, about_schema: bool) -> None:
-        key = retry.schema_key(self.url(), request.model, request) if about_schema else None
+        key = retry.schema_key(self.url(), request.model, request.response_format) if about_schema else None
         about_model = retry.model_key(self.url(), request.model)
         self.store.add(key or about_model, lesson)
         if key:
@@ -265,9 +270,9 @@ class Endpoint:
             return _NOTHING_LEARNED
         return store.get(retry.model_key(url, model))
 
-    def _lessons(self, url: str, request: ModelRequest) -> frozenset[str]:
-        learned = self._learned(url, request.model)
+    def _lessons(self, url: str, model: str, wanted: ResponseFormat | None) -> frozenset[str]:
+        learned = self._learned(url, model)
         if retry.BY_SCHEMA not in learned:
             return learned
-        key = retry.schema_key(url, request.model, request)
+        key = retry.schema_key(url, model, wanted)
         return learned | self.store.get(key) if key else learned

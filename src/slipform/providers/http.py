@@ -29,7 +29,7 @@ from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.concurrency import off_loop
 from slipform.providers.endpoint import Endpoint
 from slipform.providers.forward import Forwarded, Route, open_forward, route_of
-from slipform.providers.masking import masked, masked_async
+from slipform.providers.masking import mask_whole, masked, masked_async
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import (
     AsyncByteStream,
@@ -40,6 +40,7 @@ from slipform.providers.network.transport import (
     Upload,
 )
 from slipform.providers.retry import DowngradeStore, MemoryDowngrades, RetryPolicy
+from slipform.schema import ResponseFormat
 
 
 def answered(steps: Steps, transport: Transport) -> ModelResponse:
@@ -85,12 +86,13 @@ class BlockingDriver:
         try:
             if isinstance(effect, FetchEffect):
                 self.close()
-                head = self._stream = masked(self._transport.open(effect.request), effect.secrets)
+                raw = self._transport.open(effect.request)
+                head = self._stream = masked(raw, effect.secrets)
                 parts: list[bytes] = []
-                good = 200 <= head.status < 300
-                while good and (data := head.read()):
+                good = 200 <= raw.status < 300
+                while good and (data := raw.read()):
                     parts.append(data)
-                reply = (head, b"".join(parts))
+                reply = (head, mask_whole(b"".join(parts), effect.secrets))
             elif isinstance(effect, ReadEffect):
                 reply = self._stream.read() if self._stream is not None else b""
             elif isinstance(effect, OpenEffect):
@@ -125,12 +127,13 @@ class AsyncDriver:
             if isinstance(effect, FetchEffect):
                 if self.stream is not None:  # a repeat
                     await self.stream.close()
-                head = self.stream = masked_async(await self._transport.open_async(effect.request), effect.secrets)
+                raw = await self._transport.open_async(effect.request)
+                head = self.stream = masked_async(raw, effect.secrets)
                 parts: list[bytes] = []
-                good = 200 <= head.status < 300
-                while good and (data := await head.read()):
+                good = 200 <= raw.status < 300
+                while good and (data := await raw.read()):
                     parts.append(data)
-                reply = (head, b"".join(parts))
+                reply = (head, mask_whole(b"".join(parts), effect.secrets))
             elif isinstance(effect, ReadEffect):
                 reply = await self.stream.read() if self.stream is not None else b""
             elif isinstance(effect, OpenEffect):
@@ -236,6 +239,10 @@ class HttpProvider:
     def capabilities_for(self, request: ModelRequest) -> Capabilities:
         """The same for one request: `auto` takes the next channel where this one cannot carry its schema."""
         return self._endpoint.capabilities_for(request)
+
+    def codec_for(self, model: str, wanted: ResponseFormat) -> BoundCodec:
+        """What spells requests for this model and this shape, after all that was learned of either."""
+        return self._endpoint.codec_for(model, wanted)
 
     @property
     def api(self) -> str:

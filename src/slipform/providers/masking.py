@@ -43,9 +43,7 @@ class Masker:
         """What can be told now, with words masked."""
         if self._held:
             data, self._held = self._held + data, b""
-        for word in self._words:
-            if word in data:
-                data = data.replace(word, mask_of(word))
+        data = _masked_bytes(data, self._words)
         begun = 0
         for word in self._words:
             begun = max(begun, _begun_word(data, word))
@@ -57,6 +55,18 @@ class Masker:
         """What was held back, when nothing follows."""
         data, self._held = self._held, b""
         return data
+
+
+def _masked_bytes(data: bytes, words: tuple[bytes, ...]) -> bytes:
+    for word in words:
+        if word in data:
+            data = data.replace(word, mask_of(word))
+    return data
+
+
+def mask_whole(body: bytes, secrets: tuple[Secret, ...]) -> bytes:
+    """A whole body without any of these secrets in it."""
+    return _masked_bytes(body, spellings(secrets))
 
 
 def _begun_word(data: bytes, word: bytes) -> int:

@@ -19,9 +19,9 @@ import orjson
 
 from slipform.codecs import Capabilities
 from slipform.errors import UpstreamError
-from slipform.ir import DowngradeWarning, ModelRequest, ModelWarning
+from slipform.ir import DowngradeWarning, ModelWarning
 from slipform.providers.network.transport import TransportFault
-from slipform.schema import OutputStrategy
+from slipform.schema import OutputStrategy, ResponseFormat
 
 Lesson: TypeAlias = Literal[
     "no_native",
@@ -141,11 +141,11 @@ def model_key(base_url: str, model: str) -> str:
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path} {model}"
 
 
-def schema_key(base_url: str, model: str, request: ModelRequest) -> str | None:
+def schema_key(base_url: str, model: str, wanted: ResponseFormat | None) -> str | None:
     """The key of what holds for one schema only; another schema may well be taken by the same model."""
-    if request.response_format is None:
+    if wanted is None:
         return None
-    text = orjson.dumps(request.response_format.json_schema.schema, option=orjson.OPT_SORT_KEYS, default=repr)
+    text = orjson.dumps(wanted.json_schema.schema, option=orjson.OPT_SORT_KEYS, default=repr)
     return f"{model_key(base_url, model)} {hashlib.sha256(text).hexdigest()[:16]}"
 
 

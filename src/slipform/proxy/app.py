@@ -312,8 +312,7 @@ class App:
                 await self._deployments.close_unused()
 
     def _over(self, record: CallRecord, settings: Settings, out: RecordingSend) -> None:
-        if record.ended is None:
-            record.ended = time.monotonic()
+        record.close()
         if not out.complete and record.outcome == "ok":
             record.outcome, record.status = "client_gone", _GONE
         record.answer = None  # kept where it is to be kept; counting and logging need only the figures

@@ -119,6 +119,14 @@ class CallRecord:
     started: float = field(default_factory=time.monotonic)
     first_byte: float | None = None
     ended: float | None = None
+    totals: tuple[Usage, float | None] | None = None
+    """Tokens and overhead, once the call is closed: log, metrics and history all want them."""
+
+    def close(self) -> None:
+        """Note that nothing about the call will change any more, and when it ended."""
+        if self.ended is None:
+            self.ended = time.monotonic()
+        self.totals = (self.tokens, self.overhead)
 
     def fail(self, error: SlipformError) -> None:
         """Record why the call failed, with the report of its attempts."""
@@ -143,6 +151,8 @@ class CallRecord:
     @property
     def tokens(self) -> Usage:
         """Tokens over all attempts."""
+        if self.totals is not None:
+            return self.totals[0]
         if self.report is not None:
             return self.report.usage
         if callable(self.usage):
@@ -157,6 +167,8 @@ class CallRecord:
     @property
     def overhead(self) -> float | None:
         """Seconds that slipform itself added; None where the vendor's share is not known, as in streams."""
+        if self.totals is not None:
+            return self.totals[1]
         upstream, report = self.upstream_seconds, self.report
         if self.stream or (upstream is None and report is None):
             return None
