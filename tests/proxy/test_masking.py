@@ -12,9 +12,9 @@ import pytest
 
 from slipform.errors import SlipformError
 from slipform.ir import Message, ModelRequest
-from slipform.providers.auth import Secret
+from slipform.providers.auth import MIN_MASKED, Secret, spellings
 from slipform.providers.http import HttpProvider
-from slipform.providers.masking import MIN_MASKED, Masker, mask_of, spellings
+from slipform.providers.masking import Masker, mask_of
 from slipform.providers.retry import RetryPolicy
 from slipform.testing import Answer, FakeVendor, Raw, Received
 from slipform.testing.vendor import _spell

@@ -110,8 +110,11 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def cost(self) -> float | None:
         """Money over all attempts, when prices are known."""
-        known = [attempt.cost for attempt in (*self.attempts, *self.samples) if attempt.cost is not None]
-        return sum(known) if known else None
+        total: float | None = None
+        for attempt in (*self.attempts, *self.samples) if self.samples else self.attempts:
+            if attempt.cost is not None:
+                total = (total or 0) + attempt.cost
+        return total
 
     @property
     def repaired(self) -> bool:

@@ -103,8 +103,10 @@ async def run_async(
 ) -> Outcome:
     """`run`, for event loops: large answers and schemas are judged off them; each call may take `limit` seconds."""
     heavy = is_heavy(request) or plan.evidence is not None
-    begin = functools.partial(start, request, plan, judged=judged, streaming=streaming, limit=limit)
-    call = await off_loop(begin) if heavy else begin()
+    if heavy:
+        call = await off_loop(start, request, plan, judged=judged, streaming=streaming, limit=limit)
+    else:
+        call = start(request, plan, judged=judged, streaming=streaming, limit=limit)
     while call.outcome is None:
         try:
             if call.attempt > 1 and plan.backoff_seconds:
@@ -122,7 +124,10 @@ async def run_async(
         except BaseException as error:  # noqa: BLE001 — as in `run`
             call.fail(error)
         else:
-            await _judge(call, response, heavy=heavy)
+            if heavy or len(response.text) >= LARGE_BYTES:
+                await off_loop(call.answer, response)
+            else:
+                call.answer(response)
     return call.outcome
 
 
@@ -166,7 +171,11 @@ async def run_stream(
         except BaseException as error:  # noqa: BLE001 — as in `run`; also when whoever reads the stream has left
             call.fail(error)
         else:
-            await _judge(call, reader.response(), heavy=heavy)
+            response = reader.response()
+            if heavy or len(response.text) >= LARGE_BYTES:
+                await off_loop(call.answer, response)
+            else:
+                call.answer(response)
     closing, outcome = call.last()
     yield outcome
     yield closing
@@ -212,13 +221,6 @@ def _live(request: ModelRequest, plan: Plan, mode: Mode) -> tuple[bool, bool]:
     follows = plan.schema is not None and plan.on_failure != "raw" and size <= MOST_FOLLOWED
     follows = follows and (mode == "live" or plan.strategy is OutputStrategy.NATIVE)
     return follows or bool(request.tools), follows
-
-
-async def _judge(call: EnforcedCall, response: ModelResponse, *, heavy: bool) -> None:
-    if heavy or len(response.text) >= LARGE_BYTES:
-        await off_loop(call.answer, response)
-    else:
-        call.answer(response)
 
 
 def _read(chunks: Iterator[CompletionChunk], reader: EnforcedStream) -> ModelResponse:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -18,7 +20,10 @@ from slipform.errors import AuthenticationError, SlipformError
 from slipform.providers.catalog import Vendor
 
 MASK = "[redacted]"
+MIN_MASKED = 8
+"""Keys that are shorter are not masked in what a vendor sends."""
 _TOO_SHORT = 6
+_HTML_IN_JSON = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&='"})
 
 
 class Secret:
@@ -100,6 +105,26 @@ def scrub_error(error: SlipformError, secrets: Iterable[Secret]) -> None:
     error.where = scrub(error.where, known)
     error.hint = scrub(error.hint, known)
     error.details = scrub(error.details, known)
+
+
+@lru_cache(maxsize=64)
+def spellings(secrets: tuple[Secret, ...]) -> tuple[bytes, ...]:
+    """The bytes that each of these secrets may be spelled as, the longest first."""
+    found: set[str] = set()
+    for secret in secrets:
+        word = secret.reveal()
+        if len(word) >= MIN_MASKED:
+            escaped = json.dumps(word)[1:-1]
+            html = escaped.translate(_HTML_IN_JSON)
+            found |= {
+                word,
+                quote(word, safe=""),
+                quote(word),
+                escaped,
+                html,
+            }
+            found |= {escaped.replace("/", "\\/"), html.replace("/", "\\/"), html.replace("+", "\\u002b")}
+    return tuple(sorted((word.encode("utf-8", "surrogatepass") for word in found), key=lambda word: (-len(word), word)))
 
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
@@ -184,6 +209,11 @@ class Authorised(msgspec.Struct, frozen=True):
     url: str
     headers: dict[str, str]
     secrets: tuple[Secret, ...] = ()
+    words: tuple[bytes, ...] = ()
+    """What the secrets may be spelled as, in all that the vendor sends."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "words", spellings(self.secrets))
 
     def __repr__(self) -> str:
         return f"Authorised(secrets={self.secrets!r})"

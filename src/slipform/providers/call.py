@@ -15,7 +15,6 @@ from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarni
 from slipform.ir.request import CallCount
 from slipform.ir.response import ChunkSink
 from slipform.providers import retry
-from slipform.providers.auth import Secret
 from slipform.providers.base import as_chunks
 from slipform.providers.endpoint import Endpoint, PreparedCall, logger
 from slipform.providers.network.transport import ByteStream, HttpRequest, Limit, Reason, Timeouts, TransportFault
@@ -23,26 +22,26 @@ from slipform.schema import OutputStrategy
 
 
 class OpenEffect:
-    """Send this, and come back with the answer's head; the secrets are masked in all of the answer."""
+    """Send this, and come back with the answer's head; the words are masked in all of the answer."""
 
-    __slots__ = ("request", "secrets")
+    __slots__ = ("request", "words")
 
-    def __init__(self, request: HttpRequest, secrets: tuple[Secret, ...] = ()) -> None:
+    def __init__(self, request: HttpRequest, words: tuple[bytes, ...] = ()) -> None:
         self.request: Final = request
-        self.secrets: Final = secrets
+        self.words: Final = words
 
 
 class FetchEffect:
     """Send this, and come back with the answer's head and, where its status is a success, with its whole body.
 
-    The secrets are masked in all of the answer.
+    The words are masked in all of the answer.
     """
 
-    __slots__ = ("request", "secrets")
+    __slots__ = ("request", "words")
 
-    def __init__(self, request: HttpRequest, secrets: tuple[Secret, ...] = ()) -> None:
+    def __init__(self, request: HttpRequest, words: tuple[bytes, ...] = ()) -> None:
         self.request: Final = request
-        self.secrets: Final = secrets
+        self.words: Final = words
 
 
 class ReadEffect(NamedTuple):
@@ -182,9 +181,9 @@ def _exchange(
         body = b""
         try:
             if streamed:
-                head = yield OpenEffect(sent, prepared.authorised.secrets)
+                head = yield OpenEffect(sent, prepared.authorised.words)
             else:
-                head, body = yield FetchEffect(sent, prepared.authorised.secrets)
+                head, body = yield FetchEffect(sent, prepared.authorised.words)
         except TransportFault as fault:
             error = stream_error(prepared, fault)
             if not retry.after_fault(fault):

@@ -153,7 +153,7 @@ async def open_forward(
                 raise error from fault
             count_repeat(calls, f"{endpoint.name}/{route.model}", error)
         else:
-            return Forwarded(masked_async(stream, prepared.authorised.secrets), prepared)
+            return Forwarded(masked_async(stream, prepared.authorised.words), prepared)
         attempt += 1
         await asyncio.sleep(pause)
         timeouts = time_left(endpoint, prepared, deadline)

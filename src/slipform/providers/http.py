@@ -87,17 +87,17 @@ class BlockingDriver:
             if isinstance(effect, FetchEffect):
                 self.close()
                 raw = self._transport.open(effect.request)
-                head = self._stream = masked(raw, effect.secrets)
+                head = self._stream = masked(raw, effect.words)
                 parts: list[bytes] = []
                 good = 200 <= raw.status < 300
                 while good and (data := raw.read()):
                     parts.append(data)
-                reply = (head, mask_whole(b"".join(parts), effect.secrets))
+                reply = (head, mask_whole(b"".join(parts), effect.words))
             elif isinstance(effect, ReadEffect):
                 reply = self._stream.read() if self._stream is not None else b""
             elif isinstance(effect, OpenEffect):
                 self.close()
-                reply = self._stream = masked(self._transport.open(effect.request), effect.secrets)
+                reply = self._stream = masked(self._transport.open(effect.request), effect.words)
             elif isinstance(effect, SleepEffect):
                 time.sleep(effect.seconds)
         except TransportFault as fault:
@@ -128,17 +128,17 @@ class AsyncDriver:
                 if self.stream is not None:  # a repeat
                     await self.stream.close()
                 raw = await self._transport.open_async(effect.request)
-                head = self.stream = masked_async(raw, effect.secrets)
+                head = self.stream = masked_async(raw, effect.words)
                 parts: list[bytes] = []
                 good = 200 <= raw.status < 300
                 while good and (data := await raw.read()):
                     parts.append(data)
-                reply = (head, mask_whole(b"".join(parts), effect.secrets))
+                reply = (head, mask_whole(b"".join(parts), effect.words))
             elif isinstance(effect, ReadEffect):
                 reply = await self.stream.read() if self.stream is not None else b""
             elif isinstance(effect, OpenEffect):
                 await self.close()
-                reply = self.stream = masked_async(await self._transport.open_async(effect.request), effect.secrets)
+                reply = self.stream = masked_async(await self._transport.open_async(effect.request), effect.words)
             elif isinstance(effect, SleepEffect):
                 await asyncio.sleep(effect.seconds)
         except TransportFault as fault:

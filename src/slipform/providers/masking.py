@@ -11,18 +11,11 @@ than `MIN_MASKED` characters are left alone: local servers are given keys like `
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from urllib.parse import quote
 
-from slipform.providers.auth import MASK, Secret
+from slipform.providers.auth import MASK
 from slipform.providers.network.transport import AsyncByteStream, ByteStream, Push
-
-MIN_MASKED = 8
-"""Keys that are shorter are not masked in what a vendor sends."""
-
-_HTML_IN_JSON = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&='"})
 
 
 class Masker:
@@ -43,7 +36,7 @@ class Masker:
         """What can be told now, with words masked."""
         if self._held:
             data, self._held = self._held + data, b""
-        data = _masked_bytes(data, self._words)
+        data = mask_whole(data, self._words)
         begun = 0
         for word in self._words:
             begun = max(begun, _begun_word(data, word))
@@ -57,16 +50,12 @@ class Masker:
         return data
 
 
-def _masked_bytes(data: bytes, words: tuple[bytes, ...]) -> bytes:
+def mask_whole(data: bytes, words: tuple[bytes, ...]) -> bytes:
+    """All there is of a body, with words masked."""
     for word in words:
         if word in data:
             data = data.replace(word, mask_of(word))
     return data
-
-
-def mask_whole(body: bytes, secrets: tuple[Secret, ...]) -> bytes:
-    """A whole body without any of these secrets in it."""
-    return _masked_bytes(body, spellings(secrets))
 
 
 def _begun_word(data: bytes, word: bytes) -> int:
@@ -89,39 +78,17 @@ def mask_of(word: bytes) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def spellings(secrets: tuple[Secret, ...]) -> tuple[bytes, ...]:
-    """The bytes that each of these secrets may be spelled as, the longest first."""
-    found: set[str] = set()
-    for secret in secrets:
-        word = secret.reveal()
-        if len(word) >= MIN_MASKED:
-            escaped = json.dumps(word)[1:-1]
-            html = escaped.translate(_HTML_IN_JSON)
-            found |= {
-                word,
-                quote(word, safe=""),
-                quote(word),
-                escaped,
-                html,
-            }
-            found |= {escaped.replace("/", "\\/"), html.replace("/", "\\/"), html.replace("+", "\\u002b")}
-    return tuple(sorted((word.encode("utf-8", "surrogatepass") for word in found), key=lambda word: (-len(word), word)))
-
-
-@lru_cache(maxsize=64)
 def _as_text(words: tuple[bytes, ...]) -> tuple[str, ...]:
     return tuple([word.decode("utf-8", "surrogatepass") for word in words])
 
 
-def masked(stream: ByteStream, secrets: Iterable[Secret]) -> ByteStream:
-    """An answer without any of these secrets in it."""
-    words = spellings(tuple(secrets))
+def masked(stream: ByteStream, words: tuple[bytes, ...]) -> ByteStream:
+    """An answer without any of these words in it: the `spellings` of a call's secrets."""
     return MaskedStream(stream, words) if words else stream
 
 
-def masked_async(stream: AsyncByteStream, secrets: Iterable[Secret]) -> AsyncByteStream:
+def masked_async(stream: AsyncByteStream, words: tuple[bytes, ...]) -> AsyncByteStream:
     """`masked`, for `async` callers."""
-    words = spellings(tuple(secrets))
     return AsyncMaskedStream(stream, words) if words else stream
 
 

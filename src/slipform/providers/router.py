@@ -113,6 +113,8 @@ class Router:
 
     def targets(self, models: str | Sequence[str]) -> tuple[ModelTarget, ...]:
         """`candidates`, in the order in which this request asks them, with the defaults of each."""
+        if isinstance(models, str) and "/" in models and models not in self._chains:  # nearly every request
+            return (ModelTarget(models),)
         names = (models or self._default or "",) if isinstance(models, str) else tuple(models)
         if self._special.isdisjoint(names):
             return tuple([ModelTarget(name) for name in self.candidates(models)])

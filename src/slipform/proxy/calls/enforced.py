@@ -23,7 +23,7 @@ from slipform.engine.setup import Options, Price, cost_of, price_of
 from slipform.errors import RequestError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning, Usage
 from slipform.ir.reducer import Reducer, Snapshot
-from slipform.ir.request import CallCount
+from slipform.ir.request import CallCount, is_heavy
 from slipform.ir.response import ChunkSink, plain_chunks
 from slipform.providers.base import as_chunks
 from slipform.providers.router import Router
@@ -322,8 +322,8 @@ async def _whole(
     record = call.record
     extra: Mapping[str, Any] | None = None
     if record.enforced:
-        outcome = await run_async(request, await route.plan_async(request, options), model)
-        response, extra = _learn(call, outcome)
+        plan = await route.plan_async(request, options) if is_heavy(request) else route.plan(request, options)
+        response, extra = _learn(call, await run_async(request, plan, model))
     else:
         began = time.monotonic()
         response = await model.complete(request)

@@ -32,6 +32,10 @@ _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 2
 _OVERHEAD = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
+_COUNT_SECONDS = 0.02
+_MAX_ENDED = 200
+
+
 class _Series(NamedTuple):
     """The metrics of calls with the same labels, kept because looking labels up takes longer than counting."""
 
@@ -58,6 +62,8 @@ class Metrics:
         self._model_labels: set[str] = set()
         """Models that are labels."""
         self._series: dict[tuple[str, ...], _Series] = {}
+        self._ended: list[tuple[CallRecord, bool]] = []
+        """Calls that are still to be counted, and whether the cache was consulted for them."""
         self._pending: dict[tuple[str, ...], float] = {}
         """Counts by metric and labels since the last page was rendered: adding here takes a tenth of the time."""
         self._seconds = Histogram(
@@ -120,8 +126,27 @@ class Metrics:
         self.inflight += 1
 
     def call_ended(self, record: CallRecord, *, caching: bool = False) -> None:
-        """Count a finished call. `caching` says whether the cache was consulted."""
+        """Count a finished call, within a batch where an event loop runs: one by one, each costs three times as much.
+
+        `caching` says whether the cache was consulted.
+        """
         self.inflight -= 1
+        self._ended.append((record, caching))
+        if len(self._ended) >= _MAX_ENDED:
+            self.count_ended()
+        elif len(self._ended) == 1:
+            try:
+                asyncio.get_running_loop().call_later(_COUNT_SECONDS, self.count_ended)
+            except RuntimeError:  # no event loop here
+                self.count_ended()
+
+    def count_ended(self) -> None:
+        """Count the calls that have finished since the last time."""
+        ended, self._ended = self._ended, []
+        for record, caching in ended:
+            self._count_call(record, caching=caching)
+
+    def _count_call(self, record: CallRecord, *, caching: bool) -> None:
         series = self._series_of(record)
         self._count("requests", *series.labels)
         series.seconds.observe(record.seconds)
@@ -204,6 +229,7 @@ class Metrics:
 
     def render(self, accept: str = "", others: Iterable[tuple[str, str]] = (), worker: str = "") -> tuple[bytes, str]:
         """Return the page and its content type; with pages of `others` (workers by name), samples name their worker."""
+        self.count_ended()
         pending, self._pending = self._pending, {}
         for (metric, *labels), count in pending.items():
             self._labelled[metric].labels(*labels).inc(count)
