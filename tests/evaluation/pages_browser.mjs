@@ -103,6 +103,9 @@ const checks = {
     const rows = (await downloaded(page, 'review.corrections.jsonl')).map((line) => JSON.parse(line));
     assert.deepEqual(rows.map((row) => [row.id, row.corrected]), [['one', undefined], ['two', ['/customer']]]);
     assert.equal(rows[1].expected.customer, 'Acme GmbH');
+    await openRow(page, 'row 2');
+    await click(page, '/customer');
+    assert.equal(await text(page, 'mark.selected'), 'Acme GmbH', 'a corrected value has its place');
     assert.match(rows[1].source, /^Invoice INV-7/);
     assert.match(await text(page, '[role=status]'), /2 of 3 rows decided, 1 corrected/);
     await page.close();

@@ -49,7 +49,7 @@ def test_the_input_of_a_batch_is_found_by_its_journal(cli: Cli, folder: Path) ->
     index = json.loads(held(folder / "out.html", "index"))
     assert [(row, title, lowest, absent, values) for row, _key, title, lowest, absent, values in index] == [
         (1, "Ada · 36", None, 0, 2),
-        (3, "Bob · 4", 0.0, 1, 2),
+        (3, "Bob · 4", None, 1, 2),
     ]
     assert cli("review", "out.jsonl", "-o", "only.html", "--source", "text", "--limit", "1").code == 0
     [row] = rows_in(folder / "only.html")

@@ -160,11 +160,9 @@ def _index_entry(number: int, key: str, value: Any, evidence: Mapping[str, Mappi
     for pointer, field in evidence.items():
         leaf = locate(value, pointer) if pointer else value
         says_something = leaf is not None and leaf != "" and not isinstance(leaf, bool)
-        is_absent = says_something and not field["spans"]
-        absent += is_absent
-        score = field.get("confidence")
-        if score is not None or is_absent:
-            scores.append(0.0 if score is None else score)
+        absent += says_something and not field["spans"]
+        if (score := field.get("confidence")) is not None:
+            scores.append(score)
         if says_something and sum(map(len, words)) < _TITLE:
             words.append(as_text(leaf))
     return [number, key, " · ".join(words)[:_TITLE], min(scores, default=None), absent, _leaf_count(value)]

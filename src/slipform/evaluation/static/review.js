@@ -37,7 +37,7 @@ const sorting = h('select', { 'aria-label': 'Order' }, [['doubt', 'least sure fi
 const progress = h('span', { class: 'label', role: 'status' });
 const exporting = h('button', { class: 'main', onclick: save }, 'download');
 const title = h('h2', {});
-const said = h('p', { class: 'bad', role: 'alert' });
+const said = h('p', { class: 'told', role: 'alert' });
 const help = h('dialog', { 'aria-label': 'Keys' }, h('h2', {}, 'Keys'), h('dl', { class: 'keys' }, KEYS.map(([key, what]) => [h('dt', {}, h('kbd', {}, key)), h('dd', {}, what)])), h('button', { onclick: () => help.close() }, 'close'));
 const whole = h('dialog', { class: 'whole', 'aria-label': 'The row as JSON' });
 
@@ -54,7 +54,8 @@ function arrange() {
   order = index.filter((each) => wanted(each) && (!words || `${each.key} ${each.title}`.toLowerCase().includes(words)));
   if (sorting.value === 'input') order.sort((a, b) => a.at - b.at);
   if (sorting.value === 'absent') order.sort((a, b) => b.absent - a.absent || a.at - b.at);
-  if (sorting.value === 'doubt') order.sort((a, b) => (a.lowest ?? 1) - (b.lowest ?? 1) || a.at - b.at);
+  const doubtOf = (each) => each.lowest ?? (each.absent ? 0 : 1);
+  if (sorting.value === 'doubt') order.sort((a, b) => doubtOf(a) - doubtOf(b) || b.absent - a.absent || a.at - b.at);
   list.scrollTop = 0;
   drawList();
 }
@@ -88,7 +89,8 @@ function tell() {
 function open(entry) {
   chosen = entry;
   const row = parseJson(lines[entry.at]);
-  current = { row, evidence: evidenceOf(row), value: decided[entry.at] && decided[entry.at].value !== undefined ? parseJson(decided[entry.at].value) : row.value };
+  current = { row, value: decided[entry.at] && decided[entry.at].value !== undefined ? parseJson(decided[entry.at].value) : row.value };
+  lookUp();
   editing = null;
   selected = next(null);
   const at = order.indexOf(entry);
@@ -141,10 +143,25 @@ function accept(pointer) {
 
 function correct(leaf, value, span) {
   decide(leaf.pointer, 'corrected', withValue(current.value, leaf.steps, value));
-  current.evidence.set(leaf.pointer, { spans: span ? [{ ...span, how: 'exact' }] : [], confidence: null });
+  lookUp();
+  if (span) current.evidence.set(leaf.pointer, { spans: [{ ...span, how: 'exact' }], confidence: null });
   editing = null;
   if (isContainer(value)) draw();
   else onward(leaf.pointer);
+}
+
+/** What is known of the values as they are now: corrected ones have no score any more. */
+function lookUp() {
+  current.evidence = evidenceOf(current.row);
+  for (const leaf of leavesOf(current.value)) if (marksOf(chosen.at)[leaf.pointer] === 'corrected') current.evidence.set(leaf.pointer, { spans: literally(leaf.value), confidence: null });
+}
+
+/** Where a corrected value stands to the letter. */
+function literally(value) {
+  const words = typeof value === 'string' ? value : JSON.stringify(value);
+  const spans = [];
+  for (let at = words.length > 1 ? current.row.source.indexOf(words) : -1; at >= 0 && spans.length < 20; at = current.row.source.indexOf(words, at + 1)) spans.push({ start: at, end: at + words.length, how: 'exact' });
+  return spans.map((span) => ({ ...span, ambiguous: spans.length > 1 }));
 }
 
 function remove(leaf) {
@@ -152,9 +169,9 @@ function remove(leaf) {
   const isGone = leavesOf(shorter).length < leavesOf(current.value).length;
   if (!isGone) { correct(leaf, null); return; }
   decided[chosen.at] = { marks: {} }; // what follows it in the list has other places now
-  current.evidence = new Map();
   decide(null, null, shorter);
   for (const each of leavesOf(shorter)) decide(each.pointer, 'corrected');
+  lookUp();
   selected = next(null);
   draw();
 }
@@ -165,7 +182,7 @@ function undo() {
   const original = parseJson(lines[chosen.at]).value;
   const was = leavesOf(original).find((leaf) => leaf.pointer === selected);
   if (was && decided[chosen.at].value !== undefined && leavesOf(current.value).some((leaf) => leaf.pointer === selected)) decide(null, null, withValue(current.value, was.steps, was.value));
-  current.evidence = evidenceOf(current.row);
+  lookUp();
   keep();
   draw();
 }
@@ -184,6 +201,7 @@ function editRow() {
       decided[chosen.at] = { marks: {} };
       decide(null, null, value);
       for (const leaf of leavesOf(value)) decide(leaf.pointer, 'corrected');
+      lookUp();
       whole.close();
       selected = next(null);
       draw();

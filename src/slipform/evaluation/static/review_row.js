@@ -78,7 +78,7 @@ export function rowView(actions) {
     return h('li', { class: look },
       h('span', { class: 'line' },
         h('button', { class: 'choose', 'data-pointer': leaf.pointer, ...(isSelected ? { 'aria-current': 'true' } : {}), onclick: () => actions.select(leaf.pointer) },
-          h('i', { class: `dot-hue ${found.spans.length ? `hue${number % HUES}` : doubt({ ...found, confidence: null }, leaf.value) === 0 ? 'absent' : 'unneeded'}`, 'aria-hidden': 'true' }), h('span', { class: 'key' }, name), ' ',
+          h('i', { class: `dot-hue ${found.spans.length ? `hue${number % HUES}` : doubt({ ...found, confidence: null }, leaf.value) === 0 && !mark ? 'absent' : 'unneeded'}`, 'aria-hidden': 'true' }), h('span', { class: 'key' }, name), ' ',
           h('span', { class: `value ${leaf.value === null ? 'null' : typeof leaf.value}` }, text === '' ? h('span', { class: 'muted' }, 'empty') : text)),
         h('span', { class: 'notes' }, notes(leaf, found, mark)),
         h('span', { class: 'decide' },
