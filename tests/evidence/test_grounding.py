@@ -23,11 +23,14 @@ def test_the_labelled_set_is_grounded(kind: str, precision: float, recall: float
 
 
 def test_the_set_of_another_hand_is_grounded() -> None:
-    """Written by somebody who had not seen the code; when it was first run: precision 0.977, recall 0.963, 2 of 17."""
+    """Written by somebody else than the code; when it was first run: precision 0.977, recall 0.963, 2 of 17 false.
+
+    Faults that it showed were then mended, so it is no longer unseen.
+    """
     result = score("other_hand", ground)
     assert result.precision >= 0.95, result.failed
     assert result.recall >= 0.95, result.failed
-    assert result.false_spans <= 2, result.failed
+    assert result.false_spans <= 1, result.failed
 
 
 def test_the_labelled_set_is_large_and_every_mark_is_of_a_leaf() -> None:
@@ -61,6 +64,27 @@ def test_every_leaf_has_an_entry_and_absent_ones_are_empty() -> None:
 def test_a_span_says_how_the_value_stands_there(value: Any, text: str, how: str) -> None:
     (span,) = ground(value, text)[""]
     assert span.how == how
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "found"),
+    [
+        (1.234, "EUR 1.234,50", None),
+        (100.5, "x,2,100.50", "100.50"),
+        (0.003, "p = .003", ".003"),
+        (2, "A-2, 2 pieces", "2 p"),
+        ("2024-03-17", "Nr. 2024-0317 vom 17.03.2024", "17.03.2024"),
+        ("2024-02-11", "vom 11.02. bis 15.02.2024", "11.02."),
+        ("IŞIK", "Işık", "Işık"),
+        ("Müller", "Herr Mueller", "Mueller"),
+        ("Aarhus", "i Århus", "Århus"),
+        ("Priya Raman", "priya.raman@example.org PRIYA RAMAN", "PRIYA RAMAN"),
+        ("Brightwell Ltd", "info@brightwell.co.uk", None),
+    ],
+)
+def test_what_the_set_of_another_hand_showed(value: Any, text: str, found: str | None) -> None:
+    spans = ground(value, text)[""]
+    assert [span.start for span in spans] == ([] if found is None else [text.index(found)])
 
 
 def test_places_that_are_equally_likely_are_all_given_and_ambiguous() -> None:

@@ -21,6 +21,8 @@ _UNIT = re.compile(
     r"(?P<run>[A-Za-z0-9]+)|(?P<entity>&(?:[A-Za-z]{2,8}|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});)|(?P<point>(?<=[0-9])[.,](?=[0-9]))"
     r"|(?P<sign>(?<=[A-Za-z0-9])[#+]+(?![A-Za-z0-9]))|(?P<other>[^\x00-\x7f])"
 )
+_TURKISH_I = ("ı", "İ", "I\u0307", "i\u0307")
+"""Letters whose other case is i or I in one language only: case must not tell them apart."""
 _ENTITY = re.compile(r"&[^;\s]{2,9};")
 MOST_PLACES = 2000
 """Occurrences of one value that are looked at: a single letter in a long text would be at every line."""
@@ -59,6 +61,8 @@ def is_unspaced(character: str) -> bool:
 def fold_character(character: str) -> str:
     """The letters and digits that a character stands for, in one case; empty for everything else."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", character).casefold())
+    if character in _TURKISH_I:
+        plain = "i"
     return "".join(_digit(each) for each in plain if each.isalnum() or is_mark(each))
 
 

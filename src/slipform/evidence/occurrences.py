@@ -24,9 +24,13 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _NUMERIC = re.compile(r"[-+]?\d[\d.,' ]*")
 _IN_WORDS = re.compile(r"[^@/\\\\0-9]+")
 """Values whose parts mean something by themselves: no address, no identifier, nothing with numbers."""
-_SPELLED_OUT = {"ae": "ä", "oe": "ö", "ue": "ü"}
+_SPELLED_OUT = ({"ae": "ä", "oe": "ö", "ue": "ü"}, {"aa": "å", "ae": "æ", "oe": "ø"})
+"""Letters as those write them who do not have them, German and Danish ones."""
+_ADDRESSES = re.compile(r"[^\s<>()\[\],;]+@[^\s<>()\[\],;]+|(?:https?://|www\.)[^\s<>()]+")
 _SHORTEST_FUZZY = 9
 """Letters that a value needs before one of them may be wrong: shorter words that differ in one are other words."""
+_SHORTEST_DIFFERENT = 7
+"""Letters of a word in a name before one of them may be wrong."""
 _MOST_EDITS = 0.12
 _MOST_EDITS_IN_SENTENCES = 0.25
 _MOST_SEEDS = 40
@@ -101,6 +105,11 @@ class SourceIndex:
             places[strip_marks(fold(self.text[word.start : word.end]))].append(number)
         return places
 
+    @cached_property
+    def addresses(self) -> list[tuple[int, int]]:
+        """The e-mail and web addresses of the text."""
+        return [match.span() for match in _ADDRESSES.finditer(self.text)]
+
     def find(self, value: Any, *, is_listed: bool = False) -> list[Occurrence]:
         """Every place where a value may stand, the better ways of standing there only.
 
@@ -142,10 +151,12 @@ class SourceIndex:
 
     def _texts(self, value: str, *, is_listed: bool) -> list[Occurrence]:
         found = [Occurrence(*place, "exact") for place in self.folded.find_exactly(value)]
-        found += self._moments(value)
+        moments = self._moments(value)
+        found += moments
         if _NUMERIC.fullmatch(value):
             found += self._as_number(value)
-        found += self._folded(value)
+        if not any(each.how != "partial" for each in moments):  # 2024-0317 is a number where 17.03.2024 stands, too
+            found += self._folded(value)
         if found and any(each.how != "partial" for each in found):
             return _unique(each for each in found if each.how != "partial")
         if found or is_listed:
@@ -178,8 +189,13 @@ class SourceIndex:
                 if not (is_one_short_word and any(map(str.isspace, self.text[place.start : place.end])))
             ]
             if kept:
-                return kept
+                return [place for place in kept if not self._is_in_address(place)] or kept
         return []
+
+    def _is_in_address(self, place: Occurrence) -> bool:
+        """Whether a place is a part of an e-mail or web address: what stands there is not said of anybody."""
+        at = bisect_right(self.addresses, (place.start, len(self.text))) - 1
+        return at >= 0 and place.end < self.addresses[at][1]
 
     def _moments(self, value: str) -> list[Occurrence]:
         return [found for moment in moments_of(value) for found in self._moment(moment)]
@@ -259,7 +275,12 @@ class SourceIndex:
         for low, high in self._windows(needle, most):
             for edits, start, end in best_matches(needle, haystack[low:high], min(best, most)):
                 place = self.folded.place_of(low + start, low + end)
-                if self.folded.has_word_edges(place) and _same_numbers(value, self.text[place.start : place.end]):
+                said = self.text[place.start : place.end]
+                if (
+                    self.folded.has_word_edges(place)
+                    and _same_numbers(value, said)
+                    and (is_sentence or _differ_in_long_words(words, _folded_words(said)))
+                ):
                     best = min(best, edits)
                     found.append((edits, Occurrence(*place, "fuzzy")))
                     break
@@ -297,27 +318,35 @@ class SourceIndex:
                 run = words[first : first + count]
                 if sum(end - start for start, end in run) * 2 < total or (count == 1 and run[0][1] - run[0][0] < 5):
                     continue
-                found = [
-                    Occurrence(*place, "partial") for place in self.folded.find(fold(value[run[0][0] : run[-1][1]]))
-                ]
+                places = self.folded.find(fold(value[run[0][0] : run[-1][1]]))
+                found = [Occurrence(*place, "partial") for place in places]
+                found = [place for place in found if not self._is_in_address(place)]
                 if found:
                     yield from found
                     return
 
 
 def _spellings(needle: str) -> Iterator[str | None]:
-    """A folded value as it is, with its umlauts drawn together, and (None) without accents."""
-    yield needle
-    drawn = needle
-    for plain, umlaut in _SPELLED_OUT.items():
-        drawn = drawn.replace(plain, umlaut)
-    if drawn != needle:
-        yield drawn
+    """A folded value as it is, with its umlauts drawn together or spelled out, and (None) without accents."""
+    spellings = [needle]
+    for table in _SPELLED_OUT:
+        drawn = spelled = needle
+        for plain, letter in table.items():
+            drawn, spelled = drawn.replace(plain, letter), spelled.replace(letter, plain)
+        spellings += [drawn, spelled]
+    yield from dict.fromkeys(spellings)
     yield None
 
 
 def _folded_words(value: str) -> list[str]:
     return [strip_marks(fold(word)) for word in _WORD.findall(value)]
+
+
+def _differ_in_long_words(words: list[str], others: list[str]) -> bool:
+    """Whether only long words differ: Meier and Meyer are two people, whatever their first names."""
+    if len(words) != len(others):
+        return True
+    return all(one == other or len(one) >= _SHORTEST_DIFFERENT for one, other in zip(words, others, strict=True))
 
 
 def _same_numbers(value: str, found: str) -> bool:

@@ -43,12 +43,14 @@ def with_ascii_digits(text: str) -> str:
     return text if text.isascii() else text.translate(_ascii_digits())
 
 
-_RUN = re.compile(r"\d+(?:[.,']\d+|[ ]\d{3}(?!\d))*(?:[eE][-+]?\d{1,3}(?![\w.]))?")
+_RUN = re.compile(r"(?:(?<![\w.,])\.)?\d+(?:[.,']\d+|[ ]\d{3}(?!\d))*(?:[eE][-+]?\d{1,3}(?![\w.]))?")
 _CURRENCIES = frozenset(word_table("currencies")["codes"])
 _SCALES = {word: int(power) for power, words in word_table("scales").items() for word in words}
 _SCALE = re.compile(
     r"[ -]?(" + "|".join(sorted(map(re.escape, _SCALES), key=len, reverse=True)) + r")(?![a-z])", re.IGNORECASE
 )
+_NAME_BEFORE = re.compile(r"[^\W\d_]-$")
+"""What stands before the figure of a name: A-2, INV-7."""
 _ORDINAL = re.compile(r"(?:st|nd|rd|th|er|ème|e|º|ª)(?!\w)", re.IGNORECASE)
 _AFTER = re.compile(r"[^\W\d_]{1,4}(?!\w)")
 _FRACTION = re.compile(r"(?:(\d+)[ ]?)?([¼-¾⅐-⅞])|(?<![\d/.,])(\d{1,2})[/⁄](\d{1,2})(?![\d/])")
@@ -60,8 +62,10 @@ def find_numbers(text: str, plain: str, taken: Sequence[tuple[int, int]] = ()) -
     for run in _RUN.finditer(plain):
         if _is_in_word(text, plain, run.start(), run.end()):
             continue
+        is_name = _NAME_BEFORE.search(plain, max(0, run.start() - 2), run.start()) is not None
         for number in _readings(plain, run.start(), run.end()):
-            yield number._replace(is_weak=True) if inside.covers(number.start, number.end) else number
+            is_weak = (is_name and number.start == run.start()) or inside.covers(number.start, number.end)
+            yield number._replace(is_weak=True) if is_weak else number
     yield from _fractions(plain)
     yield from _words(text)
 
@@ -102,8 +106,14 @@ def _readings(plain: str, start: int, end: int) -> Iterator[Number]:
     signed = _sign_before(plain, start)
     for value in values:
         yield from _with_surroundings(plain, value, start, end, signed)
-    if not values or "," in run or run.count(".") > 1 or " " in run:
+    if not values or (not _is_amount(plain, run, start, end) and ("," in run or run.count(".") > 1 or " " in run)):
         yield from _parts(run, start, is_weak=bool(values))
+
+
+def _is_amount(plain: str, run: str, start: int, end: int) -> bool:
+    """Whether a run has groups and decimals, as amounts have (1.234,50), and no comma beside it as in a line of CSV."""
+    beside = plain[max(0, start - 1) : start] + plain[end : end + 1]
+    return "," in run and "." in run and "," not in beside
 
 
 def _values_of(run: str) -> list[Decimal]:
