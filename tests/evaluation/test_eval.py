@@ -144,3 +144,18 @@ def test_a_row_without_a_schema_is_named(cli: Cli, vendor: FakeVendor, folder: P
     done = cli("eval", "bad.jsonl")
     assert done.code == 3
     assert "Row 2 has no schema" in done.err
+
+
+def test_rows_without_an_answer_are_asked_again_on_demand(cli: Cli, folder: Path, vendor: FakeVendor) -> None:
+    words = ("eval", "data.jsonl", "--schema", "person.json", "--models", "fake/weak", "--json")
+    assert cli(*words).json["runs"][0]["valid"] == 3
+    asked = len(vendor.requests)
+    assert cli(*words, "--retry-failures").json["runs"][0]["valid"] == 3
+    assert len(vendor.requests) == asked + 1
+
+
+def test_what_review_downloads_is_a_dataset(cli: Cli, vendor: FakeVendor, folder: Path) -> None:
+    row = {"id": "a", "input": "Who? Ada is 36.", "source": "Ada is 36.", "expected": {"name": "Ada", "age": 36}}
+    (folder / "out.corrections.jsonl").write_text(json.dumps({**row, "corrected": ["/age"]}) + "\n")
+    assert cli("eval", "out.corrections.jsonl", "--schema", "person.json", "--json").json["accuracy"] == 1.0
+    assert vendor.requests[-1].json()["messages"][-1]["content"] == "Who? Ada is 36."

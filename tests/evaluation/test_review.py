@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from slipform import Evidence
 from slipform.config import read_settings
 from slipform.runner import batch
 from slipform.testing import FakeModel
@@ -64,6 +65,18 @@ def test_rows_with_a_source_need_nothing_else_and_keep_their_evidence(cli: Cli, 
     assert "12345678901234567890123" in held(folder / "own.html", "rows")
     assert rows_in(folder / "own.html")[0]["evidence"] == evidence
     assert json.loads(held(folder / "own.html", "index"))[0][3] == 0.25
+
+
+def test_parquet_is_read_like_jsonl(cli: Cli, folder: Path) -> None:
+    (folder / "in.jsonl").write_text('{"text": "Ada is 36."}\n')
+    open_shape = {"type": "object", "properties": {"age": {"type": "integer"}}}
+    for name, shape in (("closed", PERSON), ("open", open_shape)):
+        model = FakeModel(['{"name": "Ada", "age": 36}'])
+        batch("in.jsonl", out=f"{name}.parquet", schema=shape, evidence=Evidence(), router=fake_router(model))
+        assert cli("review", f"{name}.parquet").code == 0
+        [row] = rows_in(folder / f"{name}.html")
+        assert row["value"]["age"] == 36
+        assert row["evidence"]["/age"]["spans"]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,9 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N rows.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 16,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per answer, at most.")] = None,
+    retry_failures: Annotated[
+        bool, typer.Option("--retry-failures", help="Ask again about rows that had no valid answer.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     fail_under: Annotated[
         float | None, typer.Option(min=0, max=1, help="Exit code 5 if a run has a lower share of right values.")
@@ -85,6 +88,7 @@ def evaluate(
             evidence=Evidence(confidence="logprobs", samples=samples),
             concurrency=concurrency,
             max_tokens=max_tokens,
+            retry_failures=retry_failures,
             quiet=False,
             on_run=lambda model, strategy: print_message(f"slipform: {model}, {strategy}", dim=True),
         )

@@ -14,7 +14,8 @@ from itertools import groupby, pairwise
 from slipform.evaluation.scoring import BINS, FieldScore, RunScore
 
 _STOPS = ((0.0, (142, 36, 32)), (0.5, (236, 178, 76)), (0.8, (226, 217, 150)), (1.0, (11, 107, 99)))
-_MOST_FIELDS = 60
+MOST_FIELDS = 60
+"""Fields of the heat map; the report names the others in its figures."""
 
 
 def _element(name: str, text: str = "", /, **attributes: object) -> str:
@@ -75,7 +76,7 @@ def cut(text: str, size: int) -> str:
 def heat_map(runs: Sequence[RunScore], fields: Sequence[str]) -> str:
     """Every field of every run: how often it was right. Fields that were wrong most come first."""
     worst = sorted(fields, key=lambda name: min(run.fields[name].accuracy for run in runs if name in run.fields))
-    shown = worst[:_MOST_FIELDS]
+    shown = worst[:MOST_FIELDS]
     left, top, high = 12 + 7.2 * max((len(cut(name, 34)) for name in shown), default=4), 62.0, 30.0
     wide = max(74.0, min(170.0, 640.0 / max(1, len(runs))))
     parts = []

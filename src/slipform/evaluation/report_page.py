@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slipform.evaluation.page import OWN, whole_page
-from slipform.evaluation.pictures import cost_picture, heat_map, run_name, score_picture, shade
+from slipform.evaluation.pictures import MOST_FIELDS, cost_picture, heat_map, run_name, score_picture, shade
 from slipform.evaluation.run import Evaluation
 from slipform.evaluation.scoring import RunScore, all_fields, separation
 from slipform.runner.journal import replacing
@@ -33,7 +33,7 @@ def write_report(evaluation: Evaluation, page: Path) -> None:
     if done:
         picture, axis = cost_picture(done)
         body += [
-            _card("Accuracy of each field", heat_map(done, all_fields(done)), _FIELDS_NOTE),
+            _card(_fields_title(len(all_fields(done))), heat_map(done, all_fields(done)), _FIELDS_NOTE),
             _card(f"Accuracy against {axis}", picture),
             _scores(done),
             *(_mistakes(run) for run in done),
@@ -62,6 +62,12 @@ _SCORE_NOTE = (
 def _counted(evaluation: Evaluation, values: int) -> str:
     runs = len(evaluation.runs)
     return f"{evaluation.rows:,} rows, {values:,} values, {runs} {'run' if runs == 1 else 'runs'}."
+
+
+def _fields_title(fields: int) -> str:
+    return (
+        "Accuracy of each field" if fields <= MOST_FIELDS else f"Accuracy of the worst {MOST_FIELDS} of {fields} fields"
+    )
 
 
 def _card(title: str, inside: str, note: str = "") -> str:

@@ -84,7 +84,7 @@ def write_review(
         for result, text, prompt in _with_sources(results, source):
             if limit is not None and len(index) >= limit:
                 return
-            evidence = _evidence_of(result, text, schema)
+            evidence = result.get("evidence") or _grounded(result["value"], text, schema)
             number = result.get("row", len(index) + 1)
             key = str(result.get("key", number))
             index.append(as_json(_index_entry(number, key, result["value"], evidence)))
@@ -116,7 +116,7 @@ def _with_sources(results: Path, source: ReviewSource) -> Iterator[tuple[Row, st
     """Yield each result with its source and prompt; results and input are both in the order of rows."""
     inputs = enumerate(rows_of(source.data), 1) if source.data is not None else iter(())
     number, row = 0, None
-    for place, result in enumerate(rows_of(results), 1):
+    for place, result in enumerate(map(_plain, rows_of(results)), 1):
         if "value" not in result:
             raise ConfigError(
                 f"Row {place} has no `value`", where=str(results), hint="Give the results that `slipform batch` wrote."
@@ -140,11 +140,11 @@ def _with_sources(results: Path, source: ReviewSource) -> Iterator[tuple[Row, st
         yield result, *source.texts(row)
 
 
-def _evidence_of(result: Row, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    given = result.get("evidence")
-    if isinstance(given, str):  # a column of a Parquet file
-        given = parse(given)
-    return dict(given) if given else _grounded(result["value"], text, schema)
+def _plain(result: Row) -> Row:
+    """A row of Parquet as one of JSONL: there `value` may be JSON text, and `evidence` always is."""
+    texts = {name: result[name] for name in ("value", "evidence") if isinstance(result.get(name), str)}
+    parsed = {name: parse(text) for name, text in texts.items() if text.startswith(("{", "["))}
+    return {**result, **parsed} if parsed else result
 
 
 def _grounded(value: Any, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -63,6 +63,7 @@ def evaluate(
     evidence: Evidence | None = None,
     concurrency: int = 16,
     max_tokens: int | None = None,
+    retry_failures: bool = False,
     quiet: bool = True,
     on_run: Callable[[str, str], None] | None = None,
 ) -> Evaluation:
@@ -95,7 +96,9 @@ def evaluate(
                 model = resolved_models(router, named)[0]
                 out = folder / _file_name(model, strategy)
                 job = dataclasses.replace(base, out=out, model=model, strategy=strategy)
-                start(job, router, quiet=quiet)
+                summary = start(job, router, quiet=quiet)
+                if retry_failures and summary.failed:
+                    start(job, router, retry_failures=True, quiet=quiet)
                 run = _scored(RunScore(model, strategy.value), cases, job)
             except SlipformError as error:
                 run = RunScore(named, strategy.value, error=str(error))
