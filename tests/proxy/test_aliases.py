@@ -17,6 +17,7 @@ from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import Timeouts
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
+from slipform.providers.vendor_limits import MinuteLimits, VendorBudget
 from slipform.testing import FakeModel, FakeVendor, server_error
 from tests.proxy.proxying import ADA, ASK, call, chat, proxied
 from tests.proxy.wire import KEY, provider_of
@@ -109,7 +110,7 @@ def test_defaults_that_make_no_sense_are_an_error_with_their_place(defaults: str
 
 def test_a_provider_is_sent_no_more_than_its_requests_per_minute() -> None:
     with FakeVendor(lambda _: "hello") as vendor:
-        transport = throttled(HttpTransport(), None, 2)
+        transport = throttled(HttpTransport(), None, VendorBudget(MinuteLimits(requests=2)))
         provider = HttpProvider(
             "openai",
             base_url=vendor.base_url,

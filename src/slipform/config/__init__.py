@@ -81,7 +81,10 @@ class ProviderSettings(_Block):
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     """Concurrent calls to it; further ones wait."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
-    """Calls to it within any minute, in each process; further ones wait, and fail where their time would not do."""
+    """Calls to it within any minute, of all processes that share a Redis; further ones wait, and fail where their time
+    would not do."""
+    tokens_per_minute: Annotated[int, Field(ge=1)] | None = None
+    """Tokens that calls to it may take in a minute, judged by their size and the answer they allow, counted alike."""
     timeout_seconds: Positive | None = None
     """For one call; `runtime.timeout_seconds` by default."""
     max_answer_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024

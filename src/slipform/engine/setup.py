@@ -25,9 +25,10 @@ from slipform.providers.network.connections import NO_PROXY, read_proxy, tls_con
 from slipform.providers.network.transport import ProtocolError, Timeouts, Transport
 from slipform.providers.retry import DowngradeStore, RetryPolicy
 from slipform.providers.router import ModelTarget, Router
+from slipform.providers.vendor_limits import MinuteLimits, SharedBudget, VendorBudget
 
 if TYPE_CHECKING:
-    from slipform.config import ProviderSettings, Settings
+    from slipform.config import ProviderSettings, Redis, Settings
 
 _MILLION = 1_000_000
 _BYTES_PER_TOKEN = 4
@@ -202,7 +203,7 @@ def router_of(
                 timeouts=Timeouts(total=seconds),
                 retries=retries,
                 settings=given.settings if given else None,
-                transport=_transport(name, given) if given else None,
+                transport=_transport(name, given, settings.redis),
                 lessons=lessons,
             )
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **alias_targets(settings)}
@@ -256,9 +257,13 @@ def default_router(settings: Settings | None = None) -> Router:
     return router_of(settings, keyless=True)
 
 
-def _transport(name: str, given: ProviderSettings) -> Transport:
-    """What sends a configured provider's requests."""
-    tls = None
+def _transport(name: str, given: ProviderSettings | None, redis: Redis | None) -> Transport | None:
+    """What sends a configured provider's requests; None for the usual one."""
+    if given is None and redis is None:
+        return None
+    from slipform.config import ProviderSettings
+
+    given, tls = given or ProviderSettings(), None
     if given.client_key is not None and given.client_certificate is None:
         raise ConfigError("There is no `client_certificate` for this key", where=f"providers.{name}.client_key")
     if given.ca_file is not None or given.client_certificate is not None:
@@ -277,7 +282,10 @@ def _transport(name: str, given: ProviderSettings) -> Transport:
         except ProtocolError as error:
             raise ConfigError(f"The proxy cannot be used: {error}", where=f"providers.{name}.proxy") from error
     sender = HttpTransport(tls=tls, proxy=given.proxy, max_answer_bytes=given.max_answer_bytes)
-    return throttled(sender, given.max_concurrent, given.requests_per_minute)
+    limits = MinuteLimits(given.requests_per_minute, given.tokens_per_minute)
+    shared = None if redis is None else SharedBudget(redis.url, redis.prefix, name, limits)
+    budget = None if shared is None and limits == MinuteLimits() else VendorBudget(limits, shared)
+    return throttled(sender, given.max_concurrent, budget)
 
 
 def _row(given: ProviderSettings) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from slipform.providers.network.transport import (
     Transport,
     TransportFault,
 )
+from slipform.providers.vendor_limits import VendorBudget
 
 _NOTICED = 0.001
 
@@ -111,53 +112,29 @@ class ConcurrencyLimit:
         return True
 
 
-class RequestRate:
-    """So many starts within any minute, for threads and event loops alike: a start says how long it has to wait.
-
-    >>> rate = RequestRate(1, clock=lambda: 0.0)
-    >>> rate.start(None), rate.start(5.0), rate.start(None)
-    (0.0, None, 60.0)
-    """
-
-    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._starts: deque[float] = deque(maxlen=limit)
-        self._clock = clock
-        self._lock = threading.Lock()
-
-    def start(self, most: float | None) -> float | None:
-        """The seconds to wait, after which the start counts; None where that would be more than `most`."""
-        with self._lock:
-            now = self._clock()
-            full = len(self._starts) == self._starts.maxlen
-            at = max(now, self._starts[0] + _MINUTE) if full else now
-            if most is not None and at - now > most:
-                return None
-            self._starts.append(at)
-            return at - now
-
-
-_MINUTE = 60.0
-
-
 class ThrottledTransport:
-    """A transport that has at most so many exchanges open, from the request until its answer is closed, or starts.
+    """A transport that has at most so many exchanges open, from the request until its answer is closed, or a minute.
 
     Time spent waiting for a turn counts towards the call's total time.
     """
 
-    def __init__(self, transport: Transport, limit: int | None, rate: int | None = None) -> None:
+    def __init__(self, transport: Transport, limit: int | None, budget: VendorBudget | None = None) -> None:
         self._transport = transport
         self._slots = ConcurrencyLimit(limit if limit is not None else _UNLIMITED)
-        self._rate = None if rate is None else RequestRate(rate)
+        self._budget = budget
 
     def open(self, request: HttpRequest) -> ByteStream:
         """Send when it is its turn, and wait for the answer's head."""
         began = time.monotonic()
-        time.sleep(self._pause(request))
+        if self._budget is not None:
+            time.sleep(_in_time(self._budget.reserve(request)))
         if not self._slots.acquire(_left(request, began)):
             raise _waited()
         try:
-            return _HeldSlot(self._transport.open(_shortened(request, began)), self._slots)
+            stream = self._transport.open(_shortened(request, began))
+            if self._budget is not None:
+                self._budget.heed(stream.status, stream.headers)
+            return _HeldSlot(stream, self._slots)
         except BaseException:
             self._slots.release()
             raise
@@ -165,31 +142,36 @@ class ThrottledTransport:
     async def open_async(self, request: HttpRequest) -> AsyncByteStream:
         """Send when it is its turn, and wait for the answer's head."""
         began = time.monotonic()
-        if pause := self._pause(request):
+        if self._budget is not None and (pause := _in_time(await self._budget.reserve_async(request))):
             await asyncio.sleep(pause)
         if not await self._slots.acquire_async(_left(request, began)):
             raise _waited()
         try:
-            return _AsyncHeld(await self._transport.open_async(_shortened(request, began)), self._slots)
+            stream = await self._transport.open_async(_shortened(request, began))
+            if self._budget is not None:
+                await self._budget.heed_async(stream.status, stream.headers)
+            return _AsyncHeld(stream, self._slots)
         except BaseException:
             self._slots.release()
             raise
 
-    def _pause(self, request: HttpRequest) -> float:
-        """How long a request has to wait for its minute; raises where its time would be over by then."""
-        pause = 0.0 if self._rate is None else self._rate.start(request.timeouts.total)
-        if pause is None:
-            raise TransportFault("the provider's requests of this minute are used up", phase="connect", limit="total")
-        return pause
-
     def close(self) -> None:
         """Let go of pooled connections."""
         self._transport.close()
+        if self._budget is not None:
+            self._budget.close()
 
 
-def throttled(transport: Transport, limit: int | None, rate: int | None = None) -> Transport:
-    """The transport, with a limit of exchanges at a time and one of starts in a minute, where there are such."""
-    return transport if limit is None and rate is None else ThrottledTransport(transport, limit, rate)
+def throttled(transport: Transport, limit: int | None, budget: VendorBudget | None = None) -> Transport:
+    """The transport, with a limit of exchanges at a time and a budget for each minute, where there are such."""
+    return transport if limit is None and budget is None else ThrottledTransport(transport, limit, budget)
+
+
+def _in_time(seconds: float | None) -> float:
+    """The wait for a call's minute; raises where the call's time would be over by then."""
+    if seconds is None:
+        raise TransportFault("the provider's calls of this minute are used up", phase="connect", limit="total")
+    return seconds
 
 
 class _HeldSlot:
