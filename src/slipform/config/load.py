@@ -17,7 +17,7 @@ Path: TypeAlias = tuple[str | int, ...]
 M = TypeVar("M", bound=BaseModel)
 PREFIX: Final = "SLIPFORM_"
 _BENCHES = ("LITELLM", "NODE_PEERS", "PEERS", "PORTKEY", "SOAK_SECONDS", "STRUCTFORMATTER")
-NO_SETTINGS: Final = frozenset(f"{PREFIX}{name}" for name in ("CONFIG", "CACHE", "PURE", "QUICK", *_BENCHES))
+NO_SETTINGS: Final = frozenset(f"{PREFIX}{name}" for name in ("CONFIG", "CACHE", "PURE", "THOROUGH", *_BENCHES))
 """Variables of slipform's build, tests and benchmarks, which are not settings."""
 _REFERENCE = re.compile(r"\$(\$)?\{(\w+)(?::-([^{}]*))?\}")
 
