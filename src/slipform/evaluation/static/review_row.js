@@ -82,8 +82,8 @@ export function rowView(actions) {
           h('span', { class: `value ${leaf.value === null ? 'null' : typeof leaf.value}` }, text === '' ? h('span', { class: 'muted' }, 'empty') : text)),
         h('span', { class: 'notes' }, notes(leaf, found, mark)),
         h('span', { class: 'decide' },
-          h('button', { class: 'accept', 'aria-pressed': String(Boolean(mark)), 'aria-label': `accept ${leaf.pointer || 'the value'}`, title: 'accept (a)', onclick: () => actions.accept(leaf.pointer) }, mark === 'corrected' ? '✎' : '✓'),
-          h('button', { 'aria-label': `correct ${leaf.pointer || 'the value'}`, title: 'correct (e)', onclick: () => actions.edit(leaf.pointer) }, 'correct'))),
+          h('button', { class: 'accept', 'aria-pressed': String(Boolean(mark)), 'aria-label': `accept ${leaf.pointer || 'the value'}`, title: 'accept (a)', onclick: () => actions.accept(leaf.pointer) }, '✓'),
+          h('button', { 'aria-label': `correct ${leaf.pointer || 'the value'}`, title: 'correct (e)', class: 'change', onclick: () => actions.edit(leaf.pointer) }, '✎'))),
       shown.editing === leaf.pointer ? editor(leaf) : null);
   }
 
@@ -122,7 +122,7 @@ export function rowView(actions) {
     const there = [...source.querySelectorAll('mark')].find((node) => node.dataset.pointer === pointer);
     const line = [...tree.querySelectorAll('.choose')].find((node) => node.dataset.pointer === pointer);
     if (there && source.scrollHeight > source.clientHeight) source.scrollTop = there.offsetTop - source.clientHeight / 3;
-    if (line) line.scrollIntoView({ block: 'nearest' });
+    if (line) line.closest('.leaf').scrollIntoView({ block: 'nearest' });
   }
 
   return {
