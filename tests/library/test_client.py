@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 import slipform
 from slipform import AsyncClient, Client
-from slipform.errors import TruncatedError, UnknownModelError
+from slipform.errors import ConfigError, TruncatedError, UnknownModelError
 from slipform.providers.embedded import LocalProvider
+from slipform.providers.router import Router
+from slipform.testing import FakeModel
 from tests.conftest import PERSON, router_for
 
 pytestmark = [pytest.mark.local, pytest.mark.xdist_group("local")]
@@ -87,3 +90,10 @@ async def test_the_module_level_twins_for_event_loops() -> None:
         assert "Ada" in [person.name async for person in stream.items()]
     with slipform.stream(Person, "Ada is 36") as again:
         assert again.result.value.name == "Ada"
+
+
+@pytest.mark.parametrize("model", [3, [3], {"openai": "gpt-6-luna"}])
+def test_what_is_no_name_of_a_model_is_refused(model: Any) -> None:
+    client = Client("fake/m", router=Router({"fake": FakeModel(["1"])}))
+    with pytest.raises(ConfigError, match="A model is a name or a list of names"):
+        client.ask(int, "x", model=model)

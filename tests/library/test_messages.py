@@ -90,6 +90,7 @@ def test_prompts_are_read_in_every_common_form(prompt: Any, read: list[Any]) -> 
         ([{"role": "user", "content": 3}], r"found int, at messages\[0\].content"),
         ([{"role": "user", "content": [{"typ": "text", "text": "Hi"}]}], r"messages\[0\]"),
         ([{"role": "user", "content": [{"type": "text"}, PICTURE]}], r"messages\[0\].content\[0\]"),
+        ([{"role": "assistant", "tool_calls": [{"id": 1}]}], r"no content that can be read: role='assistant'"),
         ([{}], r"messages\[0\]"),
     ],
 )
@@ -138,6 +139,8 @@ def test_a_template_takes_the_schema_and_refuses_names_it_does_not_know() -> Non
     assert prompt.startswith('Read {x} {so}: {"properties"')
     with pytest.raises(RequestError, match="no value for 'txt'"):
         fill("{txt}", Person)
+    with pytest.raises(RequestError, match="cannot be read"):
+        fill("{schema} {", Person)
     with pytest.raises(RequestError, match="does not use 'text'"):
         fill("{schema}", Person, text="x")
 

@@ -106,6 +106,8 @@ def test_a_validator_that_says_nothing_sensible_is_named() -> None:
     client = Client("fake/m", router=Router({"fake": FakeModel([GOOD])}))
     with pytest.raises(TypeError, match="'<lambda>' returned True; return None"):
         client.ask(Order, "Read it.", validators=[lambda order: True])  # type: ignore[list-item, return-value]
+    with pytest.raises(TypeError, match="'<lambda>' returned \\(3, 'wrong'\\); return None"):
+        client.ask(Order, "Read it.", validators=[lambda order: (3, "wrong")])  # type: ignore[list-item, return-value]
     with pytest.raises(TypeError) as caught:
         client.ask(Order, "Read it.", validators=[lambda order: order["total"]])  # type: ignore[index]
     assert "validator '<lambda>', which gets a Order" in caught.value.__notes__[0]

@@ -76,8 +76,8 @@ def _listed(said: Any) -> Sequence[Any]:
 def _violation(said: Any, validator: Validator, value: Any) -> Violation:
     if isinstance(said, str):
         return violation_at((), "validator", said, value)
-    if isinstance(said, tuple) and len(said) == 2 and isinstance(said[1], str):
-        place, message = said
+    place, message = said if isinstance(said, tuple) and len(said) == 2 else (None, None)
+    if isinstance(place, str | tuple | list) and isinstance(message, str):
         steps = path_steps(place) if isinstance(place, str) else tuple(place)
         return violation_at(steps, "validator", message, value)
     raise TypeError(

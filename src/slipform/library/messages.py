@@ -141,6 +141,7 @@ def _read(item: object, where: str) -> tuple[Message, ...]:
     if isinstance(content, list | tuple) and any(isinstance(part, PromptPart) for part in content):
         return _read_mixed(item, content, where)
     first: RequestError | None = None
+    was_read = False
     for name in _FORMATS:
         try:
             read = _decode(name, item)
@@ -149,7 +150,8 @@ def _read(item: object, where: str) -> tuple[Message, ...]:
             continue
         if read and all(_is_understood(message) for message in read):
             return read
-    if first is None:
+        was_read = True
+    if first is None or (was_read and (first.where or "").endswith(".role")):  # another format knows the role
         raise RequestError(f"The message has no content that can be read: {_brief(item)}", where=where, hint=_HINT)
     raise RequestError(first.message, where=_moved(first.where, where), hint=first.hint or _HINT) from first
 
@@ -220,7 +222,10 @@ def fill(template: str, shape: Any, /, **values: object) -> str:
     >>> fill("Which mood? {schema} Text: {text}", bool, text="I am {happy}.")
     'Which mood? {"type":"boolean"} Text: I am {happy}.'
     """
-    names = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+    try:
+        names = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+    except ValueError as error:
+        raise RequestError(f"The template cannot be read: {error}", hint="Write {{ and }} for braces.") from error
     known = {**values, "schema": ""}
     if wrong := sorted(names - set(known)) or sorted(set(values) - names):
         what = "has no value for" if wrong[0] in names else "does not use"

@@ -133,7 +133,12 @@ def _base_request(prompt: Prompt, model: Models, overrides: TextOverrides, schem
 
 def models_of(model: Models, overrides: TextOverrides) -> str | Sequence[str]:
     """Return the models of a call: its own, else the client's; an empty name stands for the default."""
-    return overrides.get("model") or model or ""
+    models = overrides.get("model") or model or ""
+    if not isinstance(models, str) and not (isinstance(models, list | tuple) and isinstance(models[0], str)):
+        raise ConfigError(
+            f"A model is a name or a list of names, not {models!r:.50}", hint="Name it as `provider/model`."
+        )
+    return models
 
 
 def first_of(models: Models) -> str:
