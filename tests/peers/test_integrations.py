@@ -83,15 +83,18 @@ RECORDED: dict[str, Any] = {
     "codex": {"cmd": "ls", "yield_time_ms": 1000},
     "cline": {"commands": ["ls"]},
     "llama_index": ADA,
+    "n8n": ADA,
+    "open_webui": ADA,
 }
-"""The programs that were recorded, and the arguments that their tool must get."""
+"""The programs that were recorded, and the arguments that their tool, or the value that they, must get."""
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_what_a_program_sent_is_answered_with_a_valid_call(name: str) -> None:
     said, sent = recording(name)
     assert f"with {said['client']}" in PAGE.read_text()
-    turns: list[Step] = [calling((said["tool"], said["arguments"])), '"done"']
+    first: Step = said["arguments"] if said["tool"] == "-" else calling((said["tool"], said["arguments"]))
+    turns: list[Step] = [first, '"done"']
     with serving_in_front_of(FakeVendor(turns)) as address:
         bodies = []
         for each in sent:
@@ -135,5 +138,5 @@ def test_the_integration_works(title: str, kind: str, code: str, address: str, t
 def test_the_page_has_a_section_for_every_client() -> None:
     assert re.findall(r"^## (.*)$", PAGE.read_text(), re.MULTILINE) == [
         "OpenAI, Python", "OpenAI, Node", "Anthropic", "Gemini", "Vercel AI SDK", "LangChain", "LlamaIndex",
-        "pydantic-ai", "Instructor", "OpenAI Agents SDK", "Claude Code", "Codex", "Cline", "Open WebUI, n8n",
+        "pydantic-ai", "Instructor", "OpenAI Agents SDK", "Claude Code", "Codex", "Cline", "Open WebUI", "n8n",
     ]  # fmt: skip
