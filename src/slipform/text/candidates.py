@@ -255,6 +255,8 @@ class _Search:
 
     def _skip_unreadable(self, at: int, error: CannotRepair) -> int:
         self.given_up.append(GivenUp(at, error))
+        if error.final:  # nothing else is looked for
+            return len(self.text)
         depth = 0
         for token in _INSIDE.finditer(self.text, at):
             what = token.group()

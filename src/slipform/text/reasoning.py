@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 _TAGS: Final = (
@@ -50,6 +51,15 @@ STARTS: Final = frozenset({"<", "◁", "["})
 """The characters that a marker can begin with."""
 
 
+@lru_cache(maxsize=128)
+def _closing(opening: str, *, is_tag: bool) -> tuple[re.Pattern[str], int]:
+    """Return what closes a block, by its tag or its token, and how many characters that has at most."""
+    if is_tag:
+        return re.compile(rf"</{re.escape(opening)}{_BLANKS}>", re.IGNORECASE), len(opening) + 3 + _MAX_BLANKS
+    token = _TOKENS[_canonical(opening)]
+    return re.compile(re.escape(token), re.IGNORECASE), len(token)
+
+
 class Block:
     """An open reasoning block: where its content begins, and the marker that closes it."""
 
@@ -58,10 +68,7 @@ class Block:
     def __init__(self, opening: re.Match[str]) -> None:
         tag = opening["tag"]
         self.start = opening.end()
-        self.closing = re.compile(
-            rf"</{re.escape(tag)}{_BLANKS}>" if tag else re.escape(_TOKENS[_canonical(opening[0])]), re.IGNORECASE
-        )
-        self.longest_closing = len(tag) + 3 + _MAX_BLANKS if tag else len(_TOKENS[_canonical(opening[0])])
+        self.closing, self.longest_closing = _closing(tag or opening[0], is_tag=bool(tag))
 
     def end(self, text: str, at: int) -> int:
         """Return the index after the block's closing marker, or -1 while it is open."""
@@ -113,7 +120,9 @@ def answer_span(text: str) -> tuple[int, int]:
     '42'
     """
     start, at, end = 0, 0, len(text)
-    while (match := _MARKER.search(text, at)) is not None:
+    # Every marker has one of these; in a text of brackets the search itself would take longer than all the rest.
+    may_hold_marker = "<" in text or "◁" in text or "nk]" in text.lower()
+    while may_hold_marker and (match := _MARKER.search(text, at)) is not None:
         block = block_at(text, match.start())
         at = match.end() if block is None else block.end(text, block.start)
         if at < 0:

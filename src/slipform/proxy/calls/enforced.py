@@ -230,7 +230,9 @@ async def answer(
     if call.adopted is not None:
         options = dataclasses.replace(options, on_failure="raw", schema_shown=True)
 
-    asked = call.served.request if call.turns is None else await call.turns.restored(call.served.request)
+    asked = call.served.request
+    if call.turns is not None and any(message.role == "assistant" for message in asked.messages):
+        asked = await call.turns.restored(asked)
 
     async def ask(route: ModelRoute) -> None:
         if listed.before.fallbacks:
@@ -334,7 +336,7 @@ async def _whole(
         _tell(left_out)
         if (price := _price(route, options)) is not None:
             response = response.replace(usage=response.usage.replace(cost=_priced(record, price, response.usage)))
-    if call.turns is not None:
+    if call.turns is not None and response.tool_calls:
         await call.turns.keep(response)
     record.status = 200
     body = call.api.encode_response(response, call.served, extra=extra)

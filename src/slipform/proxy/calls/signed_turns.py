@@ -104,7 +104,7 @@ class CallerTurns(NamedTuple):
 
     async def restored(self, request: ModelRequest) -> ModelRequest:
         """See `SignedTurns.restored`."""
-        return await self.turns.restored(self.caller, request) if len(request.messages) > 1 else request
+        return await self.turns.restored(self.caller, request)
 
 
 def _read(found: Mapping[str, bytes]) -> dict[str, KeptTurn]:
