@@ -17,7 +17,7 @@ from slipform.ir.request import CallCount
 from slipform.providers import retry
 from slipform.providers.call import count_repeat, stream_error, time_left
 from slipform.providers.endpoint import Endpoint, PreparedCall
-from slipform.providers.masking import masked_async
+from slipform.providers.masking import mask_whole, masked_async
 from slipform.providers.network.transport import (
     AsyncByteStream,
     HttpRequest,
@@ -58,7 +58,10 @@ class Forwarded(msgspec.Struct, frozen=True):
     """The vendor's answer, its head here and its body still to be read. It must be closed."""
 
     stream: AsyncByteStream
+    """With the call's secrets masked."""
     prepared: PreparedCall
+    unmasked: AsyncByteStream
+    """The same as it comes, for who masks a whole body in one go."""
 
     @property
     def status(self) -> int:
@@ -85,13 +88,14 @@ class Forwarded(msgspec.Struct, frozen=True):
             raise stream_error(self.prepared, fault) from fault
 
     async def read_whole(self) -> bytes:
-        """All of the body."""
-        data = await self.read()
-        parts = [data]
-        while data:
-            data = await self.read()
-            parts.append(data)
-        return b"".join(parts)
+        """All of the body, of which nothing has been read."""
+        parts: list[bytes] = []
+        try:
+            while data := await self.unmasked.read():
+                parts.append(data)
+        except TransportFault as fault:
+            raise stream_error(self.prepared, fault) from fault
+        return mask_whole(b"".join(parts), self.prepared.authorised.words)
 
     async def close(self) -> None:
         """Let go of the connection, closing it when the body was not read to its end."""
@@ -153,7 +157,7 @@ async def open_forward(
                 raise error from fault
             count_repeat(calls, f"{endpoint.name}/{route.model}", error)
         else:
-            return Forwarded(masked_async(stream, prepared.authorised.words), prepared)
+            return Forwarded(masked_async(stream, prepared.authorised.words), prepared, stream)
         attempt += 1
         await asyncio.sleep(pause)
         timeouts = time_left(endpoint, prepared, deadline)
