@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 import threading
+import urllib.request
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -21,9 +23,15 @@ import pytest
 
 import slipform
 from slipform import testing
+from slipform.config import Settings
+from slipform.engine.setup import options_of
 from slipform.errors import SlipformError
+from slipform.library.async_client import AsyncClient
 from slipform.providers.catalog import load_catalog
-from tests.conftest import node_folder
+from slipform.providers.router import Router
+from slipform.proxy import App
+from slipform.testing import FakeModel
+from tests.conftest import node_folder, serving
 
 website = pytest.importorskip("website.build", reason="the docs extra is not installed here: `make test` installs it")
 
@@ -175,3 +183,35 @@ def test_material_for_mkdocs_builds_the_same_pages(site: Path, tmp_path: Path) -
     pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert pages == {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.html")}
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pour.svg", "pour-narrow.svg"])
+def test_the_picture_shows_what_the_proxy_does(name: str) -> None:
+    drawn = ET.parse(DOCS / "assets" / name).iter("{http://www.w3.org/2000/svg}text")
+    words = [(str(each.get("class")), "".join(each.itertext())) for each in drawn]
+    first, second = [text for kind, text in words if "released" in kind]
+    answer = "".join(text for kind, text in words if re.search("dropped|held|fault", kind)).replace(",", first + ",", 1)
+    model = FakeModel([f'{answer} "x": 1}}', second])
+    settings = Settings.model_validate({"default_model": "fake/any", "server": {"traces": "on"}})
+    app = App(AsyncClient(router=Router({"fake": model}), options=options_of(settings)), settings)
+    schema = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "maximum": 150}}}
+    body = {
+        "model": "fake/any",
+        "stream": True,
+        "slipform": {"stream_mode": "live"},
+        "messages": [{"role": "user", "content": "Ada is 36"}],
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "person", "schema": {**schema, "required": ["name", "age"]}},
+        },
+    }
+    with serving(app) as address:
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{address}/v1/chat/completions", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request) as response:
+            events = [json.loads(line[6:]) for line in response if line.startswith(b"data: {")]
+    pieces = [event["choices"][0]["delta"].get("content") or "" for event in events]
+    assert "".join(pieces) == "".join(text for kind, text in words if "strong" in kind and "✓" not in text)
+    detail = next(iter(app.console.history.rows(newest_first=True)))["detail"]
+    assert detail["attempts"][0]["stream"]["fault"]["at"] == len(answer) - 1
+    assert next(text for kind, text in words if "quote" in kind) in model.requests[1].messages[-1].text
