@@ -40,7 +40,7 @@ class Part:
 PARTS = {
     "faults": Part(limit=60),
     "client": Part(limit=150),
-    "proxy": Part(("--seconds", "0.6", "--rounds", "3"), ("--seconds", "0.1", "--rounds", "1"), 400),
+    "proxy": Part(("--seconds", "0.5", "--rounds", "3"), ("--seconds", "0.1", "--rounds", "1"), 400),
     "text_stream": Part(limit=60),
     "text_repair": Part(("0.02",), ("0.002",), 90),
     "validate": Part(limit=40),
@@ -80,9 +80,10 @@ def main() -> int:
         else:
             failed.append(name)
         print(f"--- {name}: {'figures' if figures else 'FAILED'} after {took} s", flush=True)
-    if not given.no_page:
-        FIGURES.write_text(json.dumps({**run, "parts": parts}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        write_pages()
+        if figures and not given.no_page:  # after each part, so that a run that is broken off leaves what it has
+            data = json.dumps({**run, "parts": parts}, indent=1, ensure_ascii=False)
+            FIGURES.write_text(f"{data}\n", encoding="utf-8")
+            write_pages()
     print(f"\n{'failed: ' + ', '.join(failed) if failed else 'all parts ran'}; the figures are in {FIGURES.name}")
     return len(failed)
 
@@ -112,6 +113,7 @@ def measured(name: str, limit: float, *, quick: bool) -> dict[str, Any]:
             print(f"stopped after {limit:.0f} s")
             return {}
         if code not in (0, 1):  # 1 is a limit of its own that was missed: its figures count
+            print(f"ended with code {code}")
             return {}
         return recorded(file)
 

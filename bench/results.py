@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-FILE = "SLIPFORM_BENCH_FIGURES"
-"""The variable that names the file to which parts append their figures."""
+FILE = "BENCH_FIGURES"
+"""The variable that names the file to which parts append their figures; `SLIPFORM_…` would be taken for a setting."""
 
 _OURS = ("orjson", "jsonschema-rs", "openai", "json-repair", "fast-json-repair", "jiter", "jsonriver", "jsonschema")
 _PEERS = ("instructor", "pydantic-ai-slim", "langchain-openai", "baml-py", "openai", "json-repair")
