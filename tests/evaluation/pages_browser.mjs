@@ -81,6 +81,7 @@ const checks = {
     const page = await open('review');
     await press(page, 'a');
     assert.notEqual(await selected(page), '/total');
+    assert.equal(await page.evaluate(() => document.activeElement.dataset.pointer), await selected(page), 'the focus follows');
     assert.match(await page.$eval('.choose[data-pointer="/total"]', (node) => node.closest('.leaf').className), /accepted/);
     await click(page, '/customer');
     await press(page, 'e');
@@ -195,6 +196,8 @@ const checks = {
   },
   async 'help lists the keys'() {
     const page = await open('review');
+    await page.click('.entry[data-at="2"]');
+    assert.equal(await page.evaluate(() => document.activeElement.dataset.at), '2');
     await press(page, '?');
     assert.match(await text(page, 'dialog[open]'), /accept the value/);
     await press(page, 'Escape');

@@ -73,7 +73,9 @@ function drawList() {
     node.style.top = `${(first + offset) * HEIGHT}px`;
     return node;
   });
+  const wasHere = inner.contains(document.activeElement);
   replace(inner, shown.length ? shown : h('p', { class: 'muted pad' }, 'No row is like that.'));
+  if (wasHere) (inner.querySelector('[aria-current]') || list).focus({ preventScroll: true });
 }
 
 function tell() {
@@ -101,9 +103,12 @@ function open(entry) {
 function draw() {
   replace(title, `Row ${chosen.row}`, chosen.key === String(chosen.row) ? '' : ` · ${chosen.key}`);
   replace(said);
+  const wasHere = document.activeElement === document.body || view.tree.contains(document.activeElement);
   view.draw({ ...current, marks: marksOf(chosen.at), selected, editing });
   drawList();
   tell();
+  const there = view.tree.querySelector('.choose[aria-current]');
+  if (wasHere && editing === null && there) there.focus({ preventScroll: true }); // the nodes are new: who was here stays here
 }
 
 /** The value that most needs a look among those without a decision; the first of the row when all have one. */
