@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import msgspec
 
@@ -18,6 +19,8 @@ from slipform.codecs.request_fields import Encoding
 from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, ModelResponse, NamedTool
 from slipform.ir.messages import Part, ToolCall, ToolResult
 
+_NO_NAMES: Mapping[str, str] = {}
+_SPEAK_OF_TOOLS = frozenset({"assistant", "tool"})
 _MARK = 7
 """Characters that tell two names apart which would be spelled alike."""
 
@@ -33,15 +36,16 @@ class Alphabet:
     letters: str = "A-Za-z0-9_-"
     first: str = ""
     most: int = 64
-    _whole: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _fits: Callable[[str], object] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         whole = re.compile(rf"[{self.first or self.letters}][{self.letters}]{{0,{self.most - 1}}}")
-        object.__setattr__(self, "_whole", whole)
+        # The same few names come with every request. Long ones never get here, so that little is kept.
+        object.__setattr__(self, "_fits", lru_cache(maxsize=1024)(whole.fullmatch))
 
     def allows(self, name: str) -> bool:
         """Whether a name can be sent as it is."""
-        return self._whole.fullmatch(name) is not None
+        return len(name) <= self.most and self._fits(name) is not None
 
     def spelled(self, name: str, taken: set[str]) -> str:
         """The name in these letters, other than all those taken; the same for the same name, in every turn."""
@@ -67,12 +71,10 @@ def respelled(
     request: ModelRequest, alphabet: Alphabet | None, out: Encoding
 ) -> tuple[ModelRequest, Mapping[str, str]]:
     """The request with names that the vendor takes, and the caller's own name of each that was changed."""
-    if alphabet is None:
-        return request, {}
+    if alphabet is None or not _is_needed(request, alphabet):
+        return request, _NO_NAMES
     names = dict.fromkeys(_names(request))
     odd = [name for name in names if name and not alphabet.allows(name)]
-    if not odd:
-        return request, {}
     taken = {name for name in names if name not in odd} | {RESERVED_TOOL}
     spelling: dict[str, str] = {}
     for name in odd:
@@ -113,6 +115,21 @@ def restored_chunks(chunks: list[CompletionChunk], names: Mapping[str, str]) -> 
     ]
 
 
+def _is_needed(request: ModelRequest, alphabet: Alphabet) -> bool:
+    """Whether there is a name that the vendor does not take; asked for every request, so in plain loops."""
+    known = {tool.name for tool in request.tools if tool.vendor is None} if request.tools else set()
+    for message in request.messages:
+        if message.role not in _SPEAK_OF_TOOLS:
+            continue
+        for part in message.parts:
+            kind = type(part)
+            if (kind is ToolCall or kind is ToolResult) and part.name is not None:  # type: ignore[union-attr]
+                known.add(part.name)  # type: ignore[union-attr]
+    if isinstance(request.tool_choice, NamedTool):
+        known.add(request.tool_choice.name)
+    return any(name and not alphabet.allows(name) for name in known) if known else False
+
+
 def _names(request: ModelRequest) -> Iterator[str]:
     for tool in request.tools:
         if tool.vendor is None:
@@ -127,7 +144,8 @@ def _names(request: ModelRequest) -> Iterator[str]:
 
 def _turn(message: Message, spelling: Mapping[str, str]) -> Message:
     parts = tuple(_renamed(part, spelling) for part in message.parts)
-    return message if parts == message.parts else message.replace(parts=parts)
+    name = spelling.get(message.name or "", message.name) if message.role == "tool" else message.name
+    return message.replace(parts=parts, name=name)
 
 
 def _renamed(part: Part, names: Mapping[str, str]) -> Part:

@@ -146,7 +146,13 @@ def _load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
         if (scalar := load_scalar(text, hint)) is not None:
             return scalar
     loaded = _load_surrounded(text, hint) or _search(text, hint, nan)
-    key = _KEY_OUTSIDE.search(text, loaded.end) or _KEY_OUTSIDE.search(text, answer_span(text)[0], loaded.start + 1)
+    if text.find('"', 0, loaded.start) < 0 and text.find('"', loaded.end) < 0:
+        return loaded
+    key = _KEY_OUTSIDE.search(text, loaded.end)
+    if key is None:  # the value's first character shows that it is a key's; what was thought before does not count
+        key = _KEY_OUTSIDE.search(text, max(0, text.rfind("</", 0, loaded.start)), loaded.start + 1)
+        if key is not None and key.start() < answer_span(text[: loaded.start])[0]:
+            key = None
     if key is None or any(note.kind == "several_candidates" for note in loaded.notes):
         return loaded
     message = f"{key.group(1)} outside the JSON that was taken looks like a key: there may be more of it."
