@@ -159,3 +159,21 @@ def test_what_review_downloads_is_a_dataset(cli: Cli, vendor: FakeVendor, folder
     (folder / "out.corrections.jsonl").write_text(json.dumps({**row, "corrected": ["/age"]}) + "\n")
     assert cli("eval", "out.corrections.jsonl", "--schema", "person.json", "--json").json["accuracy"] == 1.0
     assert vendor.requests[-1].json()["messages"][-1]["content"] == "Who? Ada is 36."
+
+
+def test_a_corrected_label_costs_no_call_and_another_question_is_refused(
+    cli: Cli, vendor: FakeVendor, folder: Path
+) -> None:
+    words = ("eval", "data.jsonl", "--schema", "person.json", "--json")
+    assert cli(*words).json["accuracy"] == 1.0
+    asked = len(vendor.requests)
+    rows = (folder / "data.jsonl").read_text()
+    (folder / "data.jsonl").write_text(rows.replace('"age": 36', '"age": 37'))
+    done = cli(*words)
+    assert done.json["runs"][0]["fields"]["/age"]["right"] == 3
+    assert done.json["runs"][0]["examples"][0]["key"] == "1"
+    assert len(vendor.requests) == asked
+    (folder / "data.jsonl").write_text(rows.replace("Ada is 36.", "Ada is 63."))
+    refused = cli(*words)
+    assert refused.code == 3
+    assert "Row 1 is not what it was" in refused.err

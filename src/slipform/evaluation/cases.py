@@ -10,8 +10,7 @@ from typing import Any
 
 from slipform.errors import ConfigError, SlipformError
 from slipform.runner.call import row_schema
-from slipform.runner.journal import row_key
-from slipform.runner.rows import Row, Template, column_list, rows_of
+from slipform.runner.rows import Row, Template, as_text, column_list, rows_of
 from slipform.schema import Schema
 from slipform.text.strict import parse
 
@@ -37,9 +36,10 @@ class LabelledRows:
     """The schema of all rows, or of the first where each has its own."""
 
     def __iter__(self) -> Iterator[tuple[int, str, Any]]:
-        """Number, key and expected value of each row."""
+        """Number, name and expected value of each row; the name is its key, its `id`, or its number."""
         for number, row in enumerate(islice(rows_of(self.path), self.limit), 1):
-            yield number, row_key(number, row, self.key), expected_value(row, self.expected, self.path, number)
+            name = as_text(row.get(self.key or "id")) or str(number)
+            yield number, name, expected_value(row, self.expected, self.path, number)
 
 
 def read_labelled(

@@ -15,7 +15,7 @@ from typing import Any
 
 from slipform.call_options import retrying
 from slipform.config import Settings
-from slipform.errors import SlipformError
+from slipform.errors import ConfigError, SlipformError
 from slipform.evaluation.cases import LabelledRows
 from slipform.evaluation.scoring import RunScore, all_fields
 from slipform.ir.evidence import Evidence
@@ -85,6 +85,7 @@ def evaluate(
         max_tokens=max_tokens,
         source=cases.source if evidence is not None else None,
         schema_column=cases.schema_column,
+        asked_only=True,
         figures=True,
     )
     runs = []
@@ -100,6 +101,8 @@ def evaluate(
                 if retry_failures and summary.failed:
                     start(job, router, retry_failures=True, quiet=quiet)
                 run = _scored(RunScore(model, strategy.value), cases, job)
+            except ConfigError:  # the dataset has changed, the folder is another's: no run could go on
+                raise
             except SlipformError as error:
                 run = RunScore(named, strategy.value, error=str(error))
             runs.append(run)

@@ -64,6 +64,8 @@ class BatchJob:
     """The column with the text that evidence is looked for in; the prompt by default."""
     schema_column: str | None = None
     """The column with the schema of each row, in place of `schema`."""
+    asked_only: bool = False
+    """Whether a row is the same one as long as what is asked is: other columns (labels) may change."""
     figures: bool = False
     """Whether each result says what it took: calls, tokens, cost, seconds."""
 
@@ -114,9 +116,17 @@ class BatchJob:
     def tasks(self) -> Iterator[Task]:
         """Return the rows with their numbers and keys."""
         return (
-            Task(number, row_key(number, row, self.key), row, "" if self.key is None else content_hash(row))
+            Task(number, self.key_of(number, row), row, "" if self.key is None else content_hash(self.content(row)))
             for number, row in self.rows()
         )
+
+    def key_of(self, number: int, row: Row) -> str:
+        """Return the key of a row."""
+        return row_key(number, row if self.key is not None else self.content(row), self.key)
+
+    def content(self, row: Row) -> Row:
+        """Return the part of a row that makes it the row it is."""
+        return {name: row.get(name) for name in self.columns} if self.asked_only else row
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +194,7 @@ def survey_input(
                 survey.missing[column] = survey.missing.get(column, 0) + 1
             elif isinstance(value, bytes):
                 _check_text(value, column, survey.rows, job)
-        if entry is not None and entry.content and entry.content != content_hash(row):
+        if entry is not None and entry.content and entry.content != content_hash(job.content(row)):
             survey.changed.append(survey.rows)
             entry = entry if retry else None
         if entry is not None:
@@ -227,7 +237,7 @@ def _with_entries(job: BatchJob, entries: Iterator[JournalEntry]) -> Iterator[tu
     for number, row in job.rows():
         entry = next_entry if next_entry is not None and next_entry.row == number else None
         if entry is not None or keys is not None:
-            key = row_key(number, row, job.key)
+            key = job.key_of(number, row)
             if keys is not None and not keys.add(key):
                 raise ConfigError(
                     f"The key {key!r:.80} comes twice in the column {job.key!r}, the second time in row {number}",
