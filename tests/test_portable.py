@@ -10,12 +10,13 @@ WITHOUT_POSIX = """
 import asyncio, http.server, multiprocessing, pathlib, pydoc, shutil, ssl, subprocess, tempfile
 import aiohappyeyeballs, msgspec, orjson, prometheus_client, pydantic, rich.console, rich.live, rich.progress, typer
 import brotli, httptools, jsonschema_rs, llguidance, redis.asyncio, xllamacpp, yaml, pyarrow
-import os, signal, socket, sys
+import functools, os, signal, socket, sys
+socket.socketpair = functools.partial(socket.socketpair, socket.AF_UNIX)  # as event loops need
 sys.platform = "win32"
 for name in ("fcntl", "resource", "pwd", "grp", "termios", "uvloop", "syslog"):
     sys.modules[name] = None
 for holder, names in (
-    (os, ("fork", "geteuid", "getuid", "setpgid")),
+    (os, ("chown", "fchown", "fork", "getegid", "geteuid", "getuid", "setpgid")),
     (signal, ("SIGHUP", "SIGKILL")),
     (socket, ("AF_UNIX",)),
 ):
@@ -40,6 +41,54 @@ client = Client("fake/m", router=Router({"fake": FakeModel(["{'age': '36'}"])}))
 print(client.ask({"type": "object", "properties": {"age": {"type": "integer"}}}, "How old?"))
 """
 
+SERVES = """
+import tempfile, urllib.request
+from slipform.config import Settings
+from slipform.errors import ConfigError
+from slipform.library.async_client import AsyncClient
+from slipform.providers.router import Router
+from slipform.proxy import App
+from slipform.proxy.http_server.server import HttpServer
+from slipform.proxy.serve import serve
+from slipform.testing import FakeModel
+
+os.chdir(tempfile.mkdtemp())
+app = App(AsyncClient(router=Router({"fake": FakeModel(["hi"])})), Settings())
+
+async def answered():
+    server, listening = HttpServer(app), socket.create_server(("127.0.0.1", 0))
+    await server.start([listening])
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/healthz"
+    print(await asyncio.to_thread(lambda: urllib.request.urlopen(address).status))
+    await server.stop(1)
+
+asyncio.run(answered())
+try:
+    serve(port=0, workers=2)
+except ConfigError as error:
+    print(error)
+"""
+
+KEEPS = """
+import tempfile
+from slipform.providers.router import Router
+from slipform.proxy.admission.key_file import read_keys
+from slipform.proxy.admission.keys import add_key, remove_key
+from slipform.runner import batch
+from slipform.testing import FakeModel
+
+os.chdir(tempfile.mkdtemp())
+keys = pathlib.Path("keys.json")
+add_key(keys, "ada")
+add_key(keys, "bob")
+remove_key(keys, "bob")
+print([key.name for key in read_keys(keys).values()])
+pathlib.Path("in.jsonl").write_text('{"a": 1}\\n{"a": 2}\\n')
+router = Router({"fake": FakeModel(["7", "8"])})
+done = batch("in.jsonl", schema={"type": "integer"}, out="out.jsonl", model="fake/m", router=router)
+print(done.done, done.failed)
+"""
+
 
 def ran(code: str) -> str:
     done = subprocess.run(
@@ -55,6 +104,16 @@ def test_every_module_imports_without_posix() -> None:
 
 def test_the_library_answers_without_posix() -> None:
     assert ran(ANSWERS) == "{'age': 36}"
+
+
+def test_one_process_serves_without_posix_and_several_are_refused_by_name() -> None:
+    status, refused = ran(SERVES).splitlines()
+    assert status == "200"
+    assert refused.startswith("Several workers need an operating system with fork")
+
+
+def test_keys_and_batches_are_kept_without_posix_locks() -> None:
+    assert ran(KEEPS) == "['ada']\n2 0"
 
 
 def test_the_release_checks_know_the_version_and_the_changelog() -> None:
