@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipform.evidence.confidence import Confidence, Token, Written, answer_confidence, leaf_confidence, leaf_spans
+from slipform.evidence.confidence import Confidence, Written, answer_confidence, leaf_confidence, leaf_spans
+from slipform.ir.logprobs import Token
 
 PERSON = {
     "type": "object",

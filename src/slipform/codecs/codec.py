@@ -75,6 +75,10 @@ class Codec:
     """What the names of tools may be made of; None where anything goes."""
 
 
+_WITH_LOGPROBS = frozenset({"openai-chat", "openai-responses", "gemini"})
+"""The codecs that can ask for the probabilities of tokens."""
+
+
 class BoundCodec:
     """A codec for a model that can do this; what `auto` means is settled here, so that it is the same for all requests.
 
@@ -103,6 +107,11 @@ class BoundCodec:
         """The request in the vendor's format; raises `RequestError` where there is no way to write it."""
         codec, out = self._codec, Encoding(self.name, self.capabilities, request.extra_for)
         request, names = respelled(request, codec.tool_names, out)
+        if request.logprobs is not None and (self.name not in _WITH_LOGPROBS or "no_logprobs" in out.quirks):
+            out.lose("logprobs", "This model gives no probabilities of its tokens.")
+            if request.logprobs:
+                out.lose("top_logprobs", "This model gives no alternatives of its tokens.")
+            request = request.replace(logprobs=None)
         plan = choose_channel(request, out, self.strategy, native_rule=codec.native_rule, tool_rule=codec.tool_rule)
         body = codec.encode(request, plan, out, stream)
         path = codec.path(request.model, self.capabilities, stream)

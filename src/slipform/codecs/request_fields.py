@@ -130,6 +130,10 @@ class Fields:
         """Whatever the field holds."""
         return self._left.pop(key, default)
 
+    def keep(self, key: str, value: Any) -> None:
+        """Put back what is left of a field that was read in part."""
+        self._left[key] = value
+
     def text(self, key: str) -> str:
         """A string."""
         value = self._left.pop(key, None)

@@ -7,6 +7,7 @@ Quirks a codec knows (`Capabilities.quirks`):
 - `no_strict`: the vendor does not know `strict`; it is left out.
 - `no_parallel_switch`: `parallel_tool_calls` is left out.
 - `usage_always`: usage comes in streams without asking; `stream_options` is left out.
+- `no_logprobs`: the vendor gives no probabilities of tokens; they are not asked for.
 - `random_seed`: the seed is spelled `random_seed` (Mistral).
 - `short_tool_ids`: tool call ids must be nine letters or digits (Mistral).
 - `reasoning_object`: effort goes in `reasoning: {"effort": …}` (OpenRouter).

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from slipform.enforce.judging import Requirement, Verdict, answer_text, judge, judge_value
+from slipform.enforce.judging import Requirement, SchemaHint, Verdict, answer_text, judge, judge_value
 from slipform.enforce.kept_calls import with_kept_calls
 from slipform.enforce.plan import Attempt, Budget, Formatter, Outcome, Plan, Report, Steps
 from slipform.enforce.prompts import (
@@ -36,9 +36,11 @@ from slipform.errors import (
     TruncatedError,
 )
 from slipform.ir import RESERVED_TOOL, DowngradeWarning, ModelRequest, ModelResponse, ModelWarning
+from slipform.ir.logprobs import LOGPROBS, cut_logprobs, fit_logprobs
 from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
 from slipform.schema import OutputStrategy, Schema
+from slipform.text.loads import load
 
 __all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "enforce", "unjudged"]
 
@@ -104,6 +106,8 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
                 verdict = verdict.doubted()
         report = _recorded(report, response, verdict, turn, plan, seconds)
         if verdict.ok:
+            if LOGPROBS in response.extra:
+                response, report = _with_own_logprobs(response, verdict, turn, standard, report)
             return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
         ended = plan.budget.spent_by(report, plan.clock() - started)
         if verdict.hopeless or ended or calls.is_spent or _is_cut_again(report):
@@ -125,6 +129,30 @@ def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
     calls = verdict.tool_calls or own
     parts = with_content(response.parts, response.text, calls) if response.parts else ()
     return response.replace(tool_calls=calls, parts=parts)
+
+
+def _with_own_logprobs(
+    response: ModelResponse, verdict: Verdict, turn: _Turn, standard: Requirement, report: Report
+) -> tuple[ModelResponse, Report]:
+    """The answer with the probabilities of those tokens that its JSON is made of; with none where it was changed."""
+    text, kept = answer_text(response), None
+    if verdict.candidate == text:
+        return response, report
+    is_own = turn.parts is None and response.lift is None and not verdict.repairs and verdict.patched is None
+    if is_own and standard.schema is not None:
+        loaded = load(text, SchemaHint(standard.schema, switches=standard.switches))
+        kept = cut_logprobs(response.extra[LOGPROBS], text, loaded.start, loaded.end)
+    extra = {name: value for name, value in response.extra.items() if name not in (LOGPROBS, "avgLogprobs")}
+    if kept is not None and fit_logprobs(kept, verdict.candidate) is not None:
+        return response.replace(extra={**extra, LOGPROBS: kept}), report
+    return response.replace(extra=extra), report.replace(warnings=(*report.warnings, _LOGPROBS_LEFT_OUT))
+
+
+_LOGPROBS_LEFT_OUT = ModelWarning(
+    "logprobs_left_out",
+    "The model's text was changed, so the probabilities of its tokens are not those of the answer: they are left out.",
+    "logprobs",
+)
 
 
 def unjudged(request: ModelRequest, plan: Plan) -> Steps:

@@ -16,6 +16,7 @@ from slipform.enforce.patching import Patched
 from slipform.enforce.prompts import Parts, Wording
 from slipform.ir import RESERVED_TOOL, FinishReason, ModelRequest, ModelResponse, ModelWarning, Usage
 from slipform.ir.evidence import Evidence, FieldEvidence
+from slipform.ir.logprobs import LOGPROBS, fit_logprobs
 from slipform.ir.parts import with_content
 from slipform.ir.request import Guard
 from slipform.ir.response import StreamFigures
@@ -287,11 +288,17 @@ class Outcome(msgspec.Struct, frozen=True):
             said.model,
             said.id,
             said.warnings,
-            said.extra,
+            _extra(said, self.text) if LOGPROBS in said.extra else said.extra,
             with_content(said.parts, self.text, calls) if said.parts else (),
             content_resolved=said.content_resolved if self.typed is NOT_TYPED else self.value,
             stopped=said.stopped,
         )
+
+
+def _extra(said: ModelResponse, text: str) -> Mapping[str, Any]:
+    """What else is said of an answer, with the probabilities of the tokens of the text that is given back."""
+    fitted = said.extra[LOGPROBS] if text == said.text else fit_logprobs(said.extra[LOGPROBS], text)
+    return {**said.extra, LOGPROBS: fitted or said.extra[LOGPROBS]}
 
 
 Steps: TypeAlias = Generator[ModelRequest, ModelResponse, Outcome]

@@ -19,15 +19,9 @@ from typing import Any, NamedTuple
 
 from slipform.enforce import loads_report
 from slipform.errors import SlipformError
+from slipform.ir.logprobs import Token, tokens_of, utf8
 from slipform.schema.document import join_pointer, split_pointer
 from slipform.text.repair.tokens import RepairEdit
-
-
-class Token(NamedTuple):
-    """A piece of the raw text as the model wrote it; a character may be split between two."""
-
-    data: bytes
-    logprob: float
 
 
 class Confidence(NamedTuple):
@@ -42,31 +36,6 @@ class Confidence(NamedTuple):
     """Whether a token belongs to the value's neighbours or to syntax, too."""
     reason: str | None = None
     """Why there is no score."""
-
-
-def tokens_of(logprobs: Any) -> list[Token] | None:
-    """The tokens of OpenAI's `logprobs` (and of all who copy it); None where they say nothing usable.
-
-    >>> tokens_of({"content": [{"token": "a", "bytes": [97], "logprob": -0.5}]})
-    [Token(data=b'a', logprob=-0.5)]
-    """
-    entries = logprobs.get("content") if isinstance(logprobs, Mapping) else logprobs
-    if not isinstance(entries, Sequence) or isinstance(entries, str | bytes) or not entries:
-        return None
-    tokens = []
-    for entry in entries:
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("logprob"), int | float):
-            return None
-        data = entry.get("bytes")
-        try:
-            spelled = bytes(data) if isinstance(data, Sequence) and not isinstance(data, str) else None
-        except (TypeError, ValueError):
-            return None
-        text = entry.get("token")
-        if spelled is None and not isinstance(text, str):
-            return None
-        tokens.append(Token(spelled if spelled is not None else str(text).encode(), float(entry["logprob"])))
-    return tokens
 
 
 class Written(NamedTuple):
@@ -128,7 +97,7 @@ def _offsets(tokens: Sequence[Token] | None, text: str) -> list[int] | str:
     """Where each token begins in the bytes of the text, and where the last ends; or why that cannot be said."""
     if not tokens:
         return "the model's vendor gave no token probabilities"
-    if b"".join(token.data for token in tokens) != text.encode("utf-8", "surrogatepass"):
+    if b"".join(token.data for token in tokens) != utf8(text):
         return "the tokens do not join to the model's text"
     return [0, *accumulate(len(token.data) for token in tokens)]
 
@@ -148,7 +117,7 @@ def _score(tokens: Sequence[Token], offsets: list[int], places: list[int], text:
 
 
 def _byte_at(text: str, at: int) -> int:
-    return at if text.isascii() else len(text[:at].encode("utf-8", "surrogatepass"))
+    return at if text.isascii() else len(utf8(text[:at]))
 
 
 def _with_places(written: Written) -> tuple[str, list[int]]:

@@ -235,6 +235,8 @@ class ModelRequest(msgspec.Struct, frozen=True):
     """The calls made for this request so far, shared by its copies; not sent or compared."""
     tells_schema: bool = False
     """Whether the messages tell the model of the schema already; not sent or compared."""
+    logprobs: int | None = None
+    """How many alternatives of each token come with its probability: 0 for none, None for no probabilities at all."""
 
     def __post_init__(self) -> None:
         if type(self.messages) is not tuple or type(self.tools) is not tuple:  # lists are accepted
@@ -285,6 +287,7 @@ class RequestDefaults:
             ),
             metadata={**given.metadata, **request.metadata},
             extra={**given.extra, **request.extra},
+            logprobs=given.logprobs if request.logprobs is None else request.logprobs,
             extra_for=request.extra_for if request.extra else None,
         )
 

@@ -14,7 +14,7 @@ from slipform.ir import ModelRequest
 from slipform.providers.retry import Lesson
 from slipform.schema import OutputStrategy
 
-About: TypeAlias = Literal["schema", "tools_beside", "limit", "sampling", "tool", "format", "strict"]
+About: TypeAlias = Literal["schema", "tools_beside", "limit", "sampling", "tool", "format", "strict", "logprobs"]
 """What a refusal is about: the schema itself, a format beside tools, or a parameter that the model does not take."""
 
 
@@ -80,6 +80,7 @@ REFUSALS: tuple[Refusal, ...] = (
             r"invalid_json_schema|invalid_function_parameters",  # OpenAI's codes
         ),
     ),
+    Refusal("logprobs", (r"log_?prob",), unsupported=True),
     Refusal("limit", (r"max_tokens|max_completion_tokens",), unsupported=True),
     Refusal(
         "sampling",
@@ -145,6 +146,8 @@ def _lesson(about: About, message: str, request: ModelRequest, capabilities: Cap
         return "no_native_with_tools" if channel == "native" and request.tools else None
     if about == "limit":
         return _other_limit(message, capabilities) if request.max_tokens is not None else None
+    if about == "logprobs":
+        return "no_logprobs" if request.logprobs is not None and "no_logprobs" not in capabilities.quirks else None
     if about == "sampling":
         return "no_sampling" if capabilities.sampling else None
     if about == "tool":

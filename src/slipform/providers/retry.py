@@ -32,6 +32,7 @@ Lesson: TypeAlias = Literal[
     "use_max_tokens",
     "use_max_completion_tokens",
     "no_strict",
+    "no_logprobs",
     "schema_unseen",
 ]
 DOWNGRADE_SECONDS = 24 * 3600.0
@@ -45,6 +46,7 @@ MEANING: Mapping[str, str] = {
     "use_max_tokens": "wants `max_tokens`",
     "use_max_completion_tokens": "wants `max_completion_tokens`",
     "no_strict": "does not take strict schemas",
+    "no_logprobs": "gives no probabilities of its tokens",
     "schema_unseen": "ignores the schema on its native channel, so the prompt shows it",
 }
 BY_SCHEMA = "by_schema"
@@ -177,6 +179,7 @@ def apply_downgrades(capabilities: Capabilities, lessons: frozenset[str]) -> Cap
 
 _QUIRKS = {
     "no_strict": "no_strict",
+    "no_logprobs": "no_logprobs",
     "no_native_with_tools": "no_native_with_tools",
     "schema_unseen": "schema_in_prompt",
 }

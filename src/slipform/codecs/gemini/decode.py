@@ -27,6 +27,7 @@ from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, Media, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
+from slipform.ir.logprobs import LOGPROBS
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"](.*?)['\"]\]")
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
@@ -161,7 +162,7 @@ def _candidate(
         for index, item in enumerate(camel(candidate.get("content") or {}).get("parts") or ())
         for part in read_part(camel(item), index, str(data.get("responseId") or ""))
     ]
-    extra = {**extras(data), **rest_of(candidate, _CANDIDATE)}
+    extra = {**extras(data), **_rest(candidate)}
     return build_answer(
         plan,
         parts,
@@ -196,6 +197,28 @@ def _blocked(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
 def extras(data: Mapping[str, Any]) -> dict[str, Any]:
     """The fields the IR has no name for, and the usage as it came."""
     return rest_of(data, _KNOWN, data.get("usageMetadata"))
+
+
+def _rest(candidate: Mapping[str, Any]) -> dict[str, Any]:
+    """What else is said of a candidate; the probabilities of its tokens in the one form that answers have them in."""
+    rest = rest_of(candidate, _CANDIDATE)
+    result = rest.pop("logprobsResult", None)
+    chosen = result.get("chosenCandidates") if isinstance(result, Mapping) else None
+    if isinstance(result, Mapping) and isinstance(chosen, list):
+        tops = result.get("topCandidates") or [{}] * len(chosen)
+        rest[LOGPROBS] = {
+            "content": [
+                {**_token(each), "top_logprobs": [_token(other) for other in top.get("candidates") or ()]}
+                for each, top in zip(chosen, tops, strict=False)
+            ]
+        }
+    return rest
+
+
+def _token(given: Mapping[str, Any]) -> dict[str, Any]:
+    text = str(given.get("token") or "")
+    known = {"id": given["tokenId"]} if "tokenId" in given else {}
+    return {"token": text, "bytes": list(text.encode()), "logprob": given.get("logProbability"), **known}
 
 
 def finish_word(value: Any) -> str | None:
@@ -324,7 +347,7 @@ class GeminiEvents:
         for item in camel(candidate.get("content") or {}).get("parts") or ():
             chunks.extend(self._part(camel(item), index, answer_id))
         word = finish_word(candidate.get("finishReason"))
-        more = rest_of(candidate, _CANDIDATE)
+        more = _rest(candidate)
         if not word:
             more.pop("safetyRatings", None)  # given again with every event; the last ones count
             if more:

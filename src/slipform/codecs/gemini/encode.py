@@ -60,6 +60,10 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
     config = out.sampling(request, SAMPLING_NAMES)
     if request.max_tokens is not None:
         config["maxOutputTokens"] = request.max_tokens
+    if request.logprobs is not None:
+        config["responseLogprobs"] = True
+        if request.logprobs:
+            config["logprobs"] = request.logprobs
     if plan.strategy is OutputStrategy.NATIVE:
         field = "responseSchema" if out.capabilities.dialect == "gemini-openapi" else "responseJsonSchema"
         config |= {"responseMimeType": "application/json", field: plan.schema}

@@ -143,11 +143,20 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
         sampling=config.sampling(SAMPLING_NAMES),
         max_tokens=config.whole("maxOutputTokens"),
         reasoning=_reasoning(thinking),
+        logprobs=_logprobs(config),
         # Last, when all else has been read.
         extra=_unread(data, config, thinking, deciding, calling),
         extra_for=NAME,
     )
     return ServedRequest(request, stream=found is not None and found[2] == "streamGenerateContent")
+
+
+def _logprobs(config: Fields) -> int | None:
+    """How many alternatives of each token are wanted; what asks for no probabilities is left unread."""
+    if config.data.get("responseLogprobs") is not True:
+        return None
+    config.get("responseLogprobs")
+    return config.whole("logprobs") or 0
 
 
 def _unread(data: Fields, config: Fields, thinking: Fields, deciding: Fields, calling: Fields) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from slipform.ir import (
     Usage,
 )
 from slipform.ir.choice_merge import ChoiceBuilder, merge_extra
+from slipform.ir.logprobs import LOGPROBS
 from slipform.ir.response import plain_chunks
 
 _WORDS: dict[FinishReason, str] = {
@@ -36,7 +37,7 @@ _WORDS: dict[FinishReason, str] = {
     "refusal": "SAFETY",
 }
 _OF_CANDIDATE = (
-    "safetyRatings", "citationMetadata", "groundingMetadata", "urlContextMetadata", "avgLogprobs", "logprobsResult",
+    "safetyRatings", "citationMetadata", "groundingMetadata", "urlContextMetadata", "avgLogprobs",
     "finishMessage", "continuationToken",
 )  # fmt: skip
 _OF_ANSWER = ("promptFeedback", "modelStatus")
@@ -100,6 +101,7 @@ def _candidate(response: ModelResponse, index: int) -> dict[str, Any]:
         "finishReason": _word(response.finish, response.raw_finish),
         "index": index,
         **_said_of(response.extra, _OF_CANDIDATE),
+        **_logprobs(response.extra),
     }
     refusal = refusal_text(response)
     return {**candidate, "finishMessage": refusal} if refusal else candidate
@@ -107,6 +109,24 @@ def _candidate(response: ModelResponse, index: int) -> dict[str, Any]:
 
 def _said_of(extra: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {key: extra[key] for key in names if extra.get(key) is not None}
+
+
+def _logprobs(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The probabilities of the tokens, as Gemini writes them."""
+    content = (extra.get(LOGPROBS) or {}).get("content")
+    if not content:
+        return {}
+    result: dict[str, Any] = {"chosenCandidates": [_token(entry) for entry in content]}
+    if any(entry.get("top_logprobs") for entry in content):
+        result["topCandidates"] = [
+            {"candidates": [_token(other) for other in entry.get("top_logprobs") or ()]} for entry in content
+        ]
+    return {"logprobsResult": result}
+
+
+def _token(entry: Mapping[str, Any]) -> dict[str, Any]:
+    known = {"tokenId": entry["id"]} if "id" in entry else {}
+    return {"token": entry.get("token"), **known, "logProbability": entry.get("logprob")}
 
 
 def _part(part: Part) -> dict[str, Any] | None:
@@ -229,7 +249,7 @@ class GeminiStreamEncoder:
             "content": {"parts": [_call(call.close(self._id)) for call in calls], "role": "model"},
             "finishReason": _word(finish, choice.raw_finish),
             "index": index,
-            **(_said_of(self._extra, _OF_CANDIDATE) if index == 0 else {}),
+            **({**_said_of(self._extra, _OF_CANDIDATE), **_logprobs(self._extra)} if index == 0 else {}),
         }
         return {**candidate, "finishMessage": refusal} if refusal else candidate
 

@@ -42,6 +42,10 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
     body.update(_sampling(request, out))
     if request.max_tokens is not None:
         body[out.capabilities.max_tokens_field or "max_tokens"] = request.max_tokens
+    if request.logprobs is not None:
+        body["logprobs"] = True
+        if request.logprobs:
+            body["top_logprobs"] = request.logprobs
     _add_reasoning(body, plan, out)
     if "replay_reasoning" in out.quirks:
         _switch_off_thinking(body, request, out)

@@ -71,6 +71,7 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
         {"effort": effort} if effort is not None else None,
         data.mapping("metadata"),
         extra_for=NAME,
+        logprobs=_logprobs(data),
     )
     stream = data.flag("stream") is True
     extra = data.rest(nulls=True)
@@ -78,6 +79,14 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
         if value:
             extra[key] = value
     return ServedRequest(request.replace(extra=extra) if extra else request, stream, {"include_usage": usage})
+
+
+def _logprobs(data: Fields) -> int | None:
+    """How many alternatives of each token are wanted; what asks for no probabilities is left unread."""
+    if data.data.get("logprobs") is not True:
+        return None
+    data.get("logprobs")
+    return data.whole("top_logprobs") or 0
 
 
 def read_limit(data: Fields) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from slipform.codecs.answer import Finishes, arguments_text, build_answer, count, rest_of, usage_of
@@ -12,6 +12,7 @@ from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
+from slipform.ir.logprobs import LOGPROBS
 
 FINISH: Finishes = {
     "completed": "stop",
@@ -47,7 +48,7 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     ]
     word, reason = finish_words(data)
     usage = data.get("usage") or None
-    extra = rest_of(data, _ECHOED, usage)
+    extra = {**rest_of(data, _ECHOED, usage), **_logprobs(data.get("output") or (), shaped=plan.strategy is not None)}
     return build_answer(
         plan,
         parts,
@@ -109,9 +110,22 @@ def _message(item: Mapping[str, Any], refusals: list[str]) -> list[Text]:
         if piece.get("type") == "refusal":
             refusals.append(str(piece.get("refusal") or ""))
         elif isinstance(piece.get("text"), str):
-            noted = {key: piece[key] for key in ("annotations", "logprobs") if piece.get(key)}
+            noted = {"annotations": piece["annotations"]} if piece.get("annotations") else {}
             parts.append(Text(piece["text"], tagged(NAME, {**noted, **said})))
     return parts
+
+
+def _logprobs(items: Iterable[Any], *, shaped: bool) -> dict[str, Any]:
+    """The probabilities of the tokens of all texts, in the one form that answers have them in."""
+    said = [item for item in items if isinstance(item, Mapping) and item.get("type") == "message"]
+    content = [
+        entry
+        for item in said
+        if not (shaped and is_commentary(item))
+        for piece in _pieces(item, "content")
+        for entry in piece.get("logprobs") or ()
+    ]
+    return {LOGPROBS: {"content": content}} if content else {}
 
 
 def reasoning_text(item: Mapping[str, Any]) -> str:
@@ -171,6 +185,8 @@ class ResponsesEvents:
             if at in self._commentary:
                 return []
             self._said.add(at)
+            if logprobs := data.get("logprobs"):
+                return [CompletionChunk(data.get("delta") or "", extra={LOGPROBS: {"content": logprobs}})]
             return [CompletionChunk(data.get("delta") or "")]
         if kind == "response.function_call_arguments.delta":
             self._streamed.add(("arguments", at))
@@ -233,7 +249,8 @@ class ResponsesEvents:
                 arguments = "" if ("arguments", at) in self._streamed else part.arguments
                 chunks.append(CompletionChunk(tool_calls=(ToolDelta(at, part.id, part.name, arguments, part.extra),)))
             elif isinstance(part, Text):
-                chunks.append(CompletionChunk(part.text, parts=(Text("", part.extra),)))
+                extra = _logprobs((item,), shaped=False)
+                chunks.append(CompletionChunk(part.text, parts=(Text("", part.extra),), extra=extra))
             elif isinstance(part, Reasoning):
                 text = "" if ("reasoning", at) in self._streamed else part.text
                 chunks.append(CompletionChunk(reasoning=text, parts=(part,)))

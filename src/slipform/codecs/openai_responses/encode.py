@@ -28,6 +28,8 @@ MESSAGE = "message"
 """Under which name a text keeps the fields of the message that it stood in: a turn may have several here."""
 MADE_REASONING = "rs_slipform_"
 """How the ids of reasoning begin that another vendor's model wrote: OpenAI does not know these items."""
+INCLUDED = "message.output_text.logprobs"
+"""What `include` names to ask for the probabilities of tokens."""
 SAMPLING_NAMES = {"temperature": "temperature", "top_p": "top_p"}
 
 
@@ -47,6 +49,10 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
     body.update(out.sampling(request, SAMPLING_NAMES))
     if request.max_tokens is not None:
         body["max_output_tokens"] = request.max_tokens
+    if request.logprobs is not None:
+        body["include"] = [INCLUDED]
+        if request.logprobs:
+            body["top_logprobs"] = request.logprobs
     _add_reasoning(body, plan, out)
     if plan.strategy is OutputStrategy.NATIVE:
         format_ = {"type": "json_schema", "name": schema_name(plan.name, out), "schema": plan.schema}
@@ -60,7 +66,10 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
         body["stream"] = True
         if "stream_options" in request.extra and request.extra_for == NAME:
             body["stream_options"] = {}
+    asked = body.get("include")
     out.add_extra(body, request)
+    if asked and body["include"] is not asked:
+        body["include"] = [*body["include"], *asked]
     return body
 
 

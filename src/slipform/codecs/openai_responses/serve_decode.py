@@ -10,7 +10,7 @@ from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.openai_chat.serve_decode import read_audio, read_choice, read_function, read_schema
 from slipform.codecs.openai_responses.decode import reasoning_text
-from slipform.codecs.openai_responses.encode import MADE_REASONING, NAME, SAMPLING_NAMES
+from slipform.codecs.openai_responses.encode import INCLUDED, MADE_REASONING, NAME, SAMPLING_NAMES
 from slipform.codecs.request_fields import Fields, media_from_url, read_body, tagged, wrong
 from slipform.errors import RequestError
 from slipform.ir import Media, Message, ModelRequest, Opaque, Part, Reasoning, Role, Text, Tool, ToolCall, ToolResult
@@ -42,11 +42,23 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
         max_tokens=data.whole("max_output_tokens"),
         reasoning=reasoning or None,
         metadata=data.mapping("metadata"),
+        logprobs=_logprobs(data),
         # Last, when all else has been read.
         extra=_unread(data, unread, {"text": shaping, "reasoning": thinking, "stream_options": streaming}, wanted),
         extra_for=NAME,
     )
     return ServedRequest(request, stream=stream)
+
+
+def _logprobs(data: Fields) -> int | None:
+    """How many alternatives of each token are wanted: asked for by `include`, or by naming a number of them."""
+    included, count = data.data.get("include"), data.whole("top_logprobs")
+    if not isinstance(included, list) or INCLUDED not in included:
+        return count
+    others = [each for each in data.get("include") if each != INCLUDED]
+    if others:
+        data.keep("include", others)
+    return count or 0
 
 
 def _unread(data: Fields, choice: dict[str, Any], objects: dict[str, Fields], shape: Fields) -> dict[str, Any]:

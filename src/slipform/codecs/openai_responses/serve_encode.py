@@ -25,6 +25,7 @@ from slipform.ir import (
     Usage,
 )
 from slipform.ir.choice_merge import CallTable, OpenCall
+from slipform.ir.logprobs import LOGPROBS
 from slipform.ir.response import plain_chunks, resolve_finish
 
 _REASONS: dict[FinishReason, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -142,6 +143,7 @@ class ResponsesStreamEncoder:
         self._finish: FinishReason = "stop"
         self._refused = False
         self._usage = Usage()
+        self._logprobs: list[Any] = []
 
     def feed(self, chunk: CompletionChunk) -> bytes:
         """The bytes for one chunk."""
@@ -152,8 +154,10 @@ class ResponsesStreamEncoder:
         out = [self._begin(chunk)]
         if chunk.reasoning:
             out += self._grow("reasoning", chunk.reasoning, _item_id(chunk))
+        logprobs = (chunk.extra.get(LOGPROBS) or {}).get("content") or []
+        self._logprobs += logprobs
         if chunk.text:
-            out += self._grow("output_text", chunk.text)
+            out += self._grow("output_text", chunk.text, logprobs=logprobs)
         refusal = chunk.refusal or (DECLINED if chunk.finish == "refusal" and not self._refused else "")
         if refusal:
             self._refused = True
@@ -227,7 +231,7 @@ class ResponsesStreamEncoder:
         count = sum(str(item["id"]).startswith(prefix) for item in self._items)
         return f"{prefix}_{self._id}_{count}" if count else f"{prefix}_{self._id}"
 
-    def _grow(self, kind: str, text: str, identity: str = "") -> list[bytes]:
+    def _grow(self, kind: str, text: str, identity: str = "", logprobs: list[Any] | None = None) -> list[bytes]:
         out: list[bytes] = []
         part = self._open(kind)
         if part is None:
@@ -239,7 +243,7 @@ class ResponsesStreamEncoder:
             return out
         fields = {**self._where(part.at), part.place: part.index, "delta": text}
         if kind == "output_text":
-            fields["logprobs"] = []
+            fields["logprobs"] = logprobs or []
         return [*out, self._event(f"response.{_EVENTS[kind]}.delta", fields)]
 
     def _start_thought(self, part: _Growing, identity: str) -> list[bytes]:
@@ -358,8 +362,8 @@ class ResponsesStreamEncoder:
 
     def _end_said(self, part: _Growing) -> list[bytes]:
         text = "".join(part.pieces)
-        whole = {**text_part(text), "annotations": part.annotations}
-        said: dict[str, Any] = {"text": text, "logprobs": []}
+        whole = {**text_part(text), "annotations": part.annotations, "logprobs": self._logprobs}
+        said: dict[str, Any] = {"text": text, "logprobs": self._logprobs}
         if part.kind == "refusal":
             whole, said = refusal_part(text), {"refusal": text}
         self._items[part.at]["content"][part.index] = whole
@@ -422,9 +426,11 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
 def _output(response: ModelResponse, identity: str) -> list[dict[str, Any]]:
     output: list[dict[str, Any]] = []
     refusal = refusal_text(response)
+    logprobs = (response.extra.get(LOGPROBS) or {}).get("content") or []
     for part in response.message.parts:
         if isinstance(part, Text):
-            _add_text(output, part, identity)
+            _add_text(output, part, identity, logprobs)
+            logprobs = []  # of all texts together: they are one in almost every answer
         elif isinstance(part, ToolCall):
             item = call_item(f"fc_{identity}_{len(output)}", part.id, part.name, part.arguments)
             output.append({**item, **part.extra.get(NAME, {})})
@@ -443,10 +449,10 @@ def _output(response: ModelResponse, identity: str) -> list[dict[str, Any]]:
     return output
 
 
-def _add_text(output: list[dict[str, Any]], part: Text, identity: str) -> None:
+def _add_text(output: list[dict[str, Any]], part: Text, identity: str, logprobs: list[Any]) -> None:
     """A text goes into the message that it came in."""
     own = dict(part.extra.get(NAME, {}))
     fields = {"id": f"msg_{identity}", **own.pop(MESSAGE, {})}
     if not output or output[-1]["type"] != "message" or output[-1]["id"] != fields["id"]:
         output.append({**message_item("", []), **fields})
-    output[-1]["content"].append({**text_part(part.text), **own})
+    output[-1]["content"].append({**text_part(part.text), "logprobs": logprobs, **own})

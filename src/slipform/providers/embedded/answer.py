@@ -26,6 +26,7 @@ from slipform.ir import (
     ToolDelta,
     Usage,
 )
+from slipform.ir.logprobs import LOGPROBS, cut_logprobs
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.request import Guard
 from slipform.providers.embedded.decoding.constrain import (
@@ -131,12 +132,23 @@ class EngineAnswerReader:
             model=self._model,
             id=chunk.get("id"),
             warnings=self._check("".join(self._raw)) if finish and self._check else (),
+            extra=_logprobs(choice, raw, text),
         )
 
     def _finish(self, finish: str) -> FinishReason:
         if finish == "stop" and self._called:
             return "tool_calls"
         return _FINISH.get(finish, "unknown")
+
+
+def _logprobs(choice: Mapping[str, Any], raw: str, text: str) -> Mapping[str, Any]:
+    """The probabilities of a chunk's tokens, without what the engine wrote around the answer."""
+    found = choice.get(LOGPROBS)
+    if not found:
+        return {}
+    at = raw.find(text) if text else -1
+    kept = found if text == raw else cut_logprobs(found, raw, at, at + len(text)) if at >= 0 else None
+    return {} if kept is None else {LOGPROBS: kept}
 
 
 def fold_chunks(chunks: Iterable[CompletionChunk], warnings: tuple[ModelWarning, ...]) -> ModelResponse:

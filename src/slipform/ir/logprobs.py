@@ -1,0 +1,122 @@
+"""Read the token probabilities of an answer, and keep of them what holds for a text that was cut out of it.
+
+Whatever the vendor's form, an answer has them as `extra["logprobs"]`, in OpenAI's: `{"content": [{"token", "logprob",
+"bytes", "top_logprobs"}]}`. The `bytes` count: the text of a token may be half a character.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+LOGPROBS = "logprobs"
+_BLANKS = frozenset(b" \t\r\n")
+
+
+class Token(NamedTuple):
+    """A piece of the raw text as the model wrote it; a character may be split between two."""
+
+    data: bytes
+    logprob: float
+
+
+def tokens_of(logprobs: Any) -> list[Token] | None:
+    """The tokens; None where they say nothing usable.
+
+    >>> tokens_of({"content": [{"token": "a", "bytes": [97], "logprob": -0.5}]})
+    [Token(data=b'a', logprob=-0.5)]
+    """
+    entries = _entries(logprobs)
+    if not entries:
+        return None
+    tokens = []
+    for entry in entries:
+        data = _bytes_of(entry)
+        if data is None or not isinstance(entry.get("logprob"), int | float):
+            return None
+        tokens.append(Token(data, float(entry["logprob"])))
+    return tokens
+
+
+def _entries(logprobs: Any) -> Sequence[Any]:
+    entries = logprobs.get("content") if isinstance(logprobs, Mapping) else logprobs
+    return entries if isinstance(entries, list | tuple) else ()
+
+
+def _bytes_of(entry: Any) -> bytes | None:
+    if not isinstance(entry, Mapping):
+        return None
+    data, text = entry.get("bytes"), entry.get("token")
+    try:
+        if isinstance(data, list | tuple | bytes):
+            return bytes(data)
+        return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def utf8(text: str) -> bytes:
+    """The bytes of a text; half characters that JSON can spell are kept."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def cut_logprobs(logprobs: Any, text: str, start: int, end: int) -> dict[str, Any] | None:
+    """The probabilities of the characters from `start` to `end` of a text; None where the tokens do not join to it.
+
+    >>> tokens = [{"token": "So: ", "logprob": -1}, {"token": "[1", "logprob": -2}, {"token": "]!", "logprob": -3}]
+    >>> [entry["token"] for entry in cut_logprobs({"content": tokens}, "So: [1]!", 4, 7)["content"]]
+    ['[1', ']']
+    """
+    if _joined(logprobs) != utf8(text):
+        return None
+    first, last = len(utf8(text[:start])), len(utf8(text[:end]))
+    return _kept(logprobs, range(first, last))
+
+
+def fit_logprobs(logprobs: Any, text: str) -> dict[str, Any] | None:
+    """The probabilities of a JSON text that the tokens spell with more blanks in it; None where they spell another.
+
+    >>> tokens = [{"token": '{"a":', "logprob": -1}, {"token": " 1", "logprob": -2}, {"token": "}", "logprob": 0}]
+    >>> [entry["token"] for entry in fit_logprobs({"content": tokens}, '{"a":1}')["content"]]
+    ['{"a":', '1', '}']
+    """
+    joined, wanted = _joined(logprobs), utf8(text)
+    if joined is None:
+        return None
+    kept: list[int] = []
+    in_string = is_escaped = False
+    at = 0
+    for place, byte in enumerate(joined):
+        if at < len(wanted) and byte == wanted[at]:
+            kept.append(place)
+            at += 1
+            if is_escaped:
+                is_escaped = False
+            elif in_string and byte == 0x5C:  # a backslash
+                is_escaped = True
+            elif byte == 0x22:  # a quote
+                in_string = not in_string
+        elif in_string or byte not in _BLANKS:
+            return None
+    return _kept(logprobs, kept) if at == len(wanted) else None
+
+
+def _joined(logprobs: Any) -> bytes | None:
+    pieces = [_bytes_of(entry) for entry in _entries(logprobs)]
+    return None if None in pieces or not pieces else b"".join(piece for piece in pieces if piece is not None)
+
+
+def _kept(logprobs: Any, places: Sequence[int]) -> dict[str, Any]:
+    """The entries that have bytes at these places of all, with no other bytes; the tokens in between go."""
+    entries = _entries(logprobs)
+    pieces = [_bytes_of(entry) or b"" for entry in entries]
+    kept, wanted = [], set(places)
+    for entry, piece, end in zip(entries, pieces, accumulate(map(len, pieces)), strict=True):
+        begin = end - len(piece)
+        left = bytes(byte for at, byte in enumerate(piece, begin) if at in wanted)
+        if left == piece and left:
+            kept.append(entry)
+        elif left:
+            kept.append({**entry, "token": left.decode("utf-8", "replace"), "bytes": list(left)})
+    return {"content": kept}
