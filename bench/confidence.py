@@ -32,7 +32,7 @@ import numpy as np
 from bench.local import Guidance, Loop
 from bench.tasks_data import TASKS
 from slipform import Schema
-from slipform.evidence.agreement import votes
+from slipform.evidence.collect import votes
 from slipform.evidence.confidence import Written, leaf_confidence
 from slipform.ir.logprobs import Token
 from slipform.providers.embedded.decoding.constrain import constrain

@@ -28,6 +28,7 @@ from slipform.enforce import Budget, Guard, Outcome, Report, Switches
 from slipform.engine.setup import Options
 from slipform.errors import RequestError, SlipformError, UpstreamError, UpstreamRequestError
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
+from slipform.ir.evidence import Evidence
 from slipform.library.async_client import AsyncClient
 from slipform.library.client import Client
 from slipform.providers.router import Router
@@ -339,6 +340,26 @@ CASES: dict[str, Case] = {
     "validators": Case(
         [YOUNG, GOOD], Options(budget=TWICE, validators=(old_enough,)), ("schema_violation", "ok"), ADA
     ),
+    "must be grounded": Case(
+        ['{"name":"Eve","age":36}', GOOD],
+        Options(budget=TWICE, evidence=Evidence(require_grounded=("/name",))),
+        ("schema_violation", "ok"),
+        ADA,
+        report={"evidence": {"/name": (0, 3), "/age": (7, 9)}},
+    ),
+    "stays ungrounded": Case(
+        ['{"name":"Eve","age":36}'],
+        Options(evidence=Evidence(require_grounded=("/name",))),
+        ("schema_violation",),
+        error="schema_violation",
+    ),
+    "evidence": Case(
+        [GOOD],
+        Options(evidence=Evidence(source="by Ada, who is 36", confidence="logprobs")),
+        ("ok",),
+        ADA,
+        report={"evidence": {"/name": (3, 6), "/age": (15, 17)}},
+    ),
     "formatter": Case(
         ["Ada is 36"], Options(budget=TWICE, formatter="second/m"), ("not_json", "ok"), ADA, asked=(1, 1)
     ),
@@ -417,6 +438,9 @@ def test_a_face_asks_and_tells_like_the_others(face: str, name: str, tmp_path: P
         assert len(pauses) == (0 if face in STREAMS else 1), "streams do not pause"
     if seen.report is not None:
         assert tuple(each["outcome"] for each in seen.report["attempts"]) == case.outcomes
+        for pointer, (start, end) in case.report.get("evidence", {}).items():
+            (span,) = seen.report["evidence"][pointer]["spans"]
+            assert (span["start"], span["end"]) == (start, end)
         if "warnings" in case.report:
             assert [each["code"] for each in seen.report["warnings"]] == case.report["warnings"]
         if "patches" in case.report:

@@ -61,6 +61,13 @@ def ask(
         bool, typer.Option("--report", help="Show what was repaired, patched and retried, on standard error.")
     ] = False,
     report_json: Annotated[bool, typer.Option("--report-json", help="The same as JSON.")] = False,
+    evidence: Annotated[
+        bool, typer.Option("--evidence", help="Show where each value stands in the prompt, and how sure the model was.")
+    ] = False,
+    source: Annotated[
+        str | None, typer.Option(help="With --evidence: the file with the text that the values are taken from.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=0, max=20, help="With --evidence: further answers to compare with.")] = 0,
     attempts: Annotated[
         int | None, typer.Option(min=1, help="Model calls in all, at most; retries.attempts + 1 by default.")
     ] = None,
@@ -71,29 +78,39 @@ def ask(
 ) -> None:
     """Ask a model. With a schema the answer is JSON that validates against it, or an error says why not."""
     import asyncio
+    import dataclasses
 
     from slipform.call_options import RunOptions, build_call_options
+    from slipform.cli.ground import evidence_lines
     from slipform.config import load_settings
     from slipform.errors import SlipformError
     from slipform.ir import Message
+    from slipform.ir.evidence import Evidence
     from slipform.schema import Registry
 
     settings = load_settings(config)
     shape = None if schema is None else schema_named(schema, settings)
     options = build_call_options(settings, RunOptions(require_json), Registry.load(settings.schemas))
     user_message = Message.user(_prompt(prompt))
+    enforcement = _enforcement(settings, attempts)
+    if evidence:
+        if shape is None:
+            raise typer.BadParameter("--evidence needs a --schema.")
+        text = user_message.text if source is None else read_text(source)
+        wanted = Evidence(text, confidence="logprobs", samples=samples)
+        enforcement = dataclasses.replace(enforcement, evidence=wanted)
+    elif source is not None or samples:
+        raise typer.BadParameter("--source and --samples are for --evidence.")
     question = _Question(
         messages=(user_message,) if system is None else (Message.system(system), user_message),
         schema=shape,
         require_json=options.require_json,
         max_tokens=max_tokens,
-        stream=stream or options.streaming,
+        stream=(stream or options.streaming) and not evidence,
         timeout=timeout,
     )
     try:
-        text, outcome_report = asyncio.run(
-            _answer(question, model or settings.default_model, settings, _enforcement(settings, attempts))
-        )
+        text, outcome_report = asyncio.run(_answer(question, model or settings.default_model, settings, enforcement))
     except SlipformError as error:
         if error.report is not None:
             _print_report(error.report, report, report_json)
@@ -104,6 +121,9 @@ def ask(
         print_data(json_text(parse(text), indent))
     elif text:
         print_data(text, end="" if text.endswith("\n") else "\n")
+    if evidence and outcome_report is not None and enforcement.evidence is not None:
+        for line in evidence_lines(outcome_report.evidence or {}, enforcement.evidence.source or ""):
+            print_message(line)
     _print_report(outcome_report, report, report_json)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +20,7 @@ from slipform.cli.terminal import (
 from slipform.named_schemas import HELP, schema_for_command
 
 if TYPE_CHECKING:
-    from slipform.evidence import Span
+    from slipform.evidence import FieldEvidence
 
 _AROUND = 24
 """Characters of the source shown on each side of a span."""
@@ -34,6 +34,7 @@ def ground(
     config: RegistryOption = None,
 ) -> None:
     """Find each value of an answer in its source, without a model; exit code 5 if one is not there."""
+    from slipform.evidence import FieldEvidence
     from slipform.evidence import ground as find
     from slipform.text.loads import load
 
@@ -42,7 +43,7 @@ def ground(
     if as_json:
         print_data(json_text({pointer: [span._asdict() for span in spans] for pointer, spans in found.items()}))
     else:
-        for line in _lines(found, text):
+        for line in evidence_lines({pointer: FieldEvidence(spans) for pointer, spans in found.items()}, text):
             print_data(line)
     absent = [pointer for pointer, spans in found.items() if not spans and _says_something(value, pointer)]
     if absent:
@@ -50,18 +51,23 @@ def ground(
         raise typer.Exit(Exit.INVALID)
 
 
-def _lines(found: dict[str, tuple[Span, ...]], text: str) -> Iterator[str]:
-    """Yield a line for each value: its place, how it stands there, and the words around it."""
-    for pointer, spans in found.items():
-        if not spans:
+def evidence_lines(found: Mapping[str, FieldEvidence], text: str) -> Iterator[str]:
+    """Yield a line for each value: its place, how it stands there, and the words around it; then how sure it is."""
+    for pointer, known in found.items():
+        if not known.spans:
             yield f"{pointer or '/'}: not found"
-        for span in spans:
+        for span in known.spans:
             before = text[max(0, span.start - _AROUND) : span.start].replace("\n", " ")
             after = text[span.end : span.end + _AROUND].replace("\n", " ")
             shown = text[span.start : span.end].replace("\n", " ")
             shown = style_text(shown, bold=True) if has_colour() else shown
             how = f"{span.how}, ambiguous" if span.ambiguous else span.how
             yield f"{pointer or '/'}: {span.start}-{span.end} {how}: {before}[{shown}]{after}".rstrip()
+        said = [] if known.confidence is None else [f"score {known.confidence:.2f} by {known.signal}"]
+        said += [f"no score: {known.reason}"] if known.reason else []
+        said += [f"{known.votes} of {known.samples} further answers agree"] if known.samples else []
+        if said or known.touched:
+            yield f"    {'; '.join([*said, *known.touched])}"
 
 
 def _says_something(value: Any, pointer: str) -> bool:

@@ -23,6 +23,7 @@ from slipform.ir import (
     ToolCall,
     Usage,
 )
+from slipform.ir.logprobs import LOGPROBS
 from slipform.ir.response import NO_USAGE, resolve_finish
 from slipform.schema import OutputStrategy
 
@@ -219,7 +220,12 @@ def lifted_arguments(arguments: str, lift: Lift) -> str:
 
 
 def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
-    """The answer in the caller's shape; text that is not JSON yet keeps `lift`, for whoever repairs it."""
+    """The answer in the caller's shape; text that is not JSON yet keeps `lift`, for whoever repairs it.
+
+    So does text whose tokens have probabilities: they are of the text as the model wrote it.
+    """
+    if LOGPROBS in answer.extra:
+        return answer.replace(lift=lift)
     try:
         value = orjson.loads(answer.text)
     except orjson.JSONDecodeError:

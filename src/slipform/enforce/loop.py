@@ -42,7 +42,7 @@ from slipform.ir.request import CallCount, Guard
 from slipform.schema import OutputStrategy, Schema
 from slipform.text.loads import load
 
-__all__ = ["Budget", "Formatter", "Outcome", "Plan", "Steps", "enforce", "unjudged"]
+__all__ = ["LOGPROBS_LEFT_OUT", "Budget", "Formatter", "Outcome", "Plan", "Steps", "enforce", "unjudged"]
 
 
 class _Turn:
@@ -145,10 +145,10 @@ def _with_own_logprobs(
     extra = {name: value for name, value in response.extra.items() if name not in (LOGPROBS, "avgLogprobs")}
     if kept is not None and fit_logprobs(kept, verdict.candidate) is not None:
         return response.replace(extra={**extra, LOGPROBS: kept}), report
-    return response.replace(extra=extra), report.replace(warnings=(*report.warnings, _LOGPROBS_LEFT_OUT))
+    return response.replace(extra=extra), report.replace(warnings=(*report.warnings, LOGPROBS_LEFT_OUT))
 
 
-_LOGPROBS_LEFT_OUT = ModelWarning(
+LOGPROBS_LEFT_OUT = ModelWarning(
     "logprobs_left_out",
     "The model's text was changed, so the probabilities of its tokens are not those of the answer: they are left out.",
     "logprobs",

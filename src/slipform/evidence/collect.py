@@ -6,21 +6,38 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from slipform.enforce.loop import enforce
-from slipform.enforce.plan import Outcome, Plan, Steps
+from slipform.enforce.coercion import ABSENT
+from slipform.enforce.judging import Requirement, SchemaHint, answer_text, judge, lifted
+from slipform.enforce.loop import LOGPROBS_LEFT_OUT, enforce
+from slipform.enforce.plan import Attempt, Outcome, Plan, Report, Steps
+from slipform.enforce.prompts import Parts
+from slipform.errors import SlipformError
+from slipform.evidence.comparison import compare
+from slipform.evidence.confidence import (
+    NO_TOKENS,
+    NOT_JOINED,
+    Confidence,
+    Written,
+    patched_paths,
+    path_confidence,
+    touched,
+)
 from slipform.evidence.grounding import ground_in
+from slipform.evidence.lifting import Path, scalars
 from slipform.evidence.occurrences import SourceIndex
-from slipform.ir import ModelRequest
-from slipform.ir.evidence import Evidence, FieldEvidence, Span
+from slipform.ir import ModelRequest, ModelResponse, ModelWarning
+from slipform.ir.evidence import Evidence, FieldEvidence, Signal, Span
+from slipform.ir.logprobs import LOGPROBS, tokens_of
 from slipform.schema import Schema, Violation
-from slipform.schema.document import locate, split_pointer
+from slipform.schema.document import join_pointer, locate, split_pointer
 from slipform.schema.violations import violation_at
+from slipform.text.loads import load
 
 
 def with_evidence(plan: Plan, request: ModelRequest, wanted: Evidence) -> Plan:
@@ -90,12 +107,157 @@ def _says_something(value: Any, pointer: str) -> bool:
 
 def collected(request: ModelRequest, plan: Plan) -> Steps:
     """`enforce`, with the evidence in the report of the outcome."""
-    outcome = yield from enforce(request, plan)
+    wanted = plan.evidence or Evidence()
+    is_own = wanted.confidence == "logprobs" and request.logprobs is None
+    outcome = yield from enforce(request.replace(logprobs=0) if is_own else request, plan)
+    if is_own:
+        outcome = _without_logprobs(outcome)
     if not outcome.is_valid or outcome.value is None:
         return outcome
-    return msgspec.structs.replace(outcome, report=outcome.report.replace(evidence=_fields(outcome, plan)))
+    others: list[Any] = []
+    if wanted.samples:
+        others, outcome = yield from _sampled(request, plan, wanted.samples, outcome)
+    report = outcome.report.replace(evidence=_fields(outcome, plan, wanted, others))
+    return msgspec.structs.replace(outcome, report=report)
 
 
-def _fields(outcome: Outcome, plan: Plan) -> Mapping[str, FieldEvidence]:
+def _without_logprobs(outcome: Outcome) -> Outcome:
+    """The outcome without the tokens that only the evidence needed, and without the warning that they were changed."""
+    warnings = tuple(each for each in outcome.report.warnings if each.code != LOGPROBS_LEFT_OUT.code)
+    extra = {name: each for name, each in outcome.response.extra.items() if name != LOGPROBS}
+    return msgspec.structs.replace(
+        outcome, response=outcome.response.replace(extra=extra), report=outcome.report.replace(warnings=warnings)
+    )
+
+
+def _sampled(
+    request: ModelRequest, plan: Plan, count: int, outcome: Outcome
+) -> Generator[ModelRequest, ModelResponse, tuple[list[Any], Outcome]]:
+    """Further answers to the same request, and the outcome with what they cost; one that fails is a warning."""
+    sampling = dataclasses.replace(request.sampling, temperature=1.0, seed=None)
+    again, values, report = request.replace(sampling=sampling, logprobs=None), [], outcome.report
+    plan = dataclasses.replace(plan, evidence=None)
+    for number in range(count):
+        if again.calls is not None and again.calls.is_spent:
+            report = _with_warning(report, f"The limit of calls leaves {number} of {count} further answers.")
+            break
+        try:
+            other = yield from enforce(again, plan)
+        except SlipformError as error:
+            spent = error.report.attempts if isinstance(error.report, Report) else ()
+            report = _with_warning(report, f"A further answer failed and is not counted: {error.message}")
+            report = report.replace(samples=(*report.samples, *spent))
+        else:
+            values.append(other.value)
+            report = report.replace(samples=(*report.samples, *other.report.attempts))
+    return values, msgspec.structs.replace(outcome, report=report)
+
+
+def _with_warning(report: Report, message: str) -> Report:
+    return report.replace(warnings=(*report.warnings, ModelWarning("sample_missing", message, "evidence.samples")))
+
+
+def _fields(outcome: Outcome, plan: Plan, wanted: Evidence, others: Sequence[Any]) -> Mapping[str, FieldEvidence]:
     check = next(check for check in plan.checks if isinstance(check, GroundedCheck))
-    return {pointer: FieldEvidence(spans) for pointer, spans in check.spans(outcome.value).items()}
+    origins = value_origins(outcome.value, outcome.report.attempts, plan)
+    agreed = votes(outcome.value, others) if wanted.samples else {}
+    fields: dict[str, FieldEvidence] = {}
+    for pointer, spans in check.spans(outcome.value).items():
+        known = origins[pointer]
+        field = FieldEvidence(spans, touched=known.touched)
+        if wanted.samples:
+            field = dataclasses.replace(field, votes=agreed[pointer], samples=len(others))
+        if wanted.confidence == "logprobs":
+            signal: Signal | None = None if known.score is None else "logprobs"
+            field = dataclasses.replace(
+                field,
+                confidence=known.score,
+                signal=signal,
+                reason=known.reason,
+                least=known.least,
+                tokens=known.tokens,
+            )
+        elif wanted.samples and others:
+            field = dataclasses.replace(field, confidence=agreed[pointer] / len(others), signal="agreement")
+        elif wanted.samples:
+            field = dataclasses.replace(field, reason="no further answer was valid")
+        fields[pointer] = field
+    return fields
+
+
+def votes(value: Any, others: Sequence[Any]) -> dict[str, int]:
+    """How many of the other answers have the same value as each leaf, by JSON Pointer; lists are aligned by content.
+
+    >>> votes({"tags": ["new", "red"]}, [{"tags": ["Red"]}, {"tags": ["red", "new"]}])
+    {'/tags/0': 1, '/tags/1': 2}
+    """
+    counted = {join_pointer(path): 0 for path, _ in scalars(value)}
+    for other in others:
+        for match in compare(value, other):
+            if match.verdict == "right" and match.expected_at in counted:
+                counted[match.expected_at] += 1
+    return counted
+
+
+def value_origins(value: Any, attempts: Sequence[Attempt], plan: Plan) -> dict[str, Confidence]:
+    """How sure the model was of each leaf of the value that these attempts ended in, and what was done to it.
+
+    An answer to a question for parts of the one before takes the place of those parts, with its own tokens.
+    """
+    found: dict[Path, Confidence] = {}
+    for number, attempt in enumerate(attempts):
+        if attempt.response is None or plan.schema is None:
+            continue
+        read: Any = ABSENT
+        if attempt.parts is None:
+            found, read = _origins(attempt.response, plan.schema, plan)
+            found = {path: touched(each, "re-asked") if number else each for path, each in found.items()}
+        else:
+            found = _with_parts(found, attempt.response, attempt.parts, plan)
+        if attempt.patched is not None:
+            found = patched_paths(found, attempt.patched.operations, read)
+    wanted = {join_pointer(path): path for path, _ in scalars(value)}
+    if wanted.values() != found.keys() and set(wanted.values()) != set(found):
+        return dict.fromkeys(wanted, Confidence(None, reason="the text does not hold the value"))
+    return {pointer: found[path] for pointer, path in wanted.items()}
+
+
+def _with_parts(
+    found: Mapping[Path, Confidence], response: ModelResponse, parts: Parts, plan: Plan
+) -> dict[Path, Confidence]:
+    schema: Schema[Any] = Schema("parts", parts.schema)
+    answered = judge(response, Requirement(schema, switches=plan.switches))
+    if not isinstance(answered.value, Mapping):
+        return dict(found)
+    own, read = _origins(response, schema, plan)
+    if answered.patched is not None:
+        own = patched_paths(own, answered.patched.operations, read)
+    merged = dict(found)
+    for name, steps in parts.places.items():
+        if name in answered.value:
+            place = tuple(str(step) for step in steps)
+            merged = {path: each for path, each in merged.items() if path[: len(place)] != place}
+            merged |= {
+                (*place, *path[1:]): touched(each, "re-asked") for path, each in own.items() if path[:1] == (name,)
+            }
+    return merged
+
+
+def _origins(response: ModelResponse, schema: Schema[Any], plan: Plan) -> tuple[dict[Path, Confidence], Any]:
+    """How sure the model was of each leaf of one answer, and that answer; in the caller's shape, before any patch."""
+    text = answer_text(response)
+    try:
+        loaded = load(text, SchemaHint(schema, response.lift, plan.switches))
+    except SlipformError:
+        return {}, ABSENT
+    written = Written(text, loaded.start, loaded.end, loaded.edits, value=loaded.value, lift=response.lift)
+    found = path_confidence(tokens_of(response.extra.get(LOGPROBS)), written)
+    if text is not response.text:
+        found = {
+            path: each._replace(reason=_IN_A_CALL) if each.reason in (NO_TOKENS, NOT_JOINED) else each
+            for path, each in found.items()
+        }
+    return found, lifted(loaded.value, response.lift)
+
+
+_IN_A_CALL = "the answer came as a tool call, for which vendors give no token probabilities"

@@ -13,14 +13,18 @@ import json
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from slipform.enforce import loads_report
+from slipform.enforce.coercion import ABSENT
 from slipform.errors import SlipformError
+from slipform.evidence.lifting import Path, lifted_paths, scalars
+from slipform.ir.evidence import Touch
 from slipform.ir.logprobs import Token, tokens_of, utf8
 from slipform.schema.document import join_pointer, split_pointer
+from slipform.text.loads import load
 from slipform.text.repair.tokens import RepairEdit
 
 
@@ -36,6 +40,8 @@ class Confidence(NamedTuple):
     """Whether a token belongs to the value's neighbours or to syntax, too."""
     reason: str | None = None
     """Why there is no score."""
+    touched: tuple[Touch, ...] = ()
+    """What was done to the value after it was written."""
 
 
 class Written(NamedTuple):
@@ -48,6 +54,10 @@ class Written(NamedTuple):
     """Of the repair; their positions are in the raw text."""
     operations: Sequence[Mapping[str, Any]] = ()
     """JSON Patch operations on the value that the repaired text holds."""
+    value: Any = ABSENT
+    """The value that was read, where it is known: what does not read as that is not followed."""
+    lift: Callable[[Any], Any] | None = None
+    """What made a value of the caller's shape of it, before the patches."""
 
 
 def answer_confidence(
@@ -61,7 +71,7 @@ def answer_confidence(
     >>> round(answer_confidence(42, "42", logprobs)[""].score, 2)
     0.5
     """
-    pointers = [join_pointer(path) for path in _leaves_of(value, ())]
+    pointers = [join_pointer(path) for path, _ in scalars(value)]
     try:
         report = loads_report(text, schema=dict(schema)) if schema is not None else loads_report(text)
     except SlipformError:
@@ -81,24 +91,53 @@ def leaf_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[st
     >>> round(found["/a"].score, 2), found["/a"].tokens
     (0.5, 2)
     """
+    found = patched_paths(path_confidence(tokens, written), written.operations)
+    return {join_pointer(path): score for path, score in found.items()}
+
+
+def path_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[Path, Confidence]:
+    """The same by path, before the patches."""
     repaired, places = _with_places(written)
     leaves = {path: (start, end) for path, start, end in leaf_spans(repaired)}
     offsets = _offsets(tokens, written.text)
-    found: dict[tuple[str, ...], Confidence] = {}
+    if written.value is not ABSENT and not _reads_as(repaired, written.value):
+        leaves, offsets = {path: (0, 0) for path, _ in scalars(written.value)}, "the repair cannot be followed"
+    found: dict[Path, Confidence] = {}
     for path, (start, end) in leaves.items():
         if isinstance(offsets, str):
             found[path] = Confidence(None, reason=offsets)
         else:
             found[path] = _score(tokens or (), offsets, [places[at] for at in range(start, end)], written.text)
-    return {join_pointer(path): score for path, score in _patched(found, written.operations).items()}
+        if is_repaired(places[start:end]):
+            found[path] = found[path]._replace(touched=("repaired",))
+    if written.lift is None:
+        return found
+    return lifted_paths(found, written.value, written.lift, Confidence(None, reason=NOT_FOLLOWED))
+
+
+def _reads_as(text: str, value: Any) -> bool:
+    try:
+        return bool(load(text, strict=True).value == value)
+    except SlipformError:
+        return False
+
+
+def is_repaired(places: Sequence[int]) -> bool:
+    """Whether a value's characters, at these places of the raw text, are not simply those that the model wrote."""
+    return bool(places) and list(places) != list(range(places[0], places[0] + len(places)))
+
+
+NO_TOKENS = "the model's vendor gave no token probabilities"
+NOT_JOINED = "the tokens do not join to the model's text"
+NOT_FOLLOWED = "the value cannot be followed through the vendor's shape of the schema"
 
 
 def _offsets(tokens: Sequence[Token] | None, text: str) -> list[int] | str:
     """Where each token begins in the bytes of the text, and where the last ends; or why that cannot be said."""
     if not tokens:
-        return "the model's vendor gave no token probabilities"
+        return NO_TOKENS
     if b"".join(token.data for token in tokens) != utf8(text):
-        return "the tokens do not join to the model's text"
+        return NOT_JOINED
     return [0, *accumulate(len(token.data) for token in tokens)]
 
 
@@ -190,11 +229,14 @@ def _unquoted(spelled: str) -> str:
         return spelled[1:-1]
 
 
-def _patched(
-    found: dict[tuple[str, ...], Confidence], operations: Sequence[Mapping[str, Any]]
-) -> dict[tuple[str, ...], Confidence]:
-    """The scores under the pointers that the patches left: moved and removed with their values, None for new ones."""
-    for operation in operations:
+def patched_paths(
+    found: dict[Path, Confidence], operations: Sequence[Mapping[str, Any]], value: Any = ABSENT
+) -> dict[Path, Confidence]:
+    """The scores under the pointers that the patches left: moved and removed with their values, None for new ones.
+
+    `value` is what is patched, where it is known: a part of it that takes its place keeps its scores.
+    """
+    for number, operation in enumerate(operations):
         path = split_pointer(str(operation.get("path", "")))
         if operation["op"] == "remove":
             rest = {each: score for each, score in found.items() if each[: len(path)] != path}
@@ -202,15 +244,45 @@ def _patched(
         elif operation["op"] == "move":
             source = split_pointer(str(operation.get("from", "")))
             found = {
-                (*path, *each[len(source) :]) if each[: len(source)] == source else each: score
-                for each, score in found.items()
+                **{each: score for each, score in found.items() if each[: len(source)] != source},
+                **{
+                    (*path, *each[len(source) :]): touched(score, "patched")
+                    for each, score in found.items()
+                    if each[: len(source)] == source
+                },
             }
         elif operation["op"] == "replace":
-            found = _replaced(found, path, operation.get("value"))
+            part = None if number else _part_that_is(value, path, operation.get("value"))
+            if part is not None:
+                found = {
+                    **{each: score for each, score in found.items() if each[: len(path)] != path},
+                    **{
+                        (*path, *each[len(part) :]): touched(score, "patched")
+                        for each, score in found.items()
+                        if each[: len(part)] == part
+                    },
+                }
+            else:
+                found = _replaced(found, path, operation.get("value"))
         else:
-            for leaf in _leaves_of(operation.get("value"), path):
-                found[leaf] = Confidence(None, reason="slipform put it in")
+            for leaf, _ in scalars(operation.get("value"), path):
+                found[leaf] = Confidence(None, reason="slipform put it in", touched=("filled",))
     return found
+
+
+def touched(score: Confidence, how: Touch) -> Confidence:
+    """The same, with what was done to its value."""
+    return score if how in score.touched else score._replace(touched=(*score.touched, how))
+
+
+def _part_that_is(value: Any, path: Path, new: Any) -> Path | None:
+    """The one part of a container at a path that is the new value: a wrapper was taken off."""
+    for step in path:
+        value = value[int(step)] if isinstance(value, list) else value[step] if isinstance(value, dict) else ABSENT
+    if not isinstance(value, dict) or not isinstance(new, dict | list):
+        return None
+    parts = [(*path, key) for key, each in value.items() if each == new]
+    return parts[0] if len(parts) == 1 else None
 
 
 def _shifted(path: tuple[str, ...], removed: tuple[str, ...]) -> tuple[str, ...]:
@@ -224,26 +296,14 @@ def _shifted(path: tuple[str, ...], removed: tuple[str, ...]) -> tuple[str, ...]
     return (*path[:depth], str(int(here) - 1), *path[depth + 1 :])
 
 
-def _replaced(
-    found: dict[tuple[str, ...], Confidence], path: tuple[str, ...], value: Any
-) -> dict[tuple[str, ...], Confidence]:
+def _replaced(found: dict[Path, Confidence], path: tuple[str, ...], value: Any) -> dict[Path, Confidence]:
     """A value that was written otherwise keeps its tokens, if it was one leaf and still is."""
     under = [each for each in found if each[: len(path)] == path]
-    leaves = list(_leaves_of(value, path))
+    leaves = [leaf for leaf, _ in scalars(value, path)]
     kept = found.get(path) if under == [path] else None
     rest = {each: score for each, score in found.items() if each[: len(path)] != path}
     for leaf in leaves:
         same = kept is not None and len(leaves) == 1
-        rest[leaf] = kept if same and kept is not None else Confidence(None, reason="slipform rebuilt it")
+        own = kept if same and kept is not None else Confidence(None, reason="slipform rebuilt it")
+        rest[leaf] = touched(own, "patched")
     return rest
-
-
-def _leaves_of(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _leaves_of(each, (*path, str(key)))
-    elif isinstance(value, list | tuple):
-        for number, each in enumerate(value):
-            yield from _leaves_of(each, (*path, str(number)))
-    else:
-        yield path

@@ -10,7 +10,7 @@ from slipform.enforce import Outcome, Report
 from slipform.enforce.judging import NOT_TYPED
 from slipform.enforce.stream import EnforcedStream
 from slipform.engine.fallback import FallbackCall
-from slipform.errors import EnforcementError, SlipformError
+from slipform.errors import ConfigError, EnforcementError, SlipformError
 from slipform.ir import UNRESOLVED, CompletionChunk, Message, ToolCall, Usage
 from slipform.ir.evidence import FieldEvidence
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
@@ -143,6 +143,11 @@ class Session(Generic[T]):
     """One conversation, owned by its `Stream`: its steps, their attempts, and the value of the attempt being read."""
 
     def __init__(self, router: Router, held: Conversing, schema: Schema[T], kind: Kind) -> None:
+        evidence = held.options.evidence
+        if evidence is not None and evidence.samples:
+            raise ConfigError(
+                "A stream has no further answers to compare with", where="evidence.samples", hint="Use `ask_full`."
+            )
         self._router = router
         self._schema = schema
         self._kind = kind

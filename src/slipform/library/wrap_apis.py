@@ -54,6 +54,14 @@ class WrappedApi:
         except RequestError:  # something of the vendor's that slipform does not know: the vendor will judge it
             return None
 
+    def messages(self, body: Mapping[str, Any]) -> tuple[Message, ...]:
+        """Return the conversation of a call; nothing where it holds what slipform does not know."""
+        try:
+            asked = {"model": "unknown", self.messages_field: body.get(self.messages_field) or []}
+            return self.serving.decode_request(asked).request.messages
+        except RequestError:
+            return ()
+
     def read(self, response: Any) -> ModelResponse:
         """Return an SDK response as a `ModelResponse`."""
         return self.codec.decode_response(response.model_dump_json().encode(), _ENCODED)

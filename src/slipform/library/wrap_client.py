@@ -317,7 +317,7 @@ def _with_type(call: _WrappedCall, schema: Schema[Any]) -> _WrappedCall:
 def _plan(call: _WrappedCall, options: Options) -> Plan:
     """Return the enforcement plan: the SDK sends the schema itself, and another model cannot be called through it."""
     request = call.request
-    return Plan(
+    plan = Plan(
         schema=call.schema or wanted_schema(request),
         strategy=OutputStrategy.NATIVE,
         budget=options.budget,
@@ -332,3 +332,8 @@ def _plan(call: _WrappedCall, options: Options) -> Plan:
         backoff_seconds=options.backoff_seconds,
         keep_text=options.keep_text,
     )
+    if options.evidence is None:
+        return plan
+    from slipform.evidence.collect import with_evidence
+
+    return with_evidence(plan, request.replace(messages=call.api.messages(call.body)), options.evidence)

@@ -106,7 +106,8 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
         "stream_options": {"include_usage": True},
         # With each chunk, because an answer that is stopped early has no usage.
         "timings_per_token": decoding.may_stop or None,
-        **({} if request.logprobs is None else {"logprobs": True, "top_logprobs": request.logprobs}),
+        # Without alternatives, the engine gives no probabilities at all.
+        **({} if request.logprobs is None else {"logprobs": True, "top_logprobs": max(1, request.logprobs)}),
     }
     return Call(
         {name: value for name, value in response_format.items() if value is not None},

@@ -120,7 +120,10 @@ class AnswerCache:
         """
         control = control.lower()
         skipped = (
-            not call.record.enforced or b"no-store" in control or (call.served.stream and call.stream_mode == "reject")
+            not call.record.enforced
+            or b"no-store" in control
+            or (call.served.stream and call.stream_mode == "reject")
+            or call.asked.evidence is not None  # it comes with the model's tokens, which are not kept
         )
         key = None if skipped else self._key(call, models, "" if self._for_all else caller)
         if key is None:

@@ -229,6 +229,8 @@ async def answer(
         )
     if call.adopted is not None:
         options = dataclasses.replace(options, on_failure="raw", schema_shown=True)
+    if call.asked.evidence is not None:
+        options = dataclasses.replace(options, evidence=call.asked.evidence)
 
     asked = call.served.request
     if call.turns is not None and any(message.role == "assistant" for message in asked.messages):
@@ -450,4 +452,9 @@ def _learn(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str,
         record.answer = msgspec.structs.replace(outcome.answer, text=outcome.value, parts=())
     if report.attempts:
         record.strategy = report.attempts[-1].strategy.value
-    return record.answer, {FIELD: report.to_dict()} if call.asked.report else None
+    if call.asked.report:
+        return record.answer, {FIELD: report.to_dict()}
+    if report.evidence is not None:
+        shown = report.replace(attempts=(), samples=()).to_dict()
+        return record.answer, {FIELD: {"evidence": shown["evidence"], "warnings": shown["warnings"]}}
+    return record.answer, None

@@ -24,6 +24,7 @@ from slipform.enforce.prompts import first_request
 from slipform.engine.planning import is_enforced
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import ModelRequest, ModelWarning
+from slipform.ir.evidence import Evidence
 from slipform.ir.request import is_heavy
 from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
@@ -60,6 +61,8 @@ class RequestSwitches:
     adopt: AdoptionMode | None = None
     schema: str | None = None
     """The name of a schema in the `schemas` folder, for clients that cannot send one."""
+    evidence: Evidence | None = None
+    """What is collected for each value of the answer."""
 
 
 NOTHING = RequestSwitches()
@@ -69,7 +72,8 @@ def switches_of(field: Any, headers: Mapping[bytes, bytes], most_attempts: int) 
     """The switches of a request, the body's before the headers'; a name or value that is wrong is a `RequestError`.
 
     >>> switches_of({"report": True}, {b"x-slipform-max-attempts": b"2"}, 3)
-    RequestSwitches(report=True, strategy=None, stream_mode=None, max_attempts=2, adopt=None, schema=None)
+    RequestSwitches(report=True, strategy=None, stream_mode=None, max_attempts=2, adopt=None, schema=None, \
+evidence=None)
     """
     asked = NOTHING
     for name, value in headers.items():
@@ -92,6 +96,8 @@ def _with(asked: RequestSwitches, name: str, value: Any, where: str, most_attemp
         raise RequestError(f"There is no switch {shown(name)}", where=where[:_LONGEST], hint=_hint())
     try:
         found = read(value)
+    except ConfigError as error:
+        raise RequestError(error.message, where=f"{FIELD}.{error.where}", hint=error.hint) from None
     except (ValueError, KeyError, TypeError):
         raise RequestError(f"{shown(value)} is no value of the switch {name!r}", where=where, hint=_hint()) from None
     if name == "max_attempts" and not 1 <= found <= most_attempts:
@@ -127,6 +133,12 @@ def _adoption(value: Any) -> AdoptionMode:
     return cast("AdoptionMode", value)
 
 
+def _evidence(value: Any) -> Evidence | None:
+    if isinstance(value, str):  # a header
+        return Evidence() if _flag(value) else None
+    return None if value is False or value is None else Evidence.of(value)
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
     "report": _flag,
     "strategy": OutputStrategy,
@@ -134,6 +146,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "max_attempts": _count,
     "adopt": _adoption,
     "schema": _name,
+    "evidence": _evidence,
 }
 
 
@@ -141,7 +154,8 @@ def _hint() -> str:
     strategies = ", ".join(each.value for each in OutputStrategy)
     return (
         f"The switches are report (true or false), strategy ({strategies}), stream_mode ({', '.join(_MODES)}), "
-        f"max_attempts (a number), adopt ({', '.join(_ADOPTIONS)}) and schema (the name of one)."
+        f"max_attempts (a number), adopt ({', '.join(_ADOPTIONS)}), schema (the name of one) "
+        "and evidence (true, or an object of options)."
     )
 
 
@@ -258,6 +272,7 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
     shaped = named or _SHAPES[api.name](data) or (enforces_tools and data.get("tools")) or (foreign and foreign.options)
     shaped = shaped or settings.output.require_json
     adoption = asked.adopt or settings.enforcement.adopt_schemas
+    _check_evidence(asked, is_shaped=bool(shaped))
     through, adopted = None, None
     if not shaped and adoption == "all" and may_hold_schema(body):
         adopted = find_schema((await _decoded(api, data, body, path, models)).request, adoption)
@@ -289,6 +304,13 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
     record.model, record.stream = served.request.model, served.stream
     record.timeout = settings.server.request_seconds
     return call
+
+
+def _check_evidence(asked: RequestSwitches, *, is_shaped: bool) -> None:
+    if asked.evidence is not None and not is_shaped:
+        raise RequestError(
+            "There is evidence for the values of JSON only", where=f"{FIELD}.evidence", hint="Send a schema with it."
+        )
 
 
 def _as_json(served: ServedRequest) -> ServedRequest:

@@ -1,0 +1,82 @@
+"""Follow values through a lift: from their places in the vendor's shape of an answer to those in the caller's.
+
+A lift is a function of the whole value, and says nothing of places. So it is tried on marked values: strings of a class
+of their own all at once, and each other scalar by lifting the answer once more with another value in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from slipform.enforce.judging import lifted
+
+T = TypeVar("T")
+Path: TypeAlias = tuple[str, ...]
+_MOST_TRIED = 300
+"""Scalars that are tried one by one; what is over it is not followed."""
+
+
+class MarkedText(str):
+    """A string that knows where it stood."""
+
+    __slots__ = ("path",)
+    path: Path
+
+
+def lifted_paths(found: Mapping[Path, T], value: Any, lift: Callable[[Any], Any], unknown: T) -> dict[Path, T]:
+    """What was found by place in a value, by place in what a lift makes of it; `unknown` for what is not followed.
+
+    >>> lifted_paths({("value", "a"): 1, ("value", "b"): 2}, {"value": {"a": "x", "b": True}}, lambda v: v["value"], 0)
+    {('a',): 1, ('b',): 2}
+    """
+    marked = lifted(_marked(value, ()), lift)
+    plain = dict(scalars(marked))
+    moved = {where: leaf.path for where, leaf in plain.items() if isinstance(leaf, MarkedText)}
+    others = [(path, leaf) for path, leaf in scalars(value) if not isinstance(leaf, str)]
+    for path, leaf in others[:_MOST_TRIED]:
+        tried = dict(scalars(lifted(_with(value, path, _another(leaf)), lift)))
+        changed = [where for where in tried if where in plain and tried[where] != plain[where]]
+        if tried.keys() == plain.keys() and len(changed) == 1:
+            moved[changed[0]] = path
+    return {where: found.get(moved[where], unknown) if where in moved else unknown for where in plain}
+
+
+def _another(leaf: Any) -> Any:
+    if leaf is None:
+        return "\0"
+    return not leaf if isinstance(leaf, bool) else leaf + 1
+
+
+def _marked(value: Any, path: Path) -> Any:
+    if isinstance(value, dict):
+        return {key: _marked(each, (*path, key)) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_marked(each, (*path, str(at))) for at, each in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    text = MarkedText(value)
+    text.path = path
+    return text
+
+
+def _with(value: Any, path: Path, leaf: Any) -> Any:
+    """The value with another leaf at a place."""
+    if not path:
+        return leaf
+    if isinstance(value, dict):
+        return {**value, path[0]: _with(value[path[0]], path[1:], leaf)}
+    at = int(path[0])
+    return [*value[:at], _with(value[at], path[1:], leaf), *value[at + 1 :]]
+
+
+def scalars(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every scalar of a JSON value with its path."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from scalars(each, (*path, str(key)))
+    elif isinstance(value, list):
+        for at, each in enumerate(value):
+            yield from scalars(each, (*path, str(at)))
+    else:
+        yield path, value
