@@ -33,10 +33,18 @@ def test_the_set_of_another_hand_is_grounded() -> None:
     assert result.false_spans <= 1, result.failed
 
 
+def test_the_set_of_many_scripts_is_grounded() -> None:
+    """Labelled before it was run; the first run had precision 0.975, recall 0.922 and 1 false span of 20."""
+    result = score("second", ground)
+    assert result.precision >= 0.95, result.failed
+    assert result.recall >= 0.95, result.failed
+    assert result.false_spans == 0, result.failed
+
+
 def test_the_labelled_set_is_large_and_every_mark_is_of_a_leaf() -> None:
     every = cases("simple") + cases("hard")
     assert len(every) >= 200
-    for case in (*every, *cases("other_hand")):
+    for case in (*every, *cases("other_hand"), *cases("second")):
         assert set(case.spans) <= set(leaves(case.value)), case.name
 
 

@@ -184,9 +184,11 @@ def test_the_tokens_of_every_vendor_come_in_one_form() -> None:
         assert tokens_of(answer.extra["logprobs"]) == [(b"36", -0.5)], name
 
 
+WORDS = st.text(max_size=5)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    st.none() | st.booleans() | st.integers(0, 99) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
 )
 
 

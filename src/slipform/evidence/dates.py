@@ -34,7 +34,8 @@ class FoundTime(NamedTuple):
 
 
 _MONTHS = {name: int(number) for number, names in word_table("months").items() for name in names}
-_MONTH = r"[^\W\d_]{3,13}\.?"
+_VOWEL_SIGNS = r"\u0300-\u036f\u0591-\u05c7\u064b-\u0652\u0900-\u0d7f\u0e30-\u0e4f"
+_MONTH = rf"[^\W\d_](?:[^\W\d_]|[{_VOWEL_SIGNS}]){{2,13}}\.?"
 """Any word that may be a month's name: a search for the names themselves would try a hundred of them at every word."""
 _YEAR = r"(?:\d{4}|'?\d{2})(?!\d)"
 _DAY = r"\d{1,2}(?:st|nd|rd|th|er|º|ª|e)?\.?(?!\d)"
@@ -49,6 +50,7 @@ _PATTERNS = tuple(
         r"(?P<y>\d{4})\s?[年년]\s?(?P<m>\d{1,2})\s?[月월]\s?(?P<d>\d{1,2})\s?[日일]",
         rf"(?<![\d.,/]){_FROM_DAY}(?P<d>{_DAY}){_OF}[\s-]{{1,3}}(?P<mon>{_MONTH})(?:,?{_OF}[\s-]{{1,3}}(?P<y>{_YEAR}))?",
         rf"(?<!\w)(?P<mon>{_MONTH})\s{{1,3}}(?:(?P<d0>\d{{1,2}})\s?[-–]\s?)?(?P<d>{_DAY})(?:,?\s{{1,3}}(?P<y>{_YEAR}))?(?![:\d])",
+        rf"(?<![\d.,/-])(?P<y>\d{{4}})\.?,?\s(?P<mon>{_MONTH})\s(?P<d>{_DAY})(?!\d)",
         rf"(?<!\w)(?P<mon>{_MONTH}),?{_OF}[\s-]{{1,3}}(?P<y>\d{{4}})(?!\d)",
         r"(?<![\d.,/-])(?P<m>\d{1,2})[/.](?P<y>\d{4})(?![\d/.-])",
         r"(?<![\d.,/-])(?P<y>\d{4})-(?P<m>\d{2})(?![\d-])",
@@ -62,9 +64,19 @@ _TIME = re.compile(
 )
 
 
+_RANGE_START = re.compile(
+    r"(?<![\d.,/-])(?P<d>\d{1,2})\.(?P<m>\d{1,2})\.?(?=(?:\s?[-–]\s?|\s+(?:bis|to|au|al|do|til)\s+)\d{1,2}\.\d{1,2}\.(?P<y>\d{4}))"
+)
+_VIETNAMESE = re.compile(r"(?P<d>\d{1,2}) tháng (?P<m>\d{1,2})(?:,| năm) (?P<y>\d{4})", re.IGNORECASE)
+
+
 def find_dates(plain: str) -> list[FoundDate]:
     """All dates of a text with ASCII digits, longest first where two begin at the same place."""
     found: list[FoundDate] = []
+    for match in (*_RANGE_START.finditer(plain), *(_VIETNAMESE.finditer(plain) if not plain.isascii() else ())):
+        year, month, day = int(match["y"]), int(match["m"]), int(match["d"])
+        if _is_date(year, month, day):
+            found.append(FoundDate(year, month, day, match.start(), match.end()))
     for pattern in _PATTERNS:
         for match in pattern.finditer(plain):
             found += _readings(match)
@@ -117,7 +129,7 @@ def find_times(plain: str) -> Iterator[FoundTime]:
     for match in _TIME.finditer(plain):
         hour, minute, second = int(match["h"]), int(match["min"] or 0), int(match["s"] or 0)
         half, sep = match["half"], match["sep"]
-        if not half and not match["oclock"] and (sep != ":" or match["min"] is None):
+        if not half and not match["oclock"] and (sep not in (":", "h") or match["min"] is None):
             continue
         if half:
             hour = hour % 12 + (12 if half.lower() == "p" else 0)

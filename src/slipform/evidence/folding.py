@@ -23,6 +23,7 @@ _UNIT = re.compile(
 )
 _TURKISH_I = ("ı", "İ", "I\u0307", "i\u0307")
 """Letters whose other case is i or I in one language only: case must not tell them apart."""
+_SIGNED = re.compile(r"[#+]+(?![A-Za-z0-9])")
 _ENTITY = re.compile(r"&[^;\s]{2,9};")
 MOST_PLACES = 2000
 """Occurrences of one value that are looked at: a single letter in a long text would be at every line."""
@@ -133,6 +134,8 @@ class FoldedText:
         before, after = text[start - 1 : start], text[end : end + 1]
         opens = before and is_word_character(before) and is_word_character(text[start])
         goes_on = after and is_word_character(after) and is_word_character(text[end - 1])
+        if after and after in "+#" and text[end - 1].isalpha() and _SIGNED.match(text, end):
+            return False  # C++ and C# are not C
         return not opens and not goes_on
 
     def find_exactly(self, value: str) -> Iterator[SourceRange]:

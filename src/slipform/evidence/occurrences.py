@@ -16,7 +16,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from slipform.evidence.dates import FoundDate, FoundTime, Moment, find_dates, find_times, moments_of
-from slipform.evidence.folding import FoldedText, SourceRange, fold, strip_marks
+from slipform.evidence.folding import (
+    FoldedText,
+    SourceRange,
+    fold,
+    is_unspaced,
+    is_word_character,
+    strip_marks,
+)
 from slipform.evidence.quantities import Number, find_numbers, with_ascii_digits
 from slipform.ir.evidence import How
 
@@ -27,6 +34,8 @@ _IN_WORDS = re.compile(r"[^@/\\\\0-9]+")
 _SPELLED_OUT = ({"ae": "ä", "oe": "ö", "ue": "ü"}, {"aa": "å", "ae": "æ", "oe": "ø"})
 """Letters as those write them who do not have them, German and Danish ones."""
 _ADDRESSES = re.compile(r"[^\s<>()\[\],;]+@[^\s<>()\[\],;]+|(?:https?://|www\.)[^\s<>()]+")
+_NAME_AFTER = re.compile(r" (?:[A-Z]\. )?[^\W\d_a-z][^\W\d_]*[^\W\d_A-Z]")
+_NAME_BEFORE = re.compile(r"(?<![.!?:] )(?<!\w)[^\W\d_a-z][^\W\d_]*[^\W\d_A-Z] $")
 _SHORTEST_FUZZY = 9
 """Letters that a value needs before one of them may be wrong: shorter words that differ in one are other words."""
 _SHORTEST_DIFFERENT = 7
@@ -158,7 +167,8 @@ class SourceIndex:
         if not any(each.how != "partial" for each in moments):  # 2024-0317 is a number where 17.03.2024 stands, too
             found += self._folded(value)
         if found and any(each.how != "partial" for each in found):
-            return _unique(each for each in found if each.how != "partial")
+            whole = [each for each in found if each.how != "partial"]
+            return _unique([each for each in whole if not self._is_half_a_name(each)] or whole)
         if found or is_listed:
             return _unique(found)
         for search in (self._same_words, self._similar, self._parts):
@@ -166,6 +176,12 @@ class SourceIndex:
             if found:
                 return _unique(found)
         return []
+
+    def _is_half_a_name(self, place: Occurrence) -> bool:
+        """Whether a hyphen joins a place to another word, as in Smith-Jones."""
+        text = self.text
+        after, before = text[place.end : place.end + 2], text[max(0, place.start - 2) : place.start]
+        return (after[:1] == "-" and after[1:].isalpha()) or (before[1:] == "-" and before[:1].isalpha())
 
     def _as_number(self, value: str) -> list[Occurrence]:
         readings = {number.value for number in find_numbers(value, value) if number.end - number.start == len(value)}
@@ -176,7 +192,7 @@ class SourceIndex:
         needle = fold(value)
         if not needle:
             return []
-        is_one_short_word = len(needle) < 6 and not any(character.isspace() for character in value)
+        is_one_short_word = len(needle) < 6 and not any(each.isspace() or is_unspaced(each) for each in value)
         for spelling in _spellings(needle):
             places = (
                 self.folded.find(spelling)
@@ -274,17 +290,26 @@ class SourceIndex:
         found: list[tuple[int, Occurrence]] = []
         for low, high in self._windows(needle, most):
             for edits, start, end in best_matches(needle, haystack[low:high], min(best, most)):
-                place = self.folded.place_of(low + start, low + end)
-                said = self.text[place.start : place.end]
-                if (
-                    self.folded.has_word_edges(place)
-                    and _same_numbers(value, said)
-                    and (is_sentence or _differ_in_long_words(words, _folded_words(said)))
-                ):
+                found_at = self.folded.place_of(low + start, low + end)
+                place = self._whole_words(found_at)
+                edits += (found_at.start - place.start) + (place.end - found_at.end)
+                spelled = self.text[place.start : place.end]
+                if edits <= most and _same_numbers(value, spelled) and (is_sentence or _may_be_typo(words, spelled)):
                     best = min(best, edits)
                     found.append((edits, Occurrence(*place, "fuzzy")))
                     break
         yield from (occurrence for edits, occurrence in found if edits == best)
+
+    def _whole_words(self, place: SourceRange) -> SourceRange:
+        """A place with the rest of the words that it begins and ends in."""
+        text, (start, end) = self.text, place
+        if is_word_character(text[start]):
+            while start and is_word_character(text[start - 1]):
+                start -= 1
+        if is_word_character(text[end - 1]):
+            while end < len(text) and is_word_character(text[end]):
+                end += 1
+        return SourceRange(start, end)
 
     def _windows(self, needle: str, most: int) -> list[tuple[int, int]]:
         """Stretches of the folded source that share a rare piece with the needle."""
@@ -319,11 +344,20 @@ class SourceIndex:
                 if sum(end - start for start, end in run) * 2 < total or (count == 1 and run[0][1] - run[0][0] < 5):
                     continue
                 places = self.folded.find(fold(value[run[0][0] : run[-1][1]]))
-                found = [Occurrence(*place, "partial") for place in places]
+                found = [
+                    Occurrence(*place, "partial")
+                    for place in places
+                    if not self._goes_on_otherwise(place, after=first + count < len(words), before=first > 0)
+                ]
                 found = [place for place in found if not self._is_in_address(place)]
                 if found:
                     yield from found
                     return
+
+    def _goes_on_otherwise(self, place: SourceRange, *, after: bool, before: bool) -> bool:
+        """Whether another name stands where the rest of the value should: Anna Nowak is not Anna Kowalska."""
+        follows = after and _NAME_AFTER.match(self.text, place.end)
+        return bool(follows or (before and _NAME_BEFORE.search(self.text[max(0, place.start - 40) : place.start])))
 
 
 def _spellings(needle: str) -> Iterator[str | None]:
@@ -342,11 +376,15 @@ def _folded_words(value: str) -> list[str]:
     return [strip_marks(fold(word)) for word in _WORD.findall(value)]
 
 
-def _differ_in_long_words(words: list[str], others: list[str]) -> bool:
-    """Whether only long words differ: Meier and Meyer are two people, whatever their first names."""
-    if len(words) != len(others):
+def _may_be_typo(words: list[str], found: str) -> bool:
+    """Whether words that differ are long, or have the same letters: Meyer is not a misspelled Meier."""
+    others = _folded_words(found)
+    if len(others) != len(words):
         return True
-    return all(one == other or len(one) >= _SHORTEST_DIFFERENT for one, other in zip(words, others, strict=True))
+    differing = [(one, other) for one, other in zip(words, others, strict=True) if one != other]
+    return all(
+        min(len(one), len(other)) >= _SHORTEST_DIFFERENT or sorted(one) == sorted(other) for one, other in differing
+    )
 
 
 def _same_numbers(value: str, found: str) -> bool:

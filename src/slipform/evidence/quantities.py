@@ -7,11 +7,9 @@ it: the day of a date, a piece of a longer number, a percentage for the bare num
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
-from functools import cache
 from typing import NamedTuple
 
 from slipform.evidence.folding import is_unspaced, word_table
@@ -26,21 +24,16 @@ class Number(NamedTuple):
     is_weak: bool
 
 
-@cache
-def _ascii_digits() -> dict[int, str]:
-    """Digits and number signs of all scripts as ASCII, each in one character: offsets stay."""
-    digits = {
-        code: str(value)
-        for code in range(0x80, sys.maxunicode + 1)
-        if (value := unicodedata.decimal(chr(code), None)) is not None
-    }
-    signs = dict(zip("−–﹣－＋·٫．，٬’％／：\u00a0\u202f\u2009", "----+...,,'%/:   ", strict=True))
-    return digits | {ord(sign): plain for sign, plain in signs.items()}
+_SIGNS = dict(zip("−–﹣－＋·٫．，٬’％／：\u00a0\u202f\u2009", "----+...,,'%/:   ", strict=True))
 
 
 def with_ascii_digits(text: str) -> str:
-    """The text with digits and number signs in ASCII; every character keeps its place."""
-    return text if text.isascii() else text.translate(_ascii_digits())
+    """The text with digits and number signs of all scripts in ASCII; every character keeps its place."""
+    if text.isascii():
+        return text
+    others = {each for each in set(text) if each > "\x7f"}
+    digits = {each: str(value) for each in others if (value := unicodedata.decimal(each, None)) is not None}
+    return text.translate({ord(each): plain for each, plain in {**digits, **_SIGNS}.items()})
 
 
 _RUN = re.compile(r"(?:(?<![\w.,])\.)?\d+(?:[.,']\d+|[ ]\d{3}(?!\d))*(?:[eE][-+]?\d{1,3}(?![\w.]))?")
