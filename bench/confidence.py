@@ -10,7 +10,7 @@ the same answers. `--samples` answers more per task, at temperature 1, give the 
 Rightness is equality with the answer key after the normalisers of `slipform.evidence`. AUROC is how often a right value
 scores above a wrong one; ECE the mean distance of score and share of right values in ten bins. Intervals are 95 %, from
 2,000 bootstrap samples of tasks, paired where two signals are compared. `structured-logprobs` comes from the
-interpreter that `$SLIPFORM_PEERS` names, and reads the same answers; without it, it is left out.
+interpreter that `$SLIPFORM_EVIDENCE_PEERS` names, and reads the same answers; without it, it is left out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from slipform.schema.document import locate
 MAX_TOKENS = 128
 ROUNDS = 2_000
 BINS = 10
-PEERS = Path(os.environ.get("SLIPFORM_PEERS", ".venv/peers/bin/python"))
+PEERS = Path(os.environ.get("SLIPFORM_EVIDENCE_PEERS", ".venv/evidence-peers/bin/python"))
 PEER_SCRIPT = Path(__file__).with_name("confidence_peers.py")
 
 

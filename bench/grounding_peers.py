@@ -1,7 +1,10 @@
 """Align the values of labelled cases with langextract and rapidfuzz; run by `bench.grounding` in their environment."""
 
+from __future__ import annotations
+
 import json
 import sys
+from typing import Any
 
 from langextract import data, resolver
 from rapidfuzz import fuzz
@@ -9,16 +12,16 @@ from rapidfuzz import fuzz
 LEAST = 85
 
 
-def by_langextract(case, **options):
+def by_langextract(case: dict[str, Any], *, fuzzy: bool = True) -> dict[str, Any]:
     """Where langextract's aligner puts each value."""
     aligner = resolver.WordAligner()
     pointers = [pointer for pointer, value in case["values"].items() if value]
     groups = [[data.Extraction("value", case["values"][pointer])] for pointer in pointers]
     if not groups:
         return {}
-    found = {}
+    found: dict[str, Any] = {}
     try:
-        aligned = aligner.align_extractions(groups, case["text"], **options)
+        aligned = aligner.align_extractions(groups, case["text"], enable_fuzzy_alignment=fuzzy)
     except Exception:
         return {}
     for pointer, group in zip(pointers, aligned, strict=True):
@@ -27,7 +30,7 @@ def by_langextract(case, **options):
     return found
 
 
-def by_rapidfuzz(case):
+def by_rapidfuzz(case: dict[str, Any]) -> dict[str, Any]:
     """Where rapidfuzz's best partial match is."""
     found = {}
     for pointer, value in case["values"].items():
@@ -39,7 +42,7 @@ def by_rapidfuzz(case):
 asked = json.load(sys.stdin)
 answers = {
     "langextract, default": [by_langextract(case) for case in asked],
-    "langextract, exact only": [by_langextract(case, enable_fuzzy_alignment=False) for case in asked],
+    "langextract, exact only": [by_langextract(case, fuzzy=False) for case in asked],
     "rapidfuzz, 85": [by_rapidfuzz(case) for case in asked],
 }
 json.dump(answers, sys.stdout)
