@@ -42,7 +42,7 @@ PARTS = {
     "client": Part(limit=150),
     "proxy": Part(("--seconds", "0.5", "--rounds", "3"), ("--seconds", "0.1", "--rounds", "1"), 400),
     "text_stream": Part(limit=60),
-    "text_repair": Part(("0.02",), ("0.002",), 90),
+    "text_repair": Part(("0.02", "100000"), ("0.002", "1000"), 90),
     "validate": Part(limit=40),
     "codecs": Part(limit=40),
     "stream_tools": Part(("--rounds", "5"), ("--rounds", "1"), 60),

@@ -14,7 +14,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -161,11 +161,11 @@ def measure(reader: Reader, text: str, right: object, budget: float) -> float | 
     return len(text) / cpu_time(lambda: reader(text), budget) / 1e6
 
 
-def bench_broken(budget: float) -> None:
+def bench_broken(budget: float, sizes: Sequence[int]) -> None:
     """Throughput over kinds and sizes, and the mean ratio to each peer where both are right or the peer merely slow."""
     tools = readers()
     ratios: dict[tuple[str, str], list[float]] = {}
-    for size in SIZES:
+    for size in sizes:
         value = document(size)
         print(f"\nbroken JSON, {size:,} characters, MB/s\n{'kind':14}" + "".join(f"{name:>20}" for name in tools))
         for kind, text in broken(value).items():
@@ -189,10 +189,10 @@ def _cell(cell: float | str) -> str:
     return cell if isinstance(cell, str) else f"{cell:.1f}"
 
 
-def bench_valid(budget: float) -> None:
+def bench_valid(budget: float, sizes: Sequence[int]) -> None:
     """`loads` beside `orjson.loads` and `json.loads` on valid JSON, each text new to the parser."""
     print("\nvalid JSON: speed of slipform.loads relative to orjson.loads (and json.loads)")
-    for size in SIZES:
+    for size in sizes:
         text = json.dumps(document(size), ensure_ascii=False)
         copies = [(text + " ")[:-1] for _ in range(max(4, 200_000 // size))]
         times = dict.fromkeys(("orjson", "slipform", "json"), math.inf)
@@ -260,10 +260,12 @@ def attempt(text: str) -> None:
 
 
 def main() -> None:
+    """Usage: python -m bench.text_repair [CPU seconds for each cell] [characters of the largest text]."""
     budget = float(sys.argv[1]) if len(sys.argv) > 1 else 0.05
-    bench_valid(budget)
+    sizes = [size for size in SIZES if len(sys.argv) < 3 or size <= int(sys.argv[2])]
+    bench_valid(budget, sizes)
     bench_adversarial()
-    bench_broken(budget)
+    bench_broken(budget, sizes)
 
 
 if __name__ == "__main__":
