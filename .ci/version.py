@@ -1,4 +1,4 @@
-"""Check that tag, version and changelog agree, or print the changelog's section of this version.
+"""Check that tag, version, changelog and manifests agree, or print the changelog's section of this version.
 
 python .ci/version.py --tag v0.2.0
 python .ci/version.py --notes
@@ -40,6 +40,8 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.tag and asked.tag != f"v{version()}":
         raise SystemExit(f"The tag is {asked.tag}, the version {version()}")
+    if f"image: slipform:{version()}\n" not in (ROOT / "deploy/kubernetes.yaml").read_text():
+        raise SystemExit(f"The image in deploy/kubernetes.yaml is not slipform:{version()}")
     text = notes(version())
     if asked.notes:
         sys.stdout.write(f"{text}\n")

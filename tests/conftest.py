@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 from xdist.scheduler import LoadGroupScheduling
 
 from slipform.config import Settings
@@ -34,6 +33,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to a background job, and children inherit
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+try:
+    import uvloop
+except ImportError:  # Windows
+    NEW_LOOP: Any = asyncio.new_event_loop
+else:
+    NEW_LOOP = uvloop.new_event_loop
 
 PERSON = {
     "type": "object",
@@ -127,7 +133,7 @@ def node_folder(package: str) -> tuple[str, Path]:
 class serving:  # noqa: N801 — reads as a verb
     """Serves an application on a free port of loopback, in a thread."""
 
-    def __init__(self, app: Any, loop: Any = uvloop.new_event_loop, **options: Any) -> None:
+    def __init__(self, app: Any, loop: Any = NEW_LOOP, **options: Any) -> None:
         self._loop = loop
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._server = HttpServer(app, **options)
