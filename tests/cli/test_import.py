@@ -175,6 +175,14 @@ def test_the_exit_code_says_whether_all_was_taken(tmp_path: Path, monkeypatch: p
     assert run("config.yaml", "--out", "-").stdout.count("openai/b") == 1
 
 
+def test_a_section_of_the_wrong_kind_is_named(tmp_path: Path) -> None:
+    _, report, _ = imported("model_list: {a: {model: openai/b}}\nlitellm_settings: [1]\n", tmp_path)
+    assert report == [
+        "config.yaml:1: left out: model_list: it is no list",
+        "config.yaml:2: left out: litellm_settings: it is no map",
+    ]
+
+
 def test_included_files_are_read_and_missing_ones_named(tmp_path: Path) -> None:
     (tmp_path / "more.yaml").write_text("model_list: [{model_name: b, litellm_params: {model: openai/c, tpm: 5}}]\n")
     text = "include: [more.yaml, gone.yaml]\nmodel_list: [{model_name: a, litellm_params: {model: openai/b}}]\n"
