@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from slipform.runner.rows import load_arrow
 from slipform.testing import FakeVendor, Received
 from tests.cli.conftest import Cli, cli, folder
 from tests.conftest import PERSON
@@ -105,6 +106,14 @@ def test_csv_has_expected_values_as_json_or_in_columns(cli: Cli, vendor: FakeVen
     for name in ("json.csv", "columns.csv"):
         done = cli("eval", name, "--schema", "person.json", "--json")
         assert done.json["runs"][0]["exact"] == 1, done.err
+
+
+def test_parquet_has_expected_values_as_structs_or_as_json(cli: Cli, vendor: FakeVendor, folder: Path) -> None:
+    arrow, parquet = load_arrow()
+    for name, expected in (("struct", {"name": "Ada", "age": 36}), ("text", '{"name": "Ada", "age": 36}')):
+        table = arrow.Table.from_pylist([{"text": "Ada is 36.", "expected": expected}])
+        parquet.write_table(table, folder / f"{name}.parquet")
+        assert cli("eval", f"{name}.parquet", "--schema", "person.json", "--json").json["runs"][0]["exact"] == 1
 
 
 def test_rows_may_have_schemas_and_sources_of_their_own(cli: Cli, vendor: FakeVendor, folder: Path) -> None:
