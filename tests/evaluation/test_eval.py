@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
+from slipform.config import read_settings
+from slipform.evaluation.cases import read_labelled
+from slipform.evaluation.run import evaluate
+from slipform.ir import ModelRequest, ModelResponse
+from slipform.ir.evidence import Evidence
+from slipform.providers.router import Router
 from slipform.runner.rows import load_arrow
-from slipform.testing import FakeVendor, Received
+from slipform.schema import OutputStrategy, Schema
+from slipform.testing import FakeModel, FakeVendor, Received
 from tests.cli.conftest import Cli, cli, folder
 from tests.conftest import PERSON
 
@@ -186,3 +193,26 @@ def test_a_corrected_label_costs_no_call_and_another_question_is_refused(
     refused = cli(*words)
     assert refused.code == 3
     assert "Row 1 is not what it was" in refused.err
+
+
+def test_scores_are_held_against_rightness(folder: Path) -> None:
+    rows = [{"input": f"P{number} is {number}.", "expected": {"name": f"P{number}"}} for number in range(1, 21)]
+    (folder / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shape = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+    def unsure_when_wrong(request: ModelRequest) -> ModelResponse:
+        number = int(request.messages[-1].text.split()[0][1:])
+        pieces = [('{"name":"', 0.0), (f"P{number + number % 2}", -0.1 - number % 2), ('"}', 0.0)]
+        tokens = [{"token": text, "bytes": list(text.encode()), "logprob": chance} for text, chance in pieces]
+        return ModelResponse(text="".join(text for text, _ in pieces), extra={"logprobs": {"content": tokens}})
+
+    settings = read_settings("retries: {attempts: 0}")
+    cases = read_labelled(folder / "many.jsonl", schema=Schema.of(shape), settings=settings)
+    found = evaluate(
+        cases, folder / "many.eval", router=Router({"fake": FakeModel(unsure_when_wrong)}), settings=settings,
+        models=["fake/m"], strategies=[OutputStrategy.AUTO], evidence=Evidence(confidence="logprobs"),
+    )  # fmt: skip
+    score = found.to_dict()["runs"][0]["score"]
+    assert (score["auroc"], score["right"], score["wrong"]) == (1.0, 10, 10)
+    assert 0.6 < score["interval"][0] < 1.0
+    assert [(each["right"], each["values"]) for each in score["bins"] if each["values"]] == [(0, 10), (10, 10)]
