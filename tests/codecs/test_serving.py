@@ -307,3 +307,23 @@ def test_an_item_of_a_streamed_response_ends_before_the_next_begins() -> None:
     assert items == [(moment, kind) for kind in kinds for moment in ("added", "done")]
     output = events[-1]["response"]["output"]
     assert [item["content"][0]["text"] for item in output if item["type"] == "message"] == ["I will look.", "Or not."]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, ("invalid_request_error", "invalid_request_error", "INVALID_ARGUMENT")),
+        (404, ("invalid_request_error", "not_found_error", "NOT_FOUND")),
+        (415, ("invalid_request_error", "invalid_request_error", "INVALID_ARGUMENT")),
+        (426, ("invalid_request_error", "invalid_request_error", "INVALID_ARGUMENT")),
+        (500, ("server_error", "api_error", "INTERNAL")),
+        (501, ("server_error", "api_error", "UNIMPLEMENTED")),
+    ],
+)
+def test_an_error_of_the_caller_is_called_one_in_every_api(status: int, words: tuple[str, str, str]) -> None:
+    error = RequestError("No")
+    error.http_status = status  # type: ignore[misc]
+    openai, anthropic, gemini = (
+        json.loads(find_api(api).encode_error(error)[1]) for api in ("openai-chat", "anthropic", "gemini")
+    )
+    assert (openai["error"]["type"], anthropic["error"]["type"], gemini["error"]["status"]) == words

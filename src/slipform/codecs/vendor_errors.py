@@ -282,16 +282,7 @@ def error_status(error: SlipformError) -> int:
     return error.http_status
 
 
-_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "invalid_request_error",
-    413: "invalid_request_error",
-    422: "invalid_request_error",
-    429: "rate_limit_error",
-    504: "timeout_error",
-}
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 504: "timeout_error"}
 
 
 def openai_error(error: SlipformError) -> dict[str, Any]:
@@ -302,10 +293,11 @@ def openai_error(error: SlipformError) -> dict[str, Any]:
     'model'
     """
     fields = error_fields(error)
-    kind = "structured_output_failed" if isinstance(error, EnforcementError) else None
+    status = error_status(error)
+    kind = "structured_output_failed" if isinstance(error, EnforcementError) else _TYPES.get(status)
     encoded = {
         "message": fields["message"],
-        "type": kind or _TYPES.get(error_status(error), "server_error"),
+        "type": kind or ("server_error" if status >= 500 else "invalid_request_error"),
         "param": fields.get("where"),
         "code": fields["code"],
     }

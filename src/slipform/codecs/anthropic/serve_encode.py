@@ -40,13 +40,11 @@ _WORDS: dict[FinishReason, str] = {
 _PASSED = ("stop_sequence", "stop_details", "container", "context_management")
 """What only this vendor says of an answer as a whole."""
 _TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
     402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
-    422: "invalid_request_error",
     429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
@@ -75,7 +73,8 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
 def encode_error(error: SlipformError) -> dict[str, Any]:
     """The body of an error."""
     fields = error_fields(error)
-    kind = _TYPES.get(error_status(error), "api_error")
+    status = error_status(error)
+    kind = _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
     details = {"error_code": fields["code"], **fields.get("details", {})}
     return {"type": "error", "error": {"type": kind, "message": fields["message"], "details": details}}
 

@@ -43,14 +43,12 @@ _OF_CANDIDATE = (
 _OF_ANSWER = ("promptFeedback", "modelStatus")
 """What only this vendor says of a candidate, and of the answer as a whole."""
 _STATUS = {
-    400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
     403: "PERMISSION_DENIED",
     404: "NOT_FOUND",
-    413: "INVALID_ARGUMENT",
     422: "FAILED_PRECONDITION",
     429: "RESOURCE_EXHAUSTED",
-    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
     502: "UNAVAILABLE",
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
@@ -85,7 +83,7 @@ def encode_error(error: SlipformError) -> dict[str, Any]:
     wait = getattr(error, "retry_after", None)
     if wait is not None:
         details.append({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{wait:g}s"})
-    word = _STATUS.get(status, "INTERNAL")
+    word = _STATUS.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
     return {"error": {"code": status, "message": fields["message"], "status": word, "details": details}}
 
 
