@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 RECORD: Final = Path(__file__).with_name("build.json")
-_COMPILED_MODULE: Final = "slipform.text.strict"
+_COMPILED_MODULE: Final = "slipform.text.scanner"
 """Represents all compiled modules, because setup.py compiles all or none."""
 _NO_RECORD: Final = "these sources were never built; `pip install` compiles them"
 _REMOVED: Final = "the compiled modules were deleted after the build; `pip install` makes them again"
