@@ -451,7 +451,7 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, False)
     """
-    if host == "localhost" or host.startswith("unix:"):
+    if host in ("127.0.0.1", "localhost", "::1") or host.startswith("unix:"):
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
@@ -79,11 +80,17 @@ class EndpointRow:
     @property
     def resources(self) -> tuple[str, ...]:
         """The kinds of resources that the path names."""
-        return tuple(name for name in re.findall(r"{(\w+)}", self.path) if name != "model")
+        return _resources_in(self.path)
 
     def owner_kind(self) -> str:
         """The kind of resource by which the caller must own what the path names: its first; empty for none."""
         return self.resources[0] if self.resources else ""
+
+
+@lru_cache(maxsize=256)
+def _resources_in(path: str) -> tuple[str, ...]:
+    """The kinds of resources that a row's path names; asked several times for every call."""
+    return tuple(name for name in re.findall(r"{(\w+)}", path) if name != "model")
 
 
 class Located(NamedTuple):
