@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slipform.enforce import Budget, Plan, enforce
-from slipform.enforce.stream import EnforcedCall
+from slipform.enforce.stream import EnforcedCall, StreamWatch
 from slipform.ir import CompletionChunk, ModelRequest, Reasoning, Text, ToolCall, ToolDelta, Usage
 from slipform.schema import OutputStrategy, Schema
 
@@ -79,7 +79,8 @@ def test_the_report_says_what_became_of_every_character_and_where_the_stream_bec
     plan = Plan(schema, OutputStrategy.NATIVE, Budget(attempts=2))
     seen: list[tuple[int, str, str, int]] = []
     steps = enforce(ModelRequest("m", ()), plan)
-    call = EnforcedCall(steps, plan, streaming=True, live=True, follows=True, observe=lambda *piece: seen.append(piece))
+    watch = StreamWatch(lambda *piece: seen.append(piece))
+    call = EnforcedCall(steps, plan, streaming=True, live=True, follows=True, watch=watch)
     for answer in (text, '{"name": "Ada", "age": 36}'):
         reader = call.read()
         for at in range(0, len(answer), 3):

@@ -265,6 +265,14 @@ class ServerSettings(_Block):
     """Whether the console keeps the words of requests and answers: of none, of failed calls, of all."""
     trace_bytes: Annotated[int, Field(ge=1024 * 1024)] = 64 * 1024 * 1024
     """For those words, in each worker."""
+    history: str | None = None
+    """A SQLite file that keeps the console's calls over restarts; without it they are in memory only."""
+    history_days: Positive = 14
+    """How long the figures of calls are kept there."""
+    history_text_days: Positive = 2
+    """How long the words of traced calls are kept there."""
+    history_bytes: Annotated[int, Field(ge=1024 * 1024)] = 1024 * 1024 * 1024
+    """How large the file may become; the oldest calls make way."""
 
 
 class Cache(_Block):

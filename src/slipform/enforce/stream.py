@@ -29,6 +29,13 @@ Observer: TypeAlias = Callable[[int, str, str, int], None]
 """Told of each piece: the attempt's number, what was received, what was released of it all, how much is held back."""
 
 
+class StreamWatch:
+    """Whom to tell of every piece of a stream; somebody may come to look, and leave, while it runs."""
+
+    def __init__(self, tell: Observer | None = None) -> None:
+        self.tell = tell
+
+
 def _answer_text(chunk: Any) -> str:
     """What a chunk adds to the answer: text, or arguments of the tool that stands for it."""
     if chunk.choice != 0:
@@ -83,8 +90,7 @@ class EnforcedStream:
         self._id: Any = None
         self._model: Any = None
         self.stopped = False
-        self.observe: Observer | None = None
-        """Who is told of every piece, where somebody wants to see the stream grow."""
+        self.watch = StreamWatch()
         self._attempt = 0
 
     @property
@@ -113,7 +119,7 @@ class EnforcedStream:
         Sets `stopped` when no more is worth hearing.
         """
         certain = self._take(batch)
-        if self.observe is not None:
+        if self.watch.tell is not None:
             self._observed("".join([_answer_text(chunk) for chunk in batch]), "".join([each.text for each in certain]))
         if self.stopped or self._sink is None:
             return certain if certain or self.stopped else None
@@ -130,7 +136,7 @@ class EnforcedStream:
             pieces = self._grown(texts)
         if pieces is None:
             return self.push(plain_chunks(texts, call))
-        if self.observe is not None:
+        if self.watch.tell is not None:
             self._observed("".join(texts), "".join(pieces) if call < 0 else "")
         if not self.stopped and not pieces:
             return None
@@ -158,8 +164,8 @@ class EnforcedStream:
 
     def _observed(self, received: str, released: str) -> None:
         held = self._gate.held if self._leads and self._gate is not None and not self._prose else 0
-        if self.observe is not None and (received or released):
-            self.observe(self._attempt, received, released, held)
+        if self.watch.tell is not None and (received or released):
+            self.watch.tell(self._attempt, received, released, held)
 
     def _grown(self, texts: list[str]) -> list[str] | None:
         """What may leave of these texts; None where that takes more than a look at them."""
@@ -411,10 +417,10 @@ class EnforcedCall:
         live: bool = False,
         follows: bool = False,
         sink: ChunkSink | None = None,
-        observe: Observer | None = None,
+        watch: StreamWatch | None = None,
     ) -> None:
         self._steps = steps
-        self._observe = observe
+        self._watch = watch
         self._plan = plan
         self._streaming = streaming
         self._live = live
@@ -430,7 +436,8 @@ class EnforcedCall:
         """What is given the pieces of the answer to `asked`; its `response` is that answer."""
         if self._reader is None:
             self._reader = EnforcedStream(self._plan, live=self._live, follows=self._follows, sink=self._sink)
-            self._reader.observe = self._observe
+            if self._watch is not None:
+                self._reader.watch = self._watch
         self._reader.begin(self.asked)
         return self._reader
 

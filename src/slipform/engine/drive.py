@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from slipform.enforce.live_calls import MOST_FOLLOWED
 from slipform.enforce.loop import enforce, unjudged
 from slipform.enforce.plan import Outcome, Plan
-from slipform.enforce.stream import EnforcedCall, EnforcedStream, Observer
+from slipform.enforce.stream import EnforcedCall, EnforcedStream, StreamWatch
 from slipform.engine.tracing import observed
 from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -59,7 +59,7 @@ def start(
     live: bool = False,
     follows: bool = False,
     sink: ChunkSink | None = None,
-    observe: Observer | None = None,
+    watch: StreamWatch | None = None,
     limit: float | None = None,
 ) -> EnforcedCall:
     """The call, ready for its first answer; `limit` is the time limit of one call, where the driver keeps one."""
@@ -70,7 +70,7 @@ def start(
     else:
         steps = enforce(request, plan) if judged else unjudged(request, plan)
     steps = observed(steps, request, plan, streaming=streaming, limit=limit)
-    return EnforcedCall(steps, plan, streaming=streaming, live=live, follows=follows, sink=sink, observe=observe)
+    return EnforcedCall(steps, plan, streaming=streaming, live=live, follows=follows, sink=sink, watch=watch)
 
 
 def run(request: ModelRequest, plan: Plan, model: Model) -> Outcome:
@@ -137,19 +137,19 @@ async def run_stream(
     source: Batches,
     mode: Mode = "auto",
     sink: ChunkSink | None = None,
-    observe: Observer | None = None,
+    watch: StreamWatch | None = None,
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
 
     What can no longer become valid ends the call to the model at once; so does a model that talks on after its JSON.
     The model is then asked again behind the open stream. What has left stays: a new answer that does not begin with it
-    is an error. What the sink takes, as soon as it is certain, is not given here. `observe` is told of every piece.
+    is an error. What the sink takes, as soon as it is certain, is not given here. `watch` is told of every piece.
     """
     plan = await planned()
     heavy = is_heavy(request) or plan.evidence is not None
     live, follows = _live(request, plan, mode)
     begin = functools.partial(
-        start, request, plan, streaming=True, live=live, follows=follows, sink=sink, observe=observe
+        start, request, plan, streaming=True, live=live, follows=follows, sink=sink, watch=watch
     )
     call = await off_loop(begin) if heavy else begin()
     while call.outcome is None:

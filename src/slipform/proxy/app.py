@@ -35,8 +35,8 @@ from slipform.proxy.calls.routes import (
     paths,
     route_of,
 )
-from slipform.proxy.console.console import ROOT as CONSOLE
 from slipform.proxy.console.console import Console
+from slipform.proxy.console.static_files import ROOT as CONSOLE
 from slipform.proxy.deployment import REFUSED, Deployment, Deployments, InForce, Load, deploy
 from slipform.proxy.http_server.asgi import (
     Receive,
@@ -95,7 +95,7 @@ class App:
         self._reloading = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
         self.metrics = Metrics(self._names)
-        self.console = Console(settings.server, bound, lambda: self._deployments.current, self._serve_known)
+        self.console = Console(settings.server, bound, lambda: self._deployments.current, self._serve_known, worker)
         self.metrics.generation.set(start.generation)
         self.metrics.refused.inc(start.refused)
         self.metrics.last_reload_refused.set(start.last_refused)
@@ -117,7 +117,7 @@ class App:
 
     def drain(self) -> None:
         """Tell balancers, through /readyz, to send no more; requests are still served."""
-        self._draining = True
+        self._draining = self.console.draining = True
 
     async def reload(self) -> bool:
         """Read the configuration again: all of it takes effect, or none of it. False when it was refused."""
@@ -157,6 +157,7 @@ class App:
                 if self._warming is not None:
                     await self._warming
                 await self._deployments.close()
+                await asyncio.to_thread(self.console.close)
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
@@ -247,7 +248,7 @@ class App:
         settings, record.generation = deployment.settings, deployment.generation
         self.metrics.call_started()
         exchange = cycle_of(scope, send)
-        trace = record.trace = self.console.trace(headers, settings.server, own=known is not None)
+        trace = record.trace = self.console.trace(record, headers, settings.server, own=known is not None)
         entry = self.console.history.begin(record)
         out = RecordingSend(send, record, cycle=exchange, capture=trace is not None)
         out.extra = marks if known is None else (*marks, (b"x-slipform-call", entry.encode()))
@@ -282,7 +283,7 @@ class App:
                     body = await decompressed(body, headers[b"content-encoding"], most)
                 context = deployment.gate.context(scope["path"], headers, caller, located)
                 call = await read_call(api, body, record, context)
-                self.console.history.known(entry)
+                self.console.history.known(entry, record, body)
                 await run_until_disconnected(deployment.gate.answer(call, admission, out), receive, out)
         except SlipformError as error:
             said: SlipformError = error

@@ -201,11 +201,12 @@ class AdmissionControl:
             return None
         return _caller_of(key)
 
-    def listed_keys(self) -> list[dict[str, Any]]:
-        """The keys as an operator may see them: no secret, no hash."""
+    def listed_keys(self) -> list[tuple[dict[str, Any], KeyBudget]]:
+        """The keys as an operator may see them, no secret, no hash; and their budgets."""
         return [
-            {"id": key.id, "name": key.name, "created": key.created, "models": key.models, "expires": key.expires,
-             "requests_per_minute": key.requests_per_minute, "operator": key.operator, "disabled": key.disabled}
+            ({"id": key.id, "name": key.name, "created": key.created, "models": key.models, "expires": key.expires,
+              "requests_per_minute": key.requests_per_minute, "operator": key.operator, "disabled": key.disabled},
+             key.budget or KeyBudget())
             for key in (self._keys.all() if self._keys is not None else ())
         ]  # fmt: skip
 

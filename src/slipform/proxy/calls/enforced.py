@@ -15,6 +15,7 @@ import msgspec
 
 from slipform.codecs import Api, ServedRequest
 from slipform.enforce import Outcome
+from slipform.enforce.stream import StreamWatch
 from slipform.engine import tracing
 from slipform.engine.drive import AsyncModel, run_async, run_stream
 from slipform.engine.fallback import FallbackList, joined, run_first_async
@@ -421,8 +422,8 @@ def _pieces(
     if not call.record.enforced:
         return source(request, writer)
     mode = "auto" if call.stream_mode == "reject" else call.stream_mode
-    observe = call.record.observe if call.record.is_observed else None
-    return run_stream(request, partial(route.plan_async, request, options), source, mode, writer, observe)
+    watch = call.record.stream_watch = StreamWatch(call.record.observe if call.record.is_observed else None)
+    return run_stream(request, partial(route.plan_async, request, options), source, mode, writer, watch)
 
 
 def _price(route: ModelRoute, options: Options) -> Price | None:

@@ -1,16 +1,18 @@
-"""Serve the console: its page, its JSON and its events, to who has a session."""
+"""Serve the console: its page, its JSON and its events, to who has a session; of all workers together."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
+import logging
+import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
-from importlib import resources
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import islice
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import orjson
 
@@ -18,65 +20,127 @@ from slipform import __version__
 from slipform.build_info import build_in_use
 from slipform.config import ServerSettings
 from slipform.errors import RequestError
-from slipform.proxy.admission.admission import Caller
+from slipform.proxy.admission.admission import ANYBODY, Caller
 from slipform.proxy.calls.endpoints import UnknownPathError
-from slipform.proxy.calls.pages import WrongMethodError
+from slipform.proxy.calls.pages import WrongMethodError, openapi_bytes, spend
 from slipform.proxy.console.access import ConsoleAccess, console_secret
-from slipform.proxy.console.history import CallHistory, matches, parse_query
+from slipform.proxy.console.archive import CallArchive
+from slipform.proxy.console.history import MOST_PINNED, CallHistory
+from slipform.proxy.console.rows import matches, narrowest, parse_query
+from slipform.proxy.console.siblings import Siblings
+from slipform.proxy.console.static_files import ROOT, SECURITY_HEADERS, serve_page
 from slipform.proxy.deployment import Deployment
 from slipform.proxy.http_server.asgi import Receive, Scope, Send, read_body, send_page
-from slipform.proxy.observability.call_record import CallTrace, Header
+from slipform.proxy.observability.call_record import CallRecord, CallTrace, Header
+from slipform.proxy.observability.metrics import WorkerAddress
 from slipform.schema.limits import LARGE_BYTES
 
-ROOT = "/console"
+_log = logging.getLogger("slipform.server")
 API = f"{ROOT}/api/v1/"
 _MAX_BODY = 16 * 1024 * 1024
 _MAX_ROWS = 200
 _BATCH_SECONDS = 0.1
+_BYTES_PER_SECOND = 256 * 1024
+"""What one open page is told at most; slower clients get a gap."""
 _LONGEST_TRACING = 60.0
-_STATIC = re.compile(r"[a-z_]{1,40}\.(?:js|css|svg)")
-_TYPES = {"js": b"text/javascript; charset=utf-8", "css": b"text/css; charset=utf-8", "svg": b"image/svg+xml"}
-_POLICY = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
-    b"trusted-types 'none'"
-)
-_SECURITY: tuple[Header, ...] = (
-    (b"content-security-policy", _POLICY),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), payment=(), usb=()"),
-)
+_MOST_TRACED = 1000.0
+_SHARED = frozenset({"requests", "stats", "schemas", "providers", "keys", "me"})
+"""What is asked of all workers, and put together."""
+_TALLIES = frozenset({"stats", "schemas", "providers"})
+_CHANGES = frozenset({"tracing", "requests"})
+"""What is changed in all workers."""
+_ABSENT = {
+    "off": "Tracing was off when the call was made. Keep words for a while, on the About page, or set `server.traces`.",
+    "opted_out": "Its caller asked for no trace (`x-slipform-trace: off` or `cache-control: no-store`).",
+    "failures": "Only the words of calls that fail are kept (`server.traces: failures`).",
+    "kept": "Its words made way for newer ones.",
+}
+"""Why the words of a call are not here, by what its row says of them."""
 
 
 ServeCall = Callable[[str, Scope, Receive, Send, Caller], Awaitable[None]]
 """Answers a call of the API at a path, for a caller who is known already."""
 
 
+@dataclass(slots=True)
+class Tracing:
+    """Keep the words of calls for a while: of so many, of one model or key where it says so."""
+
+    until: float = 0.0
+    left: int = 0
+    model: str = ""
+    key: str = ""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it still lasts."""
+        return self.left > 0 and time.time() < self.until
+
+    def wants(self, record: CallRecord) -> bool:
+        """Whether the words of a call that is over are to be kept; counts it."""
+        fits = self.is_on and self.model in ("", record.model) and self.key in ("", record.caller)
+        self.left -= fits
+        return fits
+
+    def told(self) -> dict[str, Any] | None:
+        """What the page shows of it."""
+        if not self.is_on:
+            return None
+        return {"until": self.until, "left": self.left, "model": self.model or None, "key": self.key or None}
+
+
+def _has_failed(record: CallRecord) -> bool:
+    return record.outcome != "ok"
+
+
 class Console:
     """The console of one worker, over all its configurations."""
 
     def __init__(
-        self, settings: ServerSettings, bound: str | None, deployment: Callable[[], Deployment], serve_call: ServeCall
+        self,
+        settings: ServerSettings,
+        bound: str | None,
+        deployment: Callable[[], Deployment],
+        serve_call: ServeCall,
+        worker: WorkerAddress | None = None,
     ) -> None:
-        self.history = CallHistory(settings.console_bytes, settings.trace_bytes)
+        archive = None
+        if settings.history:
+            days, words = settings.history_days, settings.history_text_days
+            archive = CallArchive(Path(settings.history).expanduser(), days, words, settings.history_bytes)
+        self.history = CallHistory(settings.console_bytes, settings.trace_bytes, archive)
+        self.siblings = Siblings(worker, console_secret)
         self._bound = bound
         self._deployment = deployment
         self._serve_call = serve_call
         self._started = time.time()
-        self._tracing_until = 0.0
+        self._tracing = Tracing()
+        self.draining = False
 
     # -- what the application tells ---------------------------------------------------------------
 
-    def trace(self, headers: Mapping[bytes, bytes], settings: ServerSettings, *, own: bool = False) -> CallTrace | None:
+    def trace(
+        self, record: CallRecord, headers: Mapping[bytes, bytes], settings: ServerSettings, *, own: bool = False
+    ) -> CallTrace | None:
         """What keeps the words of a call that begins, if they are to be kept."""
-        if headers.get(b"x-slipform-trace") == b"off" or b"no-store" in headers.get(b"cache-control", b""):
+        mode = settings.traces
+        if mode == "off" and not own and not settings.debug_traces and not self._tracing.until:
             return None
-        if own or settings.traces == "on" or settings.debug_traces or time.time() < self._tracing_until:
+        if headers.get(b"x-slipform-trace") == b"off" or b"no-store" in headers.get(b"cache-control", b""):
+            record.words = "opted_out"
+        elif own or mode == "on" or settings.debug_traces:
             return CallTrace()
-        return CallTrace(only_failures=True) if settings.traces == "failures" else None
+        elif self._tracing.is_on:
+            return CallTrace(self._tracing.wants)
+        elif mode == "failures":
+            record.words = "failures"
+            return CallTrace(_has_failed)
+        return None
+
+    def close(self) -> None:
+        """Write what waits to be written."""
+        if self.history.archive is not None:
+            self.history.archive.close()
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -93,48 +157,55 @@ class Console:
         """Answer a request under /console."""
         access, headers = self._access(), dict(scope["headers"])
         method, path = scope["method"], scope["path"]
-        if not self.is_on:
+        if not access.is_on:
             raise UnknownPathError(
                 f"There is nothing at {method} {path}", hint="`server.console: on` serves a console."
             )
+        query = {key: values[-1] for key, values in parse_qs(scope.get("query_string", b"").decode("latin-1")).items()}
+        name, _, rest = path.removeprefix(API).partition("/")
+        if self.siblings.is_one(headers):
+            await self._answer(method, name, rest, query, ANYBODY, scope, receive, send, alone=True)
+            return
         access.check_host(headers)
         if not path.startswith(API):
-            await self._page(method, path, headers, send)
+            await serve_page(method, path, headers, send)
             return
-        name, _, rest = path.removeprefix(API).partition("/")
         if method not in ("GET", "HEAD"):
             access.check_change(headers)
         if name == "session":
             await self._session(method, access, scope, receive, send)
             return
         caller = access.operator(headers)
-        query = {key: values[-1] for key, values in parse_qs(scope.get("query_string", b"").decode("latin-1")).items()}
-        if (method, name) == ("GET", "events"):
-            await self._events(receive, send)
-        elif (method, name) == ("POST", "play"):
-            await self._serve_call("/v1/chat/completions", scope, receive, send, caller)
-        elif method == "GET":
-            await _send(send, self._read(name, rest, query, caller))
-        else:
-            body = await read_body(receive, _MAX_BODY)
-            await _send(send, await self._change(method, name, rest, _parsed(body)))
+        await self._answer(method, name, rest, query, caller, scope, receive, send, alone=False)
 
-    async def _page(self, method: str, path: str, headers: Mapping[bytes, bytes], send: Send) -> None:
-        if method not in ("GET", "HEAD"):
-            raise WrongMethodError(f"{path} does not take {method}", hint="The console's pages are read.")
-        name = path.removeprefix(f"{ROOT}/static/")
-        if name != path:
-            if not _STATIC.fullmatch(name) or (found := static_file(name)) is None:
-                raise UnknownPathError(f"There is no file {path[:100]}")
-            kind = _TYPES[name.rpartition(".")[2]]
+    async def _answer(
+        self,
+        method: str,
+        name: str,
+        rest: str,
+        query: Mapping[str, str],
+        caller: Caller,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        alone: bool,
+    ) -> None:
+        """Answer what is asked of the data; `alone` when another worker asks, for this one's share."""
+        if (method, name) == ("GET", "events"):
+            await self._events(query.get("watch", ""), receive, send, alone=alone)
+        elif (method, name) == ("POST", "play"):
+            await self._serve_call(query.get("path") or "/v1/chat/completions", scope, receive, send, caller)
+        elif method == "GET":
+            target = path_of(scope)
+            others = [] if alone or name not in _SHARED else await self.siblings.ask("GET", target)
+            await _send(send, await self._read(name, rest, query, caller, others, alone=alone))
         else:
-            found, kind = _index(), b"text/html; charset=utf-8"
-        body, tag = found
-        told = (*_SECURITY, (b"etag", tag))
-        if headers.get(b"if-none-match") == tag:
-            await send_page(send, 304, b"", kind, told)
-        else:
-            await send_page(send, 200, body, kind, told)
+            given = _parsed(await read_body(receive, _MAX_BODY))
+            if not alone and name in _CHANGES:
+                _log.info("console: %s %s by %s", method, scope["path"][:200], caller.name or "who has the link")
+                await self.siblings.ask(method, path_of(scope), given)
+            await _send(send, await self._change(method, name, rest, given, alone=alone))
 
     async def _session(self, method: str, access: ConsoleAccess, scope: Scope, receive: Receive, send: Send) -> None:
         if method == "DELETE":
@@ -150,33 +221,50 @@ class Console:
 
     # -- what is read -----------------------------------------------------------------------------
 
-    def _read(self, name: str, rest: str, query: Mapping[str, str], caller: Caller) -> Any:
+    async def _read(
+        self, name: str, rest: str, query: Mapping[str, str], caller: Caller, others: list[Any], *, alone: bool
+    ) -> Any:
         from slipform.proxy.console import views
 
         deployment = self._deployment()
         router = deployment.client.router
-        if name == "me":
-            return self._me(caller)
-        if name == "requests" and not rest:
-            return self._rows(query)
         if name == "requests":
-            return self._request(rest)
-        if name == "stats":
-            window = min(max(_number(query.get("window"), 900.0), 10.0), 86400.0)
-            return views.stats(self.history.rows(), window)
-        if name == "schemas":
-            return {"schemas": views.schema_health(self.history.rows())}
-        if name == "providers":
-            return {"providers": views.provider_health(router, self.history.rows())}
+            return await self._request(rest, others) if rest else await self._rows(query, others)
+        if name in _TALLIES:
+            window = min(max(_number(query.get("window"), 900.0), 10.0), 30 * 86400.0)
+            now = time.time()
+            share = views.tally_of(name, self._recent(now - window), window, now)
+            if alone:
+                return share
+            whole = reduce(views.added, others, share)
+            if name == "stats":
+                return views.stats(whole, window, now)
+            return {name: views.schema_health(whole) if name == "schemas" else views.provider_health(router, whole)}
+        if name == "me":
+            return await self._me(caller, others)
         if name == "models":
             names = [each for each in router.names() if caller.may_use(each, router)]
             return {"models": names, "default": deployment.settings.first_model}
         if name == "keys":
-            return {"keys": deployment.gate.guard.listed_keys()}
+            return {"keys": await self._keys(deployment, others)} if not alone else self._last_use()
+        if name == "openapi":
+            return orjson.loads(openapi_bytes())
         raise UnknownPathError(f"There is nothing at {API}{name}")
 
-    def _me(self, caller: Caller) -> dict[str, Any]:
-        deployment = self._deployment()
+    def _recent(self, since: float) -> Iterator[Mapping[str, Any]]:
+        """Rows since a time, and older ones from disk where there is an archive and it belongs to nobody else."""
+        oldest = time.time()
+        for row in self.history.rows():
+            oldest = min(oldest, row["at"])
+            yield row
+        # Workers share the archive: only when there is one worker is it known which of its rows are counted here.
+        if self.history.archive is not None and self.siblings.count == 1:
+            yield from self.history.archive.rows(oldest, since)
+
+    async def _me(self, caller: Caller, others: list[Any]) -> dict[str, Any]:
+        deployment, archive = self._deployment(), self.history.archive
+        server = deployment.settings.server
+        kept = reduce(_sum, (each["kept"] for each in others), self.history.sizes())
         return {
             "version": __version__,
             "build": str(build_in_use()),
@@ -184,39 +272,75 @@ class Console:
             "keys": deployment.gate.guard.wants_keys,
             "generation": deployment.generation,
             "started": self._started,
-            "traces": {"mode": self._trace_mode(), "until": self._tracing_until or None},
-            "kept": self.history.sizes(),
+            "workers": {"count": self.siblings.count, "reached": 1 + len(others)},
+            "traces": {"mode": "on" if server.debug_traces else server.traces, "tracing": self._tracing.told()},
+            "kept": kept,
+            "limits": {"bytes": server.console_bytes, "trace_bytes": server.trace_bytes, "pinned": MOST_PINNED},
+            "history": None if archive is None else await asyncio.to_thread(archive.sizes),
             "models": deployment.settings.first_model,
+            "draining": self.draining,
         }
 
-    def _trace_mode(self) -> str:
-        server = self._deployment().settings.server
-        return "on" if server.debug_traces or time.time() < self._tracing_until else server.traces
+    def _last_use(self) -> dict[str, float]:
+        used: dict[str, float] = {}
+        for row in self.history.rows():
+            used.setdefault(row["caller"], row["at"])
+        return used
 
-    def _rows(self, query: Mapping[str, str]) -> dict[str, Any]:
+    async def _keys(self, deployment: Deployment, others: list[Any]) -> list[dict[str, Any]]:
+        """The keys, when each was last used, and what it has spent."""
+        used = self._last_use()
+        for each in others:
+            used |= {name: max(at, used.get(name, 0.0)) for name, at in each.items()}
+        listed = []
+        for key, budget in deployment.gate.guard.listed_keys():
+            spent = None
+            if deployment.gate.spending is not None:
+                standing = await deployment.gate.spending.standing(key["id"], budget)
+                spent = spend(key["name"], budget, standing, time.time())
+            listed.append({**key, "last_used": used.get(key["name"]), "spend": spent})
+        return listed
+
+    async def _rows(self, query: Mapping[str, str], others: list[Any]) -> dict[str, Any]:
         words = parse_query(query.get("q", ""))
         limit = int(min(max(_number(query.get("limit"), 100.0), 1.0), _MAX_ROWS))
-        before = _number(query.get("before"), float("inf"))
+        before = _number(query.get("before"), math.inf)
         rows: list[dict[str, Any]] = []
-        more = False
         for row in self.history.rows():
-            if row["at"] >= before or not matches(row, words):
-                continue
-            if len(rows) == limit:
-                more = True
-                break
-            row.pop("detail", None)
-            rows.append(row)
-        under_way = [row for row in self.history.under_way() if matches(row, words)] if before == float("inf") else []
-        return {"rows": rows, "under_way": under_way, "more": more, "kept": self.history.sizes()}
+            if row["at"] <= before and matches(row, words):
+                rows.append(_listed(row))
+                if len(rows) > limit:
+                    break
+        archive = self.history.archive
+        if archive is not None and len(rows) <= limit:
+            rows += await asyncio.to_thread(_archived, archive, before, words, limit + 1)
+        for each in others:
+            rows += each["rows"]
+        unique = {row["id"]: row for row in rows}
+        rows = sorted(unique.values(), key=lambda row: -row["at"])
+        more = len(rows) > limit or any(each["more"] for each in others)
+        under_way = [row for row in self.history.under_way() if matches(row, words)] if before == math.inf else []
+        return {
+            "rows": rows[:limit],
+            "under_way": [*under_way, *(row for each in others for row in each["under_way"])],
+            "pinned": [*map(_listed, self.history.pinned()), *(row for each in others for row in each["pinned"])],
+            "more": more,
+            "kept": reduce(_sum, (each["kept"] for each in others), self.history.sizes()),
+            "narrowest": narrowest(self.history.rows, words) if words and not rows else None,
+            "unreachable": self.siblings.count - 1 - len(others) if query.get("worker") != "self" else 0,
+        }
 
-    def _request(self, rest: str) -> dict[str, Any]:
+    async def _request(self, rest: str, others: list[Any]) -> dict[str, Any]:
         identity, _, part = rest.partition("/")
-        row = self.history.find(identity)
+        row = self.history.find(identity) or next(iter(others), None)
+        if row is None and self.history.archive is not None:
+            row = await asyncio.to_thread(self.history.find_archived, identity)
         if row is None or part not in ("", "export"):
+            oldest = next(self.history.rows(newest_first=False), None)
+            since = "" if oldest is None else f" The oldest call kept is of {time.ctime(oldest['at'])}."
             raise UnknownPathError(
                 f"There is no call {identity[:64]!r}",
-                hint="It made way for newer ones, or another worker or an earlier run of the server has it.",
+                hint=f"It made way for newer ones, or an earlier run of the server had it.{since}",
             )
         row["absent"] = self._why_absent(row)
         return row
@@ -225,15 +349,12 @@ class Console:
         """Why the words of a call are not here."""
         if row["trace"] is not None:
             return None
-        if row["traced"]:
-            return "Its words made way for newer ones."
-        if self._trace_mode() == "on":
-            return "It was made before tracing was on, or its caller asked for no trace."
-        if self._trace_mode() == "failures":
-            return "Only the words of calls that fail are kept."
-        return "Tracing was off: `server.traces: on`, or the button above, keeps the words of calls to come."
+        archive = self.history.archive
+        if row["words"] == "kept" and archive is not None and row["at"] < time.time() - archive.text_days * 86400:
+            return f"Its words expired: they are kept for {archive.text_days:g} days."
+        return _ABSENT[row["words"]]
 
-    async def _change(self, method: str, name: str, rest: str, given: Mapping[str, Any]) -> Any:
+    async def _change(self, method: str, name: str, rest: str, given: Mapping[str, Any], *, alone: bool) -> Any:
         from slipform.proxy.console import views
 
         if (method, name, rest) == ("POST", "schemas", "check"):
@@ -246,36 +367,84 @@ class Console:
             if not isinstance(text, str) or not isinstance(document, dict):
                 raise RequestError("`text` and `schema` are needed", where="text")
             return await asyncio.to_thread(views.judge_again, text, document)
-        if name == "tracing":
-            minutes = min(max(_number(given.get("minutes"), 10.0), 0.0), _LONGEST_TRACING) if method == "POST" else 0.0
-            self._tracing_until = time.time() + 60 * minutes if minutes else 0.0
-            return {"traces": {"mode": self._trace_mode(), "until": self._tracing_until or None}}
-        if (method, name) == ("DELETE", "requests"):
+        if name == "tracing" and method in ("POST", "DELETE"):
+            return self._trace_for_a_while(given if method == "POST" else None)
+        if (method, name, rest) == ("DELETE", "requests", ""):
             self.history.clear()
             return {"ok": True}
+        identity, _, part = rest.partition("/")
+        if name == "requests" and part == "pin" and method in ("PUT", "DELETE"):
+            return await self._pin(identity, pinned=method == "PUT", alone=alone)
         raise UnknownPathError(f"There is nothing at {method} {API}{name}")
+
+    def _trace_for_a_while(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        if given is None:
+            self._tracing = Tracing()
+        else:
+            minutes = min(max(_number(given.get("minutes"), 10.0), 0.0), _LONGEST_TRACING)
+            calls = int(min(max(_number(given.get("count"), _MOST_TRACED), 1.0), _MOST_TRACED))
+            model, key = str(given.get("model") or "")[:256], str(given.get("key") or "")[:256]
+            self._tracing = Tracing(time.time() + 60 * minutes, calls, model, key)
+        told = {"tracing": self._tracing.told()}
+        self.history.tell("tracing", orjson.dumps(told))
+        return told
+
+    async def _pin(self, identity: str, *, pinned: bool, alone: bool) -> dict[str, Any]:
+        if not pinned:
+            self.history.unpin(identity)
+            return {"pinned": False}
+        done = self.history.pin(identity)
+        if done is False:
+            raise RequestError(f"{MOST_PINNED} calls are pinned", hint="Unpin one first.")
+        if done is None and not alone and self.siblings.count == 1:
+            raise UnknownPathError(f"There is no call {identity[:64]!r}")
+        return {"pinned": True}
 
     # -- events -----------------------------------------------------------------------------------
 
-    async def _events(self, receive: Receive, send: Send) -> None:
+    async def _events(self, watched: str, receive: Receive, send: Send, *, alone: bool) -> None:
         """What happens, as server-sent events, in batches; a sign of life every few seconds."""
-        subscriber = self.history.subscribe()
-        head = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *_SECURITY]
+        subscriber = self.history.subscribe(watched)
+        relays = [] if alone else self.siblings.relay(f"{API}events?watch={quote(watched)}", subscriber)
+        head = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *SECURITY_HEADERS]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
-            await send({"type": "http.response.body", "body": b"event: hello\ndata: {}\n\n", "more_body": True})
+            hello = orjson.dumps({"tracing": self._tracing.told(), "draining": self.draining})
+            await send({"type": "http.response.body", "body": b"event: hello\ndata: %s\n\n" % hello, "more_body": True})
             while not gone.done():
                 waiting = asyncio.ensure_future(subscriber.wake.wait())
                 await asyncio.wait([waiting, gone], timeout=10, return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
-                await asyncio.wait([gone], timeout=_BATCH_SECONDS)
+                body = self.history.take(subscriber) or b": alive\n\n"
                 if not gone.done():
-                    body = subscriber.take() or b": alive\n\n"
                     await send({"type": "http.response.body", "body": body, "more_body": True})
+                await asyncio.wait([gone], timeout=max(_BATCH_SECONDS, len(body) / _BYTES_PER_SECOND))
         finally:
             gone.cancel()
+            for relay in relays:
+                relay.cancel()
             self.history.unsubscribe(subscriber)
+
+
+def path_of(scope: Scope) -> str:
+    """The path and query of a request, as another worker is to be asked."""
+    query = scope.get("query_string", b"").decode("latin-1")
+    return f"{quote(scope['path'])}?{query}&worker=self" if query else f"{quote(scope['path'])}?worker=self"
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: count + other.get(name, 0) for name, count in one.items()}
+
+
+def _listed(row: dict[str, Any]) -> dict[str, Any]:
+    row.pop("detail", None)
+    return row
+
+
+def _archived(archive: CallArchive, before: float, words: list[tuple[str, str]], limit: int) -> list[dict[str, Any]]:
+    found = (_listed(row) for row in archive.rows(min(before, time.time() + 60)) if matches(row, words))
+    return list(islice(found, limit))
 
 
 async def _until_gone(receive: Receive) -> None:
@@ -284,7 +453,9 @@ async def _until_gone(receive: Receive) -> None:
 
 
 async def _send(send: Send, content: Any, headers: list[Header] | None = None) -> None:
-    await send_page(send, 200, orjson.dumps(content, default=str), b"application/json", (*_SECURITY, *(headers or ())))
+    await send_page(
+        send, 200, orjson.dumps(content, default=str), b"application/json", (*SECURITY_HEADERS, *(headers or ()))
+    )
 
 
 def _parsed(body: bytes) -> Mapping[str, Any]:
@@ -302,20 +473,3 @@ def _number(value: Any, default: float) -> float:
         return float(value)
     except (TypeError, ValueError):
         return default
-
-
-@cache
-def static_file(name: str) -> tuple[bytes, bytes] | None:
-    """A file of the page and its tag; None when there is none."""
-    file = resources.files("slipform.proxy.console").joinpath("static", name)
-    if not file.is_file():
-        return None
-    body = file.read_bytes()
-    return body, b'"%s"' % hashlib.sha256(body).hexdigest()[:20].encode()
-
-
-def _index() -> tuple[bytes, bytes]:
-    found = static_file("index.html")
-    if found is None:
-        raise UnknownPathError("The console's page is not in this build")
-    return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,114 +20,182 @@ from slipform.schema.lowering.lowered import lower
 DIALECTS = ("openai", "anthropic", "gemini", "mistral")
 _STAGES = ("first", "repaired", "reasked", "failed", "passed", "cached")
 _MOST_LISTED = 200
+_BUCKET = math.log(1.04)
 
 
-def stats(
-    rows: Iterable[Mapping[str, Any]], window: float, now: float | None = None, steps: int = 60
-) -> dict[str, Any]:
-    """Figures of the last `window` seconds, in so many steps."""
-    end = time.time() if now is None else now
-    start, size = end - window, window / steps
-    series = [dict.fromkeys((*_STAGES, "calls"), 0) for _ in range(steps)]
-    times: list[float] = []
-    firsts: list[float] = []
-    overheads: list[float] = []
-    stages: Counter[str] = Counter()
-    by_model: dict[str, Counter[str]] = defaultdict(Counter)
-    spent, has_cost, tokens = 0.0, False, Counter[str]()
+def tally(rows: Iterable[Mapping[str, Any]], window: float, now: float, steps: int = 60) -> dict[str, Any]:
+    """Counts of the last `window` seconds in so many steps, which can be added to those of other workers."""
+    start, size = now - window, window / steps
+    series: list[dict[str, Any]] = [{"stages": {}, "ms": {}, "answer": 0, "reask": 0} for _ in range(steps)]
+    found: dict[str, Any] = {
+        "stages": {}, "models": {}, "ms": {}, "first": {}, "overhead": {}, "tokens": {}, "errors": {}, "cost": 0.0,
+        "priced": 0, "series": series,
+    }  # fmt: skip
     for row in rows:
-        if not start <= row["at"] <= end:
+        if not start <= row["at"] <= now:
             continue
         step = series[min(steps - 1, int((row["at"] - start) / size))]
-        step["calls"] += 1
-        step[row["stage"]] += 1
-        stages[row["stage"]] += 1
-        by_model[row["model"] or "–"][row["stage"]] += 1
-        times.append(row["ms"])
-        if row["first_ms"] is not None:
-            firsts.append(row["first_ms"])
-        if row["overhead_ms"] is not None:
-            overheads.append(row["overhead_ms"])
-        if row["cost"] is not None:
-            spent, has_cost = spent + row["cost"], True
+        stage = row["stage"]
+        _count(step["stages"], stage)
+        _count(found["stages"], stage)
+        _count(found["models"].setdefault(row["model"] or "–", {}), stage)
+        for name, field in (("ms", "ms"), ("first", "first_ms"), ("overhead", "overhead_ms")):
+            if row[field] is not None:
+                _count(found[name], bucket_of(row[field]))
+        _count(step["ms"], bucket_of(row["ms"]))
+        again = sum(each["output"] or 0 for each in ((row["detail"] or {}).get("attempts") or ())[1:])
+        step["answer"] += max(0, (row["output"] or 0) - again)
+        step["reask"] += again
         for kind in ("input", "output"):
-            tokens[kind] += row[kind] or 0
-    enforced = sum(stages[stage] for stage in ("first", "repaired", "reasked", "failed"))
+            _count(found["tokens"], kind, row[kind] or 0)
+        if row["cost"] is not None:
+            found["cost"] += row["cost"]
+            found["priced"] += 1
+        if row["upstream_status"] is not None:
+            _count(found["errors"].setdefault(row["provider"] or "–", {}), str(row["upstream_status"] or "no answer"))
+    return found
+
+
+def stats(found: Mapping[str, Any], window: float, now: float) -> dict[str, Any]:
+    """The figures of a tally."""
+    stages, series = found["stages"], found["series"]
+    calls = sum(stages.values())
+    enforced = sum(stages.get(stage, 0) for stage in ("first", "repaired", "reasked", "failed"))
+    size = window / len(series)
     return {
         "window": window,
-        "calls": sum(stages.values()),
-        "per_second": round(sum(stages.values()) / window, 3),
-        "stages": dict(stages),
-        "valid": round(1 - stages["failed"] / enforced, 4) if enforced else None,
-        "p50": percentile(times, 50),
-        "p95": percentile(times, 95),
-        "first_p50": percentile(firsts, 50),
-        "overhead_p50": percentile(overheads, 50),
-        "tokens": dict(tokens),
-        "cost": round(spent, 6) if has_cost else None,
-        "series": [{"at": round(start + number * size, 1), **step} for number, step in enumerate(series)],
-        "models": {name: dict(found) for name, found in list(by_model.items())[:50]},
+        "calls": calls,
+        "per_second": round(calls / window, 3),
+        "stages": stages,
+        "valid": round(1 - stages.get("failed", 0) / enforced, 4) if enforced else None,
+        "p50": percentile(found["ms"], 50),
+        "p95": percentile(found["ms"], 95),
+        "first_p50": percentile(found["first"], 50),
+        "overhead_p50": percentile(found["overhead"], 50),
+        "tokens": found["tokens"],
+        "cost": round(found["cost"], 6) if found["priced"] else None,
+        "series": [
+            {
+                "at": round(now - window + number * size, 1),
+                **{stage: step["stages"].get(stage, 0) for stage in _STAGES},
+                "calls": sum(step["stages"].values()),
+                "p50": percentile(step["ms"], 50),
+                "p95": percentile(step["ms"], 95),
+                "answer": step["answer"],
+                "reask": step["reask"],
+            }
+            for number, step in enumerate(series)
+        ],
+        "models": dict(list(found["models"].items())[:50]),
+        "errors": found["errors"],
     }
 
 
-def percentile(values: Sequence[float], percent: float) -> float | None:
-    """The value below which so many of a hundred lie; None without values.
+def added(one: Any, other: Any) -> Any:
+    """The sum of two tallies: numbers are added, objects key by key, lists item by item.
 
-    >>> percentile([1, 2, 3, 4], 50)
-    2
+    >>> added({"a": 1, "b": [1, 2]}, {"a": 2, "b": [3, 4], "c": 5})
+    {'a': 3, 'b': [4, 6], 'c': 5}
     """
-    if not values:
-        return None
-    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
+    if isinstance(one, dict):
+        return {key: added(one[key], other[key]) if key in one and key in other else one.get(key, other.get(key))
+                for key in {**one, **other}}  # fmt: skip
+    if isinstance(one, list):
+        return [added(mine, theirs) for mine, theirs in zip(one, other, strict=True)]
+    return one + other if isinstance(one, int | float) else one
 
 
-def schema_health(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every schema that was asked for: how its answers became valid, and which of its fields were violated most."""
-    found: dict[str, dict[str, Any]] = {}
+def _count(counts: dict[str, Any], name: str, by: int = 1) -> None:
+    counts[name] = counts.get(name, 0) + by
+
+
+def bucket_of(value: float) -> str:
+    """The bucket of a time: buckets are 4 % wide, so that times of several workers can be added up."""
+    return str(round(math.log(max(value, 0.001)) / _BUCKET))
+
+
+def percentile(buckets: Mapping[str, int], percent: float) -> float | None:
+    """The value below which so many of a hundred lie, to about 2 %; None without values.
+
+    >>> round(percentile({bucket_of(1): 2, bucket_of(100): 2}, 50))
+    1
+    """
+    left = math.ceil(sum(buckets.values()) * percent / 100)
+    for bucket in sorted(buckets, key=int):
+        left -= buckets[bucket]
+        if left <= 0:
+            return float(f"{math.exp(int(bucket) * _BUCKET):.3g}")
+    return None
+
+
+def schema_tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts for every schema that was asked for: stages, models, and which fields were violated, by model."""
+    found: dict[str, Any] = {}
     for row in rows:
-        name = row["schema"]
-        if not name:
+        if not (name := row["schema"]):
             continue
-        entry = found.setdefault(
-            name, {"schema": name, "calls": 0, "stages": Counter(), "models": Counter(), "fields": Counter()}
-        )
+        entry = found.setdefault(name, {"calls": 0, "stages": {}, "models": {}, "fields": {}})
         entry["calls"] += 1
-        entry["stages"][row["stage"]] += 1
-        entry["models"][row["model"]] += 1
+        _count(entry["stages"], row["stage"])
+        _count(entry["models"], row["model"])
         for attempt in (row.get("detail") or {}).get("attempts", ()):
             for violation in attempt.get("violations", ()):
-                entry["fields"][violation["schema_path"]] += violation["count"]
-    return [
-        {**entry, "fields": [{"schema_path": at, "count": count} for at, count in entry["fields"].most_common(20)]}
-        for entry in sorted(found.values(), key=lambda each: -each["calls"])[:_MOST_LISTED]
-    ]
+                _count(entry["fields"].setdefault(violation["schema_path"], {}), row["model"], violation["count"])
+    return found
 
 
-def provider_health(router: Router, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every provider: how it did lately, and what slipform has learnt not to ask of it."""
-    times: dict[str, list[float]] = defaultdict(list)
-    errors: dict[str, Counter[str]] = defaultdict(Counter)
+def schema_health(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every schema: how its answers became valid, and which of its fields were violated most, by which models."""
+    listed = []
+    for name, entry in sorted(found.items(), key=lambda each: -each[1]["calls"])[:_MOST_LISTED]:
+        fields = [{"schema_path": at, "count": sum(by.values()), "models": by} for at, by in entry["fields"].items()]
+        listed.append({"schema": name, **entry, "fields": sorted(fields, key=lambda each: -each["count"])[:20]})
+    return listed
+
+
+def provider_tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts for every provider that was asked."""
+    found: dict[str, Any] = {}
     for row in rows:
-        times[row["provider"]].append(row["ms"])
+        entry = found.setdefault(row["provider"], {"calls": 0, "ms": {}, "errors": {}})
+        entry["calls"] += 1
+        _count(entry["ms"], bucket_of(row["ms"]))
         if row["outcome"] not in ("ok", "client_gone"):
-            errors[row["provider"]][row["outcome"]] += 1
+            _count(entry["errors"], str(row["upstream_status"] or row["outcome"]))
+    return found
+
+
+def provider_health(router: Router, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every provider: how it did lately, and what slipform has learnt not to ask of it."""
     listed = []
     for name, provider in router.providers.items():
         downgrades: list[dict[str, Any]] = []
         if isinstance(provider, HttpProvider) and isinstance(provider.lessons, MemoryDowngrades):
             downgrades = [each._asdict() for each in provider.lessons.learned()[:50]]
-        models = list(provider.models())
+        entry = found.get(name) or {"calls": 0, "ms": {}, "errors": {}}
+        failed = sum(entry["errors"].values())
+        state = "failing" if failed and failed * 2 > entry["calls"] else "ok" if entry["calls"] else "not asked"
+        if "429" in entry["errors"] and state == "failing":
+            state = "throttled"
         listed.append(
             {
                 "name": name,
-                "models": models[:50],
-                "calls": len(times[name]),
-                "p50": percentile(times[name], 50),
-                "errors": dict(errors[name]),
+                "models": list(provider.models())[:50],
+                "calls": entry["calls"],
+                "state": state,
+                "p50": percentile(entry["ms"], 50),
+                "errors": entry["errors"],
                 "downgrades": downgrades,
             }
         )
     return listed
+
+
+def tally_of(name: str, rows: Iterable[Mapping[str, Any]], window: float, now: float) -> dict[str, Any]:
+    """One worker's share of a page: of `stats`, `schemas` or `providers`."""
+    if name == "stats":
+        return tally(rows, window, now)
+    return schema_tally(rows) if name == "schemas" else provider_tally(rows)
 
 
 def check_schema(document: Any, dialects: Sequence[str] = DIALECTS) -> dict[str, Any]:

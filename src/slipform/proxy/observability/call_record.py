@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from slipform.enforce import Report
+from slipform.enforce.stream import StreamWatch
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelResponse, Usage
 
@@ -45,10 +46,11 @@ MAX_TRACE_BYTES = 256 * 1024
 class CallTrace:
     """The words of one call: its request, its answer, and what the model wrote and was sent on, piece by piece."""
 
-    __slots__ = ("_size", "only_failures", "pour", "request", "response")
+    __slots__ = ("_size", "only", "pour", "request", "response")
 
-    def __init__(self, *, only_failures: bool = False) -> None:
-        self.only_failures = only_failures
+    def __init__(self, only: Callable[[CallRecord], bool] | None = None) -> None:
+        self.only = only
+        """Of which calls the words stay when they are over; of all by default."""
         self.request = b""
         self.response = b""
         self.pour: list[tuple[float, int, str, str, int]] = []
@@ -98,8 +100,12 @@ class CallRecord:
     """Warnings of a call without a report; those of an enforced call are in its report."""
     trace: CallTrace | None = None
     """What keeps the words of the call, where they are kept."""
+    words: str = "off"
+    """Whether its words are `kept`, or why not: tracing is `off`, keeps `failures` only, the caller has `opted_out`."""
     watch: Callable[[int, int, int, int], None] | None = None
     """Told by how much the stream grows, while somebody looks: attempt, characters received, released, held back."""
+    stream_watch: StreamWatch | None = None
+    """Of the stream that is under way: how somebody who comes later begins to look."""
     cost: float | None = None
     """What the answer cost, where prices are known."""
     budget_headers: tuple[Header, ...] = ()
@@ -135,6 +141,12 @@ class CallRecord:
             self.report = error.report
         if isinstance(error, UpstreamError):
             self.upstream_status = error.status or 0
+
+    def look(self, watch: Callable[[int, int, int, int], None]) -> None:
+        """Begin to tell by how much the stream grows."""
+        self.watch = watch
+        if self.stream_watch is not None:
+            self.stream_watch.tell = self.observe
 
     @property
     def is_observed(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -275,7 +275,6 @@ def _task_count() -> float:
 
 
 _TIMEOUT = 2.0
-_REQUEST = b"GET /metrics?worker=self HTTP/1.0\r\nhost: worker\r\naccept: text/plain\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,22 +293,45 @@ class WorkerAddress:
         """
         return self.folder / f"worker-{self.index if index is None else index}.sock"
 
+    def siblings(self) -> list[int]:
+        """Return the numbers of the other workers.
+
+        >>> WorkerAddress(0, 3, Path("run")).siblings()
+        [1, 2]
+        """
+        return [index for index in range(self.count) if index != self.index]
+
     async def others(self) -> list[tuple[str, str]]:
         """Return the metrics pages of the other workers by number, without those that do not answer in time."""
-        indices = [index for index in range(self.count) if index != self.index]
-        pages = await asyncio.gather(*(_fetch_page(self.socket_path(index)) for index in indices))
-        return [(str(index), page) for index, page in zip(indices, pages, strict=True) if page is not None]
+        pages = await self.ask("GET", "/metrics?worker=self", {"accept": "text/plain"})
+        return [(str(index), page.decode()) for index, page in pages if page is not None]
+
+    async def ask(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> list[tuple[int, bytes | None]]:
+        """Return what the other workers answer, by number; None for those that refuse or do not answer in time."""
+        indices = self.siblings()
+        request = worker_request(method, target, headers, body)
+        answers = await asyncio.gather(*(_fetch(self.socket_path(index), request) for index in indices))
+        return list(zip(indices, answers, strict=True))
 
 
-async def _fetch_page(path: Path) -> str | None:
+def worker_request(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
+    """Return a request to another worker: HTTP/1.0, so that the answer ends with the connection."""
+    told = {"host": "worker", "content-length": str(len(body)), **headers}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+    return f"{method} {target} HTTP/1.0\r\n{lines}\r\n".encode() + body
+
+
+async def _fetch(path: Path, request: bytes) -> bytes | None:
     try:
         async with asyncio.timeout(_TIMEOUT):
             reader, writer = await asyncio.open_unix_connection(str(path))
             try:
-                writer.write(_REQUEST)
+                writer.write(request)
                 head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
             finally:
                 writer.close()
     except (OSError, TimeoutError):
         return None
-    return body.decode() if b" 200 " in head.split(b"\r\n", 1)[0] else None
+    return body if b" 200 " in head.split(b"\r\n", 1)[0] else None

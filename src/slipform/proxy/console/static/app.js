@@ -1,25 +1,29 @@
-// The shell: pages by address, sign-in, events, theme and keys.
-import { ApiError, get, listen, post, del } from './api.js';
-import { h, replace } from './dom.js';
-import { about, api, keys, overview, providers, schemas } from './pages.js';
+// The shell: pages by address, sign-in, events, banners, theme and keys.
+import { ApiError, del, get, listen, post } from './api.js';
+import { api } from './api_page.js';
+import { h, icon, replace } from './dom.js';
+import { about, keys, overview, providers, schemas } from './pages.js';
 import { playground } from './playground.js';
 import { request } from './request.js';
 import { traffic } from './traffic.js';
 
 const PAGES = [['overview', 'Overview', overview], ['traffic', 'Traffic', traffic], ['playground', 'Playground', playground], ['schemas', 'Schemas', schemas],
   ['providers', 'Providers', providers], ['keys', 'Keys', keys], ['api', 'API', api], ['about', 'About', about]];
-const HELP = [['/', 'search calls'], ['j k', 'next, previous call'], ['Enter', 'open it'], ['Esc', 'back to the list'], ['g t', 'traffic'], ['g p', 'playground'], ['g o', 'overview'], ['Space', 'play or pause the pour'], ['← →', 'one step'], ['Ctrl Enter', 'run the playground'], ['?', 'this help']];
+const HELP = [['/', 'search calls'], ['j k', 'next, previous call'], ['Enter', 'open it'], ['Esc', 'back to the list'], ['g t', 'traffic'], ['g p', 'playground'], ['g o', 'overview'], ['Space', 'play or pause the pour'], ['← →', 'one step'], ['c', 'copy as'], ['Ctrl Enter', 'run the playground'], ['?', 'this help']];
+const LARGEST_FILE = 16 * 1024 * 1024;
+const DEEPEST = 200;
 
-const state = { go, refresh: () => show(), draft: null, kept: null, imported: null };
+const state = { go, refresh: () => show(), openFile, switchTheme, signOut, draft: null, kept: null, imported: null, replay: null };
 let page = {};
 let stopListening = null;
 let lead = '';
+let isShown = false;
 
 const main = h('main', { id: 'main', tabindex: '-1' });
 const live = h('span', { class: 'dot', role: 'status' }, 'connecting');
-const banner = h('div', {});
-const rail = h('nav', { class: 'rail', 'aria-label': 'Pages' }, h('ul', {}, PAGES.map(([path, name]) => h('li', {}, h('a', { href: `/console/${path}` }, name)))));
-const help = h('dialog', { 'aria-label': 'Keys' }, h('h2', {}, 'Keys'), h('dl', {}, HELP.map(([key, what]) => [h('dt', {}, h('code', {}, key)), h('dd', {}, what)])), h('button', { onclick: () => help.close() }, 'close'));
+const banners = h('div', { id: 'banners', 'aria-live': 'polite' });
+const rail = h('nav', { class: 'rail', 'aria-label': 'Pages' });
+const help = h('dialog', { 'aria-label': 'Keys' }, h('h2', {}, 'Keys'), h('dl', {}, HELP.map(([key, what]) => [h('dt', {}, key.split(' ').map((each) => [h('kbd', {}, each), ' '])), h('dd', {}, what)])), h('button', { onclick: () => help.close() }, 'Close'));
 
 function theme(value) {
   const dark = value || localStorage.getItem('theme') || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
@@ -27,6 +31,16 @@ function theme(value) {
   return dark;
 }
 theme();
+
+function switchTheme() {
+  localStorage.setItem('theme', theme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'));
+  show();
+}
+
+async function signOut() {
+  await del('session');
+  location.reload();
+}
 
 async function start() {
   const token = new URLSearchParams(location.hash.slice(1)).get('t');
@@ -36,43 +50,83 @@ async function start() {
   }
   try { await get('me'); } catch (error) {
     if (error instanceof ApiError && error.status === 401) { signIn(''); return; }
-    replace(document.body, h('main', { class: 'signin card' }, h('h1', {}, 'slipform'), h('p', {}, error.message)));
+    replace(document.body, h('main', { class: 'signin card' }, h('h1', {}, 'slipform'), h('p', { class: 'bad' }, error.message)));
     return;
   }
   shell();
 }
 
+/** Ask for a key; over the page where there is one, so that what was typed there is kept. */
 function signIn(message) {
-  const key = h('input', { type: 'password', id: 'key', autocomplete: 'off', 'aria-label': 'An operator’s key' });
+  const key = h('input', { type: 'password', id: 'key', autocomplete: 'off', placeholder: 'operator’s key', 'aria-label': 'An operator’s key' });
   const told = h('p', { class: 'bad', role: 'alert' }, message);
   const enter = async (event) => {
     event.preventDefault();
-    try { await post('session', { key: key.value }); shell(); } catch (error) { replace(told, error.message); }
+    try { await post('session', { key: key.value }); } catch (error) { replace(told, error.message); return; }
+    if (over) { over.close(); over.remove(); connect(); } else shell();
   };
-  replace(document.body, h('main', { class: 'signin card' }, h('h1', {}, 'slipform console'), h('p', {}, 'On this machine, ', h('code', {}, 'slipform console'), ' opens it signed in. Elsewhere, an operator’s key does.'), h('form', { onsubmit: enter }, key, ' ', h('button', { class: 'main' }, 'sign in')), told));
+  const content = [h('h1', {}, 'slipform console'), h('p', {}, 'On this machine, ', h('code', {}, 'slipform console'), ' opens it signed in. Elsewhere, an operator’s key does.'), h('form', { onsubmit: enter }, key, h('button', { class: 'main' }, 'Sign in')), told];
+  const over = isShown ? h('dialog', { 'aria-label': 'Sign in' }, content) : null;
+  if (over) { document.body.append(over); over.showModal(); } else replace(document.body, h('main', { class: 'signin card' }, content));
 }
 
 function shell() {
-  const switcher = h('button', { onclick: () => { localStorage.setItem('theme', theme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark')); show(); } }, 'light / dark');
-  replace(document.body, h('a', { class: 'skip', href: '#main' }, 'to the page'), h('header', { class: 'top' }, h('a', { class: 'brand', href: '/console/traffic' }, h('img', { src: '/console/static/icon.svg', alt: '' }), 'slipform'), h('span', { class: 'space' }), live,
-    h('button', { onclick: () => help.showModal(), 'aria-label': 'Keys' }, '?'), switcher, h('button', { onclick: async () => { await del('session'); location.reload(); } }, 'sign out')), rail, main, help);
+  isShown = true;
+  const tool = (name, label, act) => h('button', { class: 'plain', 'aria-label': label, title: label, onclick: act }, icon(name));
+  replace(rail, h('a', { class: 'brand', href: '/console/traffic' }, h('img', { src: new URL('./icon.svg', import.meta.url).pathname, alt: '' }), 'slipform'), h('ul', {}, PAGES.map(([path, name]) => h('li', {}, h('a', { href: `/console/${path}`, title: name }, icon(path), h('span', {}, name))))), h('span', { class: 'space' }), live,
+    h('div', { class: 'foot' }, tool('theme', 'Light or dark', switchTheme), tool('help', 'Keys', () => help.showModal()), tool('out', 'Sign out', signOut)));
+  replace(document.body, h('a', { class: 'skip', href: '#main' }, 'to the page'), rail, banners, main, help);
   document.addEventListener('click', follow);
   document.addEventListener('keydown', onKey);
   window.addEventListener('popstate', show);
-  window.addEventListener('dragover', (event) => event.preventDefault());
-  window.addEventListener('drop', onDrop);
+  window.addEventListener('dragover', (event) => { event.preventDefault(); document.body.classList.add('dropping'); });
+  window.addEventListener('dragleave', (event) => { if (!event.relatedTarget) document.body.classList.remove('dropping'); });
+  window.addEventListener('drop', (event) => { event.preventDefault(); document.body.classList.remove('dropping'); openFile(event.dataTransfer && event.dataTransfer.files[0]); });
+  connect();
+  show();
+}
+
+function connect() {
+  if (stopListening) stopListening();
   const forward = (name) => (data) => { if (page.events && page.events[name]) page.events[name](data); };
-  stopListening = listen({ begin: forward('begin'), end: forward('end'), pour: forward('pour'), gap: forward('gap') }, (connected) => {
+  let lost = 0;
+  stopListening = listen({ begin: forward('begin'), end: forward('end'), pour: forward('pour'), gap: forward('gap'), tracing: (data) => tell('tracing', traced(data.tracing)) }, (connected, hello) => {
     live.classList.toggle('live', connected);
     replace(live, connected ? 'live' : 'reconnecting');
-    if (connected && live.dataset.lost) forward('gap')({});
+    if (connected) {
+      clearTimeout(lost);
+      tell('lost', null);
+      tell('tracing', traced(hello.tracing));
+      tell('draining', hello.draining ? [h('b', {}, 'The server is shutting down.'), ' Calls under way are finished.'] : null);
+      if (live.dataset.lost) forward('gap')({});
+    } else {
+      get('me').catch((error) => { if (error instanceof ApiError && error.status === 401 && !document.querySelector('dialog[open]')) { stopListening(); signIn('The session is over.'); } });
+      clearTimeout(lost);
+      if (!document.hidden) lost = setTimeout(() => tell('lost', [h('b', {}, 'The server cannot be reached.'), ' What you see is as it was; trying again.'], 'bad'), 300);
+    }
     live.dataset.lost = connected ? '' : 'yes';
   });
-  show();
+}
+
+const told = new Map();
+
+/** Show a banner, or with null none, under a name. */
+function tell(name, content, look = '') {
+  if (content) told.set(name, h('div', { class: `banner ${look}`, 'data-banner': name }, content)); else told.delete(name);
+  replace(banners, [...told.values()]);
+}
+
+let ending = 0;
+function traced(tracing) {
+  clearTimeout(ending);
+  if (!tracing) return null;
+  ending = setTimeout(() => tell('tracing', null), Math.max(0, tracing.until * 1000 - Date.now()));
+  return [h('span', {}, h('b', {}, 'Words are being kept'), ` until ${new Date(tracing.until * 1000).toLocaleTimeString('en-GB')}: prompts and answers of calls can be read here.`), h('button', { onclick: () => del('tracing').then(show) }, 'Stop')];
 }
 
 function follow(event) {
   const link = event.target.closest('a');
+  for (const menu of document.querySelectorAll('details.menu[open]')) if (!menu.contains(event.target)) menu.open = false;
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || !link.pathname.startsWith('/console') || link.origin !== location.origin || link.download || link.getAttribute('href').startsWith('#')) return;
   event.preventDefault();
   go(link.pathname + link.search);
@@ -80,6 +134,7 @@ function follow(event) {
 
 function go(path) {
   history.pushState(null, '', path);
+  scrollTo(0, 0);
   show();
 }
 
@@ -90,41 +145,43 @@ async function show() {
   const mine = ++showing;
   const path = location.pathname.replace(/^\/console\/?/, '');
   const name = path.split('/')[0] || 'traffic';
-  for (const link of rail.querySelectorAll('a')) {
+  for (const link of rail.querySelectorAll('li a')) {
     if (link.pathname === `/console/${name}` || (name === 'r' && link.pathname === '/console/traffic')) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
-  document.title = `${name === 'r' ? 'Call' : name} · slipform`;
   const found = PAGES.find(([each]) => each === name);
+  document.title = `${name === 'r' ? 'Call' : found ? found[1] : 'Not found'} · slipform`;
   try {
     const opened = name === 'r' ? await request(main, state, path.split('/')[1]) : found ? await found[2](main, state) : notFound();
     if (mine === showing) page = opened || {};
     else if (opened && opened.close) opened.close();
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) { if (stopListening) stopListening(); signIn('The session is over.'); return; }
-    replace(main, h('p', { class: 'banner bad', role: 'alert' }, error.message));
+    replace(main, h('h1', {}, 'This page could not be read'), h('p', { class: 'note bad', role: 'alert' }, error.message), h('button', { onclick: show }, 'Try again'));
   }
-  void banner;
 }
 
 function notFound() {
-  replace(main, h('h1', {}, 'Not found'), h('p', {}, h('a', { href: '/console/traffic' }, 'To the traffic')));
+  replace(main, h('div', { class: 'card empty' }, h('h1', {}, 'Nothing here'), h('p', {}, h('a', { href: '/console/traffic' }, 'To the traffic'))));
   return {};
 }
 
 function onKey(event) {
-  const typing = event.target.closest('input, textarea, select, [contenteditable]');
+  const typing = event.target.closest('input:not([type=range]), textarea, select, [contenteditable]');
   const name = `${event.ctrlKey ? 'ctrl+' : event.metaKey ? 'meta+' : ''}${event.key}`;
-  if (page.keys && page.keys[name] && (!typing || name.includes('+')) && !(name === ' ' && event.target.closest('button, a'))) {
+  if (document.querySelector('dialog[open]')) return;
+  if (page.keys && page.keys[name] && (!typing || name.includes('+')) && !(name === ' ' && event.target.closest('button, a, summary')) && !(name === 'Enter' && event.target.closest('button, a, summary'))) {
     event.preventDefault();
     page.keys[name](event);
     return;
   }
+  const menu = document.querySelector('details.menu[open]');
+  if (event.key === 'Escape' && menu) { menu.open = false; menu.querySelector('summary').focus(); return; }
   if (event.key === 'Escape' && typing) { event.preventDefault(); typing.blur(); return; }
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   if (lead === 'g') {
     lead = '';
-    const to = { t: 'traffic', p: 'playground', o: 'overview', s: 'schemas', k: 'keys' }[event.key];
+    const to = { t: 'traffic', p: 'playground', o: 'overview', s: 'schemas', k: 'keys', a: 'api' }[event.key];
     if (to) go(`/console/${to}`);
     return;
   }
@@ -137,17 +194,27 @@ function onKey(event) {
   } else if (event.key === 'Escape' && location.pathname.startsWith('/console/r/')) go('/console/traffic');
 }
 
-/** A call that was exported, dropped on the page: it is read here and never sent anywhere. */
-async function onDrop(event) {
-  event.preventDefault();
-  const file = event.dataTransfer && event.dataTransfer.files[0];
-  if (!file || file.size > 16 * 1024 * 1024) return;
+function depthOf(text) {
+  let depth = 0;
+  let most = 0;
+  for (const [found] of text.matchAll(/"(?:[^"\\]|\\.)*"|[{[]|[}\]]/g)) {
+    if (found === '{' || found === '[') most = Math.max(most, ++depth); else if (found === '}' || found === ']') depth -= 1;
+  }
+  return most;
+}
+
+/** A call that was exported: it is read here and never sent anywhere. */
+async function openFile(file) {
+  if (!file) return;
   try {
-    const found = JSON.parse(await file.text());
-    if (found.slipform !== 1 || typeof found.call.id !== 'string') throw new Error('not an exported call');
+    if (file.size > LARGEST_FILE) throw new Error('it is larger than 16 MB');
+    const text = await file.text();
+    if (depthOf(text) > DEEPEST) throw new Error(`it is nested deeper than ${DEEPEST} levels`);
+    const found = JSON.parse(text);
+    if (found.slipform !== 1 || typeof found.call.id !== 'string' || typeof found.call.model !== 'string') throw new Error('it is not an exported call');
     state.imported = found.call;
     go(`/console/r/${encodeURIComponent(found.call.id)}`);
-  } catch (error) { replace(main, h('p', { class: 'banner bad', role: 'alert' }, `That file cannot be shown: ${error.message}`)); }
+  } catch (error) { tell('file', [h('b', {}, 'That file cannot be shown:'), ` ${error.message}. `, h('button', { onclick: () => tell('file', null) }, 'Close')], 'bad'); }
 }
 
 start();

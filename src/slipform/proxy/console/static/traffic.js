@@ -1,45 +1,57 @@
 // The list of calls: moves as they come, keeps the one in focus where it is, and makes only the rows that are seen.
 import { get } from './api.js';
-import { clock, count, h, money, ms, none, replace, stage } from './dom.js';
+import { clock, copy, count, h, head, icon, money, ms, none, replace, stage, width } from './dom.js';
+import { curl, runSample } from './sample.js';
 
-const HEIGHT = 30;
+const HEIGHT = 36;
 const SPARE = 6;
+const SLOW = 2000;
+const HEADS = [['time', ''], ['model', ''], ['schema', 'mid'], ['outcome', ''], ['tries', 'wide num'], ['total', 'mid'], ['tokens in / out', 'wide num'], ['cost', 'wide num'], ['caller', 'wide']];
+const FILTERS = [['', 'All'], ['stage:failed', 'Failed'], ['stage:reasked', 'Retried'], ['stage:repaired', 'Repaired'], ['ms:>2000', 'Slow']];
 
 export async function traffic(main, state) {
-  const parameters = new URLSearchParams(location.search);
-  let query = parameters.get('q') || '';
+  let query = new URLSearchParams(location.search).get('q') || '';
   let rows = [];
+  let pinned = [];
   let paused = false;
   let waiting = [];
   let chosen = -1;
   let more = false;
   let loading = false;
+  let narrowest = null;
+  let unreachable = 0;
+  const fresh = new Set();
 
-  const search = h('input', { class: 'grow', id: 'search', type: 'search', value: query, placeholder: 'model:gpt* schema:invoice stage:failed ms:>2000', 'aria-label': 'Filter calls' });
-  const pause = h('button', { 'aria-pressed': 'false' }, 'pause');
+  const search = h('input', { id: 'search', type: 'search', value: query, placeholder: 'model:gpt*  schema:invoice  stage:failed  ms:>2000', 'aria-label': 'Filter calls' });
+  const pause = h('button', { 'aria-pressed': 'false', class: 'pause' }, icon('pause'), 'Pause');
   const summary = h('span', { class: 'label', 'aria-live': 'polite' });
   const inner = h('div', { class: 'inner' });
   const list = h('div', { class: 'list', tabindex: '0', role: 'region', 'aria-label': 'Calls' }, inner);
-  const heads = ['time', 'api', 'model', 'schema', 'stage', 'att', 'first', 'total', 'tokens', 'cost', 'caller'];
-  const wide = new Set(['api', 'schema', 'att', 'first', 'tokens', 'cost', 'caller']);
-  replace(main, h('h1', {}, 'Traffic'),
-    h('div', { class: 'row-tools' }, search, pause,
-      ...['stage:failed', 'stage:reasked', 'ms:>2000'].map((each) => h('button', { onclick: () => filter(each) }, each)),
-      h('button', { onclick: () => filter('') }, 'all'), summary),
-    h('div', { class: 'call-head', 'aria-hidden': 'true' }, heads.map((each) => h('span', { class: (wide.has(each) ? 'wide ' : '') + (['att', 'first', 'total', 'tokens', 'cost'].includes(each) ? 'num' : '') }, each))), list);
+  const filters = h('div', { class: 'seg', role: 'group', 'aria-label': 'Quick filters' });
+  const pins = h('div', {});
+  replace(main, head('Traffic', null, summary, pause),
+    h('div', { class: 'tools' }, h('div', { class: 'search' }, icon('search'), search), filters), pins,
+    h('div', { class: 'calls' }, h('div', { class: 'call-head', 'aria-hidden': 'true' }, HEADS.map(([name, look]) => h('span', { class: look }, name))), list));
 
   function filter(text) {
     query = text;
     search.value = text;
     history.replaceState(null, '', text ? `?q=${encodeURIComponent(text)}` : location.pathname);
+    list.scrollTop = 0;
     load();
   }
 
+  const drawFilters = () => replace(filters, FILTERS.map(([text, name]) => h('button', { 'aria-pressed': String(query === text), onclick: () => filter(text) }, name)));
+
+  function took(row) {
+    if (row.stage === 'under_way') return h('span', { class: 'spark' }, width(h('i', { class: 'grow' }), Math.min(1, (row.poured || 8) / 800)), row.poured ? `${count(row.poured)} ch` : '…');
+    return h('span', { class: 'spark' }, width(h('i', { class: row.ms > SLOW ? 'slow' : '' }), Math.log10(1 + row.ms / 5) / 4), ms(row.ms));
+  }
+
   function cells(row) {
-    const tokens = row.input === null && row.output === null ? none : `${count(row.input)}/${count(row.output)}`;
-    return [[clock(row.at)], [row.api.replace('openai-', ''), 'wide'], [row.model || none], [row.schema || none, 'wide'], [stage(row)], [row.attempts || none, 'wide num'],
-      [ms(row.first_ms), 'wide num'], [row.stage === 'under_way' ? (row.poured ? `${count(row.poured)} ch` : '…') : ms(row.ms), 'num'], [tokens, 'wide num'], [money(row.cost), 'wide num'], [row.caller || none, 'wide']]
-      .map(([content, look]) => h('span', { class: look || '' }, content));
+    const tokens = row.input === null && row.output === null ? none : `${count(row.input)} / ${count(row.output)}`;
+    return [[clock(row.at), 'time'], [[row.model || none, h('span', { class: 'api' }, row.api.replace('openai-', ''))], 'model'], [row.schema || none, 'mid'], [stage(row), ''], [row.attempts || none, 'wide num'], [took(row), 'mid'], [tokens, 'wide num'], [money(row.cost), 'wide num'], [row.caller || none, 'wide']]
+      .map(([content, look]) => h('span', { class: look }, content));
   }
 
   function draw() {
@@ -49,7 +61,7 @@ export async function traffic(main, state) {
     const shown = [];
     for (let index = first; index < last; index += 1) {
       const row = rows[index];
-      const link = h('a', { class: `call${index === chosen ? ' chosen' : ''}`, href: `/console/r/${row.id}`, 'data-id': row.id }, cells(row));
+      const link = h('a', { class: `call${index === chosen ? ' chosen' : ''}${fresh.delete(row.id) ? ' fresh' : ''}`, href: `/console/r/${row.id}`, 'data-id': row.id, title: row.outcome === 'ok' || row.stage === 'under_way' ? null : row.outcome }, cells(row));
       link.style.top = `${index * HEIGHT}px`;
       shown.push(link);
     }
@@ -58,21 +70,36 @@ export async function traffic(main, state) {
   }
 
   function empty() {
-    if (query) return h('p', { class: 'card' }, 'No call matches ', h('code', {}, query), '. ', h('button', { onclick: () => filter('') }, 'show all'));
-    const command = `curl ${location.origin}/v1/chat/completions -H 'content-type: application/json' -d '{"messages":[{"role":"user","content":"Ada is 36"}],"response_format":{"type":"json_schema","json_schema":{"name":"person","schema":{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},"required":["name","age"]}}}}'`;
-    return h('div', { class: 'card' }, h('h2', {}, 'No call yet'), h('p', {}, 'Make one from a shell, or ', h('a', { href: '/console/playground' }, 'in the playground'), ':'), h('pre', {}, command));
+    if (query) {
+      return h('div', { class: 'empty' }, h('h2', {}, 'No call fits'), h('p', {}, h('code', {}, query)), narrowest ? h('p', {}, 'Without ', h('code', {}, narrowest.word), ` there would be ${count(narrowest.without)}.`) : null,
+        h('div', { class: 'tools' }, h('button', { onclick: () => filter('') }, 'Show all calls')));
+    }
+    const command = curl(location.origin);
+    const run = h('button', { class: 'main', id: 'sample', onclick: () => runSample(state, run) }, icon('play'), 'Run a sample call');
+    return h('div', { class: 'empty' }, art(), h('h2', {}, 'See an answer being poured'), h('p', {}, 'One click asks the model for an order as JSON and shows every byte of the answer take its shape. Your own calls appear here as they come.'),
+      h('div', { class: 'tools' }, run, h('a', { class: 'button', href: '/console/playground' }, 'Open the playground')), h('p', { class: 'label' }, 'Or from a shell:'), h('pre', {}, command),
+      h('div', { class: 'tools' }, h('button', { class: 'plain', onclick: (event) => copy(command, event.currentTarget) }, icon('copy'), 'copy')));
   }
 
   function summarise(kept) {
     if (kept) state.kept = kept;
-    replace(summary, `${count(rows.length)} shown, ${count(state.kept ? state.kept.rows : rows.length)} kept`);
+    const all = state.kept || { rows: rows.length, dropped: 0 };
+    replace(summary, `${count(Math.max(all.rows, rows.length))} kept${all.dropped ? `, ${count(all.dropped)} made way` : ''}${unreachable ? `, ${unreachable} worker not reachable` : ''}`);
+  }
+
+  function drawPins() {
+    replace(pins, pinned.length && !query ? h('div', { class: 'meta' }, h('span', { class: 'label' }, icon('pin'), ' pinned'), pinned.map((row) => h('a', { class: 'button', href: `/console/r/${row.id}` }, row.model || none, ' ', stage(row)))) : null);
+    for (const svg of pins.querySelectorAll('.label svg')) svg.setAttribute('width', '14');
   }
 
   async function load() {
     const answer = await get(`requests?limit=200&q=${encodeURIComponent(query)}`);
     rows = [...answer.under_way.sort((a, b) => b.at - a.at), ...answer.rows];
-    more = answer.more;
+    ({ more, narrowest, unreachable } = answer);
+    pinned = answer.pinned || [];
     chosen = -1;
+    drawFilters();
+    drawPins();
     summarise(answer.kept);
     draw();
   }
@@ -84,9 +111,9 @@ export async function traffic(main, state) {
       const last = rows[rows.length - 1];
       const answer = await get(`requests?limit=200&q=${encodeURIComponent(query)}&before=${last.at}`);
       const known = new Set(rows.map((row) => row.id));
-      rows = rows.concat(answer.rows.filter((row) => !known.has(row.id)));
-      more = answer.more && answer.rows.length > 0;
-      summarise(answer.kept);
+      const added = answer.rows.filter((row) => !known.has(row.id));
+      rows = rows.concat(added);
+      more = answer.more && added.length > 0;
     } finally { loading = false; }
     draw();
   }
@@ -96,6 +123,8 @@ export async function traffic(main, state) {
     if (at >= 0) rows[at] = row;
     else {
       rows.unshift(row);
+      fresh.add(row.id);
+      if (state.kept) state.kept.rows += 1;
       if (chosen >= 0) chosen += 1;
       // What is looked at stays where it is.
       if (list.scrollTop > 0) list.scrollTop += HEIGHT;
@@ -103,12 +132,12 @@ export async function traffic(main, state) {
   }
 
   let drawing = 0;
-  function soon() {
-    if (!drawing) drawing = requestAnimationFrame(() => { drawing = 0; draw(); });
-  }
+  const soon = () => { drawing ||= requestAnimationFrame(() => { drawing = 0; draw(); }); };
+  let reloading = 0;
+  const reload = () => { reloading ||= setTimeout(() => { reloading = 0; load(); }, 500); };
 
   const onRow = (row) => {
-    if (paused) { waiting.push(row); replace(pause, `resume (${waiting.length} new)`); return; }
+    if (paused) { waiting.push(row); replace(pause, icon('play'), `Resume (${new Set(waiting.map((each) => each.id)).size} new)`); return; }
     if (query) { reload(); return; }
     put(row);
     soon();
@@ -116,18 +145,16 @@ export async function traffic(main, state) {
   const onPour = (grown) => {
     const row = rows.find((each) => each.id === grown.id);
     if (!row || row.stage !== 'under_way') return;
-    row.poured = (row.poured || 0) + grown.released;
+    row.poured = grown.sent || grown.received;
     row.attempts = grown.attempt;
     soon();
   };
-  let reloading = 0;
-  function reload() { if (!reloading) reloading = setTimeout(() => { reloading = 0; load(); }, 500); }
 
   pause.addEventListener('click', () => {
     paused = !paused;
     pause.setAttribute('aria-pressed', String(paused));
-    replace(pause, paused ? 'resume' : 'pause');
-    if (!paused) { waiting.forEach(put); waiting = []; draw(); }
+    replace(pause, icon(paused ? 'play' : 'pause'), paused ? 'Resume' : 'Pause');
+    if (!paused) { if (waiting.length > 500) load(); else waiting.forEach(put); waiting = []; draw(); }
   });
   search.addEventListener('change', () => filter(search.value.trim()));
   list.addEventListener('scroll', soon, { passive: true });
@@ -147,4 +174,11 @@ export async function traffic(main, state) {
     keys: { j: () => move(1), k: () => move(-1), Enter: () => { if (chosen >= 0) state.go(`/console/r/${rows[chosen].id}`); } },
     close: () => { clearInterval(beat); clearTimeout(reloading); resize.disconnect(); },
   };
+}
+
+/** A form being filled: what the product does, in one small picture. */
+function art() {
+  const bar = (x, y, w, colour) => h('rect', { x, y, width: w, height: 8, rx: 4, fill: `var(${colour})` });
+  return h('svg', { class: 'art', viewBox: '0 0 120 76', 'aria-hidden': 'true' }, h('path', { d: 'M18 6v58a6 6 0 0 0 6 6h72a6 6 0 0 0 6-6V6', fill: 'none', stroke: 'var(--edge)', 'stroke-width': 4, 'stroke-linecap': 'round' }),
+    bar(30, 52, 60, '--released'), bar(30, 38, 46, '--released'), bar(30, 24, 34, '--held'), bar(30, 10, 18, '--dropped'));
 }

@@ -1,8 +1,9 @@
 // The schema as a tree that fills in: every field with its type, and the value once there is one.
-import { h } from './dom.js';
+import { h, width } from './dom.js';
 
 const DEEPEST = 40;
-const MOST = 200;
+const MOST = 400;
+const LONGEST = 300;
 
 function resolve(schema, root, hops = 0) {
   if (!schema || typeof schema !== 'object' || hops > 20) return {};
@@ -10,9 +11,10 @@ function resolve(schema, root, hops = 0) {
   if (typeof reference !== 'string' || !reference.startsWith('#')) return schema;
   let node = root;
   for (const step of reference.slice(1).split('/').slice(1)) {
-    node = node && node[decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~')];
+    const name = decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~');
+    node = node && Object.hasOwn(node, name) ? node[name] : undefined;
   }
-  return { ...resolve(node, root, hops + 1), ...Object.fromEntries(Object.entries(schema).filter(([key]) => key !== '$ref')) };
+  return { ...resolve(node, root, hops + 1), ...Object.fromEntries(Object.entries(schema).filter(([key]) => key !== '$ref')), recursive: true };
 }
 
 function branch(schema, root, value) {
@@ -23,48 +25,58 @@ function branch(schema, root, value) {
   return { ...resolved.find((each) => each.type !== 'null' && (value === undefined || fits(each))) || resolved[0] || {}, options: resolved };
 }
 
-function typeOf(schema) {
-  if (schema.options) return schema.options.map(typeOf).join(' | ');
+function typeOf(schema, depth = 0) {
+  if (schema.options && depth < 3) return schema.options.map((each) => typeOf(each, depth + 1)).join(' | ');
   if (schema.const !== undefined) return JSON.stringify(schema.const);
   if (Array.isArray(schema.enum)) return schema.enum.slice(0, 6).map((each) => JSON.stringify(each)).join(' | ') + (schema.enum.length > 6 ? ' …' : '');
   let type = Array.isArray(schema.type) ? schema.type.join(' | ') : schema.type || (schema.properties ? 'object' : 'any');
-  const low = schema.minimum ?? schema.exclusiveMinimum;
-  const high = schema.maximum ?? schema.exclusiveMaximum;
+  const low = schema.minimum ?? schema.exclusiveMinimum ?? schema.minItems ?? schema.minLength;
+  const high = schema.maximum ?? schema.exclusiveMaximum ?? schema.maxItems ?? schema.maxLength;
   if (low !== undefined || high !== undefined) type += ` ${low ?? ''}..${high ?? ''}`;
-  if (schema.format) type += ` (${schema.format})`;
+  if (schema.format) type += ` · ${schema.format}`;
   return type;
 }
 
-/** `marks` says by JSON path what was done to a field: `patched` or `violated`. */
-export function tree(schema, value, marks = new Map()) {
-  const root = schema || {};
+const SIGNS = { violated: ['✗', 'violated'], patched: ['✎', 'patched'] };
+
+/** `marks` says by JSON path what was done to a field; `evidence` where its value comes from, and `onEvidence` shows it. */
+export function tree(schema, value, { marks = new Map(), before = undefined, evidence = new Map(), onEvidence = null } = {}) {
+  const root = schema && typeof schema === 'object' ? schema : {};
   let budget = MOST;
-  function line(name, node, given, path, depth) {
-    if (budget-- <= 0) return h('li', { class: 'muted' }, '…');
+  function line(name, node, given, was, path, depth) {
+    if (budget-- <= 0) return budget === -1 ? h('li', { role: 'treeitem', class: 'muted' }, h('span', { class: 'line' }, '… more than is shown here')) : null;
     const resolved = branch(resolve(node, root), root, given);
-    const mark = marks.get(path);
-    const sign = mark === 'violated' ? '✗' : mark === 'patched' ? '✎' : given === undefined ? '' : '✓';
-    const nested = depth < DEEPEST ? children(resolved, given, path, depth) : [];
-    const shown = nested.length || given instanceof Map || Array.isArray(given) ? null : given === undefined ? '' : JSON.stringify(given);
-    return h('li', { role: 'treeitem', 'aria-level': depth, ...(nested.length ? { 'aria-expanded': 'true' } : {}), class: given !== undefined ? 'filled' : '' },
-      h('span', { class: 'line' }, h('span', { class: 'key' }, name), ' ', h('span', { class: 'type' }, typeOf(resolved)), ' ',
-        shown ? h('span', { class: 'value' }, shown.length > 300 ? `${shown.slice(0, 300)}…` : shown) : null, sign ? ` ${sign}` : ''),
+    const [sign, meaning] = SIGNS[marks.get(path)] || (given === undefined ? ['', ''] : ['✓', 'filled']);
+    const nested = depth < DEEPEST ? children(resolved, given, was, path, depth) : [];
+    const shown = nested.length || given instanceof Map || Array.isArray(given) ? null : given === undefined ? '' : JSON.stringify(given) ?? '';
+    const found = evidence.get(path);
+    return h('li', { role: 'treeitem', 'aria-level': depth, 'data-path': path, ...(nested.length ? { 'aria-expanded': 'true' } : {}), class: `${given !== undefined ? 'filled' : ''}${given !== undefined && was === undefined && before !== undefined ? ' fresh' : ''}` },
+      h('span', { class: 'line', ...(found && onEvidence ? { onmouseenter: (event) => onEvidence(found, event.currentTarget) } : {}) }, h('span', { class: 'key' }, name), h('span', { class: 'type' }, typeOf(resolved)),
+        shown ? h('span', { class: 'value' }, shown.length > LONGEST ? `${shown.slice(0, LONGEST)}…` : shown) : null,
+        found && typeof found.confidence === 'number' ? h('span', { class: 'trust', role: 'img', 'aria-label': `confidence ${Math.round(100 * found.confidence)} %` }, width(h('i', {}), found.confidence)) : null,
+        sign ? h('span', { class: `mark ${meaning}`, title: meaning, role: 'img', 'aria-label': meaning }, sign) : null),
       nested.length ? h('ul', { role: 'group' }, nested) : null);
   }
-  function children(node, given, path, depth) {
+  function children(node, given, was, path, depth) {
     const found = [];
+    const old = (name) => (was instanceof Map ? was.get(name) : Array.isArray(was) ? was[name] : undefined);
     if (node.properties || given instanceof Map) {
       const known = Object.keys(node.properties || {});
-      for (const name of known) found.push(line(name, node.properties[name], given instanceof Map ? given.get(name) : undefined, `${path}.${name}`, depth + 1));
+      // What refers to itself is opened as far as there are values.
+      if (given instanceof Map || !node.recursive || depth < 3) for (const name of known) found.push(line(name, node.properties[name], given instanceof Map ? given.get(name) : undefined, old(name), `${path}.${name}`, depth + 1));
       if (given instanceof Map) {
-        for (const [name, each] of given) if (!known.includes(name)) found.push(line(name, node.additionalProperties || {}, each, `${path}.${name}`, depth + 1));
+        const own = new Set(known);
+        for (const [name, each] of given) {
+          if (budget <= -1) break;
+          if (!own.has(name)) found.push(line(name, typeof node.additionalProperties === 'object' ? node.additionalProperties : {}, each, old(name), `${path}.${name}`, depth + 1));
+        }
       }
     } else if (Array.isArray(given)) {
-      given.forEach((each, index) => found.push(line(`[${index}]`, (node.prefixItems || [])[index] || node.items || {}, each, `${path}[${index}]`, depth + 1)));
+      for (let index = 0; index < given.length && budget > -1; index += 1) found.push(line(`[${index}]`, (node.prefixItems || [])[index] || node.items || {}, given[index], old(index), `${path}[${index}]`, depth + 1));
     } else if (node.type === 'array' && node.items && depth < 3) {
-      found.push(line('[ ]', node.items, undefined, `${path}[]`, depth + 1));
+      found.push(line('[ ]', node.items, undefined, undefined, `${path}[]`, depth + 1));
     }
     return found;
   }
-  return h('div', { class: 'tree' }, h('ul', { role: 'tree', 'aria-label': 'Answer by schema', tabindex: '0' }, line(root.title || '$', root, value, '$', 1)));
+  return h('div', { class: 'tree' }, h('ul', { role: 'tree', 'aria-label': 'Answer by schema', tabindex: '0' }, line(root.title || 'answer', root, value, before, '$', 1)));
 }

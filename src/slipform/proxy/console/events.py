@@ -1,0 +1,94 @@
+"""Collect what an open console has not been told yet, and write it as server-sent events in batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Final
+
+import orjson
+
+from slipform.proxy.observability.call_record import CallRecord
+
+_MAX_WAITING: Final = 512 * 1024
+"""Bytes of events that wait for one client; what comes beyond is a gap, which the page fills by asking."""
+
+
+class Growth:
+    """How far one stream has come: characters of its attempt received, released and held back, and sent in all."""
+
+    __slots__ = ("attempt", "held", "received", "released", "sent")
+
+    def __init__(self) -> None:
+        self.attempt = 0
+        self.received = self.released = self.held = self.sent = 0
+
+    def add(self, attempt: int, received: int, released: int, held: int) -> None:
+        """Count a piece."""
+        if attempt != self.attempt:
+            self.attempt = attempt
+            self.received = self.released = 0
+        self.received += received
+        self.released += released
+        self.sent += released
+        self.held = held
+
+
+class Subscriber:
+    """One open event stream: what has happened since it last looked; too much at once is a gap."""
+
+    def __init__(self, watched: str = "") -> None:
+        self._watched = watched
+        self._position = 0
+        """How many pieces of the watched call have been told."""
+        self._events: deque[bytes] = deque()
+        self._size = 0
+        self._missed = 0
+        self._grown: set[str] = set()
+        self.wake = asyncio.Event()
+
+    def put(self, kind: str, data: bytes) -> None:
+        """Hand over an event, or count it as missed."""
+        self.relay(b"event: %s\ndata: %s\n\n" % (kind.encode(), data))
+
+    def relay(self, event: bytes) -> None:
+        """Hand over an event that is written already."""
+        if self._size + len(event) > _MAX_WAITING:
+            self._missed += 1
+        else:
+            self._events.append(event)
+            self._size += len(event)
+        self.wake.set()
+
+    def grew(self, identity: str) -> None:
+        """A stream grew; by how much is looked up with the next batch."""
+        self._grown.add(identity)
+        self.wake.set()
+
+    def taken_grown(self) -> set[str]:
+        """The streams that grew since the last batch."""
+        grown, self._grown = self._grown, set()
+        return grown
+
+    def grown(self, identity: str, growth: Growth | None, record: CallRecord) -> None:
+        """Hand over how far a stream has come, and the new words of the call that is watched, where they are kept."""
+        if growth is None or not growth.attempt:
+            return
+        told: dict[str, Any] = {
+            "id": identity, "attempt": growth.attempt, "received": growth.received, "released": growth.released,
+            "held": growth.held, "sent": growth.sent, "ms": round(record.seconds * 1000, 1),
+        }  # fmt: skip
+        if identity == self._watched and record.trace is not None and record.trace.only is None:
+            told["pieces"] = record.trace.pour[self._position :]
+            self._position = len(record.trace.pour)
+        self.put("pour", orjson.dumps(told))
+
+    def take(self) -> bytes:
+        """All events so far."""
+        self.wake.clear()
+        lines = list(self._events)
+        if self._missed:
+            lines.append(b'event: gap\ndata: {"missed":%d}\n\n' % self._missed)
+        self._events.clear()
+        self._size = self._missed = 0
+        return b"".join(lines)

@@ -1,0 +1,80 @@
+"""Ask the other workers of this server what their consoles know, and relay their events.
+
+A connection goes to any worker, and each remembers only its own calls. They serve one another on sockets in a folder
+that only their owner can open; a word that is derived from the console's secret says that it is one of them who asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from slipform.proxy.console.events import Subscriber
+from slipform.proxy.observability.metrics import WorkerAddress, worker_request
+
+_HEADER = "x-slipform-worker"
+_AGAIN_SECONDS = 1.0
+
+
+class Siblings:
+    """The other workers; nobody where there is only one."""
+
+    def __init__(self, worker: WorkerAddress | None, secret: Callable[[], bytes]) -> None:
+        self._worker = worker
+        self._secret = secret
+
+    @property
+    def count(self) -> int:
+        """How many workers there are, with this one."""
+        return 1 if self._worker is None else self._worker.count
+
+    def _headers(self) -> dict[str, str]:
+        word = hmac.new(self._secret(), b"worker", hashlib.sha256).hexdigest()
+        return {_HEADER: word, "content-type": "application/json"}
+
+    def is_one(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether another worker asks."""
+        given = headers.get(_HEADER.encode())
+        return given is not None and self._worker is not None and hmac.compare_digest(
+            given, self._headers()[_HEADER].encode()
+        )  # fmt: skip
+
+    async def ask(self, method: str, target: str, body: Any = None) -> list[Any]:
+        """What the others answer; those that do not are left out."""
+        if self._worker is None:
+            return []
+        data = b"" if body is None else orjson.dumps(body)
+        answers = await self._worker.ask(method, target, self._headers(), data)
+        return [orjson.loads(answer) for _, answer in answers if answer is not None]
+
+    def relay(self, target: str, subscriber: Subscriber) -> list[asyncio.Task[None]]:
+        """Hand the others' events to a subscriber, until the tasks are cancelled."""
+        if self._worker is None:
+            return []
+        return [asyncio.create_task(self._follow(index, target, subscriber)) for index in self._worker.siblings()]
+
+    async def _follow(self, index: int, target: str, subscriber: Subscriber) -> None:
+        if self._worker is None:
+            return
+        path, is_lost = str(self._worker.socket_path(index)), False
+        while True:
+            try:
+                reader, writer = await asyncio.open_unix_connection(path, limit=4 * 1024 * 1024)
+                try:
+                    writer.write(worker_request("GET", target, self._headers()))
+                    await reader.readuntil(b"\r\n\r\n")
+                    if is_lost:
+                        subscriber.put("gap", b"{}")
+                    while event := await reader.readuntil(b"\n\n"):
+                        if event.startswith(b"event: ") and not event.startswith(b"event: hello"):
+                            subscriber.relay(event)
+                finally:
+                    writer.close()
+            except (OSError, EOFError, asyncio.LimitOverrunError):
+                is_lost = True
+            await asyncio.sleep(_AGAIN_SECONDS)

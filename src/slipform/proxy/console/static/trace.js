@@ -1,0 +1,79 @@
+// Read what was recorded of a call: its schema, messages, answer, and what was done to which field.
+
+export function parsed(text) {
+  try { return JSON.parse(text); } catch { return null; }
+}
+
+/** The schema of a request in any of the APIs. */
+export function schemaOf(body) {
+  if (!body || typeof body !== 'object') return null;
+  const format = body.response_format;
+  if (format && format.json_schema) return format.json_schema.schema || null;
+  if (format && format.schema) return format.schema;
+  const text = body.text && body.text.format;
+  if (text && text.schema) return text.schema;
+  const output = body.output_config && body.output_config.format;
+  if (output && output.schema) return output.schema;
+  if (body.format && typeof body.format === 'object') return body.format;
+  const config = body.generationConfig || {};
+  return config.responseJsonSchema || config.responseSchema || null;
+}
+
+/** The text of a valid answer, as it was sent. */
+export function finalText(trace, row) {
+  if (!trace || row.outcome !== 'ok') return null;
+  const whole = parsed(trace.response.text);
+  if (whole && typeof whole === 'object') {
+    const choice = whole.choices && whole.choices[0];
+    if (choice && choice.message) return choice.message.content;
+    const block = Array.isArray(whole.content) && whole.content.find((each) => each.type === 'text');
+    if (block) return block.text;
+    const part = whole.candidates && whole.candidates[0] && whole.candidates[0].content && whole.candidates[0].content.parts.find((each) => each.text);
+    if (part) return part.text;
+    for (const item of whole.output || []) for (const each of item.content || []) if (each.text) return each.text;
+  }
+  return trace.pour.map((each) => each[3]).join('') || null;
+}
+
+/** What was done to which field, by its JSON path. */
+export function marksOf(attempts) {
+  const marks = new Map();
+  const last = attempts[attempts.length - 1] || {};
+  for (const each of last.patch || []) marks.set(pathOf(each.path), 'patched');
+  for (const each of last.violations || []) if (each.path) marks.set(each.path, 'violated');
+  return marks;
+}
+
+/** A JSON path for a JSON pointer. */
+export function pathOf(pointer) {
+  return `$${String(pointer).split('/').slice(1).map((step) => (/^\d+$/.test(step) ? `[${step}]` : `.${step.replaceAll('~1', '/').replaceAll('~0', '~')}`)).join('')}`;
+}
+
+/** Where values come from, by JSON path, where the report says so: spans of the prompt, and how sure it is. */
+export function evidenceOf(report) {
+  const found = new Map();
+  const given = report && report.evidence;
+  if (!given || typeof given !== 'object') return found;
+  for (const each of Array.isArray(given) ? given : Object.entries(given).map(([path, value]) => ({ path, ...value }))) {
+    if (!each || typeof each.path !== 'string') continue;
+    const path = each.path.startsWith('/') || each.path === '' ? pathOf(each.path) : each.path;
+    const spans = (each.spans || (each.span ? [each.span] : typeof each.start === 'number' ? [[each.start, each.end]] : [])).map((span) => (Array.isArray(span) ? span : [span.start, span.end]));
+    found.set(path, { confidence: each.confidence, spans, text: each.text || each.quote || '' });
+  }
+  return found;
+}
+
+const textOf = (content) => (typeof content === 'string' ? content : Array.isArray(content) ? content.map((part) => (typeof part === 'string' ? part : part.text || (part.type ? `[${part.type}]` : ''))).join('') : '');
+
+/** The conversation of a request in any of the APIs: who said what. */
+export function turnsOf(body) {
+  if (!body || typeof body !== 'object') return [];
+  const turns = [];
+  const system = body.system || body.instructions || (body.systemInstruction && textOf(body.systemInstruction.parts));
+  if (system) turns.push(['system', textOf(system)]);
+  if (typeof body.input === 'string') turns.push(['user', body.input]);
+  if (typeof body.prompt === 'string') turns.push(['user', body.prompt]);
+  for (const each of body.messages || (Array.isArray(body.input) ? body.input : []) || []) if (each && each.role) turns.push([each.role, textOf(each.content)]);
+  for (const each of body.contents || []) turns.push([each.role || 'user', textOf(each.parts)]);
+  return turns;
+}

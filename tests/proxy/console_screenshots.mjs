@@ -1,0 +1,70 @@
+// Takes the pictures of the console for the docs. Usage: node console_screenshots.mjs LINK OUT [all]; `all` takes both themes and widths.
+import { statSync } from 'node:fs';
+import { launch } from './console_chromium.mjs';
+
+const [link, out, all] = process.argv.slice(2);
+const origin = new URL(link).origin;
+const browser = await launch();
+const page = await browser.newPage();
+await page.setViewport({ width: 1280, height: 800 });
+await page.goto(link, { waitUntil: 'load' });
+await page.waitForSelector('main h1');
+
+const settle = () => page.evaluate(() => new Promise((resolve) => { setTimeout(resolve, 250); }));
+const find = async (query) => {
+  await page.goto(`${origin}/console/traffic?q=${encodeURIComponent(query)}`, { waitUntil: 'load' });
+  await page.waitForSelector('.call');
+  return page.$eval('.call', (node) => node.getAttribute('href').replace('/console/', ''));
+};
+const calls = { call: await find('stage:reasked stream:true'), repaired: await find('stage:repaired') };
+const shots = {
+  async traffic() { await page.waitForSelector('.call'); },
+  async overview() { await page.waitForSelector('.chart'); },
+  async call() { await page.waitForSelector('.player'); },
+  async repaired() { await page.waitForSelector('.diff'); },
+  async playground() {
+    await page.waitForSelector('#run:not([disabled])');
+    await page.evaluate(() => { const add = document.querySelector('input[list]'); for (const name of ['anthropic/claude-sonnet']) { add.value = name; add.dispatchEvent(new Event('change')); } });
+    await page.click('#run');
+    await page.waitForFunction(() => [...document.querySelectorAll('.columns .card')].length > 1 && [...document.querySelectorAll('.columns .card .pill')].every((each) => /✓|✗/.test(each.textContent)), { timeout: 20000 });
+  },
+  async schemas() { await page.waitForSelector('.heat'); },
+  async providers() { await page.waitForSelector('.card'); },
+  async keys() { await page.waitForSelector('main h1'); },
+  async api() {
+    await page.waitForSelector('.op');
+    await page.evaluate(() => { const found = [...document.querySelectorAll('.op')].find((each) => each.textContent.includes('/v1/chat/completions')); found.open = true; });
+    await page.waitForSelector('.op .main');
+    await page.click('.op .main');
+    await page.waitForFunction(() => /DONE/.test(document.querySelector('.reply')?.textContent), { timeout: 20000 });
+    await page.evaluate(() => scrollTo(0, 0));
+  },
+  async about() { await page.waitForSelector('table'); },
+};
+const only = process.env.PAGES ? process.env.PAGES.split(',') : Object.keys(shots);
+for (const theme of all ? ['light', 'dark'] : ['light']) {
+  await page.evaluate((each) => localStorage.setItem('theme', each), theme);
+  for (const width of all ? [1280, 390] : [1280]) {
+    await page.setViewport({ width, height: width > 1000 ? 800 : 844 });
+    for (const name of only) {
+      await page.goto('about:blank');
+      await page.goto(`${origin}/console/${calls[name] || name}`, { waitUntil: 'load' });
+      await page.waitForSelector('main h1');
+      await shots[name]();
+      await settle();
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      if (wide > 0) console.error(`${name} ${width}: ${wide} px too wide`);
+      const path = `${out}/console-${name}${all ? `-${theme}-${width}` : ''}.png`;
+      await page.screenshot({ path, fullPage: Boolean(all), optimizeForSpeed: false });
+      console.log(path, statSync(path).size);
+    }
+  }
+}
+if (!all) {
+  await page.evaluate(() => localStorage.setItem('theme', 'dark'));
+  await page.goto(`${origin}/console/${calls.call}`, { waitUntil: 'load' });
+  await page.waitForSelector('.player');
+  await settle();
+  await page.screenshot({ path: `${out}/console-call-dark.png` });
+}
+await browser.close();

@@ -1,0 +1,134 @@
+"""Take the pictures of the console for the docs: `python -m tests.proxy.console_screenshots [FOLDER] [all]`.
+
+The server is real, its models are scripted; `make screenshots` runs it, so that the pictures do not grow old.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from slipform.proxy.console.access import console_secret, link_token
+from slipform.proxy.console.history import CallHistory
+from slipform.testing import FakeModel
+from tests.conftest import node_folder, serving
+from tests.proxy.console_server import Beside, PacedModel, app_of
+from tests.proxy.proxying import call
+
+DRIVER = Path(__file__).with_name("console_screenshots.mjs")
+DOCS = Path(__file__).parents[2] / "docs" / "img"
+ITEM = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "quantity": {"type": "integer", "minimum": 1, "maximum": 99},
+        "price": {"type": "number", "minimum": 0},
+    },
+    "required": ["name", "quantity", "price"],
+    "additionalProperties": False,
+}
+ORDER = {
+    "title": "order",
+    "type": "object",
+    "properties": {
+        "customer": {"type": "string"},
+        "email": {"type": "string", "format": "email"},
+        "items": {"type": "array", "items": ITEM, "minItems": 1},
+        "shipping": {"enum": ["standard", "express"]},
+    },
+    "required": ["customer", "email", "items", "shipping"],
+    "additionalProperties": False,
+}
+TICKET = {
+    "title": "ticket",
+    "type": "object",
+    "properties": {"subject": {"type": "string", "maxLength": 60}, "urgency": {"enum": ["low", "high"]}},
+    "required": ["subject", "urgency"],
+}
+TICKET_ANSWER = '{"subject": "Printer on fire", "urgency": "high"}'
+PROMPT = "Ada Lovelace (ada@example.com) ordered 2 notebooks at 4.50 and 1 fountain pen at 29.00, sent by express."
+GOOD = json.dumps(
+    {
+        "customer": "Ada Lovelace",
+        "email": "ada@example.com",
+        "items": [
+            {"name": "notebook", "quantity": 2, "price": 4.5},
+            {"name": "fountain pen", "quantity": 1, "price": 29.0},
+        ],
+        "shipping": "express",
+    }
+)
+FAULTY = f"Sure, here is the order:\n```json\n{GOOD[:-1]}".replace('"quantity": 2,', '"quantity": 200,')
+MESSY = GOOD.replace('"', "'").replace("2,", "'2',").replace("'express'", "'Express',") + " Let me know!"
+
+
+def models() -> dict[str, FakeModel]:
+    """The scripted models behind the names that the pictures show."""
+    return {
+        "openai": PacedModel([GOOD]),
+        "anthropic": PacedModel([FAULTY, GOOD] * 50, first=0.2),
+        "mistral": PacedModel([MESSY]),
+        "groq": PacedModel(
+            ['{"subject": "Printer on fire", "urgency": "high"}'] * 3 + ['{"subject": "?", "urgency": "soon"}', "no"]
+        ),
+    }
+
+
+def ask(address: str, model: str, schema: dict[str, Any], **more: Any) -> None:
+    """One call, as a client of the proxy makes it."""
+    wanted = {"type": "json_schema", "json_schema": {"name": schema["title"], "schema": schema}}
+    body = {"model": model, "messages": [{"role": "user", "content": PROMPT}], "response_format": wanted, **more}
+    call(address, "/v1/chat/completions", body)
+
+
+def fill(address: str) -> None:
+    """Traffic to look at."""
+    live = {"stream": True, "slipform": {"stream_mode": "live"}}
+    for number in range(14):
+        ask(address, "openai/gpt-5-mini", ORDER, **(live if number % 3 else {}))
+        ask(address, "groq/llama-70b", TICKET)
+        if number % 2:
+            ask(address, "mistral/medium", ORDER)
+        if number % 4 == 3:
+            ask(address, "anthropic/claude-sonnet", ORDER, **live)
+    call(
+        address, "/v1/chat/completions", {"model": "openai/gpt-5-mini", "messages": [{"role": "user", "content": "Hi"}]}
+    )
+
+
+def spread(history: CallHistory, seconds: float) -> None:
+    """Let the calls have come over so many seconds, instead of as quickly as they were made."""
+    rows = [orjson.loads(row) for row in history._rows]
+    older = [[f"{copy}{row[0][1:]}", *row[1:]] for copy in "0123456789" for row in rows]
+    for number, row in enumerate(older):
+        row[2] = time.time() - 20 - seconds * (1 - number / len(older)) ** 1.3
+    history._rows.clear()
+    history._rows.extend(orjson.dumps(row) for row in [*older, *rows])
+
+
+def main(folder: Path, *more: str) -> None:
+    """Serve, fill, and take the pictures."""
+    node, modules = node_folder("puppeteer-core")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as state:
+        os.environ["XDG_STATE_HOME"] = state
+        used = models()
+        app = app_of(used, default="openai/gpt-5-mini")
+        with serving(Beside(app, used)) as address:
+            fill(address)
+            spread(app.console.history, 840)
+            link = f"{address}/console/#t={link_token(console_secret())}"
+            environment = {**os.environ, "SLIPFORM_NODE": str(modules)}
+            subprocess.run([node, str(DRIVER), link, str(folder), *more], env=environment, check=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS, *sys.argv[2:])

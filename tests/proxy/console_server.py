@@ -1,0 +1,125 @@
+"""A proxy with scripted models for the console's browser tests and pictures, and what their drivers ask of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+from slipform.config import Settings
+from slipform.engine.setup import options_of
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
+from slipform.library.async_client import AsyncClient
+from slipform.providers.router import Router
+from slipform.proxy import App
+from slipform.proxy.observability.call_record import CallRecord
+from slipform.testing import FakeModel
+
+PERSON_SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+class SteppedModel(FakeModel):
+    """A model that writes a piece only when it is told to, so that a test can look in between."""
+
+    def __init__(self, script: Sequence[str]) -> None:
+        super().__init__(script)
+        self.steps = threading.Semaphore(0)
+        self.writing = 0
+        """Streams that somebody still reads."""
+
+    def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
+        self.writing += 1
+        try:
+            for chunk in super().stream(request):
+                if not self.steps.acquire(timeout=30):
+                    return
+                yield chunk
+        finally:
+            self.writing -= 1
+
+
+class PacedModel(FakeModel):
+    """A model that takes its time, for pictures."""
+
+    def __init__(self, script: Sequence[str], first: float = 0.15, pause: float = 0.012) -> None:
+        super().__init__([ModelResponse(text=text, usage=Usage(181, len(text) // 4)) for text in script])
+        self._first, self._pause = first, pause
+
+    def complete(self, request: ModelRequest) -> Any:
+        time.sleep(self._first)
+        return super().complete(request)
+
+    def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
+        time.sleep(self._first)
+        for chunk in super().stream(request):
+            time.sleep(self._pause)
+            yield chunk
+
+
+def app_of(models: dict[str, FakeModel], server: dict[str, Any] | None = None, default: str = "") -> App:
+    """An application over these models, each also under `fake/NAME`."""
+    for name, model in models.items():
+        model.name = name
+    names = {f"fake/{name}": f"{name}/m" for name in models}
+    first = default or next(iter(names))
+    settings = Settings.model_validate(
+        {"default_model": first, "model_aliases": names, "server": {"traces": "on", **(server or {})}}
+    )
+    router = Router(models, aliases=names, default=names.get(first, first))
+    return App(AsyncClient(router=router, options=options_of(settings)), settings)
+
+
+class Beside:
+    """The application, and beside it what the driver asks: how often models were called, old calls, one more piece."""
+
+    def __init__(self, app: App, models: dict[str, FakeModel]) -> None:
+        self._app = app
+        self._models = models
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        path = scope.get("path", "")
+        if not path.startswith("/test/"):
+            await self._app(scope, receive, send)
+            return
+        query = {key: values[0] for key, values in parse_qs(scope.get("query_string", b"").decode()).items()}
+        body = json.dumps(getattr(self, path.removeprefix("/test/"))(**query))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body.encode()})
+
+    def count(self) -> int:
+        """How often models were asked."""
+        return sum(len(model.requests) for model in self._models.values())
+
+    def step(self, model: str, n: str = "1") -> int:
+        """Let a stepped model write so many pieces; gives how many of its streams are still read."""
+        stepped = self._models[model]
+        assert isinstance(stepped, SteppedModel)
+        stepped.steps.release(int(n))
+        return stepped.writing
+
+    def writing(self, model: str) -> int:
+        """How many streams of a stepped model are still read."""
+        stepped = self._models[model]
+        assert isinstance(stepped, SteppedModel)
+        return stepped.writing
+
+    def fill(self, n: str = "10000") -> str:
+        """So many calls, older than all others; gives the oldest's id."""
+        history, oldest = self._app.console.history, ""
+        history.clear()
+        for number in range(int(n)):
+            record = CallRecord(f"old-{number}", api="openai-chat", model="old", schema="order", enforced=True)
+            record.started -= 20_000 - number
+            record.ended = record.started + 0.1
+            entry = history.begin(record)
+            history.end(entry, record)
+            oldest = oldest or entry
+        return oldest
