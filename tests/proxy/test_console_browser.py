@@ -110,7 +110,7 @@ def two_workers(folder: Path, vendor: FakeVendor) -> str:
     port = free_port()
     settings = {
         "default_model": "fake/m",
-        "providers": {"fake": {"kind": "openai-compatible", "base_url": vendor.base_url, "api_key": "k"}},
+        "providers": {"fake": {"kind": "openai-compatible", "base_url": vendor.base_url}},
         "server": {"port": port, "workers": 2, "history": str(folder / "calls.sqlite"), "log": "off"},
     }
     config = folder / "slipform.yaml"

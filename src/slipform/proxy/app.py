@@ -117,7 +117,8 @@ class App:
 
     def drain(self) -> None:
         """Tell balancers, through /readyz, to send no more; requests are still served."""
-        self._draining = self.console.draining = True
+        self._draining = True
+        self.console.drain()
 
     async def reload(self) -> bool:
         """Read the configuration again: all of it takes effect, or none of it. False when it was refused."""

@@ -107,36 +107,37 @@ class ConsoleAccess:
         if not is_own or headers.get(b"x-slipform-console") != b"1" or kind != b"application/json":
             raise NotAllowed("Only the console's own page may do this", hint="Open the console, and do it there.")
 
-    def sign_in(self, token: str, key: str) -> str:
+    def sign_in(self, token: str, key: str, headers: Mapping[bytes, bytes]) -> str:
         """The cookie of a new session, for the printed link's token or an operator's key."""
         if self._guard.wants_keys:
             caller = self._guard.caller({b"authorization": b"Bearer " + key.encode("latin-1", "replace")})
             if not caller.operator:
                 raise NotAllowed("That key is not an operator's", hint=_OPERATORS_ONLY, key=caller.id)
-            return self._cookie(caller.id)
+            return self._cookie(caller.id, headers)
         if not hmac.compare_digest(token.encode(), link_token(self._secret()).encode()):
             raise NoSession("That link is not of this server", hint="Use the link that `slipform console` prints.")
-        return self._cookie("")
+        return self._cookie("", headers)
 
-    def _cookie(self, key_id: str) -> str:
+    def _cookie(self, key_id: str, headers: Mapping[bytes, bytes]) -> str:
         until = int(time.time()) + _SECONDS
         value = f"{until}.{key_id}.{self._signature(until, key_id)}"
-        return f"{COOKIE}={value}; {_ATTRIBUTES}; Max-Age={_SECONDS}"
+        return f"{_cookie_name(headers)}={value}; {_ATTRIBUTES}; Max-Age={_SECONDS}"
 
     @staticmethod
-    def ended() -> str:
+    def ended(headers: Mapping[bytes, bytes]) -> str:
         """The cookie that ends a session."""
-        return f"{COOKIE}=; {_ATTRIBUTES}; Max-Age=0"
+        return f"{_cookie_name(headers)}=; {_ATTRIBUTES}; Max-Age=0"
 
     def _signature(self, until: int, key_id: str) -> str:
         return hmac.new(self._secret(), f"session:{until}:{key_id}".encode(), hashlib.sha256).hexdigest()
 
     def operator(self, headers: Mapping[bytes, bytes]) -> Caller:
         """Whose session a request belongs to; raises `NoSession` where there is none, or it is over."""
+        wanted = _cookie_name(headers)
         for part in headers.get(b"cookie", b"").decode("latin-1").split(";"):
             name, _, value = part.strip().partition("=")
             pieces = value.split(".")
-            if name != COOKIE or len(pieces) != 3 or not pieces[0].isdigit():
+            if name != wanted or len(pieces) != 3 or not pieces[0].isdigit():
                 continue
             until, key_id, signature = int(pieces[0]), pieces[1], pieces[2]
             if (
@@ -152,6 +153,15 @@ class ConsoleAccess:
 
     def _how(self) -> str:
         return _OPERATORS_ONLY if self._guard.wants_keys else "`slipform console` opens it, signed in."
+
+
+def _cookie_name(headers: Mapping[bytes, bytes]) -> str:
+    """The session's cookie, by port: browsers send a host's cookies to all its ports, and each may be a server."""
+    try:
+        port = urlsplit(f"//{headers.get(b'host', b'').decode('latin-1')}").port
+    except ValueError:
+        port = None
+    return f"{COOKIE}_{port}" if port else COOKIE
 
 
 def _hostname(authority: str) -> str:

@@ -115,7 +115,7 @@ class Console:
         self._serve_call = serve_call
         self._started = time.time()
         self._tracing = Tracing()
-        self.draining = False
+        self._draining = False
 
     # -- what the application tells ---------------------------------------------------------------
 
@@ -136,6 +136,11 @@ class Console:
             record.words = "failures"
             return CallTrace(_has_failed)
         return None
+
+    def drain(self) -> None:
+        """The server is to stop: whoever looks is told, and event streams end, which would keep it waiting."""
+        self._draining = True
+        self.history.tell("draining", b"{}")
 
     def close(self) -> None:
         """Write what waits to be written."""
@@ -208,13 +213,14 @@ class Console:
             await _send(send, await self._change(method, name, rest, given, alone=alone))
 
     async def _session(self, method: str, access: ConsoleAccess, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
         if method == "DELETE":
-            await _send(send, {"ok": True}, [(b"set-cookie", access.ended().encode())])
+            await _send(send, {"ok": True}, [(b"set-cookie", access.ended(headers).encode())])
             return
         if method != "POST":
             raise WrongMethodError("A session is made with POST and ended with DELETE")
         given = _parsed(await read_body(receive, 4096))
-        cookie = access.sign_in(str(given.get("token") or ""), str(given.get("key") or ""))
+        cookie = access.sign_in(str(given.get("token") or ""), str(given.get("key") or ""), headers)
         if scope.get("scheme") == "https":
             cookie += "; Secure"
         await _send(send, {"ok": True}, [(b"set-cookie", cookie.encode())])
@@ -278,7 +284,7 @@ class Console:
             "limits": {"bytes": server.console_bytes, "trace_bytes": server.trace_bytes, "pinned": MOST_PINNED},
             "history": None if archive is None else await asyncio.to_thread(archive.sizes),
             "models": deployment.settings.first_model,
-            "draining": self.draining,
+            "draining": self._draining,
         }
 
     def _last_use(self) -> dict[str, float]:
@@ -410,7 +416,7 @@ class Console:
         await send({"type": "http.response.start", "status": 200, "headers": head})
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
-            hello = orjson.dumps({"tracing": self._tracing.told(), "draining": self.draining})
+            hello = orjson.dumps({"tracing": self._tracing.told(), "draining": self._draining})
             await send({"type": "http.response.body", "body": b"event: hello\ndata: %s\n\n" % hello, "more_body": True})
             while not gone.done():
                 waiting = asyncio.ensure_future(subscriber.wake.wait())
@@ -418,7 +424,9 @@ class Console:
                 waiting.cancel()
                 body = self.history.take(subscriber) or b": alive\n\n"
                 if not gone.done():
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                    await send({"type": "http.response.body", "body": body, "more_body": not self._draining})
+                if self._draining:
+                    return
                 await asyncio.wait([gone], timeout=max(_BATCH_SECONDS, len(body) / _BYTES_PER_SECOND))
         finally:
             gone.cancel()

@@ -17,6 +17,7 @@ async function request(method, path, body) {
   if (body !== undefined) options.body = JSON.stringify(body);
   const response = await fetch(BASE + path, options);
   const answer = await response.json().catch(() => null);
+  if (response.status === 401 && path !== 'session') window.dispatchEvent(new Event('signedout'));
   if (!response.ok) throw new ApiError(response.status, answer);
   return answer;
 }

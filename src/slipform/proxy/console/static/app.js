@@ -13,7 +13,7 @@ const HELP = [['/', 'search calls'], ['j k', 'next, previous call'], ['Enter', '
 const LARGEST_FILE = 16 * 1024 * 1024;
 const DEEPEST = 200;
 
-const state = { go, refresh: () => show(), openFile, switchTheme, signOut, draft: null, kept: null, imported: null, replay: null };
+const state = { go, refresh: () => show(), openFile, switchTheme, signOut, draft: null, kept: null, imported: null, replay: null, model: '' };
 let page = {};
 let stopListening = null;
 let lead = '';
@@ -48,7 +48,7 @@ async function start() {
     history.replaceState(null, '', location.pathname);
     try { await post('session', { token }); } catch (error) { signIn(error.message); return; }
   }
-  try { await get('me'); } catch (error) {
+  try { state.model = (await get('me')).models; } catch (error) {
     if (error instanceof ApiError && error.status === 401) { signIn(''); return; }
     replace(document.body, h('main', { class: 'signin card' }, h('h1', {}, 'slipform'), h('p', { class: 'bad' }, error.message)));
     return;
@@ -63,6 +63,7 @@ function signIn(message) {
   const enter = async (event) => {
     event.preventDefault();
     try { await post('session', { key: key.value }); } catch (error) { replace(told, error.message); return; }
+    state.model = (await get('me')).models;
     if (over) { over.close(); over.remove(); connect(); } else shell();
   };
   const content = [h('h1', {}, 'slipform console'), h('p', {}, 'On this machine, ', h('code', {}, 'slipform console'), ' opens it signed in. Elsewhere, an operator’s key does.'), h('form', { onsubmit: enter }, key, h('button', { class: 'main' }, 'Sign in')), told];
@@ -79,6 +80,7 @@ function shell() {
   document.addEventListener('click', follow);
   document.addEventListener('keydown', onKey);
   window.addEventListener('popstate', show);
+  window.addEventListener('signedout', () => { if (!document.querySelector('dialog[open]')) { if (stopListening) stopListening(); signIn('The session is over.'); } });
   window.addEventListener('dragover', (event) => { event.preventDefault(); document.body.classList.add('dropping'); });
   window.addEventListener('dragleave', (event) => { if (!event.relatedTarget) document.body.classList.remove('dropping'); });
   window.addEventListener('drop', (event) => { event.preventDefault(); document.body.classList.remove('dropping'); openFile(event.dataTransfer && event.dataTransfer.files[0]); });
@@ -90,17 +92,17 @@ function connect() {
   if (stopListening) stopListening();
   const forward = (name) => (data) => { if (page.events && page.events[name]) page.events[name](data); };
   let lost = 0;
-  stopListening = listen({ begin: forward('begin'), end: forward('end'), pour: forward('pour'), gap: forward('gap'), tracing: (data) => tell('tracing', traced(data.tracing)) }, (connected, hello) => {
+  stopListening = listen({ begin: forward('begin'), end: forward('end'), pour: forward('pour'), gap: forward('gap'), tracing: (data) => tell('tracing', traced(data.tracing)), draining: () => tell('draining', DRAINING) }, (connected, hello) => {
     live.classList.toggle('live', connected);
     replace(live, connected ? 'live' : 'reconnecting');
     if (connected) {
       clearTimeout(lost);
       tell('lost', null);
       tell('tracing', traced(hello.tracing));
-      tell('draining', hello.draining ? [h('b', {}, 'The server is shutting down.'), ' Calls under way are finished.'] : null);
+      tell('draining', hello.draining ? DRAINING : null);
       if (live.dataset.lost) forward('gap')({});
     } else {
-      get('me').catch((error) => { if (error instanceof ApiError && error.status === 401 && !document.querySelector('dialog[open]')) { stopListening(); signIn('The session is over.'); } });
+      get('me').catch(() => {}); // tells whether the session is over
       clearTimeout(lost);
       if (!document.hidden) lost = setTimeout(() => tell('lost', [h('b', {}, 'The server cannot be reached.'), ' What you see is as it was; trying again.'], 'bad'), 300);
     }
@@ -108,6 +110,7 @@ function connect() {
   });
 }
 
+const DRAINING = 'The server is shutting down; calls under way are finished.';
 const told = new Map();
 
 /** Show a banner, or with null none, under a name. */
@@ -156,7 +159,7 @@ async function show() {
     if (mine === showing) page = opened || {};
     else if (opened && opened.close) opened.close();
   } catch (error) {
-    if (error instanceof ApiError && error.status === 401) { if (stopListening) stopListening(); signIn('The session is over.'); return; }
+    if (error instanceof ApiError && error.status === 401) return;
     replace(main, h('h1', {}, 'This page could not be read'), h('p', { class: 'note bad', role: 'alert' }, error.message), h('button', { onclick: show }, 'Try again'));
   }
 }

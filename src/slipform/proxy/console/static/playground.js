@@ -55,7 +55,7 @@ export async function playground(main, state) {
       replace(problems, h('p', { class: 'bad' }, `✗ not JSON yet: ${error.message}`));
       return;
     }
-    const found = await post('schemas/check', { schema });
+    const found = await post('schemas/check', { schema }).catch((error) => ({ problems: [{ pointer: '', message: error.message }], losses: {} }));
     if (editor.box.value !== text) return;
     valid = found.problems.length ? null : schema;
     run.disabled = !valid || Boolean(running);

@@ -17,7 +17,7 @@ export const PROMPT = 'Ada Lovelace (ada@example.com) ordered 2 notebooks at 4.5
 export function bodyOf({ model, schema, system, prompt, mode = 'live', attempts = 3, strategy = 'auto' }) {
   const name = schema.title ? String(schema.title).replace(/\W/g, '_').slice(0, 60) : 'playground';
   return {
-    ...(model ? { model } : {}), messages: [...(system ? [{ role: 'system', content: system }] : []), { role: 'user', content: prompt }], stream: true, stream_options: { include_usage: true },
+    model, messages: [...(system ? [{ role: 'system', content: system }] : []), { role: 'user', content: prompt }], stream: true, stream_options: { include_usage: true },
     response_format: { type: 'json_schema', json_schema: { name, schema } },
     slipform: { report: true, stream_mode: mode, max_attempts: attempts, ...(strategy === 'auto' ? {} : { strategy }) },
   };
@@ -27,7 +27,7 @@ export function bodyOf({ model, schema, system, prompt, mode = 'live', attempts 
 export async function runSample(state, button) {
   button.disabled = true;
   try {
-    const response = await call('/v1/chat/completions', bodyOf({ schema: SCHEMA, prompt: PROMPT }));
+    const response = await call('/v1/chat/completions', bodyOf({ model: state.model, schema: SCHEMA, prompt: PROMPT }));
     const id = response.headers.get('x-slipform-call');
     response.text();
     state.replay = id;
@@ -35,7 +35,7 @@ export async function runSample(state, button) {
   } finally { button.disabled = false; }
 }
 
-export function curl(origin) {
-  const body = { messages: [{ role: 'user', content: 'Ada is 36' }], response_format: { type: 'json_schema', json_schema: { name: 'person', schema: { type: 'object', properties: { name: { type: 'string' }, age: { type: 'integer' } }, required: ['name', 'age'] } } } };
+export function curl(origin, model) {
+  const body = { model, messages: [{ role: 'user', content: 'Ada is 36' }], response_format: { type: 'json_schema', json_schema: { name: 'person', schema: { type: 'object', properties: { name: { type: 'string' }, age: { type: 'integer' } }, required: ['name', 'age'] } } } };
   return `curl ${origin}/v1/chat/completions \\\n  -H 'content-type: application/json' \\\n  -d '${JSON.stringify(body)}'`;
 }

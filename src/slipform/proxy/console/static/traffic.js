@@ -54,18 +54,32 @@ export async function traffic(main, state) {
       .map(([content, look]) => h('span', { class: look }, content));
   }
 
+  // Rows that do not change stay the same elements, so that a click is not lost because the list moved on.
+  const made = new Map();
+  function rowNode(row, isChosen) {
+    const told = JSON.stringify([row, isChosen]);
+    const old = made.get(row.id);
+    if (old && old.told === told) return old.node;
+    const node = h('a', { class: `call${isChosen ? ' chosen' : ''}${fresh.delete(row.id) ? ' fresh' : ''}`, href: `/console/r/${row.id}`, 'data-id': row.id, title: row.outcome === 'ok' || row.stage === 'under_way' ? null : row.outcome }, cells(row));
+    made.set(row.id, { told, node });
+    return node;
+  }
+
   function draw() {
     inner.style.height = `${rows.length * HEIGHT}px`;
     const first = Math.max(0, Math.floor(list.scrollTop / HEIGHT) - SPARE);
     const last = Math.min(rows.length, first + Math.ceil(list.clientHeight / HEIGHT) + 2 * SPARE);
+    if (first >= last) { replace(inner, empty()); made.clear(); return; }
     const shown = [];
     for (let index = first; index < last; index += 1) {
-      const row = rows[index];
-      const link = h('a', { class: `call${index === chosen ? ' chosen' : ''}${fresh.delete(row.id) ? ' fresh' : ''}`, href: `/console/r/${row.id}`, 'data-id': row.id, title: row.outcome === 'ok' || row.stage === 'under_way' ? null : row.outcome }, cells(row));
-      link.style.top = `${index * HEIGHT}px`;
-      shown.push(link);
+      const node = rowNode(rows[index], index === chosen);
+      node.style.top = `${index * HEIGHT}px`;
+      shown.push(node);
     }
-    replace(inner, shown.length ? shown : empty());
+    const kept = new Set(shown);
+    for (const node of [...inner.children]) if (!kept.has(node)) { node.remove(); if (made.get(node.dataset.id)?.node === node) made.delete(node.dataset.id); }
+    let next = inner.firstChild;
+    for (const node of shown) { if (node === next) next = next.nextSibling; else inner.insertBefore(node, next); }
     if (more && last >= rows.length - 20) older();
   }
 
@@ -74,7 +88,7 @@ export async function traffic(main, state) {
       return h('div', { class: 'empty' }, h('h2', {}, 'No call fits'), h('p', {}, h('code', {}, query)), narrowest ? h('p', {}, 'Without ', h('code', {}, narrowest.word), ` there would be ${count(narrowest.without)}.`) : null,
         h('div', { class: 'tools' }, h('button', { onclick: () => filter('') }, 'Show all calls')));
     }
-    const command = curl(location.origin);
+    const command = curl(location.origin, state.model);
     const run = h('button', { class: 'main', id: 'sample', onclick: () => runSample(state, run) }, icon('play'), 'Run a sample call');
     return h('div', { class: 'empty' }, art(), h('h2', {}, 'See an answer being poured'), h('p', {}, 'One click asks the model for an order as JSON and shows every byte of the answer take its shape. Your own calls appear here as they come.'),
       h('div', { class: 'tools' }, run, h('a', { class: 'button', href: '/console/playground' }, 'Open the playground')), h('p', { class: 'label' }, 'Or from a shell:'), h('pre', {}, command),
