@@ -148,9 +148,7 @@ async def run_stream(
     plan = await planned()
     heavy = is_heavy(request) or plan.evidence is not None
     live, follows = _live(request, plan, mode)
-    begin = functools.partial(
-        start, request, plan, streaming=True, live=live, follows=follows, sink=sink, watch=watch
-    )
+    begin = functools.partial(start, request, plan, streaming=True, live=live, follows=follows, sink=sink, watch=watch)
     call = await off_loop(begin) if heavy else begin()
     while call.outcome is None:
         try:
