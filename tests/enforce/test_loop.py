@@ -46,7 +46,7 @@ def test_a_valid_answer_ends_the_loop() -> None:
     assert outcome.text == GOOD
 
 
-@pytest.mark.covers("S0-01", "S0-11", "S0-13", "S0-44", "S0-45", "S2-33")
+@pytest.mark.covers("S0-01", "S0-11", "S0-12", "S0-13", "S0-44", "S0-45", "S2-33", "S2-34")
 def test_the_prompted_strategy_puts_the_schema_before_the_conversation() -> None:
     asked, _ = run(plan(OutputStrategy.PROMPTED), ModelResponse(text=GOOD))
     first = asked[0].messages[0]

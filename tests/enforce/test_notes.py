@@ -77,10 +77,12 @@ def test_strict_trailing_makes_it_a_fault(text: str, spans: list[tuple[int, int]
             _respond(text, attempts=1, strict_trailing=True)
 
 
-@pytest.mark.covers("C33", "C06", "S0-24")
+@pytest.mark.covers("C33", "C06", "C12", "S0-24", "S0-55")
 def test_guards_are_settings_and_may_be_spelled_in_camel_case() -> None:
     settings = read_settings("enforcement: {strictTrailing: true, stopAfterJson: true, max_prefix_chars: 80}")
     assert options_of(settings).guard == Guard(strict_trailing=True, stop_after_json=True, max_prefix_chars=80)
+    for spelled in ("response_format_max_schema_chars", "responseFormatMaxSchemaChars"):
+        assert options_of(read_settings(f"enforcement: {{{spelled}: 321}}")).max_schema_chars == 321
     asked = {"responseFormatFailHard": True, "maxPrefixChars": 9, "other": 1}
     assert Guard.of(asked) == Guard(response_format_fail_hard=True, max_prefix_chars=9)
     assert Guard.without(asked) == {"other": 1}
