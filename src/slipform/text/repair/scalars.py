@@ -31,7 +31,8 @@ _CALL: Final = re.compile(
 )
 _LITERALS: Final = {
     "true": "true", "True": "true", "TRUE": "true", "false": "false", "False": "false", "FALSE": "false",
-    "null": "null", "Null": "null", "NULL": "null", "None": "null", "NONE": "null", "undefined": "null",
+    "null": "null", "Null": "null", "NULL": "null", "None": "null", "NONE": "null", "nil": "null",
+    "undefined": "null",
 }  # fmt: skip
 _NAN: Final = frozenset({"nan", "infinity", "inf"})
 _WORDS: Final = ("true", "false", "null", "True", "False", "None", "undefined", "NaN", "Infinity", "-Infinity")

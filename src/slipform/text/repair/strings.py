@@ -207,7 +207,7 @@ def _find_end(
         elif certainty == WEAK and weak is None:
             weak = span._replace(stop=quote, end=at, closed=True, guessed=True)
         elif (stop := _unclosed_before(text, span.body, quote, end, where, inner, closers)) >= 0:
-            return span._replace(stop=stop, end=stop, closed=True, guessed=True)
+            return span._replace(stop=_path_end(text, span.body, stop), end=stop, closed=True, guessed=True)
         elif span.delimiter in "'‘’" and _APOSTROPHE.match(text, quote - 1):
             continue
         inner += 1
@@ -219,8 +219,13 @@ def _find_end(
     if stop < end:
         if text[stop - 1] in "“”" and span.delimiter == '"':
             stop -= 1
-        return span._replace(stop=stop, end=after, closed=True, guessed=True)
+        return span._replace(stop=_path_end(text, span.body, stop), end=after, closed=True, guessed=True)
     return span._replace(guessed=inner > 0)
+
+
+def _path_end(text: str, body: int, stop: int) -> int:
+    r"""Return `stop`, or the place of the quote before it that closes a path, as in `"C:\dir\"`."""
+    return stop - 1 if text.endswith('\\"', body, stop) and _PATH.match(text, body, stop) else stop
 
 
 def _unclosed_before(text: str, body: int, quote: int, end: int, where: int, inner: int, closers: str) -> int:

@@ -205,7 +205,7 @@ def drop_key(m: RepairState, at: int) -> None:
 
 
 _THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)-?\d{1,3}(?:,\d{3})*\Z")
-_THOUSANDS: Final = re.compile(r"\d{3}(?=\s*+[,}\]\n]|\.\d|\s*+\Z)")
+_THOUSANDS: Final = re.compile(r"\d{3}(?:\.\d++)?+(?=\s*+[,}\]\n]|\s*+\Z)")
 
 
 _BRACKETS: Final = re.compile(rf"{LAX_STRING}|([{{}}\[\]])", re.DOTALL)

@@ -39,8 +39,8 @@ class RepairEdit(NamedTuple):
         """Whether the edit writes the same value as JSON, and is not a guess at what was meant.
 
         To read a valid escape as a backslash, because others beside it are none, is a guess; so is a comment with one
-        quote, which may be a string that lost its first one, a key of several words, quotes within quotes, and what
-        other languages have: their escapes, and letters before a quote.
+        quote, which may be a string that lost its first one, a key of several words, quotes within quotes, commas
+        within a number, and what other languages have: their escapes, and letters before a quote.
         """
         kind, before = self.kind, self.before
         if kind == "comment":
@@ -50,7 +50,9 @@ class RepairEdit(NamedTuple):
         if kind == "wrong_quote":
             return _QUOTES_WITHIN.match(before) is None or self.after == '""'
         if kind == "bad_escape":
-            return before[1:2] not in _OTHER_ESCAPES
+            return len(before) > 1 and before[1] not in _OTHER_ESCAPES
+        if kind == "number":
+            return "," not in before
         return kind in CERTAIN
 
 
