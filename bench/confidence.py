@@ -248,13 +248,8 @@ def _is_json(text: str) -> bool:
 
 def auroc(scores: Any, right: Any) -> float:
     """How often a right value scores above a wrong one; ties count half."""
-    order = np.argsort(scores, kind="stable")
-    ranks = np.empty(len(scores))
-    ranks[order] = np.arange(1, len(scores) + 1)
-    for tied in np.unique(scores):
-        same = scores == tied
-        if same.sum() > 1:
-            ranks[same] = ranks[same].mean()
+    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (counts.cumsum() - (counts - 1) / 2)[places]
     positive, negative = int(right.sum()), int((~right).sum())
     if not positive or not negative:
         return float("nan")
@@ -299,7 +294,7 @@ def with_peer(records: Sequence[dict[str, Any]], rows: list[dict[str, Any]]) -> 
     if not PEERS.exists():
         return rows
     ran = subprocess.run(
-        [str(PEERS), str(PEER_SCRIPT)], input=json.dumps(records), text=True, capture_output=True, check=False
+        [str(PEERS), "-P", str(PEER_SCRIPT)], input=json.dumps(records), text=True, capture_output=True, check=False
     )
     if ran.returncode:
         print(f"structured-logprobs is left out: {ran.stderr.strip().splitlines()[-1:]}")

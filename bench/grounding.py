@@ -56,7 +56,7 @@ def peers() -> dict[str, Callable[..., Found]]:
         return {}
     asked = [{"text": case.text, "values": _values(case.value)} for kind in SETS for case in cases(kind)]
     ran = subprocess.run(
-        [str(PEERS), str(PEER_SCRIPT)], input=json.dumps(asked), text=True, capture_output=True, check=True
+        [str(PEERS), "-P", str(PEER_SCRIPT)], input=json.dumps(asked), text=True, capture_output=True, check=True
     )
     answered: dict[str, list[Found]] = json.loads(ran.stdout)
     by_case = {

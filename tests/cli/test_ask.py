@@ -199,3 +199,14 @@ def test_json_is_required_alike_of_several_vendors(
         )
         done = cli("ask", "Ada is 36", *schema)
     assert (done.code, done.out) == (0, ADA + "\n")
+
+
+def test_evidence_is_shown_on_standard_error(cli: Cli, fake: Fake, folder: Path) -> None:
+    fake([ADA, ADA, '{"name": "Eve", "age": 36}'])
+    (folder / "source.txt").write_text("It is Ada")
+    done = cli("ask", "Ada is 36", "-s", "person.json", "--evidence", "--source", "source.txt", "--samples", "2")
+    assert done.out == ADA + "\n"
+    assert "/name: 6-9 exact: It is [Ada]" in done.err
+    assert "/age: not found" in done.err
+    assert "no score: the model's vendor gave no token probabilities; 1 of 2 further answers agree" in done.err
+    assert cli("ask", "hi", "-s", "person.json", "--samples", "2").code == 2
