@@ -151,7 +151,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         }  # fmt: skip
         chosen = os.environ.get("CONSOLE_CHECKS", "").split()
         command = [node, str(DRIVER), f"{address}/console/#t={token}", str(folder), *chosen]
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=450, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
     print(ran.stderr[-3000:])
     assert [file.name for file in folder.iterdir() if file.name.startswith("owned")] == []
