@@ -508,7 +508,7 @@ const checks = {
   async '25 a server that restarts: a banner, then the calls of both workers, none twice'() {
     const { command, env, link: there, address } = JSON.parse(WORKERS);
     const start = async () => {
-      const process_ = spawn(command[0], command.slice(1), { env: { ...process.env, ...env }, stdio: ['ignore', 'ignore', 'inherit'] });
+      const process_ = spawn(command[0], command.slice(1), { env: { ...process.env, ...env, SLIPFORM_NODE: undefined }, stdio: ['ignore', 'ignore', 'inherit'] });
       for (let tries = 0; tries < 1000; tries += 1) { if (await fetch(`${address}/healthz`).then((response) => response.ok, () => false)) break; await new Promise((resolve) => { setTimeout(resolve, 50); }); }
       return process_;
     };
