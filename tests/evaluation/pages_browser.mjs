@@ -219,8 +219,10 @@ const checks = {
     for (const name of ['hostile', 'hostile-report']) {
       const page = await open(name);
       if (name === 'hostile') {
-        for (const at of (await page.$$('.entry')).keys()) { await page.click(`.entry[data-at="${at}"]`); await press(page, 'e', 'Escape', 'j', 'a'); }
-        await page.click('.entry[data-at="1"]');
+        const rows = await page.$$eval('.entry', (nodes) => nodes.length);
+        for (let number = 0; number < rows; number += 1) await press(page, 'e', 'Escape', 'j', 'a', 'n');
+        await page.$eval('#search', (node) => { node.value = '<img src=x'; node.dispatchEvent(new Event('input')); });
+        await page.$eval('.entry', (node) => node.click());
         assert.match(await text(page, '.source'), /<img/);
         assert.match(await text(page, '.values'), /__proto__/);
       } else await page.evaluate(() => document.querySelectorAll('details').forEach((node) => { node.open = true; }));

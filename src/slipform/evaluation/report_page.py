@@ -41,7 +41,9 @@ def write_report(evaluation: Evaluation, page: Path) -> None:
     body.append("</main>")
     data = {"report": [as_json(evaluation.to_dict())]}
     title = f"{evaluation.data.name} · slipform eval"
-    parts = whole_page(title, "\n".join(body), styles=[f"{OWN}/report.css"], scripts=[f"{OWN}/theme.js"], data=data)
+    parts = whole_page(
+        title, "\n".join(body), styles=[f"{OWN}/page.css", f"{OWN}/report.css"], scripts=[f"{OWN}/theme.js"], data=data
+    )
     with replacing(page) as file:
         for part in parts:
             file.write(part)

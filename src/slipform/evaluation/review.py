@@ -102,7 +102,7 @@ def write_review(
     parts = whole_page(
         f"{results.name} · slipform review",
         _BODY.format(name=html.escape(results.name)),
-        styles=[f"{OWN}/review.css"],
+        styles=[f"{OWN}/page.css", f"{OWN}/review.css"],
         scripts=[f"{CONSOLE}/dom.js", *(f"{OWN}/{name}.js" for name in _SCRIPTS)],
         data={"rows": lines(), "index": index_lines(), "about": about()},
     )
