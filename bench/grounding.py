@@ -1,11 +1,11 @@
 """Compare how well, and how fast, values are found in their source: slipform, langextract, rapidfuzz and `str.find`.
 
-    PYTHONPATH=src:. SLIPFORM_EVIDENCE_PEERS=.venv/evidence-peers/bin/python python -m bench.grounding
+    make bench-evidence
 
 The labelled sets of `tests/evidence` are given to all in one run: values as JSON spells them, right is a span that
 covers half of the union with the label. langextract aligns with its own aligner, with its defaults and with exact
 matches only; rapidfuzz with `partial_ratio_alignment` of at least 85. Both come from the interpreter that
-`$SLIPFORM_EVIDENCE_PEERS` names (`pip install langextract rapidfuzz`); without it they are left out. They are made for
+`$SLIPFORM_EVIDENCE_PEERS` names (`make` installs them); without it they are left out. They are made for
 verbatim quotes: typed values are outside of what they promise.
 """
 

@@ -23,7 +23,7 @@ def test_the_labelled_set_is_grounded(kind: str, precision: float, recall: float
 
 
 def test_the_set_of_another_hand_is_grounded() -> None:
-    """Written by somebody else than the code; when it was first run: precision 0.977, recall 0.963, 2 of 17 false.
+    """Written by another hand, which had read the code; first run: precision 0.977, recall 0.963, 2 of 17 false.
 
     Faults that it showed were then mended, so it is no longer unseen.
     """
