@@ -39,6 +39,10 @@ class SteppedModel(FakeModel):
         for _ in range(pieces):
             self._may_write.release()
 
+    def forbid(self) -> None:
+        """Let it write nothing that it was allowed before."""
+        self._may_write = asyncio.Semaphore(0)
+
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         self.writing += 1
         try:
@@ -47,7 +51,6 @@ class SteppedModel(FakeModel):
                 yield chunk
         finally:
             self.writing -= 1
-            self._may_write = asyncio.Semaphore(0)
 
 
 class PacedModel(FakeModel):
@@ -108,6 +111,13 @@ class Beside:
         assert isinstance(stepped, SteppedModel)
         stepped.allow(int(n))
         return stepped.writing
+
+    def reset(self) -> int:
+        """Let stepped models write nothing more than they are told to from now on."""
+        stepped = [model for model in self._models.values() if isinstance(model, SteppedModel)]
+        for model in stepped:
+            model.forbid()
+        return len(stepped)
 
     def writing(self, model: str) -> int:
         """How many streams of a stepped model are still read."""
