@@ -1,5 +1,5 @@
 // Times the console's list in a browser. Usage: node _console_page.mjs LINK ROWS; prints figures, best of five.
-import { launch } from '../tests/proxy/console_chromium.mjs';
+import { launch } from '../tests/chromium.mjs';
 
 const [link, many] = process.argv.slice(2);
 const origin = new URL(link).origin;

@@ -1,18 +1,12 @@
 // Looks at pages of the docs site in a real browser. Usage: node site_browser.mjs ORIGIN FOLDER 'page width scheme'…; prints one JSON object: each of these → '' or what is wrong.
-import { createRequire } from 'node:module';
+import { launch, need } from './chromium.mjs';
 import { readFileSync } from 'node:fs';
 
-const need = createRequire(`${process.env.SLIPFORM_NODE}/`);
-const chromium = (await import(need.resolve('@sparticuz/chromium'))).default;
-const puppeteer = (await import(need.resolve('puppeteer-core'))).default;
 const axe = readFileSync(need.resolve('axe-core/axe.min.js'), 'utf-8');
 const [origin, folder, ...looks] = process.argv.slice(2);
 const found = {};
 
-const browser = await puppeteer.launch({
-  args: chromium.args.filter((each) => !['--disable-web-security', '--single-process', '--no-zygote'].includes(each)).concat('--no-sandbox', '--no-zygote'),
-  executablePath: await chromium.executablePath(), headless: 'shell',
-});
+const browser = await launch();
 
 async function look(name, width, scheme) {
   const context = await browser.createBrowserContext();

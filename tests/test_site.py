@@ -47,7 +47,7 @@ ALL = [
     for width in (1280, 390)
     for scheme in ("light", "dark")
 ]
-pytestmark = pytest.mark.xdist_group("site")
+pytestmark = pytest.mark.xdist_group("browser")
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -1,19 +1,13 @@
 // Drives the review page and the report of an evaluation in a real browser. Usage: node pages_browser.mjs FOLDER; prints one JSON object: a name → '' or what was wrong.
-import { createRequire } from 'node:module';
+import { launch, need } from '../chromium.mjs';
 import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 import assert from 'node:assert/strict';
 
-const need = createRequire(`${process.env.SLIPFORM_NODE}/`);
-const chromium = (await import(need.resolve('@sparticuz/chromium'))).default;
-const puppeteer = (await import(need.resolve('puppeteer-core'))).default;
 const axe = readFileSync(need.resolve('axe-core/axe.min.js'), 'utf-8');
 const [folder] = process.argv.slice(2);
 
-const browser = await puppeteer.launch({
-  args: chromium.args.filter((each) => !['--disable-web-security', '--single-process', '--no-zygote'].includes(each)).concat('--no-sandbox', '--no-zygote'),
-  executablePath: await chromium.executablePath(), headless: 'shell',
-});
+const browser = await launch();
 const asked = [];
 const complaints = [];
 

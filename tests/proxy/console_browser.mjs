@@ -5,7 +5,7 @@ import { request } from 'node:http';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 import assert from 'node:assert/strict';
-import { launch, need } from './console_chromium.mjs';
+import { launch, need } from '../chromium.mjs';
 
 const run = promisify(execFile);
 const axe = readFileSync(need.resolve('axe-core/axe.min.js'), 'utf-8');

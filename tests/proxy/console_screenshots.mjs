@@ -1,6 +1,6 @@
 // Takes the pictures of the console for the docs. Usage: node console_screenshots.mjs LINK OUT [all]; `all` takes both themes and widths.
 import { statSync } from 'node:fs';
-import { launch } from './console_chromium.mjs';
+import { launch } from '../chromium.mjs';
 
 const [link, out, all] = process.argv.slice(2);
 const origin = new URL(link).origin;

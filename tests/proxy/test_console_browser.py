@@ -160,7 +160,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.xdist_group("console")
+@pytest.mark.xdist_group("browser")
 @pytest.mark.parametrize("name", NAMES)
 def test_in_a_browser(name: str, results: dict[str, str]) -> None:
     if name not in results:

@@ -1,4 +1,4 @@
-// Starts the Chromium that npm brings, with its own font for sans-serif, and gives what both drivers need.
+// Starts the Chromium that npm brings, with its own font for sans-serif: the one way to a browser for all drivers.
 import { createRequire } from 'node:module';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,8 +15,11 @@ export async function launch() {
   const file = join(folder, 'fonts.conf');
   const prefer = ['sans-serif', 'system-ui', '-apple-system', 'Segoe UI'].map((name) => `<match target="pattern"><test name="family"><string>${name}</string></test><edit name="family" mode="prepend" binding="strong"><string>Open Sans</string></edit></match>`).join('');
   writeFileSync(file, `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig><dir>${join(tmpdir(), 'fonts')}</dir><dir>/usr/share/fonts</dir><cachedir>${folder}</cachedir>${prefer}</fontconfig>`);
+  // Its own flags draw with a graphics card made of software, which takes more time than no card at all. Over a pipe the
+  // browser ends with whoever started it, even one that was killed.
+  const unwanted = /^--(disable-web-security|single-process|no-zygote|use-gl|use-angle|enable-unsafe-swiftshader|ignore-gpu-blocklist|in-process-gpu)/;
   return puppeteer.launch({
-    args: chromium.args.filter((each) => !['--disable-web-security', '--single-process', '--no-zygote'].includes(each)).concat('--no-sandbox'),
-    executablePath, headless: 'shell', env: { ...process.env, FONTCONFIG_FILE: file },
+    args: chromium.args.filter((each) => !unwanted.test(each)).concat('--no-sandbox', '--disable-gpu'),
+    executablePath, headless: 'shell', pipe: true, env: { ...process.env, FONTCONFIG_FILE: file },
   });
 }
