@@ -60,7 +60,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneWorkerPer
     return OneWorkerPerFile(config, log)
 
 
-SLOWEST_FIRST = ("local", "browser", "tests/proxy", "tests/runner", "tests/cli", "tests/library", "tests/providers", "tests")
+SLOWEST_FIRST = (
+    "local",
+    "browser",
+    "tests/proxy",
+    "tests/runner",
+    "tests/cli",
+    "tests/library",
+    "tests/providers",
+    "tests",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

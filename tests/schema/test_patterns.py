@@ -34,7 +34,9 @@ OWN_PATTERNS = {
     ("engine/setup.py", "_fits"): "the operator's price table, escaped but for its stars",
     ("proxy/calls/endpoints.py", "_pattern"): "our own table of endpoints",
     ("providers/catalog.py", "_glob"): "the operator's and the catalog's globs",
-    ("text/reasoning.py", "__init__"): "our own table of markers",
+    ("text/reasoning.py", "_closing"): "our own table of markers, and tags of the text, escaped",
+    ("codecs/tool_names.py", "__post_init__"): "our own table of the vendors' alphabets",
+    ("codecs/tool_names.py", "spelled"): "our own table of the vendors' alphabets",
     ("text/repair/fast_paths.py", "_patterns"): "our own tables, compiled on first use",
 }
 
