@@ -122,18 +122,24 @@ return 0
 """
 
 
+def redis_library() -> Any:
+    """The module `redis`; raises `ConfigError` where it is not installed."""
+    try:
+        import redis
+    except ImportError:
+        raise ConfigError(
+            "`redis:` is configured, and the library for it is not installed",
+            where="redis",
+            hint="Run `pip install 'slipform[redis]'`.",
+        ) from None
+    return redis
+
+
 class SharedBudget:
     """The same in Redis."""
 
     def __init__(self, url: str, prefix: str, name: str, limits: MinuteLimits) -> None:
-        try:
-            import redis
-        except ImportError:
-            raise ConfigError(
-                "`redis:` is configured, and the library for it is not installed",
-                where="redis",
-                hint="Run `pip install 'slipform[redis]'`.",
-            ) from None
+        redis = redis_library()
         place = f"{prefix}vendor:{name}"
         self._keys = [f"{place}:starts", f"{place}:tokens", f"{place}:pause"]
         self._limits = [limits.requests or 0, limits.tokens or 0]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from slipform.errors import ConfigError
 from slipform.providers.retry import DOWNGRADE_SECONDS, LESSONS, Downgrade, MemoryDowngrades
+from slipform.providers.vendor_limits import redis_library
 from slipform.proxy.admission.revocations import Revocation
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ class SharedDowngrades:
 
 def shared_revision(settings: RedisSettings, key_id: str) -> int:
     """The revision of the last record that other machines have of a key; 0 when there is none, or no Redis."""
-    redis = _library()
+    redis = redis_library()
     client = _waiting_client(settings)
     try:
         found = Revocation.parse(client.hget(f"{settings.prefix}revocations", key_id))
@@ -317,7 +318,7 @@ def shared_revision(settings: RedisSettings, key_id: str) -> int:
 
 def tell_machines(settings: RedisSettings, key_id: str, revocation: Revocation) -> None:
     """Tell all machines, through Redis, what was done with a key. Raises when they could not be told."""
-    redis = _library()
+    redis = redis_library()
     client, place = _waiting_client(settings), f"{settings.prefix}revocations"
     try:
         try:
@@ -338,7 +339,7 @@ def tell_machines(settings: RedisSettings, key_id: str, revocation: Revocation) 
 
 
 def _waiting_client(settings: RedisSettings) -> Any:
-    return _library().Redis.from_url(settings.url, socket_timeout=5, socket_connect_timeout=5)
+    return redis_library().Redis.from_url(settings.url, socket_timeout=5, socket_connect_timeout=5)
 
 
 def _missing(known: Mapping[str, Revocation], said: Mapping[str, object]) -> dict[str, str]:
@@ -351,7 +352,7 @@ def _is_of_another_type(error: Exception) -> bool:
 
 
 def _connected(url: str) -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
-    redis = _library()
+    redis = redis_library()
     from redis.asyncio import Redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
@@ -364,18 +365,6 @@ def _connected(url: str) -> tuple[Any, type[Exception], tuple[type[Exception], .
             f"This is no address of Redis: {error}", where="redis.url", hint="Write it as redis://host:6379/0."
         ) from error
     return client, redis.ResponseError, (redis.RedisError, OSError)
-
-
-def _library() -> Any:
-    try:
-        import redis
-    except ImportError:
-        raise ConfigError(
-            "`redis:` is configured, and the library for it is not installed",
-            where="redis",
-            hint="Run `pip install 'slipform[redis]'`.",
-        ) from None
-    return redis
 
 
 def _learned(field: bytes, until: bytes, now: float) -> Downgrade | None:
