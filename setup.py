@@ -36,6 +36,17 @@ COMPILED = [
     "src/slipform/enforce/live_calls.py",
     "src/slipform/enforce/release.py",
     "src/slipform/enforce/stream.py",
+    # The repair and `loads` (`bench.text_repair`): half the time for texts full of backslashes, 0.59 for open comments,
+    # 0.85 for 100 KB in a fence, 0.92 to 1.0 for the rest, where regular expressions do the work.
+    "src/slipform/text/loads.py",
+    "src/slipform/text/repair/fast_paths.py",
+    "src/slipform/text/repair/machine.py",
+    "src/slipform/text/repair/scalars.py",
+    "src/slipform/text/repair/strings.py",
+    "src/slipform/text/repair/structure.py",
+    "src/slipform/text/repair/tokens.py",
+    "src/slipform/text/repair/values.py",
+    "src/slipform/text/strict.py",
     # Events of Chat Completions, read and written: 0.82 of the time a chunk (`bench.codecs`).
     "src/slipform/codecs/answer.py",
     "src/slipform/codecs/framing.py",
@@ -43,8 +54,8 @@ COMPILED = [
     "src/slipform/codecs/openai_chat/serve_encode.py",
     "src/slipform/codecs/stream_decoder.py",
 ]
-"""Only what a benchmark shows a gain for, compiled beside plain in the same run. Not worth it: the repair and `loads`
-(regular expressions do the work: 0.95 to 1.05), the loop, endpoints and the other codecs (calls that come whole: 1.07).
+"""Only what a benchmark shows a gain for, compiled beside plain in the same run. Not worth it: the loop, endpoints and
+the other codecs (calls that come whole: 1.07).
 
 No module with a coroutine: compiled ones hand an exception on in three pieces, which not every awaitable takes.
 
