@@ -1,6 +1,6 @@
 """Run the benchmarks one after another and write docs/benchmarks.md from their figures: `make bench`.
 
-    python -m bench                  # all that stand on the page, at most --minutes (12)
+    python -m bench                  # all that stand on the page, at most --minutes (20)
     python -m bench --quick          # the same in short rounds, to see that everything runs
     python -m bench faults client    # some, by name
 
@@ -39,8 +39,8 @@ class Part:
 
 PARTS = {
     "faults": Part(limit=60),
-    "client": Part(limit=150),
-    "proxy": Part(("--seconds", "0.5", "--rounds", "3"), ("--seconds", "0.1", "--rounds", "1"), 400),
+    "client": Part(limit=300),
+    "proxy": Part(("--seconds", "0.5", "--rounds", "3"), ("--seconds", "0.1", "--rounds", "1"), 600),
     "text_stream": Part(limit=60),
     "text_repair": Part(("0.02", "100000"), ("0.002", "1000"), 90),
     "validate": Part(limit=40),
@@ -60,7 +60,7 @@ def main() -> int:
     reading = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reading.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all by default")
     reading.add_argument("--quick", action="store_true", help="short rounds: shows that it runs; the figures are rough")
-    reading.add_argument("--minutes", type=float, default=12, help="what is not done by then keeps its older figures")
+    reading.add_argument("--minutes", type=float, default=20, help="what is not done by then keeps its older figures")
     reading.add_argument("--limit", type=float, default=1.0, help="times the seconds that a part may take")
     reading.add_argument("--no-page", action="store_true", help="leave the pages and the kept figures alone")
     given = reading.parse_args()
