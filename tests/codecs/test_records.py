@@ -228,9 +228,9 @@ def test_what_an_api_writes_its_codec_reads_whole_and_streamed(name: str, answer
 
 @pytest.mark.parametrize("name", APIS)
 def test_an_api_s_usage_is_found_where_its_record_says(name: str) -> None:
-    api = find_api(name)
-    written = json.loads(api.encode_response(ANSWERS["text"], SERVED))[api.usage_key]
-    usage = api.read_usage(written)
+    codec = find_codec(name)
+    written = json.loads(find_api(name).encode_response(ANSWERS["text"], SERVED))[codec.usage_key]
+    usage = codec.read_usage(written)
     assert usage is not None
     assert (usage.input, usage.output) == (7, 5)
 

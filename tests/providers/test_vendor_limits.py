@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from slipform.config import read_settings
+from slipform.config import Settings, read_settings
 from slipform.engine.setup import router_of
-from slipform.errors import UpstreamTimeout
-from slipform.ir import Message, ModelRequest
-from slipform.providers.network.transport import HttpRequest, Timeouts
+from slipform.errors import SlipformError, UpstreamTimeout
+from slipform.ir import Message, ModelRequest, ModelResponse, Usage
+from slipform.library.async_client import AsyncClient
+from slipform.providers.catalog import load_catalog
+from slipform.providers.concurrency import throttled
+from slipform.providers.http import HttpProvider
+from slipform.providers.network.client import HttpTransport
+from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
 from slipform.providers.router import Router
-from slipform.providers.vendor_limits import LocalBudget, MinuteLimits, SharedBudget, VendorBudget, token_estimate
-from slipform.testing import FakeVendor, Raw
-from tests.proxy.proxying import RedisServer, running_redis
+from slipform.providers.vendor_limits import (
+    LocalBudget,
+    MinuteLimits,
+    Reservation,
+    SharedBudget,
+    VendorBudget,
+    token_estimate,
+)
+from slipform.proxy import App
+from slipform.testing import Answer, FakeVendor, Raw, Step, cut_stream, rejected, server_error
+from slipform.testing.wire_formats import Api
+from tests.conftest import serving
+from tests.proxy.proxying import RedisServer, call, running_redis
+from tests.waiting import until
 
 ASKED = ModelRequest("m", (Message.user("hi"),))
 SMALL = HttpRequest("http://x", {}, b"x" * 40, Timeouts(total=5.0))
@@ -42,16 +60,66 @@ class Clock:
         return self.time
 
 
+def wait(held: Reservation | None) -> float | None:
+    return None if held is None else held.seconds
+
+
 def test_requests_and_tokens_each_have_their_minute() -> None:
     clock = Clock()
     budget = LocalBudget(MinuteLimits(requests=2, tokens=600), clock)
-    assert [budget.reserve(100, None), budget.reserve(100, None)] == [0.0, 0.0]
+    assert [wait(budget.reserve(100, None)), wait(budget.reserve(100, None))] == [0.0, 0.0]
     assert budget.reserve(100, 30.0) is None
-    assert budget.reserve(100, None) == 60.0
+    assert wait(budget.reserve(100, None)) == 60.0
     clock.time += 120
-    assert budget.reserve(600, None) == 0.0
-    assert budget.reserve(100, None) == pytest.approx(10.0)  # 600 in a minute are 10 in a second
-    assert LocalBudget(MinuteLimits(tokens=10), clock).reserve(99_999, 1.0) == 0.0  # no call is too large for ever
+    assert wait(budget.reserve(600, None)) == 0.0
+    assert wait(budget.reserve(100, None)) == pytest.approx(10.0)  # 600 in a minute are 10 in a second
+    huge = LocalBudget(MinuteLimits(tokens=10), clock).reserve(99_999, 1.0)
+    assert wait(huge) == 0.0  # no call is too large for ever
+
+
+@pytest.mark.parametrize(
+    ("reserved", "used", "next_wait"),
+    [
+        (600, 100, 0.0),  # what was not used is there again
+        (600, 600, 30.0),
+        (100, 600, 30.0),  # what was used beyond it is gone
+        (100, 99_999, 30.0),  # but no more than a minute holds
+        (99_999, 300, 0.0),
+        (600, 0, 0.0),
+    ],
+)
+def test_what_a_call_used_takes_the_place_of_what_was_reserved(reserved: int, used: int, next_wait: float) -> None:
+    budget = LocalBudget(MinuteLimits(tokens=600), Clock())
+    held = budget.reserve(reserved, None)
+    assert held is not None
+    budget.settle(held, used)
+    assert wait(budget.reserve(300, None)) == pytest.approx(next_wait)
+
+
+def test_tokens_that_come_back_late_are_not_there_twice() -> None:
+    clock = Clock()
+    budget = LocalBudget(MinuteLimits(tokens=600), clock)
+    held = budget.reserve(600, None)
+    assert held is not None
+    clock.time += 3600
+    budget.settle(held, 0)
+    assert [wait(budget.reserve(600, None)), wait(budget.reserve(60, None))] == [0.0, pytest.approx(6.0)]
+
+
+def test_a_call_that_was_never_sent_is_no_request_and_those_before_it_still_are() -> None:
+    clock = Clock()
+    budget = LocalBudget(MinuteLimits(requests=2), clock)
+    first, _ = budget.reserve(0, None), budget.reserve(0, None)
+    waiting = budget.reserve(0, None)
+    assert first is not None
+    assert waiting is not None
+    assert waiting.seconds == 60.0
+    budget.cancel(waiting)
+    assert wait(budget.reserve(0, None)) == 60.0
+    budget.cancel(first)
+    assert wait(budget.reserve(0, 90.0)) == 60.0  # behind the second and the one that waits
+    clock.time += 121
+    assert wait(budget.reserve(0, None)) == 0.0
 
 
 def test_a_pause_holds_for_all_and_a_shorter_one_does_not_end_it() -> None:
@@ -60,7 +128,7 @@ def test_a_pause_holds_for_all_and_a_shorter_one_does_not_end_it() -> None:
     budget.pause(9.0)
     budget.pause(2.0)
     clock.time += 4
-    assert budget.reserve(0, None) == 5.0
+    assert wait(budget.reserve(0, None)) == 5.0
 
 
 @pytest.mark.parametrize(
@@ -85,7 +153,7 @@ def test_machines_draw_on_one_budget_of_requests(redis: RedisServer) -> None:
     limits = MinuteLimits(requests=30)
     machines = [shared(redis, "many", limits) for _ in range(3)]
     with ThreadPoolExecutor(6) as pool:
-        waits = list(pool.map(lambda number: machines[number % 3].reserve(SMALL), range(60)))
+        waits = list(pool.map(lambda number: wait(machines[number % 3].reserve(SMALL)), range(60)))
     assert waits.count(0.0) == 30
     assert waits.count(None) == 30
     for each in machines:
@@ -95,20 +163,51 @@ def test_machines_draw_on_one_budget_of_requests(redis: RedisServer) -> None:
 def test_machines_draw_on_one_budget_of_tokens_and_wait_together(redis: RedisServer) -> None:
     limits = MinuteLimits(tokens=20)  # of which 3 seconds give one back
     here, there = (shared(redis, "tokens", limits) for _ in range(2))
-    waits = [each.reserve(PATIENT) for each in (here, there) * 2]
+    waits = [wait(each.reserve(PATIENT)) for each in (here, there) * 2]
     assert waits[:2] == [0.0, 0.0]
     assert 0.0 < (waits[2] or 0.0) < (waits[3] or 0.0) <= 60.0
     assert there.reserve(SMALL) is None
     here.heed(429, {"retry-after": "250"})
-    assert 200.0 < (there.reserve(PATIENT) or 0.0) <= 250.0
+    assert 200.0 < (wait(there.reserve(PATIENT)) or 0.0) <= 250.0
     here.close()
+    there.close()
+
+
+def test_what_a_call_used_on_one_machine_counts_on_the_other(redis: RedisServer) -> None:
+    limits = MinuteLimits(tokens=6000)
+    here, there = (SharedBudget(redis.url, "limits:", "settled", limits) for _ in range(2))
+    first = here.reserve(6000, 1.0)
+    assert first is not None
+    assert there.reserve(3000, 1.0) is None
+    here.settle(first, 600)
+    here.close()  # has written it
+    second = there.reserve(3000, 0.0)
+    assert second is not None
+    there.settle(second, 6000)
+    there.close()
+    third = SharedBudget(redis.url, "limits:", "settled", limits)
+    assert third.reserve(3000, 1.0) is None, "what was used beyond the reserved is gone"
+    third.close()
+
+
+def test_a_call_that_one_machine_never_sent_is_no_request_for_the_other(redis: RedisServer) -> None:
+    limits = MinuteLimits(requests=1)
+    here, there = (SharedBudget(redis.url, "limits:", "unsent", limits) for _ in range(2))
+    sent, unsent = here.reserve(0, 1.0), here.reserve(0, 90.0)
+    assert sent is not None
+    assert unsent is not None
+    assert 0.0 < unsent.seconds <= 60.0
+    assert there.reserve(0, 90.0) is None
+    here.settle(unsent, 0, unsent=True)
+    here.close()
+    assert 0.0 < (wait(there.reserve(0, 90.0)) or 0.0) <= 60.0
     there.close()
 
 
 def test_without_redis_each_counts_alone_and_goes_on() -> None:
     limits = MinuteLimits(requests=1)
     budget = VendorBudget(limits, SharedBudget("redis://127.0.0.1:1/0", "x:", "away", limits))
-    assert [budget.reserve(SMALL), budget.reserve(SMALL)] == [0.0, None]
+    assert [wait(budget.reserve(SMALL)), wait(budget.reserve(SMALL))] == [0.0, None]
     budget.heed(200, {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2m"})
     budget.close()
 
@@ -145,3 +244,92 @@ async def test_a_limit_that_one_process_reads_in_a_response_stops_the_others(red
         assert len(vendor.requests) == 1
         here.close()
         there.close()
+
+
+LONG = ModelRequest("m", (Message.user("hi"),), max_tokens=50_000)
+"""A request for which most of the minute's tokens below are reserved."""
+SPEAKING: tuple[tuple[str, Api], ...] = (
+    ("openai", "openai"),
+    ("openai-responses", "openai-responses"),
+    ("anthropic", "anthropic"),
+    ("gemini", "gemini"),
+    ("bedrock", "bedrock"),
+    ("cohere", "cohere"),
+    ("ollama", "ollama"),
+)
+
+
+def metered(kind: str, vendor: FakeVendor) -> HttpProvider:
+    budget = VendorBudget(MinuteLimits(tokens=60_000), None, load_catalog().vendor(kind).codec)
+    transport = throttled(HttpTransport(), None, budget)
+    waits = Timeouts(total=5.0)
+    return HttpProvider(kind, base_url=vendor.base_url, api_key="k-000000", transport=transport, timeouts=waits)
+
+
+async def asked(provider: HttpProvider, how: str) -> str:
+    """What the vendor answers to `LONG`, each way that a call can go."""
+    if how == "whole":
+        return (await provider.complete_async(LONG)).text
+    if how == "streamed":
+        return "".join([chunk.text async for chunk in provider.stream_async(LONG)])
+    if how == "blocking":
+        return (await asyncio.to_thread(provider.complete, LONG)).text
+    return "".join(await asyncio.to_thread(lambda: [chunk.text for chunk in provider.stream(LONG)]))
+
+
+@pytest.mark.parametrize("how", ["whole", "streamed", "blocking", "streamed blocking"])
+@pytest.mark.parametrize(("kind", "api"), SPEAKING)
+async def test_tokens_that_an_answer_did_not_take_are_there_for_the_next_call(kind: str, api: Api, how: str) -> None:
+    with FakeVendor(["hello"], api=api) as vendor, metered(kind, vendor) as provider:
+        for _ in range(3):  # each of which reserves five sixths of the minute
+            assert await asked(provider, how) == "hello"
+
+
+@pytest.mark.parametrize(
+    ("step", "fails_next"),
+    [
+        (rejected("no"), False),  # a refused request takes no tokens
+        (cut_stream("hello there", after=2), True),  # nobody knows what these took
+        (Raw((b'{"choices": [{"message": {"content": "hello"}}]}',)), True),
+        (server_error(501), True),
+        (Answer(ModelResponse("hello", usage=Usage(50_000, 9_000, total=59_000))), True),
+    ],
+    ids=["refused", "cut", "not told", "failed", "used"],
+)
+async def test_what_is_not_known_to_be_unused_counts_as_reserved(step: Step, fails_next: bool) -> None:
+    with FakeVendor([step, "hello"]) as vendor, metered("openai", vendor) as provider:
+        with contextlib.suppress(SlipformError):
+            await asked(provider, "streamed" if isinstance(step, Answer) and step.cut_after else "whole")
+        if fails_next:
+            with pytest.raises(UpstreamTimeout):
+                await asked(provider, "whole")
+        else:
+            assert await asked(provider, "whole") == "hello"
+        assert len(vendor.requests) == (1 if fails_next else 2)
+
+
+async def test_what_was_reserved_for_a_vendor_that_cannot_be_reached_is_given_back() -> None:
+    with FakeVendor(["hello"]) as vendor:
+        address = vendor.base_url
+    budget = VendorBudget(MinuteLimits(requests=1, tokens=60_000))
+    transport = throttled(HttpTransport(), None, budget)
+    request = SMALL._replace(url=address)
+    for _ in range(3):
+        with pytest.raises(TransportFault) as fault:
+            await transport.open_async(request)
+        assert fault.value.limit is None, "it is the connection that fails, not the budget"
+    transport.close()
+
+
+async def test_forwarded_bytes_are_settled_over_redis_for_both_proxies(redis: RedisServer) -> None:
+    """Two proxies, one Redis: the tokens of a call which goes through one unread are there for the other."""
+    limit = ", tokens_per_minute: 60000"
+    body = {"model": "mine/m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50_000}
+    with FakeVendor(["hello"]) as vendor, contextlib.ExitStack() as stack:
+        routers = [router(vendor, redis, "forwarded:", limit) for _ in range(2)]
+        apps = [App(AsyncClient(router=each), Settings()) for each in routers]
+        here, there = (stack.enter_context(serving(app)) for app in apps)
+        for address in (here, there, here, there):
+            assert until(lambda to=address: call(to, "/v1/chat/completions", body).status == 200)  # type: ignore[misc]
+        for each in routers:
+            each.close()

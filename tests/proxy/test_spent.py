@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from slipform.codecs.usage import UsageTail, usage_in
 from slipform.ir import Usage
-from slipform.proxy.calls.forward import UsageTail, usage_in
 from slipform.testing import FakeVendor, Raw
 from tests.proxy.wire import before, post
 

@@ -8,15 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.conftest import node_folder
+from tests.test_docs import FENCE, PAGES, ROOT
+
 FILES = ("tests/typing/inferred.py", "tests/schema/typing_schema.py")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +25,10 @@ def snippets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with every Python snippet of the docs, named after its page and place, and the ten programs."""
     folder = tmp_path_factory.mktemp("snippets")
     for page in PAGES:
-        for number, code in enumerate(FENCE.findall(page.read_text(encoding="utf-8"))):
-            (folder / f"{page.stem.replace('-', '_')}_{number}.py").write_text(code, encoding="utf-8")
+        name = re.sub(r"\W", "_", str(page.relative_to(ROOT).with_suffix("")))
+        for number, (_, kind, code) in enumerate(FENCE.findall(page.read_text(encoding="utf-8"))):
+            if kind == "python":
+                (folder / f"{name}_{number}.py").write_text(textwrap.dedent(code), encoding="utf-8")
     for program in (ROOT / "bench" / "programs" / "slipform").glob("*.py"):
         shutil.copy(program, folder / f"program_{program.name}")
     return folder
@@ -33,11 +36,8 @@ def snippets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pyright(*paths: str) -> list[tuple[str, int, str]]:
     """What pyright complains of: file, line, message."""
-    folder = Path(os.environ.get("SLIPFORM_NODE_PEERS") or Path(sys.prefix) / "node")
+    node, folder = node_folder("pyright")
     checker = folder / "node_modules" / "pyright" / "index.js"
-    node = shutil.which("node")
-    if node is None or not checker.exists():
-        pytest.skip("Node.js or pyright is not installed here: `make test` installs the latter")
     command = [node, str(checker), "--outputjson", "--pythonpath", sys.executable, *paths]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=ROOT, check=False)
     found = json.loads(ran.stdout)

@@ -17,6 +17,7 @@ __all__ = [
     "APIS",
     "CODECS",
     "FURTHER_APIS",
+    "SPOKEN_BY",
     "Api",
     "BoundCodec",
     "Capabilities",
@@ -48,6 +49,8 @@ FURTHER_APIS: Mapping[str, str] = MappingProxyType(
     {"openai-completions": "openai_completions:API", "ollama": "ollama:API", "ollama-generate": "ollama:GENERATE_API"}
 )
 """Further APIs that slipform serves, whose clients send one prompt or lines of JSON: where their records are."""
+SPOKEN_BY: Mapping[str, str] = MappingProxyType({"openai-completions": "openai-chat", "ollama-generate": "ollama"})
+"""APIs without a codec of their own: the codec of the vendors that have them, and that counts tokens as they do."""
 
 
 @cache

@@ -309,6 +309,7 @@ CODEC = Codec(
     encode=encode_body,
     decode=decode_body,
     events=lambda _plan: ConverseEvents(),
+    read_usage=read_usage,
     framing=EventStreamDecoder,
     error_kind=_error_kind,
     tool_rule="closed",

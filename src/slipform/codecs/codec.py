@@ -63,6 +63,10 @@ class Codec:
     """A whole answer; may raise any of `MALFORMED` where the answer is not in the vendor's shape."""
     events: Callable[[SchemaChannel], EventInterpreter]
     """What reads the events of one streamed answer."""
+    read_usage: Callable[[Any], Usage | None] = lambda _usage: None
+    """Tokens, from the object that an answer has under `usage_key`."""
+    usage_key: str = "usage"
+    """Empty where the last line of an answer tells it."""
     framing: Callable[[], Framing] = SniffingDecoder
     headers: Callable[[Capabilities], Mapping[str, str]] = lambda _capabilities: {}
     error_kind: Callable[[Mapping[str, str]], str] = lambda _headers: ""
@@ -212,9 +216,6 @@ class Api:
     """What writes the events of one streamed answer."""
     error: Callable[[SlipformError], dict[str, Any]]
     """The body that makes the API's own clients raise their own errors."""
-    read_usage: Callable[[dict[str, Any]], Usage | None]
-    """Tokens, from the object that an answer of this API has under `usage_key`."""
-    usage_key: str = "usage"
     statuses: Mapping[int, int] = field(default_factory=dict)
     """HTTP statuses that this API has others for."""
     sources: frozenset[str] = frozenset()

@@ -263,5 +263,6 @@ CODEC = Codec(
     encode=_body,
     decode=_decode,
     events=lambda _plan: CohereEvents(),
+    read_usage=read_usage,
     tool_names=Alphabet("A-Za-z0-9_", "A-Za-z_"),
 )

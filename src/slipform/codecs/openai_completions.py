@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipform.codecs.codec import Api, ServedRequest, Stamp
-from slipform.codecs.openai_chat.decode import read_usage
 from slipform.codecs.openai_chat.serve_decode import read_format, read_limit
 from slipform.codecs.openai_chat.serve_encode import encode_usage
 from slipform.codecs.request_fields import SAMPLING, Fields, dumps, read_body
@@ -133,4 +132,4 @@ class CompletionsStreamEncoder:
         return b"data: " + dumps({**head, **fields}) + b"\n\n"
 
 
-API = Api(NAME, read=_read, answer=_answer, events=CompletionsStreamEncoder, error=openai_error, read_usage=read_usage)
+API = Api(NAME, read=_read, answer=_answer, events=CompletionsStreamEncoder, error=openai_error)

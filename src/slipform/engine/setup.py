@@ -203,7 +203,7 @@ def router_of(
                 timeouts=Timeouts(total=seconds),
                 retries=retries,
                 settings=given.settings if given else None,
-                transport=_transport(name, given, settings.redis),
+                transport=_transport(name, given, settings.redis, vendor.codec),
                 lessons=lessons,
             )
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **alias_targets(settings)}
@@ -257,7 +257,7 @@ def default_router(settings: Settings | None = None) -> Router:
     return router_of(settings, keyless=True)
 
 
-def _transport(name: str, given: ProviderSettings | None, redis: Redis | None) -> Transport | None:
+def _transport(name: str, given: ProviderSettings | None, redis: Redis | None, api: str) -> Transport | None:
     """What sends a configured provider's requests; None for the usual one."""
     if given is None and redis is None:
         return None
@@ -284,7 +284,7 @@ def _transport(name: str, given: ProviderSettings | None, redis: Redis | None) -
     sender = HttpTransport(tls=tls, proxy=given.proxy, max_answer_bytes=given.max_answer_bytes)
     limits = MinuteLimits(given.requests_per_minute, given.tokens_per_minute)
     shared = None if redis is None else SharedBudget(redis.url, redis.prefix, name, limits)
-    budget = None if shared is None and limits == MinuteLimits() else VendorBudget(limits, shared)
+    budget = None if shared is None and limits == MinuteLimits() else VendorBudget(limits, shared, api)
     return throttled(sender, given.max_concurrent, budget)
 
 

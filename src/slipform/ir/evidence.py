@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -40,7 +40,7 @@ class Evidence:
     """`logprobs`: the model's vendor is asked for the probabilities of its tokens."""
     samples: int = 0
     """Further answers to the same request, at temperature 1, that each value is compared with; each is a model call."""
-    require_grounded: tuple[str, ...] = ()
+    require_grounded: Sequence[str] = ()
     """Places whose values must stand in the source: JSON Pointers, `*` for any key or item. One that does not is a
     violation, and the model is asked again. Null, booleans and empty strings need not stand there."""
 

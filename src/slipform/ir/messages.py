@@ -66,6 +66,11 @@ class ToolResult:
     name: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def text(self) -> str:
+        """All text parts, joined."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
@@ -133,3 +138,8 @@ class Message(msgspec.Struct, frozen=True):
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls among the parts, in order."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+    @property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        """The results of tools among the parts, in order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolResult))

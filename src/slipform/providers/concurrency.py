@@ -21,7 +21,7 @@ from slipform.providers.network.transport import (
     Transport,
     TransportFault,
 )
-from slipform.providers.vendor_limits import VendorBudget
+from slipform.providers.vendor_limits import Reservation, VendorBudget
 
 _NOTICED = 0.001
 
@@ -126,33 +126,33 @@ class ThrottledTransport:
     def open(self, request: HttpRequest) -> ByteStream:
         """Send when it is its turn, and wait for the answer's head."""
         began = time.monotonic()
-        if self._budget is not None:
-            time.sleep(_in_time(self._budget.reserve(request)))
-        if not self._slots.acquire(_left(request, began)):
-            raise _waited()
+        turn = _Turn(self._slots, self._budget)
         try:
+            if self._budget is not None:
+                time.sleep(turn.reserved(self._budget.reserve(request)))
+            turn.granted(self._slots.acquire(_left(request, began)))
             stream = self._transport.open(_shortened(request, began))
             if self._budget is not None:
                 self._budget.heed(stream.status, stream.headers)
-            return _HeldSlot(stream, self._slots)
-        except BaseException:
-            self._slots.release()
+            return _HeldSlot(stream, turn)
+        except BaseException as error:
+            turn.failed(error)
             raise
 
     async def open_async(self, request: HttpRequest) -> AsyncByteStream:
         """Send when it is its turn, and wait for the answer's head."""
         began = time.monotonic()
-        if self._budget is not None and (pause := _in_time(await self._budget.reserve_async(request))):
-            await asyncio.sleep(pause)
-        if not await self._slots.acquire_async(_left(request, began)):
-            raise _waited()
+        turn = _Turn(self._slots, self._budget)
         try:
+            if self._budget is not None and (pause := turn.reserved(await self._budget.reserve_async(request))):
+                await asyncio.sleep(pause)
+            turn.granted(await self._slots.acquire_async(_left(request, began)))
             stream = await self._transport.open_async(_shortened(request, began))
             if self._budget is not None:
                 await self._budget.heed_async(stream.status, stream.headers)
-            return _AsyncHeld(stream, self._slots)
-        except BaseException:
-            self._slots.release()
+            return _AsyncHeld(stream, turn)
+        except BaseException as error:
+            turn.failed(error)
             raise
 
     def close(self) -> None:
@@ -167,21 +167,72 @@ def throttled(transport: Transport, limit: int | None, budget: VendorBudget | No
     return transport if limit is None and budget is None else ThrottledTransport(transport, limit, budget)
 
 
-def _in_time(seconds: float | None) -> float:
-    """The wait for a call's minute; raises where the call's time would be over by then."""
-    if seconds is None:
-        raise TransportFault("the provider's calls of this minute are used up", phase="connect", limit="total")
-    return seconds
+class _Turn:
+    """What one exchange holds, and gives back once: its slot, and what was reserved for it of the provider's minute."""
+
+    __slots__ = ("_budget", "_has_slot", "_held", "_is_whole", "_slots", "_tail")
+
+    def __init__(self, slots: ConcurrencyLimit, budget: VendorBudget | None) -> None:
+        self._slots = slots
+        self._has_slot = False
+        self._budget = budget
+        self._held: Reservation | None = None
+        self._tail = None if budget is None else budget.tail()
+        self._is_whole = False
+
+    def reserved(self, held: Reservation | None) -> float:
+        """The wait for a call's minute; raises where the call's time would be over by then."""
+        if held is None:
+            raise TransportFault("the provider's calls of this minute are used up", phase="connect", limit="total")
+        self._held = held
+        return held.seconds
+
+    def granted(self, has_slot: bool) -> None:
+        """Whether a slot came in time; raises where none did."""
+        if not has_slot:
+            raise TransportFault("all the provider's slots stayed taken", phase="connect", limit="total")
+        self._has_slot = True
+
+    def failed(self, error: BaseException) -> None:
+        """There is no answer. What the vendor cannot have seen is given back; the rest counts as it was reserved."""
+        is_unsent = not self._has_slot or (isinstance(error, TransportFault) and error.unsent)
+        self._free_slot()
+        if self._budget is not None and self._held is not None and is_unsent:
+            self._budget.cancel(self._held)
+
+    def read(self, data: bytes) -> bytes:
+        """The next piece of the answer, empty at its end; gives it back."""
+        if not data:
+            self._is_whole = True
+        elif self._tail is not None:
+            self._tail.add(data)
+        return data
+
+    def reading(self, push: Push) -> Push:
+        """The same, for pieces that are pushed on."""
+        return push if self._tail is None else lambda data: push(self.read(data))
+
+    def over(self, status: int) -> None:
+        """The answer was read, or nobody wants more of it. Harmless when repeated."""
+        self._free_slot()
+        held, self._held = self._held, None
+        if self._budget is not None and held is not None:
+            self._budget.settle(held, status, self._tail if self._is_whole else None)
+
+    def _free_slot(self) -> None:
+        if self._has_slot:
+            self._has_slot = False
+            self._slots.release()
 
 
 class _HeldSlot:
-    """An answer that gives its slot back when it is closed."""
+    """An answer that ends its turn when it is closed."""
 
-    __slots__ = ("_slots", "_stream")
+    __slots__ = ("_stream", "_turn")
 
-    def __init__(self, stream: ByteStream, slots: ConcurrencyLimit) -> None:
+    def __init__(self, stream: ByteStream, turn: _Turn) -> None:
         self._stream = stream
-        self._slots: ConcurrencyLimit | None = slots
+        self._turn = turn
 
     @property
     def status(self) -> int:
@@ -192,25 +243,23 @@ class _HeldSlot:
         return self._stream.headers
 
     def read(self) -> bytes:
-        return self._stream.read()
+        return self._turn.read(self._stream.read())
 
     def close(self) -> None:
-        slots, self._slots = self._slots, None
         try:
             self._stream.close()
         finally:
-            if slots is not None:
-                slots.release()
+            self._turn.over(self._stream.status)
 
 
 class _AsyncHeld:
     """The same, for event loops."""
 
-    __slots__ = ("_slots", "_stream")
+    __slots__ = ("_stream", "_turn")
 
-    def __init__(self, stream: AsyncByteStream, slots: ConcurrencyLimit) -> None:
+    def __init__(self, stream: AsyncByteStream, turn: _Turn) -> None:
         self._stream = stream
-        self._slots: ConcurrencyLimit | None = slots
+        self._turn = turn
 
     @property
     def status(self) -> int:
@@ -221,18 +270,16 @@ class _AsyncHeld:
         return self._stream.headers
 
     async def read(self) -> bytes:
-        return await self._stream.read()
+        return self._turn.read(await self._stream.read())
 
     async def on_body(self, push: Push) -> None:
-        await self._stream.on_body(push)
+        await self._stream.on_body(self._turn.reading(push))
 
     async def close(self) -> None:
-        slots, self._slots = self._slots, None
         try:
             await self._stream.close()
         finally:
-            if slots is not None:
-                slots.release()
+            self._turn.over(self._stream.status)
 
 
 _UNLIMITED = 1 << 30
@@ -242,10 +289,6 @@ def _left(request: HttpRequest, began: float) -> float | None:
     """What is left of a request's total time."""
     total = request.timeouts.total
     return None if total is None else max(0.0, total - (time.monotonic() - began))
-
-
-def _waited() -> TransportFault:
-    return TransportFault("all the provider's slots stayed taken", phase="connect", limit="total")
 
 
 def _shortened(request: HttpRequest, began: float) -> HttpRequest:

@@ -2,28 +2,33 @@
 
 Both the settings (`requests_per_minute`, `tokens_per_minute`) and what the vendor says in its responses count: one
 whose limit is used up, or that asks to wait, is left alone until then by all. With `redis:` in the settings every
-process that shares it draws on one budget; without, or while Redis is away, each has its own.
+process that shares it draws on one budget; without, or while Redis is away, each has its own. A call draws what it may
+take before it is sent; when its answer is read, what it has taken counts instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import bisect
 import logging
 import re
+import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from slipform.codecs.usage import UsageTail
 from slipform.errors import ConfigError
+from slipform.ir.response import NO_USAGE
 from slipform.providers.network.transport import HttpRequest
 from slipform.providers.retry import asked_wait
 
 _log = logging.getLogger("slipform.providers")
 _MINUTE = 60.0
 _BYTES_PER_TOKEN = 4
-_ASKED_TOKENS = re.compile(rb'"max(?:_completion|_output|Output)?_?[tT]okens"\s*:\s*(\d{1,9})')
+_ASKED_TOKENS = re.compile(rb'"(?:max(?:_completion|_output|Output)?_?[tT]okens|num_predict)"\s*:\s*(\d{1,9})')
 _CALL_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
 _LONGEST_PAUSE = 300.0
@@ -47,44 +52,84 @@ def token_estimate(request: HttpRequest) -> int:
     return len(request.body) // _BYTES_PER_TOKEN + (int(allowed[1]) if allowed else 0)
 
 
+class Reservation(NamedTuple):
+    """A start that counts towards its minute, with what is held for it until the call is settled or cancelled."""
+
+    seconds: float
+    """To wait before it."""
+    tokens: int = 0
+    id: str = ""
+    shared: bool = False
+    """Whether the shared budget holds it."""
+
+
 class LocalBudget:
     """A budget of this process alone, for threads and event loops alike: a start says how long it has to wait.
 
-    >>> budget = LocalBudget(MinuteLimits(requests=1), clock=lambda: 0.0)
-    >>> budget.reserve(0, None), budget.reserve(0, 5.0), budget.reserve(0, None)
-    (0.0, None, 60.0)
+    What was reserved is an estimate; once it is known what a call has used, `settle` puts that in its place.
+
+    >>> budget = LocalBudget(MinuteLimits(tokens=60), clock=lambda: 0.0)
+    >>> held = budget.reserve(60, None)
+    >>> budget.reserve(30, 5.0) is None, budget.settle(held, 20), budget.reserve(30, 5.0).seconds
+    (True, None, 0.0)
     """
 
     def __init__(self, limits: MinuteLimits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._tokens = limits.tokens
-        self._starts: deque[float] | None = deque(maxlen=limits.requests) if limits.requests else None
+        self._requests, self._tokens = limits
+        self._starts: list[tuple[float, str]] = []
+        """Of the last minute and those to come, in their order, each with its id."""
         self._full_at = 0.0
         """When a minute's tokens are there again."""
         self._paused_until = 0.0
         self._clock = clock
         self._lock = threading.Lock()
 
-    def reserve(self, tokens: int, most: float | None) -> float | None:
-        """The seconds to wait, after which the start counts; None where that would be more than `most`."""
+    def reserve(self, tokens: int, most: float | None) -> Reservation | None:
+        """A start, after the seconds that it has to wait; None where that would be more than `most`."""
         with self._lock:
             now = self._clock()
             at, full = max(now, self._paused_until), now
-            if self._starts is not None and len(self._starts) == self._starts.maxlen:
-                at = max(at, self._starts[0] + _MINUTE)
+            del self._starts[: bisect.bisect(self._starts, (now - _MINUTE, ""))]
+            if self._requests and len(self._starts) >= self._requests:
+                at = max(at, self._starts[-self._requests][0] + _MINUTE)
             if self._tokens is not None:
                 full = max(self._full_at, now) + min(tokens, self._tokens) * _MINUTE / self._tokens
                 at = max(at, full - _MINUTE)
             if most is not None and at - now > most:
                 return None
-            if self._starts is not None:
-                self._starts.append(at)
+            held = Reservation(at - now, tokens, new_id())
+            if self._requests:
+                bisect.insort(self._starts, (at, held.id))
             self._full_at = full
-            return at - now
+            return held
+
+    def settle(self, held: Reservation, tokens: int) -> None:
+        """Count what a call has used in place of what was reserved for it."""
+        with self._lock:
+            if self._tokens is not None and (change := _change(held.tokens, tokens, self._tokens)):
+                begin = self._full_at if change < 0 else max(self._full_at, self._clock())
+                self._full_at = begin + change * _MINUTE / self._tokens
+
+    def cancel(self, held: Reservation) -> None:
+        """Give back all that was reserved for a call which the vendor never saw."""
+        self.settle(held, 0)
+        with self._lock:
+            self._starts = [start for start in self._starts if start[1] != held.id]
 
     def pause(self, seconds: float) -> None:
         """Let nothing start for so long."""
         with self._lock:
             self._paused_until = max(self._paused_until, self._clock() + seconds)
+
+
+def _change(reserved: int, used: int, limit: int) -> int:
+    """The tokens that were used beyond those reserved; no call counts for more than a minute holds."""
+    return min(used, limit) - min(reserved, limit)
+
+
+def new_id() -> str:
+    """What a start is found again by."""
+    return secrets.token_hex(8)
 
 
 _RESERVE = """
@@ -93,7 +138,8 @@ local now, minute = clock[1] * 1000000 + clock[2], 60000000
 local requests, limit, tokens, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local at, full = math.max(now, tonumber(redis.call('GET', KEYS[3]) or '0')), now
 if requests > 0 then
-  local oldest = redis.call('LINDEX', KEYS[1], requests - 1)
+  redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - minute))
+  local oldest = redis.call('ZREVRANGE', KEYS[1], requests - 1, requests - 1, 'WITHSCORES')[2]
   if oldest then at = math.max(at, tonumber(oldest) + minute) end
 end
 if limit > 0 then
@@ -103,14 +149,31 @@ end
 if most >= 0 and at - now > most then return -1 end
 local kept = math.ceil((math.max(at, full) - now + minute) / 1000)
 if requests > 0 then
-  redis.call('LPUSH', KEYS[1], string.format('%.0f', at))
-  redis.call('LTRIM', KEYS[1], 0, requests - 1)
-  redis.call('PEXPIRE', KEYS[1], kept)
+  redis.call('ZADD', KEYS[1], string.format('%.0f', at), ARGV[5])
+  redis.call('PEXPIRE', KEYS[1], math.max(kept, redis.call('PTTL', KEYS[1])))
 end
 if limit > 0 then redis.call('SET', KEYS[2], string.format('%.0f', full), 'PX', kept) end
 return math.floor(at - now)
 """
 # `LocalBudget.reserve` by the clock of Redis, in microseconds, so that machines need not agree on the time.
+
+_SETTLE = """
+local clock = redis.call('TIME')
+local now, minute = clock[1] * 1000000 + clock[2], 60000000
+local limit, change = tonumber(ARGV[1]), tonumber(ARGV[2])
+if ARGV[3] ~= '' then redis.call('ZREM', KEYS[1], ARGV[3]) end
+if limit > 0 and change ~= 0 then
+  local full = tonumber(redis.call('GET', KEYS[2]) or '0')
+  if change > 0 then full = math.max(full, now) end
+  full = full + change * minute / limit
+  if full <= now then
+    redis.call('DEL', KEYS[2])
+  else
+    redis.call('SET', KEYS[2], string.format('%.0f', full), 'PX', math.ceil((full - now + minute) / 1000))
+  end
+end
+return 0
+"""
 
 _PAUSE = """
 local clock = redis.call('TIME')
@@ -141,31 +204,43 @@ class SharedBudget:
     def __init__(self, url: str, prefix: str, name: str, limits: MinuteLimits) -> None:
         redis = redis_library()
         place = f"{prefix}vendor:{name}"
-        self._keys = [f"{place}:starts", f"{place}:tokens", f"{place}:pause"]
+        self._keys = [f"{place}:requests", f"{place}:tokens", f"{place}:pause"]
         self._limits = [limits.requests or 0, limits.tokens or 0]
         self._client: Any = redis.Redis.from_url(
             url, socket_timeout=_CALL_SECONDS, socket_connect_timeout=_CALL_SECONDS
         )
         self._failures = (redis.RedisError, OSError)
         self._away_until = 0.0
+        self._writer = ThreadPoolExecutor(1, "slipform-vendor-limits")
+        """Settles: nobody waits for it."""
 
     @property
     def away(self) -> bool:
         """Whether Redis has just failed, so that this process counts alone."""
         return time.monotonic() < self._away_until
 
-    def reserve(self, tokens: int, most: float | None) -> float | None:
-        """The seconds to wait; None where that would be more than `most`, or when Redis is `away` then."""
-        arguments = [*self._limits, tokens, -1 if most is None else int(most * 1e6)]
+    def reserve(self, tokens: int, most: float | None) -> Reservation | None:
+        """A start; None where it would have to wait more than `most`, or when Redis is `away` then."""
+        start = new_id()
+        arguments = [*self._limits, tokens, -1 if most is None else int(most * 1e6), start]
         said = self._tried(lambda: self._client.eval(_RESERVE, 3, *self._keys, *arguments))
-        return said / 1e6 if isinstance(said, int) and said >= 0 else None
+        return Reservation(said / 1e6, tokens, start, shared=True) if isinstance(said, int) and said >= 0 else None
+
+    def settle(self, held: Reservation, tokens: int, *, unsent: bool = False) -> None:
+        """Count what a call has used in place of what was reserved; where it is `unsent`, nor is it a request."""
+        limit = self._limits[1]
+        change = _change(held.tokens, tokens, limit) if limit else 0
+        arguments = [limit, change, held.id if unsent else ""]
+        if change or unsent:
+            self._writer.submit(self._tried, lambda: self._client.eval(_SETTLE, 2, *self._keys[:2], *arguments))
 
     def pause(self, seconds: float) -> None:
         """Let nothing start anywhere for so long."""
         self._tried(lambda: self._client.eval(_PAUSE, 1, self._keys[2], int(seconds * 1e6)))
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Write what is left, and let go of the connections."""
+        self._writer.shutdown()
         self._client.close()
 
     def _tried(self, act: Callable[[], object]) -> object:
@@ -180,24 +255,55 @@ class SharedBudget:
 
 
 class VendorBudget:
-    """What a provider's calls draw on: the budget that is shared, or this process's own where there is none."""
+    """What a provider's calls draw on: the budget that is shared, or this process's own where there is none.
 
-    def __init__(self, limits: MinuteLimits, shared: SharedBudget | None = None) -> None:
+    `api` is the codec in whose form its answers tell of tokens.
+    """
+
+    def __init__(self, limits: MinuteLimits, shared: SharedBudget | None = None, api: str = "openai-chat") -> None:
         self._local = LocalBudget(limits)
         self._shared = shared
+        self._api = api
+        self._counts_tokens = limits.tokens is not None
 
-    def reserve(self, request: HttpRequest) -> float | None:
-        """The seconds that a call has to wait; None where its time is too short."""
+    def reserve(self, request: HttpRequest) -> Reservation | None:
+        """A start, after the seconds that it has to wait; None where the call's time is too short."""
         tokens, most = token_estimate(request), request.timeouts.total
         if self._shared is not None and not self._shared.away:
-            seconds = self._shared.reserve(tokens, most)
-            if seconds is not None or not self._shared.away:
-                return seconds
+            held = self._shared.reserve(tokens, most)
+            if held is not None or not self._shared.away:
+                return held
         return self._local.reserve(tokens, most)
 
-    async def reserve_async(self, request: HttpRequest) -> float | None:
+    async def reserve_async(self, request: HttpRequest) -> Reservation | None:
         """The same, for event loops."""
         return self.reserve(request) if self._shared is None else await asyncio.to_thread(self.reserve, request)
+
+    def cancel(self, held: Reservation) -> None:
+        """Give back what was reserved for a call which the vendor never saw."""
+        if held.shared and self._shared is not None:
+            self._shared.settle(held, 0, unsent=True)
+        else:
+            self._local.cancel(held)
+
+    def tail(self) -> UsageTail | None:
+        """What is to be given the pieces of an answer, so that it tells the tokens; None where none are counted."""
+        return UsageTail() if self._counts_tokens else None
+
+    def settle(self, held: Reservation, status: int, tail: UsageTail | None) -> None:
+        """Count what a call has used in place of what was reserved for it; `tail` is of an answer read to its end.
+
+        A request that the vendor refused used no tokens. What is not told, or was not read, counts as estimated.
+        """
+        told = None if tail is None else tail.usage(self._api)
+        usage = NO_USAGE if 400 <= status < 500 else told
+        if usage is None:
+            return
+        used = usage.total if usage.total is not None else (usage.input or 0) + (usage.output or 0)
+        if held.shared and self._shared is not None:
+            self._shared.settle(held, used)
+        else:
+            self._local.settle(held, used)
 
     def heed(self, status: int, headers: Mapping[str, str]) -> None:
         """Let everybody wait as long as the vendor's response asks."""

@@ -14,6 +14,7 @@ CODEC = Codec(
     encode=encode_body,
     decode=decode_body,
     events=lambda _plan: AnthropicEvents(),
+    read_usage=read_usage,
     headers=request_headers,
     tool_rule="closed",
 )
@@ -23,6 +24,5 @@ API = Api(
     answer=encode_answer,
     events=AnthropicStreamEncoder,
     error=encode_error,
-    read_usage=read_usage,
     statuses={503: 529},
 )

@@ -15,6 +15,8 @@ CODEC = Codec(
     encode=encode_body,
     decode=decode_body,
     events=lambda _plan: GeminiEvents(),
+    read_usage=read_usage,
+    usage_key="usageMetadata",
     read=join_answers,
     tool_names=Alphabet("A-Za-z0-9_.:-", "A-Za-z_", 128),
 )
@@ -24,7 +26,5 @@ API = Api(
     answer=encode_answer,
     events=GeminiStreamEncoder,
     error=encode_error,
-    read_usage=read_usage,
-    usage_key="usageMetadata",
     sources=frozenset({"citationMetadata", "groundingMetadata", "urlContextMetadata"}),
 )

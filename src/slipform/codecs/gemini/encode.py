@@ -185,7 +185,7 @@ def _part(part: Part, names: Mapping[str, str], path: str, out: Encoding) -> lis
 
 
 def _result(result: ToolResult, names: Mapping[str, str], path: str, out: Encoding) -> dict[str, Any]:
-    said = "".join(part.text for part in result.parts if isinstance(part, Text))
+    said = result.text
     for part in result.parts:
         if isinstance(part, Text):
             out.drop(part.extra, path)

@@ -239,6 +239,8 @@ CODEC = Codec(
     encode=_body,
     decode=_decode,
     events=lambda _plan: OllamaEvents(),
+    read_usage=read_usage,
+    usage_key="",
     framing=NdjsonDecoder,
     tool_names=None,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from slipform.codecs.answer import arguments_object, arguments_text
 from slipform.codecs.codec import Api, ServedRequest, Stamp, refusal_text
-from slipform.codecs.ollama.call import NAME, read_usage
+from slipform.codecs.ollama.call import NAME
 from slipform.codecs.request_fields import SAMPLING, Fields, base64_bytes, dumps, read_body, tagged, text
 from slipform.codecs.vendor_errors import error_fields
 from slipform.errors import RequestError, SlipformError
@@ -237,8 +237,6 @@ API = Api(
     answer=lambda response, served, stamp: _whole(response, served, stamp, is_chat=True),
     events=OllamaStreamEncoder,
     error=_error,
-    read_usage=read_usage,
-    usage_key="",
     content_type_stream="application/x-ndjson",
 )
 GENERATE_API = Api(
@@ -247,7 +245,5 @@ GENERATE_API = Api(
     answer=lambda response, served, stamp: _whole(response, served, stamp, is_chat=False),
     events=lambda served, stamp: OllamaStreamEncoder(served, stamp, is_chat=False),
     error=_error,
-    read_usage=read_usage,
-    usage_key="",
     content_type_stream="application/x-ndjson",
 )

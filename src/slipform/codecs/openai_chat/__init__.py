@@ -15,6 +15,7 @@ CODEC = Codec(
     encode=encode_body,
     decode=decode_body,
     events=lambda _plan: ChatEvents(),
+    read_usage=read_usage,
     native_rule="openai",
     tool_rule="openai",
 )
@@ -24,6 +25,5 @@ API = Api(
     answer=encode_answer,
     events=ChatStreamEncoder,
     error=openai_error,
-    read_usage=read_usage,
     sources=frozenset({"annotations", *SOURCES}),
 )

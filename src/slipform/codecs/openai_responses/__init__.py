@@ -15,6 +15,7 @@ CODEC = Codec(
     encode=encode_body,
     decode=decode_body,
     events=lambda plan: ResponsesEvents(shaped=plan.strategy is not None),
+    read_usage=read_usage,
     native_rule="openai",
     tool_rule="openai",
 )
@@ -24,5 +25,4 @@ API = Api(
     answer=encode_answer,
     events=ResponsesStreamEncoder,
     error=openai_error,
-    read_usage=read_usage,
 )

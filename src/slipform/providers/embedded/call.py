@@ -263,7 +263,7 @@ def _result_text(result: ToolResult, role: str) -> str:
     for part in result.parts:
         if not isinstance(part, Text):
             raise _text_only_error(part, role)
-    text = "".join(part.text for part in result.parts if isinstance(part, Text))
+    text = result.text
     opening = "The tool failed" if result.is_error else "The tool gave back"
     return f"{opening}: {text}"
 

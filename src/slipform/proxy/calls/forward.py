@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -12,9 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
-from slipform.codecs import ServedRequest, find_api
+from slipform.codecs import SPOKEN_BY, ServedRequest
 from slipform.codecs.gemini.serve_decode import named_in_path
 from slipform.codecs.request_fields import dumps
+from slipform.codecs.usage import UsageTail, usage_in, usage_place
 from slipform.errors import RequestError, SlipformError, UpstreamError
 from slipform.ir import ModelRequest, Usage
 from slipform.ir.request import CallCount
@@ -25,11 +25,6 @@ from slipform.providers.router import Router
 from slipform.proxy.http_server.asgi import RecordingSend, Send, send_whole
 from slipform.proxy.observability.call_record import Header, cost_text
 
-_OBJECT = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
-"""An object with objects in it, which hold none in turn."""
-_PIECES = 3
-"""An event may be split between two pieces, and the one that only says that it is over comes after them."""
-_LOOKS = 4
 _MOST_KEPT = 64 * 1024
 
 
@@ -38,64 +33,10 @@ def find_usage(look: Callable[[], Usage | None], size: int) -> Usage | Callable[
     return look if size <= _MOST_KEPT else look()
 
 
-class UsageTail:
-    """The last pieces of an answer, and its first, which in Anthropic's streams tells what was read."""
-
-    __slots__ = ("_first", "_last")
-
-    def __init__(self) -> None:
-        self._first = b""
-        self._last: deque[bytes] = deque(maxlen=_PIECES)
-
-    def add(self, piece: bytes) -> None:
-        """The next piece."""
-        if not self._first:
-            self._first = piece
-        self._last.append(piece)
-
-    @property
-    def size(self) -> int:
-        """How much is kept."""
-        return len(self._first) + sum(map(len, self._last))
-
-    def usage(self, api: str) -> Usage | None:
-        """What the whole of them tells."""
-        last = self._last
-        found = usage_in(api, last[0] if len(last) == 1 else b"".join(last))
-        if found is None or found.input is not None:
-            return found
-        begun = usage_in(api, self._first, with_input=True)
-        return found if begun is None else Usage(begun.input, found.output, begun.cached, found.reasoning)
-
-
-def usage_in(api: str, said: bytes, *, with_input: bool = False) -> Usage | None:
-    r"""The last usage in an answer's bytes that tells of tokens, or of tokens read; None where there is none.
-
-    >>> usage_in("openai-chat", b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}').total
-    9
-    """
-    record = find_api(api)
-    if not record.usage_key:  # the last line of the answer tells it
-        return _usage_of_line(record.read_usage, said)
-    name, at = f'"{record.usage_key}"'.encode(), len(said)
-    for _ in range(_LOOKS):
-        at = said.rfind(name, 0, at)
-        if at < 0:
-            return None
-        try:
-            found = record.read_usage(_object_at(said, at + len(name)))
-        except (AttributeError, TypeError):  # no vendor's: they may hold what they like
-            continue
-        if found is not None and (found.input is not None or (found.output is not None and not with_input)):
-            return found
-    return None
-
-
 def _with_cost(api: str, cost: Callable[[Usage], float | None], piece: bytes, tail: UsageTail) -> bytes:
     """A piece of a stream, with what the tokens cost that it tells of; one whose usage is split stays as it is."""
-    name = f'"{find_api(api).usage_key}"'.encode()
-    at = piece.rfind(name)
-    if at < 0 or _LAST_USAGE.get(api, b"") not in piece or _OBJECT.match(piece, at + len(name)) is None:
+    at = usage_place(api, piece)
+    if at < 0 or _LAST_USAGE.get(api, b"") not in piece:
         return piece
     usage = tail.usage(api)
     if usage is None or usage.input is None or usage.output is None or (price := cost(usage)) is None:
@@ -106,25 +47,6 @@ def _with_cost(api: str, cost: Callable[[Usage], float | None], piece: bytes, ta
 
 _LAST_USAGE = {"anthropic": b'"message_delta"'}
 """What an event has whose usage is the last, where others come before it."""
-
-
-def _usage_of_line(read: Callable[[dict[str, Any]], Usage | None], said: bytes) -> Usage | None:
-    try:
-        line = orjson.loads(said.rstrip(b"\n").rpartition(b"\n")[2])
-    except orjson.JSONDecodeError:
-        return None
-    return read(line) if isinstance(line, dict) else None
-
-
-def _object_at(said: bytes, at: int) -> Any:
-    """The object that follows a name; None when something else does."""
-    found = _OBJECT.match(said, at)
-    if found is None:
-        return None
-    try:
-        return orjson.loads(found[1])
-    except orjson.JSONDecodeError:
-        return None
 
 
 Annotate: TypeAlias = Callable[[bytes, UsageTail], bytes]
@@ -226,11 +148,8 @@ _ERROR_BODY = 1 << 20
 _MOST_KNOWN = 256
 
 
-_SPOKEN_BY = {
-    "openai-completions": ("openai-chat", "/completions"),
-    "ollama-generate": ("ollama", "/api/generate"),
-}
-"""APIs without a codec of their own: whose providers have them, and at which path."""
+_PATHS = {"openai-completions": "/completions", "ollama-generate": "/api/generate"}
+"""Where the vendors of `SPOKEN_BY` have these APIs."""
 
 
 class ForwardedCall(NamedTuple):
@@ -303,8 +222,8 @@ class ForwardRoutes:
         way = None
         if len(self._router.candidates(model)) == 1 and not self._router.has_defaults(model):
             provider, upstream = self._router.resolve(model)
-            codec, path = _SPOKEN_BY.get(api, (api, None))
-            if isinstance(provider, HttpProvider) and provider.api == codec:
+            path = _PATHS.get(api)
+            if isinstance(provider, HttpProvider) and provider.api == SPOKEN_BY.get(api, api):
                 route = provider.route(upstream, streamed=streamed)
                 if route is not None and path is not None:
                     route = replace(route, path=path)
