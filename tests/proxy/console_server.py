@@ -137,3 +137,14 @@ class Beside:
             history.end(entry, record)
             oldest = oldest or entry
         return oldest
+
+    def arrive(self, n: str = "20") -> int:
+        """So many calls that come and end now, one after the other."""
+        history = self._app.console.history
+        for _ in range(int(n)):
+            record = CallRecord("new", api="openai-chat", model="fake/new", schema="order", enforced=True)
+            entry = history.begin(record)
+            history.known(entry, record, b"")
+            record.close()
+            history.end(entry, record)
+        return int(n)

@@ -5,6 +5,8 @@ import { curl, runSample } from './sample.js';
 
 const HEIGHT = 36;
 const SPARE = 6;
+const SHOWN = 60;
+const MOST = 4000; // rows that the page remembers; older ones are asked for again when somebody scrolls to them
 const SLOW = 2000;
 const HEADS = [['time', ''], ['model', ''], ['schema', 'mid'], ['outcome', ''], ['tries', 'wide num'], ['total', 'mid'], ['tokens in / out', 'wide num'], ['cost', 'wide num'], ['caller', 'wide']];
 const FILTERS = [['', 'All'], ['stage:failed', 'Failed'], ['stage:reasked', 'Retried'], ['stage:repaired', 'Repaired'], ['ms:>2000', 'Slow']];
@@ -14,7 +16,7 @@ export async function traffic(main, state) {
   let rows = [];
   let pinned = [];
   let paused = false;
-  let waiting = [];
+  let waiting = new Map();
   let chosen = -1;
   let more = false;
   let loading = false;
@@ -57,11 +59,10 @@ export async function traffic(main, state) {
   // Rows that do not change stay the same elements, so that a click is not lost because the list moved on.
   const made = new Map();
   function rowNode(row, isChosen) {
-    const told = JSON.stringify([row, isChosen]);
     const old = made.get(row.id);
-    if (old && old.told === told) return old.node;
+    if (old && old.row === row && old.poured === row.poured && old.isChosen === isChosen) return old.node;
     const node = h('a', { class: `call${isChosen ? ' chosen' : ''}${fresh.delete(row.id) ? ' fresh' : ''}`, href: `/console/r/${row.id}`, 'data-id': row.id, title: row.outcome === 'ok' || row.stage === 'under_way' ? null : row.outcome }, cells(row));
-    made.set(row.id, { told, node });
+    made.set(row.id, { row, poured: row.poured, isChosen, node });
     return node;
   }
 
@@ -132,32 +133,42 @@ export async function traffic(main, state) {
     draw();
   }
 
-  function put(row) {
-    const at = rows.findIndex((each) => each.id === row.id);
-    if (at >= 0) rows[at] = row;
-    else {
-      rows.unshift(row);
-      fresh.add(row.id);
-      if (state.kept) state.kept.rows += 1;
-      if (chosen >= 0) chosen += 1;
-      // What is looked at stays where it is.
-      if (list.scrollTop > 0) list.scrollTop += HEIGHT;
+  // What came since the last frame is put into the list at once: one look at its place, one move.
+  let arrived = new Map();
+  function settle() {
+    if (!arrived.size) return;
+    for (let at = 0; at < rows.length; at += 1) {
+      const now = arrived.get(rows[at].id);
+      if (!now) continue;
+      if (now.stage !== 'under_way') rows[at] = now;
+      arrived.delete(now.id);
     }
+    const added = [...arrived.values()].reverse();
+    arrived = new Map();
+    if (!added.length) return;
+    rows = added.concat(rows);
+    for (const row of added.slice(0, SHOWN)) fresh.add(row.id);
+    if (state.kept) state.kept.rows += added.length;
+    if (chosen >= 0) chosen += added.length;
+    // What is looked at stays where it is.
+    const top = list.scrollTop;
+    if (top > 0) { inner.style.height = `${rows.length * HEIGHT}px`; list.scrollTop = top + added.length * HEIGHT; }
+    if (rows.length > MOST && (top + list.clientHeight) / HEIGHT + added.length < MOST / 2 && chosen < MOST / 2) { rows.length = MOST / 2; more = true; }
   }
 
   let drawing = 0;
-  const soon = () => { drawing ||= requestAnimationFrame(() => { drawing = 0; draw(); }); };
+  const soon = () => { drawing ||= requestAnimationFrame(() => { drawing = 0; settle(); draw(); }); };
   let reloading = 0;
   const reload = () => { reloading ||= setTimeout(() => { reloading = 0; load(); }, 500); };
 
   const onRow = (row) => {
-    if (paused) { waiting.push(row); replace(pause, icon('play'), `Resume (${new Set(waiting.map((each) => each.id)).size} new)`); return; }
+    if (paused) { if (waiting.size <= MOST) waiting.set(row.id, row); replace(pause, icon('play'), `Resume (${count(waiting.size)} new)`); return; }
     if (query) { reload(); return; }
-    put(row);
+    arrived.set(row.id, row);
     soon();
   };
   const onPour = (grown) => {
-    const row = rows.find((each) => each.id === grown.id);
+    const row = arrived.get(grown.id) || rows.find((each) => each.id === grown.id);
     if (!row || row.stage !== 'under_way') return;
     row.poured = grown.sent || grown.received;
     row.attempts = grown.attempt;
@@ -168,7 +179,7 @@ export async function traffic(main, state) {
     paused = !paused;
     pause.setAttribute('aria-pressed', String(paused));
     replace(pause, icon(paused ? 'play' : 'pause'), paused ? 'Resume' : 'Pause');
-    if (!paused) { if (waiting.length > 500) load(); else waiting.forEach(put); waiting = []; draw(); }
+    if (!paused) { if (waiting.size > 500) load(); else waiting.forEach(onRow); waiting = new Map(); }
   });
   search.addEventListener('change', () => filter(search.value.trim()));
   list.addEventListener('scroll', soon, { passive: true });
