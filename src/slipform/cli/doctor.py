@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -87,10 +86,6 @@ def _config_source(config: Path | None) -> str:
     return f"no {FILE_NAME} here: all settings have their defaults; `slipform init` writes one"
 
 
-_PROBE_SECONDS: Final = 4.0
-_ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one check: fine, worth knowing, or to be fixed.
@@ -169,36 +164,20 @@ def reachable(settings: Settings, providers: Mapping[str, Provider]) -> Iterator
     An unreachable provider is a fault only when the config names it.
     """
     from slipform.providers.http import HttpProvider
+    from slipform.providers.probe import address, probe
 
     http_providers = {name: provider for name, provider in providers.items() if isinstance(provider, HttpProvider)}
     if not http_providers:
         yield Finding("note", "no provider is in use but the embedded model: nothing to reach")
         return
     with ThreadPoolExecutor(max_workers=8) as pool:
-        probes = dict(zip(http_providers, pool.map(_probe, http_providers.values()), strict=True))
-    for name, (reachable_now, text) in probes.items():
+        probes = dict(zip(http_providers, pool.map(probe, http_providers.values()), strict=True))
+    for name, found in probes.items():
         configured = name in settings.providers
-        yield Finding("ok" if reachable_now else "fault" if configured else "note", f"{name}: {text}")
-    if not any(reachable_now for reachable_now, _ in probes.values()):
+        text = " ".join(filter(None, (f"{name}:", address(http_providers[name]), found.text)))
+        yield Finding("ok" if found.ok else "fault" if configured else "note", text)
+    if not any(found.ok for found in probes.values()):
         yield Finding("note", "no provider can be reached: is this machine offline?")
-
-
-def _probe(provider: Provider) -> tuple[bool, str]:
-    from slipform.cli.settings import masked_url
-    from slipform.providers.http import HttpProvider
-    from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
-
-    assert isinstance(provider, HttpProvider)  # noqa: S101 — the only kind that is asked
-    try:
-        url = provider.base_url
-        limits = Timeouts(_PROBE_SECONDS, _PROBE_SECONDS, _PROBE_SECONDS, _PROBE_SECONDS)
-        answer = provider.transport.open(HttpRequest(url, {"user-agent": "slipform"}, b"", limits, method="GET"))
-        answer.close()
-    except TransportFault as fault:
-        return False, f"{masked_url(url)} cannot be reached: {_ERRNO.sub('', fault.message)}"
-    except SlipformError as error:
-        return False, str(error)
-    return True, f"{masked_url(url)} answers"
 
 
 def picks(router: Router, models: Sequence[str]) -> Iterator[Finding]:

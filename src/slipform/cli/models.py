@@ -94,7 +94,7 @@ def show(
 
 def _facts(provider: Provider, model: str) -> Iterator[_Row]:
     """Yield what is known of a model, and what was learned of it."""
-    from slipform.cli.settings import masked_url
+    from slipform.providers.auth import masked_url
     from slipform.providers.http import HttpProvider
     from slipform.providers.retry import apply_downgrades
     from slipform.schema import OutputStrategy

@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
-from urllib.parse import urlsplit, urlunsplit
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 import yaml
@@ -20,8 +18,6 @@ from pydantic import BaseModel
 from slipform import config
 from slipform.cli.terminal import print_data, print_message
 from slipform.config import FILE_NAME, Settings
-
-_QUERY_SECRET: Final = re.compile(r"((?:key|token|secret|password)[^=&]*=)[^&#]+", re.IGNORECASE)
 
 
 def settings_yaml(settings: Settings) -> str:
@@ -44,24 +40,8 @@ def print_settings(settings: Settings, host: str | None, port: int | None) -> No
     print_data(settings_yaml(settings.model_copy(update={"server": server})), end="")
 
 
-def masked_url(url: str) -> str:
-    """Return an address without its password and without keys in its query.
-
-    >>> masked_url("redis://me:hunter22@host:6379/0")
-    'redis://me:[redacted]@host:6379/0'
-    """
-    from slipform.providers.auth import MASK
-
-    parts = urlsplit(url)
-    login, at, host = parts.netloc.rpartition("@")
-    name, colon, _ = login.partition(":")
-    netloc = f"{name}{colon}{MASK if colon else ''}{at}{host}"
-    query = _QUERY_SECRET.sub(rf"\1{MASK}", parts.query)
-    return urlunsplit((parts.scheme, netloc, parts.path, query, parts.fragment))
-
-
 def _mask(value: Any) -> Any:
-    from slipform.providers.auth import MASK, secrets_in
+    from slipform.providers.auth import MASK, masked_url, secrets_in
 
     if isinstance(value, str):
         return masked_url(value) if "://" in value else value

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 import msgspec
 
@@ -23,7 +23,22 @@ MASK = "[redacted]"
 MIN_MASKED = 8
 """Keys that are shorter are not masked in what a vendor sends."""
 _TOO_SHORT = 6
+_QUERY_SECRET = re.compile(r"((?:key|token|secret|password)[^=&]*=)[^&#]+", re.IGNORECASE)
 _HTML_IN_JSON = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&='"})
+
+
+def masked_url(url: str) -> str:
+    """Return an address without its password and without keys in its query.
+
+    >>> masked_url("redis://me:hunter22@host:6379/0")
+    'redis://me:[redacted]@host:6379/0'
+    """
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    name, colon, _ = login.partition(":")
+    netloc = f"{name}{colon}{MASK if colon else ''}{at}{host}"
+    query = _QUERY_SECRET.sub(rf"\1{MASK}", parts.query)
+    return urlunsplit((parts.scheme, netloc, parts.path, query, parts.fragment))
 
 
 class Secret:

@@ -56,6 +56,7 @@ class ConcurrencyLimit:
     """
 
     def __init__(self, limit: int) -> None:
+        self.limit = limit
         self._free = limit
         self._waiting: deque[_Waiter] = deque()
         self._lock = threading.Lock()
@@ -83,6 +84,11 @@ class ConcurrencyLimit:
             self._give_up(waiter, keep=False)
             raise
         return self._give_up(waiter, keep=True)
+
+    @property
+    def standing(self) -> tuple[int, int]:
+        """How many slots are taken, and how many wait for one."""
+        return self.limit - self._free, len(self._waiting)
 
     def release(self) -> None:
         """Give a slot back: to who waits the longest, if anybody."""
@@ -122,6 +128,12 @@ class ThrottledTransport:
         self._transport = transport
         self._slots = ConcurrencyLimit(limit if limit is not None else _UNLIMITED)
         self._budget = budget
+        self._limit = limit
+
+    @property
+    def slots(self) -> tuple[int, int, int] | None:
+        """How many exchanges there may be at a time, how many there are, and how many wait; None without a limit."""
+        return None if self._limit is None else (self._limit, *self._slots.standing)
 
     def open(self, request: HttpRequest) -> ByteStream:
         """Send when it is its turn, and wait for the answer's head."""

@@ -36,8 +36,9 @@ def read_downgrades(path: Path) -> list[Downgrade]:
             key, lesson, left = str(row["key"]), str(row["lesson"]), float(row["until"]) - now
         except (ValueError, KeyError, TypeError):
             continue
+        # A line whose time is over takes back what an earlier one says: it was forgotten.
+        found.pop((key, lesson), None)
         if lesson in LESSONS and len(key) <= _LONGEST_KEY and 0 < left <= DOWNGRADE_SECONDS:
-            found.pop((key, lesson), None)
             found[key, lesson] = Downgrade(key, lesson, left)
     return list(found.values())
 

@@ -14,7 +14,7 @@ from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount, is_heavy
 from slipform.ir.response import ChunkSink, PassThroughSink
 from slipform.providers import call
-from slipform.providers.auth import Secret
+from slipform.providers.auth import Secret, from_environment
 from slipform.providers.call import (
     ChunkFeeder,
     Effect,
@@ -226,6 +226,16 @@ class HttpProvider:
     def lessons(self) -> DowngradeStore:
         """What its vendor's refusals have taught."""
         return self._endpoint.store
+
+    @property
+    def has_key(self) -> bool | None:
+        """Whether there is a key to call with; None where the vendor wants none."""
+        endpoint, vendor = self._endpoint, self._endpoint.vendor
+        if endpoint.key() is not None or endpoint.secrets:
+            return True
+        if vendor.auth == "sigv4" and from_environment(["AWS_ACCESS_KEY_ID"]) is not None:
+            return True
+        return None if vendor.auth == "none" or vendor.key != "required" else False
 
     @property
     def timeouts(self) -> Timeouts:

@@ -122,6 +122,17 @@ class MemoryDowngrades:
         if self._on_add is not None and lesson not in known:
             self._on_add(Downgrade(key, lesson, left))
 
+    def forget(self, key: str, lesson: str) -> bool:
+        """Count a lesson no more; whether it counted. `on_add` is told of it as one with no time left."""
+        with self._lock:
+            lessons = self.get(key)
+            if lesson not in lessons:
+                return False
+            self._kept[key] = (self._kept[key][0], lessons - {lesson})
+        if self._on_add is not None:
+            self._on_add(Downgrade(key, lesson, 0.0))
+        return True
+
     def learned(self) -> list[Downgrade]:
         """Everything that still counts, to be told to others."""
         with self._lock:

@@ -173,6 +173,11 @@ class Engines:
             self._mark_used(key, engine)
             return engine
 
+    def loaded(self) -> dict[str, InferenceEngine]:
+        """Return the engines that are loaded, by their model."""
+        with self._lock:
+            return dict(self._loaded)
+
     def _mark_used(self, name: str, engine: InferenceEngine) -> None:
         with self._lock:
             self._loaded.pop(name, None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from slipform.codecs import Capabilities
 from slipform.errors import LocalModelError, UpstreamTimeout
@@ -39,6 +40,24 @@ if TYPE_CHECKING:
 _CAPABILITIES = Capabilities(
     native=True, tools=True, forced_tool=True, json_mode=True, dialect="identity", quirks=frozenset({"list_keys"})
 )
+
+
+class LoadedModel(NamedTuple):
+    """A loaded model: its memory in bytes, how many calls it takes at a time, how many it has; None if not known."""
+
+    name: str
+    memory: int | None
+    slots: int | None
+    running: int | None
+
+
+def _resident_bytes(pid: int) -> int | None:
+    """Return the memory of a process, where the system says it in a file (Linux)."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class LocalProvider:
@@ -150,6 +169,16 @@ class LocalProvider:
     def warm(self, model: str = DEFAULT) -> None:
         """Load a model now, fetching it if need be, rather than with the first request."""
         self._engines.get(model).warm()
+
+    def loaded_models(self) -> list[LoadedModel]:
+        """Return what is loaded now; models in this process are not counted apart, so that little is known of them."""
+        found = []
+        for name, engine in self._engines.loaded().items():
+            if not isinstance(engine, WorkerEngine):
+                found.append(LoadedModel(name, None, None, None))
+            elif (pid := engine.pid) is not None:
+                found.append(LoadedModel(name, _resident_bytes(pid), engine.slots, engine.running))
+        return found
 
     def close(self) -> None:
         """Unload the models."""

@@ -46,6 +46,16 @@ class WorkerEngine:
         worker = self._worker
         return worker.process.pid if worker and not worker.lost else None
 
+    @property
+    def running(self) -> int:
+        """How many requests the worker has that have not ended, those that wait for a slot among them."""
+        return self._worker.running if self._worker else 0
+
+    @property
+    def slots(self) -> int:
+        """How many requests generate at a time."""
+        return self._settings.slots
+
     def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
         """Start a generation; see `InferenceEngine.start`."""
         while True:
@@ -108,6 +118,10 @@ class _Worker:
             self._calls[key] = put
         self._outgoing.put({"id": key, "body": body})
         return lambda: self._outgoing.put({"id": key, "cancel": True})
+
+    @property
+    def running(self) -> int:
+        return len(self._calls)
 
     def wait_ready(self) -> None:
         self._ready.wait()

@@ -224,6 +224,11 @@ class NamedSchemas:
                     )
                 self._by_alias[alias] = given.response_schema
 
+    @property
+    def documents(self) -> dict[str, Mapping[str, Any]]:
+        """The schemas by name."""
+        return {name: schema.document for name, schema in self._registry.schemas.items()}
+
     def find(self, asked: RequestSwitches, models: tuple[str, ...]) -> ResponseFormat | None:
         """The schema that the request names, else that of the alias it asks; raises `RequestError` for a wrong name."""
         name = asked.schema

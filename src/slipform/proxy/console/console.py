@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ from slipform.proxy.calls.pages import WrongMethodError, openapi_bytes, spend
 from slipform.proxy.console.access import ConsoleAccess, console_secret
 from slipform.proxy.console.archive import CallArchive
 from slipform.proxy.console.history import MOST_PINNED, CallHistory
-from slipform.proxy.console.rows import matches, narrowest, parse_query
-from slipform.proxy.console.siblings import Siblings
+from slipform.proxy.console.rows import FIELDS, matches, narrowest, parse_query
+from slipform.proxy.console.siblings import LAST_EVENT, Siblings
 from slipform.proxy.console.static_files import ROOT, SECURITY_HEADERS, serve_page
 from slipform.proxy.deployment import Deployment
 from slipform.proxy.http_server.asgi import Receive, Scope, Send, read_body, send_page
@@ -42,12 +43,13 @@ _MAX_ROWS = 200
 _BATCH_SECONDS = 0.1
 _BYTES_PER_SECOND = 256 * 1024
 """What one open page is told at most; slower clients get a gap."""
+_EVENT_ID = re.compile(r"[\w.,]{0,8192}", re.ASCII)
 _LONGEST_TRACING = 60.0
 _MOST_TRACED = 1000.0
 _SHARED = frozenset({"requests", "stats", "schemas", "providers", "keys", "me"})
 """What is asked of all workers, and put together."""
 _TALLIES = frozenset({"stats", "schemas", "providers"})
-_CHANGES = frozenset({"tracing", "requests"})
+_CHANGES = frozenset({"tracing", "requests", "lessons"})
 """What is changed in all workers."""
 _ABSENT = {
     "off": "Tracing was off when the call was made. Keep words for a while, on the About page, or set `server.traces`.",
@@ -198,7 +200,9 @@ class Console:
     ) -> None:
         """Answer what is asked of the data; `alone` when another worker asks, for this one's share."""
         if (method, name) == ("GET", "events"):
-            await self._events(query.get("watch", ""), receive, send, alone=alone)
+            after = query.get("after") or dict(scope["headers"]).get(LAST_EVENT.encode(), b"").decode("latin-1")
+            after = after if _EVENT_ID.fullmatch(after) else "unknown"
+            await self._events(query.get("watch", ""), after, receive, send, alone=alone)
         elif (method, name) == ("POST", "play"):
             await self._serve_call(query.get("path") or "/v1/chat/completions", scope, receive, send, caller)
         elif method == "GET":
@@ -234,18 +238,25 @@ class Console:
 
         deployment = self._deployment()
         router = deployment.client.router
+        if rest and name not in ("requests", "schemas"):
+            raise UnknownPathError(f"There is nothing at GET {API}{name}/{rest[:64]}")
         if name == "requests":
             return await self._request(rest, others) if rest else await self._rows(query, others)
         if name in _TALLIES:
             window = min(max(_number(query.get("window"), 900.0), 10.0), 30 * 86400.0)
             now = time.time()
-            share = views.tally_of(name, self._recent(now - window), window, now)
+            share = views.tally_of(name, self._recent(now - window), window, now, router)
             if alone:
                 return share
             whole = reduce(views.added, others, share)
             if name == "stats":
                 return views.stats(whole, window, now)
-            return {name: views.schema_health(whole) if name == "schemas" else views.provider_health(router, whole)}
+            if name == "schemas":
+                documents = deployment.gate.schemas.documents
+                if rest:
+                    whole = {rest: whole[rest]} if rest in whole else {}
+                return {name: views.schema_health(whole), "named": list(documents), "document": documents.get(rest)}
+            return {name: views.provider_health(router, whole)}
         if name == "me":
             return await self._me(caller, others)
         if name == "models":
@@ -378,10 +389,27 @@ class Console:
         if (method, name, rest) == ("DELETE", "requests", ""):
             self.history.clear()
             return {"ok": True}
+        if (method, name) == ("DELETE", "lessons"):
+            key, lesson = str(given.get("key") or ""), str(given.get("lesson") or "")
+            if not views.forget_downgrade(self._deployment().client.router, key, lesson) and not alone:
+                raise UnknownPathError("That is not among what was learnt", hint="It may have expired.")
+            return {"ok": True}
+        identity, _, part = rest.rpartition("/")
+        if (method, name, part) == ("POST", "providers", "check"):
+            return await self._check_provider(identity)
         identity, _, part = rest.partition("/")
         if name == "requests" and part == "pin" and method in ("PUT", "DELETE"):
             return await self._pin(identity, pinned=method == "PUT", alone=alone)
         raise UnknownPathError(f"There is nothing at {method} {API}{name}")
+
+    async def _check_provider(self, name: str) -> dict[str, Any]:
+        from slipform.providers.probe import probe
+
+        provider = self._deployment().client.router.providers.get(name)
+        if provider is None:
+            raise UnknownPathError(f"There is no provider {name[:64]!r}")
+        found = await asyncio.to_thread(probe, provider)
+        return {"ok": found.ok, "text": found.text, "ms": round(found.seconds * 1000, 1)}
 
     def _trace_for_a_while(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
         if given is None:
@@ -408,16 +436,20 @@ class Console:
 
     # -- events -----------------------------------------------------------------------------------
 
-    async def _events(self, watched: str, receive: Receive, send: Send, *, alone: bool) -> None:
+    async def _events(self, watched: str, after: str, receive: Receive, send: Send, *, alone: bool) -> None:
         """What happens, as server-sent events, in batches; a sign of life every few seconds."""
-        subscriber = self.history.subscribe(watched)
-        relays = [] if alone else self.siblings.relay(f"{API}events?watch={quote(watched)}", subscriber)
+        subscriber = self.history.subscribe(watched, after)
+        relays = [] if alone else self.siblings.relay(f"{API}events?watch={quote(watched)}", subscriber, after)
         head = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *SECURITY_HEADERS]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
-            hello = orjson.dumps({"tracing": self._tracing.told(), "draining": self._draining})
-            await send({"type": "http.response.body", "body": b"event: hello\ndata: %s\n\n" % hello, "more_body": True})
+            hello = orjson.dumps({"fields": FIELDS, "tracing": self._tracing.told(), "draining": self._draining})
+            missed = self.history.take(subscriber)
+            start = b"event: hello\ndata: %s\n\n%s" % (hello, missed)
+            # The id of the last event is that of all before it.
+            body = start if missed else subscriber.mark() + start
+            await send({"type": "http.response.body", "body": body, "more_body": True})
             while not gone.done():
                 waiting = asyncio.ensure_future(subscriber.wake.wait())
                 await asyncio.wait([waiting, gone], timeout=10, return_when=asyncio.FIRST_COMPLETED)

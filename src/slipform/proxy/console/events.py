@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final
 
 import orjson
@@ -44,7 +45,10 @@ class Subscriber:
         self._events: deque[bytes] = deque()
         self._size = 0
         self._missed = 0
+        self._begun: dict[str, None] = {}
         self._grown: set[str] = set()
+        self.positions: dict[str, int] = {}
+        """How many calls of every worker had ended when the last batch was taken: the id of its last event."""
         self.wake = asyncio.Event()
 
     def put(self, kind: str, data: bytes) -> None:
@@ -52,7 +56,12 @@ class Subscriber:
         self.relay(b"event: %s\ndata: %s\n\n" % (kind.encode(), data))
 
     def relay(self, event: bytes) -> None:
-        """Hand over an event that is written already."""
+        """Hand over an event that is written already, another worker's with the id that it goes by there."""
+        if event.startswith(b"id: "):
+            identity, _, event = event.removeprefix(b"id: ").partition(b"\n")
+            self.positions |= positions_of(identity.decode())
+        if not event.startswith(b"event: ") or event.startswith(b"event: hello"):
+            return
         if self._size + len(event) > _MAX_WAITING:
             self._missed += 1
         else:
@@ -60,15 +69,30 @@ class Subscriber:
             self._size += len(event)
         self.wake.set()
 
+    def begun(self, identity: str) -> None:
+        """A call began; it is told with the next batch, unless it is over by then."""
+        self._begun[identity] = None
+        self.wake.set()
+
+    def ended(self, identity: str, row: bytes, growth: Growth | None, record: CallRecord) -> None:
+        """Hand over that a call ended. Nothing is made of it for a client that is not told anyway."""
+        self._begun.pop(identity, None)
+        if self._size + len(row) > _MAX_WAITING:
+            self._missed += 1
+            return
+        self.grown(identity, growth, record)
+        self.put("end", row)
+
     def grew(self, identity: str) -> None:
         """A stream grew; by how much is looked up with the next batch."""
         self._grown.add(identity)
         self.wake.set()
 
-    def taken_grown(self) -> set[str]:
-        """The streams that grew since the last batch."""
+    def taken(self) -> tuple[Iterable[str], Iterable[str]]:
+        """The calls that began, and the streams that grew, since the last batch."""
+        begun, self._begun = self._begun, {}
         grown, self._grown = self._grown, set()
-        return grown
+        return begun, grown
 
     def grown(self, identity: str, growth: Growth | None, record: CallRecord) -> None:
         """Hand over how far a stream has come, and the new words of the call that is watched, where they are kept."""
@@ -91,4 +115,20 @@ class Subscriber:
             lines.append(b'event: gap\ndata: {"missed":%d}\n\n' % self._missed)
         self._events.clear()
         self._size = self._missed = 0
+        if lines:
+            lines[-1] = self.mark() + lines[-1]
         return b"".join(lines)
+
+    def mark(self) -> bytes:
+        """The id that the next event carries: a client that names it later is told what came after."""
+        return b"id: %s\n" % ",".join(f"{run}.{ended}" for run, ended in self.positions.items()).encode()
+
+
+def positions_of(identity: str) -> dict[str, int]:
+    """How many calls of every worker had ended, by an event's id; what is not one says nothing.
+
+    >>> positions_of("a1.5,b2.7"), positions_of("nonsense")
+    ({'a1': 5, 'b2': 7}, {})
+    """
+    parts = (part.partition(".") for part in identity.split(",")[:256])
+    return {run: int(ended) for run, _, ended in parts if ended.isascii() and ended.isdigit() and len(ended) < 16}

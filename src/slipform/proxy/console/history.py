@@ -16,12 +16,14 @@ from typing import Any, Final
 import orjson
 
 from slipform.proxy.console.archive import CallArchive
-from slipform.proxy.console.events import Growth, Subscriber
+from slipform.proxy.console.events import Growth, Subscriber, positions_of
 from slipform.proxy.console.rows import named, row_of
 from slipform.proxy.observability.call_record import MAX_TRACE_BYTES, CallRecord, CallTrace
 from slipform.proxy.observability.logs import redact
 
 MOST_PINNED: Final = 20
+_MOST_RESUMED: Final = 500
+"""Calls that a page which comes back is told one by one; after more of them it reads its list anew."""
 
 
 def _packed(trace: CallTrace, record: CallRecord) -> bytes:
@@ -64,6 +66,8 @@ class CallHistory:
         """By how much the streams grew that somebody looks at."""
         self.dropped = 0
         """Rows that made way for newer ones."""
+        self._ended = 0
+        self._run = f"{random.getrandbits(48):012x}"
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -78,8 +82,10 @@ class CallHistory:
         if record.trace is not None:
             record.trace.request = body
         if self._subscribers:
-            self._look(identity, record)
-            self.tell("begin", orjson.dumps(named(row_of(record, identity, under_way=True))))
+            for subscriber in self._subscribers:
+                subscriber.begun(identity)
+            if record.stream:
+                self._look(identity, record)
 
     def end(self, identity: str, record: CallRecord, trace: CallTrace | None = None) -> None:
         """A call is over."""
@@ -91,6 +97,7 @@ class CallHistory:
         row = row_of(record, identity)
         packed = bytes(memoryview(orjson.dumps(row)))  # orjson's own bytes keep the 4 KB that it wrote them into
         self._rows.append(packed)
+        self._ended += 1
         self._size += len(packed)
         while self._size > self._max_bytes:
             self._size -= len(self._rows.popleft())
@@ -102,10 +109,9 @@ class CallHistory:
         if self.archive is not None:
             self.archive.add(identity, row[2], packed, words)
         if self._subscribers:
+            growth = self._growth.pop(identity, None)
             for subscriber in self._subscribers:
-                subscriber.grown(identity, self._growth.get(identity), record)
-            self._growth.pop(identity, None)
-            self.tell("end", orjson.dumps(named((*row[:-1], None))))
+                subscriber.ended(identity, packed, growth, record)
 
     def _keep_trace(self, identity: str, packed: bytes) -> None:
         self._traces[identity] = packed
@@ -129,14 +135,30 @@ class CallHistory:
             for subscriber in self._subscribers:
                 subscriber.grew(identity)
 
-    def subscribe(self, watched: str = "") -> Subscriber:
-        """Begin to receive events; of the call that is `watched` also its words, where they are kept."""
+    def subscribe(self, watched: str = "", after: str = "") -> Subscriber:
+        """Begin to receive events; of the call that is `watched` also its words, where they are kept.
+
+        `after` is the id of the last event that an earlier subscriber saw: what came since comes first, or a gap.
+        """
         subscriber = Subscriber(watched)
         self._subscribers.add(subscriber)
+        if after:
+            self._resume(subscriber, positions_of(after).get(self._run))
         if (record := self._under_way.get(watched)) is not None:
             self._look(watched, record)
             subscriber.grew(watched)
         return subscriber
+
+    def _resume(self, subscriber: Subscriber, seen: int | None) -> None:
+        """Hand over what ended and began since a position; a gap where that is not known, or too much."""
+        missed = 0 if seen is None else self._ended - seen
+        if seen is None or not 0 <= missed <= min(len(self._rows), _MOST_RESUMED):
+            subscriber.put("gap", b"{}")
+            return
+        for at in range(len(self._rows) - missed, len(self._rows)):
+            subscriber.put("end", self._rows[at])
+        for identity in self._under_way:
+            subscriber.begun(identity)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Receive no more."""
@@ -146,9 +168,14 @@ class CallHistory:
 
     def take(self, subscriber: Subscriber) -> bytes:
         """All that has happened since a subscriber last looked, as server-sent events."""
-        for identity in subscriber.taken_grown():
+        begun, grown = subscriber.taken()
+        for identity in begun:
+            if (record := self._under_way.get(identity)) is not None:
+                subscriber.put("begin", orjson.dumps(row_of(record, identity, under_way=True)))
+        for identity in grown:
             if (record := self._under_way.get(identity)) is not None:
                 subscriber.grown(identity, self._growth.get(identity), record)
+        subscriber.positions[self._run] = self._ended
         return subscriber.take()
 
     def tell(self, kind: str, data: bytes) -> None:

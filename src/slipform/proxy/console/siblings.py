@@ -18,6 +18,7 @@ from slipform.proxy.console.events import Subscriber
 from slipform.proxy.observability.metrics import WorkerAddress, worker_request
 
 _HEADER = "x-slipform-worker"
+LAST_EVENT = "last-event-id"
 _AGAIN_SECONDS = 1.0
 
 
@@ -52,29 +53,27 @@ class Siblings:
         answers = await self._worker.ask(method, target, self._headers(), data)
         return [orjson.loads(answer) for _, answer in answers if answer is not None]
 
-    def relay(self, target: str, subscriber: Subscriber) -> list[asyncio.Task[None]]:
-        """Hand the others' events to a subscriber, until the tasks are cancelled."""
+    def relay(self, target: str, subscriber: Subscriber, after: str = "") -> list[asyncio.Task[None]]:
+        """Hand the others' events to a subscriber, those since `after` first, until the tasks are cancelled."""
         if self._worker is None:
             return []
-        return [asyncio.create_task(self._follow(index, target, subscriber)) for index in self._worker.siblings()]
+        following = (self._follow(index, target, subscriber, after) for index in self._worker.siblings())
+        return [asyncio.create_task(each) for each in following]
 
-    async def _follow(self, index: int, target: str, subscriber: Subscriber) -> None:
+    async def _follow(self, index: int, target: str, subscriber: Subscriber, after: str) -> None:
         if self._worker is None:
             return
-        path, is_lost = str(self._worker.socket_path(index)), False
+        path = str(self._worker.socket_path(index))
         while True:
             try:
                 reader, writer = await asyncio.open_unix_connection(path, limit=4 * 1024 * 1024)
                 try:
-                    writer.write(worker_request("GET", target, self._headers()))
+                    writer.write(worker_request("GET", target, {**self._headers(), LAST_EVENT: after}))
                     await reader.readuntil(b"\r\n\r\n")
-                    if is_lost:
-                        subscriber.put("gap", b"{}")
                     while event := await reader.readuntil(b"\n\n"):
-                        if event.startswith(b"event: ") and not event.startswith(b"event: hello"):
-                            subscriber.relay(event)
+                        subscriber.relay(event)
                 finally:
                     writer.close()
             except (OSError, EOFError, asyncio.LimitOverrunError):
-                is_lost = True
+                after = subscriber.mark().decode()[4:-1] or "lost"
             await asyncio.sleep(_AGAIN_SECONDS)

@@ -10,8 +10,12 @@ import orjson
 
 from slipform.enforce import loads_report
 from slipform.errors import SlipformError
+from slipform.providers.base import Provider
+from slipform.providers.concurrency import ThrottledTransport
+from slipform.providers.embedded import LocalProvider
 from slipform.providers.http import HttpProvider
-from slipform.providers.retry import MemoryDowngrades
+from slipform.providers.probe import address
+from slipform.providers.retry import BY_SCHEMA, MemoryDowngrades, describe_lesson, model_key
 from slipform.providers.router import Router
 from slipform.schema import Schema, strict_findings
 from slipform.schema.examples import example
@@ -129,7 +133,10 @@ def percentile(buckets: Mapping[str, int], percent: float) -> float | None:
 
 
 def schema_tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counts for every schema that was asked for: stages, models, and which fields were violated, by model."""
+    """Counts for every schema that was asked for: stages, models, and which fields were violated, by model.
+
+    `call` is the newest whose words are kept: it has the schema itself, of which rows know no more than the name.
+    """
     found: dict[str, Any] = {}
     for row in rows:
         if not (name := row["schema"]):
@@ -138,6 +145,8 @@ def schema_tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         entry["calls"] += 1
         _count(entry["stages"], row["stage"])
         _count(entry["models"], row["model"])
+        if row["words"] == "kept":
+            entry.setdefault("call", row["id"])
         for attempt in (row.get("detail") or {}).get("attempts", ()):
             for violation in attempt.get("violations", ()):
                 _count(entry["fields"].setdefault(violation["schema_path"], {}), row["model"], violation["count"])
@@ -153,30 +162,53 @@ def schema_health(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     return listed
 
 
-def provider_tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counts for every provider that was asked."""
+def provider_tally(rows: Iterable[Mapping[str, Any]], router: Router) -> dict[str, Any]:
+    """Counts for every provider that there is or that was asked, and how busy this worker's share of it is."""
     found: dict[str, Any] = {}
+    for name, provider in router.providers.items():
+        found[name] = {**_no_calls(), **_busy(provider)}
     for row in rows:
-        entry = found.setdefault(row["provider"], {"calls": 0, "ms": {}, "errors": {}})
+        entry = found.setdefault(row["provider"], _no_calls())
         entry["calls"] += 1
         _count(entry["ms"], bucket_of(row["ms"]))
         if row["outcome"] not in ("ok", "client_gone"):
             _count(entry["errors"], str(row["upstream_status"] or row["outcome"]))
+        elif row["output"]:
+            entry["tokens"] += row["output"]
+            entry["seconds"] += row["ms"] / 1000
     return found
+
+
+def _no_calls() -> dict[str, Any]:
+    return {"calls": 0, "ms": {}, "errors": {}, "tokens": 0, "seconds": 0.0}
+
+
+def _busy(provider: Provider) -> dict[str, Any]:
+    """Slots that are used and waited for, and of the embedded model what is loaded, where a provider has such."""
+    if isinstance(provider, HttpProvider) and isinstance(provider.transport, ThrottledTransport):
+        slots = provider.transport.slots
+        return {} if slots is None else {"slots": dict(zip(("limit", "used", "waiting"), slots, strict=True))}
+    if not isinstance(provider, LocalProvider):
+        return {}
+    loaded = provider.loaded_models()
+    limit, running = sum(each.slots or 0 for each in loaded), sum(each.running or 0 for each in loaded)
+    slots_of = {"limit": limit, "used": min(limit, running), "waiting": max(0, running - limit)} if limit else None
+    memory = {each.name: each.memory or 0 for each in loaded}
+    return {"loaded": memory, **({"slots": slots_of} if slots_of else {})}
 
 
 def provider_health(router: Router, found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every provider: how it did lately, and what slipform has learnt not to ask of it."""
     listed = []
     for name, provider in router.providers.items():
-        downgrades: list[dict[str, Any]] = []
-        if isinstance(provider, HttpProvider) and isinstance(provider.lessons, MemoryDowngrades):
-            downgrades = [each._asdict() for each in provider.lessons.learned()[:50]]
-        entry = found.get(name) or {"calls": 0, "ms": {}, "errors": {}}
+        entry = found.get(name) or _no_calls()
+        has_key = provider.has_key if isinstance(provider, HttpProvider) else None
         failed = sum(entry["errors"].values())
         state = "failing" if failed and failed * 2 > entry["calls"] else "ok" if entry["calls"] else "not asked"
         if "429" in entry["errors"] and state == "failing":
             state = "throttled"
+        if has_key is False:
+            state = "no key"
         listed.append(
             {
                 "name": name,
@@ -185,17 +217,42 @@ def provider_health(router: Router, found: Mapping[str, Any]) -> list[dict[str, 
                 "state": state,
                 "p50": percentile(entry["ms"], 50),
                 "errors": entry["errors"],
-                "downgrades": downgrades,
+                "key": has_key,
+                "address": address(provider),
+                "slots": entry.get("slots"),
+                "loaded": entry.get("loaded"),
+                "tokens_per_second": round(entry["tokens"] / entry["seconds"], 1) if entry["seconds"] else None,
+                "downgrades": downgrades_of(provider),
             }
         )
     return listed
 
 
-def tally_of(name: str, rows: Iterable[Mapping[str, Any]], window: float, now: float) -> dict[str, Any]:
+def downgrades_of(provider: Provider) -> list[dict[str, Any]]:
+    """What slipform has learnt not to ask of a provider, in words, and for how long it counts."""
+    if not isinstance(provider, HttpProvider) or not isinstance(provider.lessons, MemoryDowngrades):
+        return []
+    prefix, listed = model_key(provider.base_url, ""), []
+    for key, lesson, seconds in provider.lessons.learned():
+        model, _, schema = key.removeprefix(prefix).partition(" ")
+        # Providers may share a store; what is kept only to find other lessons says nothing to a reader.
+        if lesson != BY_SCHEMA and key.startswith(prefix):
+            text = describe_lesson(lesson, of_schema=bool(schema))
+            listed.append({"key": key, "lesson": lesson, "model": model, "text": text, "seconds": round(seconds)})
+    return listed[:50]
+
+
+def forget_downgrade(router: Router, key: str, lesson: str) -> bool:
+    """Ask a vendor again for what was learnt not to be asked of it; whether that had been learnt."""
+    stores = [each.lessons for each in router.providers.values() if isinstance(each, HttpProvider)]
+    return sum(store.forget(key, lesson) for store in stores if isinstance(store, MemoryDowngrades)) > 0
+
+
+def tally_of(name: str, rows: Iterable[Mapping[str, Any]], window: float, now: float, router: Router) -> dict[str, Any]:
     """One worker's share of a page: of `stats`, `schemas` or `providers`."""
     if name == "stats":
         return tally(rows, window, now)
-    return schema_tally(rows) if name == "schemas" else provider_tally(rows)
+    return schema_tally(rows) if name == "schemas" else provider_tally(rows, router)
 
 
 def check_schema(document: Any, dialects: Sequence[str] = DIALECTS) -> dict[str, Any]:

@@ -27,16 +27,24 @@ export const post = (path, body) => request('POST', path, body || {});
 export const put = (path, body) => request('PUT', path, body || {});
 export const del = (path) => request('DELETE', path, {});
 
-/** Events as they come; reconnects by itself, with longer and longer pauses, and tells whether it is connected. */
+/** Events as they come; reconnects by itself, with longer and longer pauses, from where it was, and tells whether it is connected. */
 export function listen(handlers, onState, watched = '') {
   let source = null;
   let pause = 1000;
   let timer = 0;
   let closed = false;
+  let last = '';
   const open = () => {
-    source = new EventSource(`${BASE}events${watched ? `?watch=${encodeURIComponent(watched)}` : ''}`);
-    source.addEventListener('hello', (event) => { pause = 1000; onState(true, JSON.parse(event.data)); });
-    for (const [name, handler] of Object.entries(handlers)) source.addEventListener(name, (event) => handler(JSON.parse(event.data)));
+    source = new EventSource(`${BASE}events?${new URLSearchParams({ watch: watched, after: last })}`);
+    let fields = [];
+    // Rows are lists, in the order of the fields that are told first.
+    const take = (handler) => (event) => {
+      last = event.lastEventId;
+      const data = JSON.parse(event.data);
+      handler(Array.isArray(data) ? Object.fromEntries(fields.map((name, at) => [name, data[at]])) : data);
+    };
+    source.addEventListener('hello', take((hello) => { pause = 1000; ({ fields } = hello); onState(true, hello); }));
+    for (const [name, handler] of Object.entries(handlers)) source.addEventListener(name, take(handler));
     source.onerror = () => {
       source.close();
       onState(false);

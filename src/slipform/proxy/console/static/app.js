@@ -100,13 +100,11 @@ function connect() {
       tell('lost', null);
       tell('tracing', traced(hello.tracing));
       tell('draining', hello.draining ? DRAINING : null);
-      if (live.dataset.lost) forward('gap')({});
     } else {
       get('me').catch(() => {}); // tells whether the session is over
       clearTimeout(lost);
       if (!document.hidden) lost = setTimeout(() => tell('lost', [h('b', {}, 'The server cannot be reached.'), ' What you see is as it was; trying again.'], 'bad'), 300);
     }
-    live.dataset.lost = connected ? '' : 'yes';
   });
 }
 

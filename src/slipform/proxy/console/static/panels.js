@@ -1,6 +1,7 @@
 // What stands under a call: its repairs as a diff, its prompt, what dialects make of its schema, a second judgement, timing, raw data.
 import { post } from './api.js';
 import { bytes, h, long, ms, none, replace, table } from './dom.js';
+import { unitsBefore } from './pour.js';
 import { turnsOf } from './trace.js';
 
 /** The tabs of a call; `choose` opens one, `draft` is what the playground begins with. */
@@ -13,9 +14,9 @@ export function panels(call) {
     replace(box, tabs[index][1](call));
   };
   const lightUp = (found) => {
-    if (!found.spans.length) return;
     choose(1);
     replace(box, promptView(call, found.spans));
+    box.querySelector('mark')?.scrollIntoView({ block: 'center' });
   };
   const isTouched = call.attempts.some((each) => (each.repairs || []).length || (each.patch || each.patches || []).length);
   return { first: isTouched || !call.body ? 0 : 1, node: h('div', {}, h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Details of the call' }, buttons), box), choose, lightUp, draft: () => draftOf(call) };
@@ -65,16 +66,19 @@ function repairsView({ attempts, trace }) {
 
 function promptView({ body, row }, spans = []) {
   const turns = turnsOf(body);
+  const source = body && body.slipform && body.slipform.evidence && body.slipform.evidence.source;
+  if (typeof source === 'string') turns.push(['source', source]);
   if (!turns.length) return h('p', { class: 'muted' }, row.absent || 'The prompt was not recorded.');
   let last = turns.length - 1;
-  while (last > 0 && turns[last][0] !== 'user') last -= 1;
-  return turns.map(([role, text], index) => h('div', { class: 'turn' }, h('b', {}, role), index === last && spans.length ? h('pre', { class: 'pour' }, lit(text, spans)) : long(text, `What ${role} said`)));
+  while (last > 0 && !['user', 'source'].includes(turns[last][0])) last -= 1;
+  return turns.map(([role, text], index) => h('div', { class: 'turn' }, h('b', {}, role), index === last && spans.length ? h('pre', { class: 'pour', tabindex: '0', 'aria-label': 'Where it stands' }, lit(text, spans)) : long(text, `What ${role} said`)));
 }
 
 function lit(text, spans) {
   const nodes = [];
   let at = 0;
-  for (const [from, to] of [...spans].sort((a, b) => a[0] - b[0])) {
+  for (const span of [...spans].sort((a, b) => a.start - b.start)) {
+    const [from, to] = [unitsBefore(text, span.start), unitsBefore(text, span.end)];
     if (from < at) continue;
     nodes.push(h('span', {}, text.slice(at, from)), h('mark', {}, text.slice(from, to)));
     at = to;

@@ -60,7 +60,11 @@ function live(main, state, row) {
       show(grown);
     },
     end: (each) => { if (each.id === row.id) ended(); },
-  }, (connected) => { if (connected) get(`requests/${row.id}`).then((now) => { if (now.stage !== 'under_way') ended(); }, () => {}); }, row.id);
+  }, (connected) => {
+    if (!connected) return;
+    seen = list.length; // all pieces so far come again
+    get(`requests/${row.id}`).then((now) => { if (now.stage !== 'under_way') ended(); }, () => {});
+  }, row.id);
   return { close };
 }
 

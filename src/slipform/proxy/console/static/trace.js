@@ -49,18 +49,9 @@ export function pathOf(pointer) {
   return `$${String(pointer).split('/').slice(1).map((step) => (/^\d+$/.test(step) ? `[${step}]` : `.${step.replaceAll('~1', '/').replaceAll('~0', '~')}`)).join('')}`;
 }
 
-/** Where values come from, by JSON path, where the report says so: spans of the prompt, and how sure it is. */
+/** What is known of each value, by JSON path: where it stands in the source, and how sure the model was. */
 export function evidenceOf(report) {
-  const found = new Map();
-  const given = report && report.evidence;
-  if (!given || typeof given !== 'object') return found;
-  for (const each of Array.isArray(given) ? given : Object.entries(given).map(([path, value]) => ({ path, ...value }))) {
-    if (!each || typeof each.path !== 'string') continue;
-    const path = each.path.startsWith('/') || each.path === '' ? pathOf(each.path) : each.path;
-    const spans = (each.spans || (each.span ? [each.span] : typeof each.start === 'number' ? [[each.start, each.end]] : [])).map((span) => (Array.isArray(span) ? span : [span.start, span.end]));
-    found.set(path, { confidence: each.confidence, spans, text: each.text || each.quote || '' });
-  }
-  return found;
+  return new Map(Object.entries((report && report.evidence) || {}).map(([pointer, found]) => [pathOf(pointer), found]));
 }
 
 const textOf = (content) => (typeof content === 'string' ? content : Array.isArray(content) ? content.map((part) => (typeof part === 'string' ? part : part.text || (part.type ? `[${part.type}]` : ''))).join('') : '');

@@ -37,6 +37,15 @@ function typeOf(schema, depth = 0) {
   return type;
 }
 
+/** How sure the model was, and the way to where the value stands; that it stands nowhere is said too. */
+function proof(found, name, onEvidence) {
+  const { spans = [], confidence, votes, samples, reason } = found;
+  const sure = typeof confidence === 'number' ? `${Math.round(100 * confidence)} %` : '';
+  const from = votes === undefined || votes === null ? found.signal || '' : `${votes} of ${samples} answers agree`;
+  return [sure ? h('span', { class: 'trust', role: 'img', title: `${from} ${sure}`, 'aria-label': `confidence ${sure}` }, width(h('i', {}), confidence), sure) : reason ? h('span', { class: 'type', title: reason }, 'no score') : null,
+    spans.length ? h('button', { class: 'span', title: 'Show where it stands', 'aria-label': `Where ${name} stands: ${spans[0].how}`, onclick: () => onEvidence && onEvidence(found) }, spans[0].how, spans.length > 1 ? ` ×${spans.length}` : '') : h('span', { class: 'pill' }, 'not in the source')];
+}
+
 const SIGNS = { violated: ['✗', 'violated'], patched: ['✎', 'patched'] };
 
 /** `marks` says by JSON path what was done to a field; `evidence` where its value comes from, and `onEvidence` shows it. */
@@ -51,9 +60,9 @@ export function tree(schema, value, { marks = new Map(), before = undefined, evi
     const shown = nested.length || given instanceof Map || Array.isArray(given) ? null : given === undefined ? '' : JSON.stringify(given) ?? '';
     const found = evidence.get(path);
     return h('li', { role: 'treeitem', 'aria-level': depth, 'data-path': path, ...(nested.length ? { 'aria-expanded': 'true' } : {}), class: `${given !== undefined ? 'filled' : ''}${given !== undefined && was === undefined && before !== undefined ? ' fresh' : ''}` },
-      h('span', { class: 'line', ...(found && onEvidence ? { onmouseenter: (event) => onEvidence(found, event.currentTarget) } : {}) }, h('span', { class: 'key' }, name), h('span', { class: 'type' }, typeOf(resolved)),
+      h('span', { class: 'line' }, h('span', { class: 'key' }, name), h('span', { class: 'type' }, typeOf(resolved)),
         shown ? h('span', { class: 'value' }, shown.length > LONGEST ? `${shown.slice(0, LONGEST)}…` : shown) : null,
-        found && typeof found.confidence === 'number' ? h('span', { class: 'trust', role: 'img', 'aria-label': `confidence ${Math.round(100 * found.confidence)} %` }, width(h('i', {}), found.confidence)) : null,
+        found ? proof(found, name, onEvidence) : null,
         sign ? h('span', { class: `mark ${meaning}`, title: meaning, role: 'img', 'aria-label': meaning }, sign) : null),
       nested.length ? h('ul', { role: 'group' }, nested) : null);
   }

@@ -1,0 +1,65 @@
+"""Check whether a provider is there: whether a vendor's address answers, whether the embedded model loads."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Final, NamedTuple
+
+from slipform.errors import LocalModelError, SlipformError
+from slipform.providers.auth import masked_url
+from slipform.providers.base import Provider
+from slipform.providers.embedded import LocalProvider
+from slipform.providers.embedded.weights import DEFAULT
+from slipform.providers.http import HttpProvider
+from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
+
+_SECONDS: Final = 4.0
+_ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
+
+
+class Probe(NamedTuple):
+    """The result of a check, in words, and how long it took."""
+
+    ok: bool
+    text: str
+    seconds: float
+
+
+def probe(provider: Provider) -> Probe:
+    """Check a provider now, blocking for some seconds at most; no key is sent, and nothing is paid for.
+
+    Any status of a vendor is an answer: what is asked for is its address, not a page.
+    """
+    began = time.monotonic()
+    try:
+        text = _check(provider)
+    except TransportFault as fault:
+        return Probe(False, f"cannot be reached: {_ERRNO.sub('', fault.message)}", time.monotonic() - began)
+    except SlipformError as error:
+        return Probe(False, str(error), time.monotonic() - began)
+    return Probe(True, text, time.monotonic() - began)
+
+
+def _check(provider: Provider) -> str:
+    if isinstance(provider, HttpProvider):
+        limits = Timeouts(_SECONDS, _SECONDS, _SECONDS, _SECONDS)
+        request = HttpRequest(provider.base_url, {"user-agent": "slipform"}, b"", limits, method="GET")
+        provider.transport.open(request).close()
+        return "answers"
+    if isinstance(provider, LocalProvider):
+        if DEFAULT not in provider.models():
+            raise LocalModelError("The weights are not here", hint=f"Run `slipform models pull {DEFAULT}`.")
+        provider.warm()
+        return "is loaded"
+    return "runs in this process"
+
+
+def address(provider: Provider) -> str:
+    """Where a provider calls, without a password; empty for one that calls nobody, or whose address is not known."""
+    if not isinstance(provider, HttpProvider):
+        return ""
+    try:
+        return masked_url(provider.base_url)
+    except SlipformError:
+        return ""
