@@ -22,7 +22,7 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ from slipform.providers.embedded.weights import KNOWN, pull_with_progress
 from slipform.schema.document import locate
 
 MAX_TOKENS = 128
+LISTED = 100
+"""Tokens that are noted with each one drawn: the likeliest before the mask."""
 ROUNDS = 2_000
 BINS = 10
 PEERS = Path(os.environ.get("SLIPFORM_EVIDENCE_PEERS", ".venv/evidence-peers/bin/python"))
@@ -62,7 +64,9 @@ def questions() -> list[Question]:
         for task in TASKS
         if task.right is not None
     ]
-    return own + list(_extractions(random.Random(7)))
+    every = own + list(_extractions(random.Random(7))) + list(_closed(random.Random(8)))
+    random.Random(9).shuffle(every)  # so that those a run has time for are of all kinds
+    return every
 
 
 _NAMES = ["Ada Park", "Ben Ortiz", "Chloé Martin", "Dmitri Volkov", "Eva Lindqvist", "Femi Adeyemi", "Grace Kim"]
@@ -105,8 +109,37 @@ def _extractions(chance: random.Random) -> Iterator[Question]:
         )
 
 
-def _question(text: str, right: dict[str, Any]) -> Question:
-    return Question(f"Answer with JSON, taken from this text.\nText: {text}", _schema_of(right), right)
+def _closed(chance: random.Random) -> Iterator[Question]:
+    """Texts whose values are yes or no, or one of a list."""
+    for _ in range(15):
+        number, firm = chance.randint(1000, 9999), chance.choice(_FIRMS)
+        paid, urgent = chance.random() < 0.5, chance.random() < 0.5
+        bill = "has been paid" if paid else "has not been paid yet"
+        hurry = "Please answer at once." if urgent else "There is no hurry."
+        yield _question(f"Invoice {number} of {firm} {bill}. {hurry}", {"paid": paid, "urgent": urgent})
+        status, channel = chance.choice(["open", "closed", "waiting"]), chance.choice(["email", "phone", "chat"])
+        told = {"open": "still open", "closed": "closed", "waiting": "waiting for the customer"}[status]
+        yield _question(
+            f"Ticket {number}, which came by {channel}, is {told}.",
+            {"ticket": number, "status": status, "channel": channel},
+            {"status": ["open", "closed", "waiting"], "channel": ["email", "phone", "chat"]},
+        )
+        member, days = chance.random() < 0.5, chance.randint(2, 20)
+        mood = chance.choice(["positive", "negative"])
+        felt = "and I loved every day" if mood == "positive" else "and I would never come back"
+        card = "with my club card" if member else "without being a member"
+        yield _question(
+            f"I stayed {days} nights {card}, {felt}.",
+            {"nights": days, "member": member, "sentiment": mood},
+            {"sentiment": ["positive", "negative"]},
+        )
+
+
+def _question(text: str, right: dict[str, Any], listed: Mapping[str, list[str]] | None = None) -> Question:
+    schema = _schema_of(right)
+    for key, values in (listed or {}).items():
+        schema["properties"][key] = {"enum": values}
+    return Question(f"Answer with JSON, taken from this text.\nText: {text}", schema, right)
 
 
 def _schema_of(value: Any) -> dict[str, Any]:
@@ -130,6 +163,8 @@ class Drawn:
     pieces: list[bytes]
     before: list[float]
     after: list[float]
+    listed: list[list[tuple[list[int], float, bool]]]
+    """For each token the likeliest before the mask: bytes, log-probability, and whether the grammar admits it."""
 
     @property
     def text(self) -> str:
@@ -160,7 +195,7 @@ class Model:
         guidance = Guidance(self.tokenizer, constrain(question.schema, MAX_TOKENS).grammar, forward=False)
         bits = np.zeros((1, (loop.size + 31) // 32), dtype=np.int32)
         logits = loop.logits(loop.tokenize(f"<|im_start|>user\n{question.prompt}<|im_end|>\n<|im_start|>assistant\n"))
-        drawn = Drawn([], [], [])
+        drawn = Drawn([], [], [], [])
         while len(drawn.pieces) < MAX_TOKENS and not guidance.is_over():
             guidance.fill(bits)
             allowed = np.unpackbits(bits.view(np.uint8)[0], bitorder="little")[: loop.size].view(bool)
@@ -173,6 +208,10 @@ class Model:
             drawn.pieces.append(self.pieces[token])
             drawn.before.append(float(free[token]))
             drawn.after.append(float(held[token]))
+            if chance is None:
+                top = np.argpartition(free, -LISTED)[-LISTED:]
+                top = top[np.argsort(-free[top])]
+                drawn.listed.append([(list(self.pieces[at]), float(free[at]), bool(allowed[at])) for at in top])
             logits = loop.logits([token])
         return drawn
 
@@ -182,15 +221,26 @@ def _log_softmax(values: Any) -> Any:
     return shifted - np.log(np.exp(shifted).sum())
 
 
-def collect(name: str, samples: int) -> list[dict[str, Any]]:
+def collect(name: str, samples: int, minutes: float) -> list[dict[str, Any]]:
     """A record for each task: its answer with both probabilities of its tokens, and its further answers."""
     model, records = Model(name), []
     for place, question in enumerate(questions()):
+        if time.process_time() > 60 * minutes:
+            break
         drawn = model.answer(question, None)
         more = [model.answer(question, np.random.default_rng([place, each])).text for each in range(samples)]
-        record = {"right": question.right, "text": drawn.text, "more": more, "before": drawn.before}
         records.append(
-            {**record, "after": drawn.after, "bytes": [list(piece) for piece in drawn.pieces], "task": place}
+            {
+                "task": place,
+                "schema": question.schema,
+                "right": question.right,
+                "text": drawn.text,
+                "more": more,
+                "bytes": [list(piece) for piece in drawn.pieces],
+                "before": drawn.before,
+                "after": drawn.after,
+                "listed": drawn.listed,
+            }
         )
     return records
 
@@ -332,15 +382,17 @@ def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("--model", default="smollm2-135m", choices=list(KNOWN))
     given.add_argument("--samples", type=int, default=0)
+    given.add_argument("--minutes", type=float, default=10, help="of CPU; what is not asked by then is left out")
     given.add_argument("--records", type=Path, help="where the answers are kept, or read from if it is there")
     options = given.parse_args()
     if options.records is not None and options.records.exists():
         records = json.loads(options.records.read_text())
     else:
         began = time.monotonic()
-        records = collect(options.model, options.samples)
+        records = collect(options.model, options.samples, options.minutes)
         print(
-            f"{options.model}: {len(records)} tasks, {options.samples} samples each, {time.monotonic() - began:.0f} s"
+            f"{options.model}: {len(records)} tasks, {options.samples} samples each, {time.monotonic() - began:.0f} s, "
+            f"{time.process_time():.0f} s of CPU"
         )
         if options.records is not None:
             options.records.write_text(json.dumps(records))

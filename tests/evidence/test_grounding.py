@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import slipform
 from slipform.evidence import Span, ground
-from slipform.evidence.occurrences import best_matches
+from slipform.evidence.resemblance import best_matches
 from tests.evidence.labelled import cases, leaves, score
 
 
@@ -41,10 +41,21 @@ def test_the_set_of_many_scripts_is_grounded() -> None:
     assert result.false_spans == 0, result.failed
 
 
+def test_the_third_set_is_grounded() -> None:
+    """Labelled before the code was read or run; the first run had precision 0.981, recall 0.914, 2 of 37 false.
+
+    What it showed was then mended, in general, so it is no longer unseen.
+    """
+    result = score("third", ground)
+    assert result.precision >= 0.98, result.failed
+    assert result.recall >= 0.98, result.failed
+    assert result.false_spans == 0, result.failed
+
+
 def test_the_labelled_set_is_large_and_every_mark_is_of_a_leaf() -> None:
     every = cases("simple") + cases("hard")
     assert len(every) >= 200
-    for case in (*every, *cases("other_hand"), *cases("second")):
+    for case in (*every, *cases("other_hand"), *cases("second"), *cases("third")):
         assert set(case.spans) <= set(leaves(case.value)), case.name
 
 
@@ -95,6 +106,37 @@ def test_what_the_set_of_another_hand_showed(value: Any, text: str, found: str |
     assert [span.start for span in spans] == ([] if found is None else [text.index(found)])
 
 
+@pytest.mark.parametrize(
+    ("value", "text", "found"),
+    [
+        (77, "soixante-dix-sept ans", "soixante-dix-sept"),
+        (81, "quatre-vingt-un points", "quatre-vingt-un"),
+        (21, "ventuno e ventotto", "ventuno"),
+        (28, "ventuno e ventotto", "ventotto"),
+        (42, "сорок две страницы", "сорок две"),
+        (10, "iki on sekiz", None),  # Turkish eighteen; "on" is also English
+        (18, "iki on sekiz", "on sekiz"),
+        (14, "within fourteen (14) days", "fourteen (14)"),
+        (35000, "三万五千元", "三万五千"),
+        (1.5e-7, "1.5 × 10⁻⁷ m", "1.5 × 10⁻⁷"),
+        (7, "seat A-7", None),
+        (7, "at -7 degrees", None),
+        ("Karl Marx Straße 4", "Karl-Marx-Str. 4", "Karl-Marx-Str. 4"),
+        ("Smith and Sons", "SMITH & SONS Ltd", "SMITH & SONS"),
+        ("Smith and Sons", "Smith Sons", "Smith Sons"),
+        ("http://acme.org/", "see acme.org.", "acme.org"),
+        ("http://acme.org/", "see acme.org/jobs", None),
+        ("Commercial Bank", "Cornmercial Bank", "Cornmercial Bank"),
+        ("Commercial Bank", "Commerce Bank", None),
+        ("ガイド", "ｶﾞｲﾄﾞを見る", "ｶﾞｲﾄﾞ"),
+        ("محمد", "مُحَمَّد هنا", "مُحَمَّد"),
+    ],
+)
+def test_what_the_third_set_showed(value: Any, text: str, found: str | None) -> None:
+    spans = ground(value, text)[""]
+    assert [text[span.start : span.end] for span in spans] == ([] if found is None else [found])
+
+
 def test_places_that_are_equally_likely_are_all_given_and_ambiguous() -> None:
     text = "Kim met Kim."
     assert ground({"who": "Kim"}, text)["/who"] == (Span(0, 3, "exact", True), Span(8, 11, "exact", True))
@@ -117,6 +159,7 @@ def test_hostile_sources_and_values_take_bounded_work() -> None:
         deep = [deep]
     assert list(ground(deep, "x").values()) == [(Span(0, 1, "exact"),)]
     text = "1 234 " * 3000 + "a" * 20000 + "\ud800" + "& " * 5000 + "5 May " * 3000
+    assert ground("a" * 40, "a." * 50_000)[""]  # a text without blanks is no e-mail address to be tried from everywhere
     values = ["a" * 300, "1" * 300, "ab " * 200, "\ud800", "&amp;", "5 May 1999", 1e300, -0.0, 10**400]
     assert set(ground(values, text)) == {f"/{number}" for number in range(len(values))}
 

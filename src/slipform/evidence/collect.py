@@ -30,7 +30,7 @@ from slipform.evidence.confidence import (
 )
 from slipform.evidence.grounding import ground_in
 from slipform.evidence.lifting import Path, scalars
-from slipform.evidence.occurrences import SourceIndex
+from slipform.evidence.source_index import SourceIndex
 from slipform.ir import ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.evidence import Evidence, FieldEvidence, Signal, Span
 from slipform.ir.logprobs import LOGPROBS, tokens_of

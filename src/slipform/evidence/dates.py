@@ -11,6 +11,7 @@ from datetime import date
 from typing import NamedTuple
 
 from slipform.evidence.folding import word_table
+from slipform.evidence.number_words import HAN_DIGITS, han_value
 
 
 class FoundDate(NamedTuple):
@@ -35,26 +36,42 @@ class FoundTime(NamedTuple):
 
 _MONTHS = {name: int(number) for number, names in word_table("months").items() for name in names}
 _VOWEL_SIGNS = r"\u0300-\u036f\u0591-\u05c7\u064b-\u0652\u0900-\u0d7f\u0e30-\u0e4f"
+_WORDS = re.compile(rf"[^\W\d_](?:[^\W\d_]|[{_VOWEL_SIGNS}]){{2,13}}")
 _MONTH = rf"[^\W\d_](?:[^\W\d_]|[{_VOWEL_SIGNS}]){{2,13}}\.?"
-"""Any word that may be a month's name: a search for the names themselves would try a hundred of them at every word."""
+"""Any word that may be a month's name; looked for only around those that are."""
+_REACH = 32
+"""Characters before and after a month's name that a date may have."""
 _YEAR = r"(?:\d{4}|'?\d{2})(?!\d)"
 _DAY = r"\d{1,2}(?:st|nd|rd|th|er|º|ª|e)?\.?(?!\d)"
 _FROM_DAY = r"(?:(?P<d0>\d{1,2})\.?(?:\s?[-–]\s?|\s+(?:to|bis|and|au|al|a)\s+))?"
 _OF = r"(?:\s+of|\s+de|\s+del)?"
-_PATTERNS = tuple(
+# A pattern that begins with a digit, and only then looks back, is found much faster than one that looks back first.
+_ALONE = r"(?<![\d.,/-]\d)"
+_NUMERIC = tuple(
     re.compile(pattern)
     for pattern in (
-        r"(?<![\d.,/-])(?P<y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?P=sep)(?P<d>\d{1,2})(?!\d)",
-        r"(?<![\d.,/-])(?P<a>\d{1,2})(?P<sep>[-/.]|\. |/ )(?P<b>\d{1,2})(?P=sep)(?P<y>\d{4}|\d{2})(?![\d-]|[.,/]\d)",
-        r"(?<![\d.,/-])(?P<a>\d{1,2})(?P<sep>\.)(?P<b>\d{1,2})\.(?P<y>(?!))?(?!\d)",
-        r"(?P<y>\d{4})\s?[年년]\s?(?P<m>\d{1,2})\s?[月월]\s?(?P<d>\d{1,2})\s?[日일]",
+        rf"(?P<y>\d{_ALONE}\d{{3}})(?P<sep>[-/.])(?P<m>\d{{1,2}})(?P=sep)(?P<d>\d{{1,2}})(?!\d)",
+        rf"(?P<a>\d{_ALONE}\d?)(?P<sep>[-/.]|\. |/ )(?P<b>\d{{1,2}})(?P=sep)(?P<y>\d{{4}}|\d{{2}})(?![\d-]|[.,/]\d)",
+        rf"(?P<a>\d{_ALONE}\d?)(?P<sep>\.)(?P<b>\d{{1,2}})\.(?P<y>(?!))?(?!\d)",
+        rf"(?P<m>\d{_ALONE}\d?)[/.](?P<y>\d{{4}})(?![\d/.-])",
+        rf"(?P<y>\d{_ALONE}\d{{3}})-(?P<m>\d{{2}})(?![\d-])",
+    )
+)
+_EAST_ASIAN = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?P<y>\d{4})\s?[年년]\s?(?P<m>\d{1,2})\s?[月월]\s?(?P<d>\d{1,2})\s?[日일号號]",
+        r"(?P<y>\d{4})\s?[年년]\s?(?P<m>\d{1,2})\s?[月월](?!\s?\d)",
+        rf"(?P<y>[{HAN_DIGITS}]{{4}})年(?P<m>[{HAN_DIGITS}]{{1,2}})月(?:(?P<d>[{HAN_DIGITS}]{{1,3}})[日号號])?",
+    )
+)
+_NAMED = tuple(
+    re.compile(pattern)
+    for pattern in (
         rf"(?<![\d.,/]){_FROM_DAY}(?P<d>{_DAY}){_OF}[\s-]{{1,3}}(?P<mon>{_MONTH})(?:,?{_OF}[\s-]{{1,3}}(?P<y>{_YEAR}))?",
         rf"(?<!\w)(?P<mon>{_MONTH})\s{{1,3}}(?:(?P<d0>\d{{1,2}})\s?[-–]\s?)?(?P<d>{_DAY})(?:,?\s{{1,3}}(?P<y>{_YEAR}))?(?![:\d])",
         rf"(?<![\d.,/-])(?P<y>\d{{4}})\.?,?\s(?P<mon>{_MONTH})\s(?P<d>{_DAY})(?!\d)",
         rf"(?<!\w)(?P<mon>{_MONTH}),?{_OF}[\s-]{{1,3}}(?P<y>\d{{4}})(?!\d)",
-        r"(?<![\d.,/-])(?P<m>\d{1,2})[/.](?P<y>\d{4})(?![\d/.-])",
-        r"(?<![\d.,/-])(?P<y>\d{4})-(?P<m>\d{2})(?![\d-])",
-        r"(?P<y>\d{4})\s?[年년]\s?(?P<m>\d{1,2})\s?[月월](?!\s?\d)",
     )
 )
 _TIME = re.compile(
@@ -65,7 +82,7 @@ _TIME = re.compile(
 
 
 _RANGE_START = re.compile(
-    r"(?<![\d.,/-])(?P<d>\d{1,2})\.(?P<m>\d{1,2})\.?(?=(?:\s?[-–]\s?|\s+(?:bis|to|au|al|do|til)\s+)\d{1,2}\.\d{1,2}\.(?P<y>\d{4}))"
+    rf"(?P<d>\d{_ALONE}\d?)\.(?P<m>\d{{1,2}})\.?(?=(?:\s?[-–]\s?|\s+(?:bis|to|au|al|do|til)\s+)\d{{1,2}}\.\d{{1,2}}\.(?P<y>\d{{4}}))"
 )
 _VIETNAMESE = re.compile(r"(?P<d>\d{1,2}) tháng (?P<m>\d{1,2})(?:,| năm) (?P<y>\d{4})", re.IGNORECASE)
 
@@ -77,10 +94,35 @@ def find_dates(plain: str) -> list[FoundDate]:
         year, month, day = int(match["y"]), int(match["m"]), int(match["d"])
         if _is_date(year, month, day):
             found.append(FoundDate(year, month, day, match.start(), match.end()))
-    for pattern in _PATTERNS:
+    for pattern in _NUMERIC if plain.isascii() else (*_NUMERIC, *_EAST_ASIAN):
         for match in pattern.finditer(plain):
             found += _readings(match)
+    for start, end in _around_months(plain):
+        for pattern in _NAMED:
+            for match in pattern.finditer(plain, start, end):
+                found += _readings(match)
     return found
+
+
+def _around_months(plain: str) -> Iterator[tuple[int, int]]:
+    """Stretches of a text, not overlapping, that have a month's name in them."""
+    names = [word for word in set(_WORDS.findall(plain)) if _month(word)]
+    if not names:
+        return
+    start = end = -1
+    for found in re.finditer("|".join(sorted(map(re.escape, names), key=len, reverse=True)), plain):
+        if found.start() - _REACH > end:
+            if end >= 0:
+                yield start, end
+            start = max(0, found.start() - _REACH)
+        end = found.end() + _REACH
+    yield start, end
+
+
+def _month(name: str) -> int:
+    """The number of a month; 0 for any other word."""
+    name = name.rstrip(".").lower()
+    return _MONTHS.get(name) or _MONTHS.get(name.removeprefix("\N{HEBREW LETTER BET}"), 0)
 
 
 def _readings(match: re.Match[str]) -> Iterator[FoundDate]:
@@ -93,8 +135,8 @@ def _readings(match: re.Match[str]) -> Iterator[FoundDate]:
         pairs = list(dict.fromkeys(orders))
     else:
         name = groups.get("mon")
-        month = _MONTHS.get(name.rstrip(".").lower(), 0) if name else int(groups["m"])
-        day = int(re.match(r"\d+", groups["d"])[0]) if groups.get("d") else 0  # type: ignore[index]
+        month = _month(name) if name else _figure(groups["m"])
+        day = _figure(groups["d"]) if groups.get("d") else 0
         pairs = [(month, day)]
     for year in years:
         for month, day in pairs:
@@ -107,10 +149,17 @@ def _readings(match: re.Match[str]) -> Iterator[FoundDate]:
                 yield FoundDate(year, month, day, match.start("d0"), match.end("d0"))
 
 
+def _figure(text: str) -> int:
+    digits = re.match(r"\d+", text)
+    return int(digits[0]) if digits else han_value(text) or 0
+
+
 def _years(text: str | None) -> list[int]:
     if text is None:
         return [0]
     digits = text.lstrip("'")
+    if not digits.isdecimal():
+        return [han_value(digits) or 0]
     return [int(digits)] if len(digits) == 4 else [2000 + int(digits), 1900 + int(digits)]
 
 

@@ -11,20 +11,29 @@ import re
 import tomllib
 import unicodedata
 from array import array
-from collections.abc import Iterator
-from functools import cache, cached_property
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
+from itertools import compress
 from typing import NamedTuple
 
 _ASCII_RUN = re.compile(r"[A-Za-z0-9]+")
-_UNIT = re.compile(
-    r"(?P<run>[A-Za-z0-9]+)|(?P<entity>&(?:[A-Za-z]{2,8}|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});)|(?P<point>(?<=[0-9])[.,](?=[0-9]))"
-    r"|(?P<sign>(?<=[A-Za-z0-9])[#+]+(?![A-Za-z0-9]))|(?P<other>[^\x00-\x7f])"
-)
+_POINT = re.compile(r"[.,](?<=[0-9].)(?=[0-9])")
+_SIGN = re.compile(r"(?<=[A-Za-z0-9])[#+]+(?![A-Za-z0-9])")
+_KEPT_SIGNS = {".": "\x01", "+": "\x02", "#": "\x03"}
+"""Signs that stay, under characters of their own while all others are taken out."""
+_DROPPED = "\\x00\\x04-/:-`{-\\x7f"
+_FEW = 48
+"""Different characters that are replaced one by one: faster than a table as long as they are few."""
 _TURKISH_I = ("ı", "İ", "I\u0307", "i\u0307")
 """Letters whose other case is i or I in one language only: case must not tell them apart."""
 _SIGNED = re.compile(r"[#+]+(?![A-Za-z0-9])")
 _ENTITY = re.compile(r"&[^;\s]{2,9};")
+_ENTITIES = r"&(?:[A-Za-z]{2,8}|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});"
+_UNPOINTED = re.compile(r"[\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u0652\u0670]")
+"""Vowel points of Hebrew and Arabic, which most texts leave out, and the stroke that lengthens a word."""
+_STROKED = str.maketrans("đłøħŧıɨ", "dlohtii")
+"""Letters that no accent makes, but that are written as if one had."""
 MOST_PLACES = 2000
 """Occurrences of one value that are looked at: a single letter in a long text would be at every line."""
 
@@ -43,7 +52,7 @@ def is_word_character(character: str) -> bool:
 
 def is_mark(character: str) -> bool:
     """Whether a character only changes the one before it: an accent, a vowel sign."""
-    return unicodedata.category(character)[0] == "M"
+    return unicodedata.category(character)[0] == "M" or character in "\uff9e\uff9f"  # of half-width kana
 
 
 def is_unspaced(character: str) -> bool:
@@ -59,12 +68,13 @@ def is_unspaced(character: str) -> bool:
     )
 
 
+@lru_cache(maxsize=4096)
 def fold_character(character: str) -> str:
     """The letters and digits that a character stands for, in one case; empty for everything else."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", character).casefold())
     if character in _TURKISH_I:
         plain = "i"
-    return "".join(_digit(each) for each in plain if each.isalnum() or is_mark(each))
+    return "".join(_digit(each) for each in _UNPOINTED.sub("", plain) if each.isalnum() or is_mark(each))
 
 
 def _digit(character: str) -> str:
@@ -76,7 +86,17 @@ def strip_marks(folded: str) -> str:
     """Folded text without accents, character by character: its length stays."""
     if folded.isascii():
         return folded
-    return "".join(unicodedata.normalize("NFD", each)[0] for each in folded)
+    bare = {each: unicodedata.normalize("NFD", each)[0].translate(_STROKED) for each in set(folded) if each > "\x7f"}
+    return replaced(folded, {each: plain for each, plain in bare.items() if each != plain})
+
+
+def replaced(text: str, table: Mapping[str, str]) -> str:
+    """A text with characters replaced by others: `str.translate`, which takes long for texts beyond ASCII."""
+    if len(table) > _FEW:
+        return text.translate({ord(each): other for each, other in table.items()})
+    for each, other in table.items():
+        text = text.replace(each, other)
+    return text
 
 
 class SourceRange(NamedTuple):
@@ -94,11 +114,12 @@ class FoldedText:
         pieces: list[str] = []
         places = array("L")
         for piece, start, is_run in _pieces(text):
-            pieces.append(piece)
             if is_run:
-                places.extend(range(start, start + len(piece)))
+                places.extend(compress(range(start, start + len(piece)), piece.encode("latin-1", "replace")))
+                pieces.append(_without_gaps(piece))
             else:
                 places.extend([start] * len(piece))
+                pieces.append(piece)
         self.folded = "".join(pieces)
         self._places = places
 
@@ -131,8 +152,10 @@ class FoldedText:
     def has_word_edges(self, place: SourceRange) -> bool:
         """Whether no word goes on before or after a place; a text without blanks has no edges to respect."""
         text, (start, end) = self.text, place
-        before, after = text[start - 1 : start], text[end : end + 1]
+        before, after = text[max(0, start - 1) : start], text[end : end + 1]
         opens = before and is_word_character(before) and is_word_character(text[start])
+        if opens and before in "vV" and text[start].isdigit() and not text[max(0, start - 2) : start - 1].isalnum():
+            opens = False  # v2.1 is 2.1
         goes_on = after and is_word_character(after) and is_word_character(text[end - 1])
         if after and after in "+#" and text[end - 1].isalpha() and _SIGNED.match(text, end):
             return False  # C++ and C# are not C
@@ -153,38 +176,54 @@ def fold(text: str) -> str:
     """The letters and digits of a text, in one case and composed: what `FoldedText` keeps of a source."""
     if text.isascii() and _ASCII_RUN.fullmatch(text):
         return text.lower()
-    return "".join(piece for piece, _start, _is_run in _pieces(text))
+    return "".join(_without_gaps(piece) if is_run else piece for piece, _start, is_run in _pieces(text))
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int, bool]]:
-    """Folded pieces with their places; of a run every character stands for itself."""
-    skip_to, length = 0, len(text)
-    for unit in _UNIT.finditer(text):
-        start = unit.start()
-        if start < skip_to:
-            continue
-        kind = unit.lastgroup
-        if kind == "run":
-            end = unit.end()
-            if end == length or text[end] < "\x80" or (end := _after_marks(text, end)) == unit.end():
-                yield unit[0].lower(), start, True
-                continue
-            skip_to = end
-            yield unit[0][:-1].lower(), start, True
-            yield fold_character(text[unit.end() - 1 : end]), unit.end() - 1, False
-        elif kind == "point":
-            yield ".", start, True
-        elif kind == "sign":
-            yield unit[0], start, True
-        elif kind == "entity":
-            meaning = html.unescape(unit[0])
-            if meaning != unit[0]:
-                yield fold_character(meaning), start, False
-            else:
-                yield re.sub(r"\W", "", unit[0]).lower(), start + 1, True
-        else:
-            skip_to = _after_marks(text, start + 1)
-            yield fold_character(text[start:skip_to]), start, False
+    """Folded pieces with their places: runs, in which every character stands for itself, and what lies between them.
+
+    A run has NUL for each character that does not count, and `_KEPT_SIGNS` under their own characters. Only what folds
+    to more or fewer characters than it is written with lies between: entities, letters with accents after them.
+    """
+    others = {each: fold_character(each) for each in set(text) if each > "\x7f"}
+    run = _run_of(text, others)
+    at = 0
+    for start, end, folded in _longer_or_shorter(text, others):
+        yield run[at:start], at, True
+        yield folded, start, False
+        at = end
+    yield run[at:], at, True
+
+
+def _run_of(text: str, others: Mapping[str, str]) -> str:
+    """A text with NUL for what does not count; as long as it was."""
+    text = replaced(text, {each: "\x04" for each in "\x01\x02\x03" if each in text})
+    text = replaced(text, {each: plain for each, plain in others.items() if len(plain) == 1 and plain != each})
+    text = _POINT.sub(_KEPT_SIGNS["."], text)
+    if "+" in text or "#" in text:
+        text = _SIGN.sub(lambda signs: replaced(signs[0], _KEPT_SIGNS), text)
+    gone = "".join(each for each, plain in others.items() if not plain and each not in "\uff9e\uff9f")
+    return re.sub(f"[{_DROPPED}{re.escape(gone)}]", "\0", text.lower())
+
+
+def _longer_or_shorter(text: str, others: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
+    """What does not fold character by character: where it stands, and what it folds to."""
+    marks = "".join(each for each in others if is_mark(each))
+    longer = "".join(each for each, plain in others.items() if len(plain) > 1)
+    kinds = [_ENTITIES] if "&" in text else []
+    kinds += [f"[^{marks}]?[{marks}]+"] if marks else []
+    kinds += [f"[{longer}]"] if longer else []
+    for found in re.finditer("|".join(kinds), text) if kinds else ():
+        meaning = html.unescape(found[0]) if found[0][0] == "&" else found[0]
+        if meaning != found[0] or found[0][0] != "&":
+            yield found.start(), found.end(), fold_character(meaning)
+
+
+def _without_gaps(run: str) -> str:
+    run = run.replace("\0", "")
+    for sign, kept in _KEPT_SIGNS.items():
+        run = run.replace(kept, sign)
+    return run
 
 
 def _after_marks(text: str, at: int) -> int:

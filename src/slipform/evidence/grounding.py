@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipform.evidence.folding import fold
-from slipform.evidence.occurrences import Occurrence, SourceIndex
+from slipform.evidence.occurrences import find_occurrences
+from slipform.evidence.source_index import Occurrence, SourceIndex
 from slipform.ir.evidence import Span
 from slipform.schema.document import followed, join_pointer, with_plain_references
 
@@ -24,6 +25,8 @@ _MOST_WEIGHED = 200
 _LABEL_REACH = 60
 _KEY_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+")
 _LABEL_WORD = re.compile(r"[^\W_]+")
+_LABEL_AFTER = re.compile(r"[^\W_]+(?![\w]*\s?[:=])")
+"""What stands after a value may name it (3 rooms), unless it names what follows (3 rooms: 4)."""
 
 
 @dataclass
@@ -61,7 +64,12 @@ def ground_in(source: SourceIndex, value: Any, schema: Mapping[str, Any] | None)
     """`ground` in a source that was read already."""
     document = with_plain_references(schema) if schema else {}
     leaves = [
-        _Leaf(path, leaf, _labels(path, nodes), source.find(leaf, is_listed=any("enum" in node for node in nodes)))
+        _Leaf(
+            path,
+            leaf,
+            _labels(path, nodes),
+            find_occurrences(source, leaf, is_listed=any("enum" in node for node in nodes)),
+        )
         for path, leaf, nodes in _leaves(value, (), [document] if document else [], document)
     ]
     _Chooser(source, leaves).choose()
@@ -155,7 +163,7 @@ class _Chooser:
             self._records[leaf.record].append(leaf)
             if leaf.places:
                 self._equal[tuple(leaf.places)].append(leaf)
-        self._labels: dict[tuple[int, int], dict[int, float]] = {}
+        self._beside: dict[Occurrence, list[tuple[str, float]]] = {}
 
     def choose(self) -> None:
         """Give every leaf its place, or all places that stay equally likely."""
@@ -226,13 +234,18 @@ class _Chooser:
 
     def _around(self, place: Occurrence) -> list[tuple[str, float]]:
         """The words beside a place with their nearness, from 1 for the word right before it."""
+        if place not in self._beside:
+            self._beside[place] = self._read_around(place)
+        return self._beside[place]
+
+    def _read_around(self, place: Occurrence) -> list[tuple[str, float]]:
         text, start = self._source.text, place.start
         begin = self._source.line_starts[self._source.line_of(start)]
         if not text[begin:start].strip(" \t|*-#>") and begin:
             begin = self._source.line_starts[self._source.line_of(begin - 1)]
         before = _LABEL_WORD.findall(text[max(begin, start - _LABEL_REACH) : start])
         end = text.find("\n", place.end)
-        after = _LABEL_WORD.findall(text[place.end : min(place.end + 25, len(text) if end < 0 else end)])
+        after = _LABEL_AFTER.findall(text, place.end, min(place.end + 25, len(text) if end < 0 else end))
         near = [(fold(word), 1 / (1 + distance)) for distance, word in enumerate(reversed(before[-8:]))]
         return near + [(fold(word), 0.6 / (1 + distance)) for distance, word in enumerate(after[:2])]
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
-from slipform.evidence.folding import is_unspaced, word_table
+from slipform.evidence.folding import is_unspaced, replaced, word_table
+from slipform.evidence.number_words import find_number_words
 
 
 class Number(NamedTuple):
@@ -33,10 +34,10 @@ def with_ascii_digits(text: str) -> str:
         return text
     others = {each for each in set(text) if each > "\x7f"}
     digits = {each: str(value) for each in others if (value := unicodedata.decimal(each, None)) is not None}
-    return text.translate({ord(each): plain for each, plain in {**digits, **_SIGNS}.items()})
+    return replaced(text, digits | {each: plain for each, plain in _SIGNS.items() if each in others})
 
 
-_RUN = re.compile(r"(?:(?<![\w.,])\.)?\d+(?:[.,']\d+|[ ]\d{3}(?!\d))*(?:[eE][-+]?\d{1,3}(?![\w.]))?")
+_RUN = re.compile(r"[.\d](?:(?<=\d)|(?<![\w.,]\.)(?=\d))\d*(?:[.,']\d+|[ ]\d{3}(?!\d))*(?:[eE][-+]?\d{1,3}(?![\w.]))?")
 _CURRENCIES = frozenset(word_table("currencies")["codes"])
 _SCALES = {word: int(power) for power, words in word_table("scales").items() for word in words}
 _SCALE = re.compile(
@@ -46,21 +47,35 @@ _NAME_BEFORE = re.compile(r"[^\W\d_]-$")
 """What stands before the figure of a name: A-2, INV-7."""
 _ORDINAL = re.compile(r"(?:st|nd|rd|th|er|ème|e|º|ª)(?!\w)", re.IGNORECASE)
 _AFTER = re.compile(r"[^\W\d_]{1,4}(?!\w)")
-_FRACTION = re.compile(r"(?:(\d+)[ ]?)?([¼-¾⅐-⅞])|(?<![\d/.,])(\d{1,2})[/⁄](\d{1,2})(?![\d/])")
+_FRACTION_SIGN = re.compile(r"[¼-¾⅐-⅞]")
+_WHOLE_BEFORE = re.compile(r"(?<![\d.,])(\d{1,9})[ ]?$")
+_FRACTION = re.compile(r"(\d(?<![\d/.,]\d)\d?)[/⁄](\d{1,2})(?![\d/])")
+_POWER = re.compile(r"\s?[×x*.]\s?10(?:\^\(?(?P<figure>[-+]?\d{1,3})\)?|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,3}))")
+_RAISED = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "-+0123456789")
+_PERCENT = re.compile(r" ?(?:%|per ?cent\b|Prozent\b|procent\b|por ciento\b|pour cent\b|per cento\b|por cento\b)")
 
 
 def find_numbers(text: str, plain: str, taken: Sequence[tuple[int, int]] = ()) -> Iterator[Number]:
     """All numbers of a text, given also with ASCII digits; those inside the places `taken` (dates) are weak."""
-    inside = _Inside(taken)
+    spelled = [(*found, _figure_after(plain, found[0], found[2])) for found in find_number_words(text)]
+    inside = _Inside([*taken, *((start, both) for _, start, end, both in spelled if both > end)])
     for run in _RUN.finditer(plain):
         if _is_in_word(text, plain, run.start(), run.end()):
             continue
         is_name = _NAME_BEFORE.search(plain, max(0, run.start() - 2), run.start()) is not None
         for number in _readings(plain, run.start(), run.end()):
-            is_weak = (is_name and number.start == run.start()) or inside.covers(number.start, number.end)
-            yield number._replace(is_weak=True) if is_weak else number
+            if not (is_name and number.start == run.start()):
+                is_weak = number.is_weak or inside.covers(number.start, number.end)
+                yield number if is_weak == number.is_weak else number._replace(is_weak=True)
     yield from _fractions(plain)
-    yield from _words(text)
+    for value, start, end, both in spelled:
+        yield Number(Decimal(value).normalize(), start, both, both == end)
+
+
+def _figure_after(plain: str, value: int, end: int) -> int:
+    """Where a number in words ends together with its figure in brackets: fourteen (14)."""
+    figure = re.compile(rf"[^\S\n]?\({value}\)").match(plain, end)
+    return figure.end() if figure else end
 
 
 class _Inside:
@@ -170,7 +185,6 @@ def _with_surroundings(plain: str, value: Decimal, start: int, end: int, sign: s
     begin = start - len(sign)
     if sign == "-":
         yield Number(-value, begin, end, False)
-        yield Number(value, start, end, True)
     elif plain[start - 1 : start] == "(" and plain[end : end + 1] == ")" and start:
         yield Number(-value, start - 1, end + 1, False)
         yield Number(value, start, end, False)
@@ -181,7 +195,10 @@ def _with_surroundings(plain: str, value: Decimal, start: int, end: int, sign: s
     signed = -value if sign == "-" else value
     if scale := _SCALE.match(plain, end):
         yield Number((signed * 10 ** _SCALES[scale[1].lower()]).normalize(), begin, scale.end(), False)
-    if percent := re.compile(r" ?(?:%|per ?cent\b|percent\b|Prozent\b)").match(plain, end):
+    if power := _POWER.match(plain, end):
+        exponent = int(power["figure"] or power["raised"].translate(_RAISED))
+        yield Number(signed.scaleb(exponent).normalize(), begin, power.end(), False)
+    if percent := _PERCENT.match(plain, end):
         yield Number((signed / 100).normalize(), begin, percent.end(), False)
 
 
@@ -190,90 +207,12 @@ def _is_percent(plain: str, end: int) -> bool:
 
 
 def _fractions(plain: str) -> Iterator[Number]:
-    for match in _FRACTION.finditer(plain):
-        whole, sign, above, below = match.groups()
-        if sign:
-            part = unicodedata.numeric(sign)
-            value = Decimal(str(round(part, 6))) + (Decimal(whole) if whole else 0)
-            yield Number(value.normalize(), match.start(), match.end(), False)
-        elif int(below):
-            yield Number((Decimal(above) / Decimal(below)).normalize(), match.start(), match.end(), True)
-
-
-_ENGLISH = {
-    word: value
-    for value, word in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-            "thirteen",
-            "fourteen",
-            "fifteen",
-            "sixteen",
-            "seventeen",
-            "eighteen",
-            "nineteen",
-        ]
-    )
-} | {
-    word: value * 10
-    for value, word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], 2)
-}
-_ENGLISH_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
-_OTHER_WORDS = {word: int(value) for value, words in word_table("numbers").items() for word in words}
-_HAN = {sign: value for value, sign in enumerate("零一二三四五六七八九十")} | {"〇": 0, "两": 2, "兩": 2}
-_WORD = re.compile(r"[^\W\d_]+")
-_MORE_WORDS = re.compile(r"(?:(?:[ -]|,? and )(?:" + "|".join([*_ENGLISH, *_ENGLISH_SCALES]) + r")\b)*", re.IGNORECASE)
-
-
-def _words(text: str) -> Iterator[Number]:
-    """Numbers in words: English ones of any size, single words of other languages, Han digits."""
-    done = 0
-    for match in _WORD.finditer(text):
-        word = match[0].lower()
-        if match.start() < done or not (word in _ENGLISH or word in _ENGLISH_SCALES or word in _OTHER_WORDS):
-            continue
-        more = _MORE_WORDS.match(text, match.end())
-        done = more.end() if more else match.end()
-        value = _spelled_value(text[match.start() : done])
-        if value is not None:
-            yield Number(Decimal(value).normalize(), match.start(), done, True)
-    if not text.isascii():
-        for han in re.finditer(r"[〇一二三四五六七八九十两兩零]+", text):
-            if (value := _han_value(han[0])) is not None:
-                yield Number(Decimal(value).normalize(), han.start(), han.end(), True)
-
-
-def _spelled_value(text: str) -> int | None:
-    words = [word.lower() for word in _WORD.findall(text) if word.lower() != "and"]
-    if words[0] in _OTHER_WORDS:
-        return _OTHER_WORDS[words[0]] if len(words) == 1 else None
-    total = part = 0
-    for word in words:
-        if word in _ENGLISH:
-            part += _ENGLISH[word]
-        elif _ENGLISH_SCALES[word] == 100:
-            part = max(part, 1) * 100
-        else:
-            total, part = total + max(part, 1) * _ENGLISH_SCALES[word], 0
-    return total + part
-
-
-def _han_value(signs: str) -> int | None:
-    if "十" not in signs:
-        return int("".join(str(_HAN[sign]) for sign in signs)) if len(signs) <= 9 else None
-    tens, _, ones = signs.partition("十")
-    if len(tens) > 1 or len(ones) > 1:
-        return None
-    return (_HAN[tens] if tens else 1) * 10 + (_HAN[ones] if ones else 0)
+    if not plain.isascii():
+        for match in _FRACTION_SIGN.finditer(plain):
+            before = _WHOLE_BEFORE.search(plain, max(0, match.start() - 10), match.start())
+            value = Decimal(str(round(unicodedata.numeric(match[0]), 6))) + (Decimal(before[1]) if before else 0)
+            yield Number(value.normalize(), before.start() if before else match.start(), match.end(), False)
+    if "/" in plain or "⁄" in plain:
+        for match in _FRACTION.finditer(plain):
+            if below := int(match[2]):
+                yield Number((Decimal(match[1]) / below).normalize(), match.start(), match.end(), True)

@@ -1,0 +1,227 @@
+"""Find what only resembles a value in a source: its words in another order or shortened, a few letters changed, a part.
+
+Work is bounded: places are looked at only around rare pieces that they share with the value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from slipform.evidence.dates import moments_of
+from slipform.evidence.folding import SourceRange, fold, strip_marks
+from slipform.evidence.source_index import WORD, Occurrence, SourceIndex, folded_word, folded_words
+
+_IN_WORDS = re.compile(r"[^@/\\\\0-9]+")
+"""Values whose parts mean something by themselves: no address, no identifier, nothing with numbers."""
+_NAME_AFTER = re.compile(r" (?:[A-Z]\. )?[^\W\d_a-z][^\W\d_]*[^\W\d_A-Z]")
+_NAME_BEFORE = re.compile(r"(?<![.!?:] )(?<!\w)[^\W\d_a-z][^\W\d_]*[^\W\d_A-Z] $")
+_SHORTEST_FUZZY = 9
+"""Letters that a value needs before one of them may be wrong: shorter words that differ in one are other words."""
+_SHORTEST_DIFFERENT = 7
+"""Letters of a word in a name before one of them may be wrong."""
+_MOST_EDITS = 0.12
+_MOST_EDITS_IN_SENTENCES = 0.25
+_MOST_SEEDS = 40
+_MORE_IF_MISREAD = 2
+"""Edits more than else where all of them are such as scanners make."""
+_MISREAD = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"), ("8", "b"))
+_SHORTENED = re.compile(r"[./]")
+
+
+def same_words(source: SourceIndex, value: str) -> Iterator[Occurrence]:
+    """The words of a name in another order, or with an initial between them."""
+    words = folded_words(value)
+    if not 2 <= len(words) <= 5 or any(word.isdigit() for word in words):
+        return
+    index = source.words_by_text
+    rarest = min(words, key=lambda word: len(index.get(word, ())))
+    for seed in index.get(rarest, [])[:_MOST_SEEDS]:
+        window = range(max(0, seed - len(words) - 1), min(len(source.words), seed + len(words) + 2))
+        spelled = {number: folded_word(source.word(number)) for number in window}
+        chosen = [
+            min((n for n in window if spelled[n] == word), key=lambda n: abs(n - seed), default=None) for word in words
+        ]
+        numbers = [number for number in chosen if number is not None]
+        if len(set(numbers)) < len(words) or max(numbers) - min(numbers) >= len(words) + 1:
+            continue
+        start, end = source.words[min(numbers)][0], source.words[max(numbers)][1]
+        between = [number for number in range(min(numbers), max(numbers) + 1) if number not in numbers]
+        if any(len(source.word(number)) > 2 for number in between) or "\n\n" in source.text[start:end]:
+            continue
+        yield Occurrence(start, end, "fuzzy" if between else "normalised")
+
+
+def shortened(source: SourceIndex, value: str) -> Iterator[Occurrence]:
+    """The words of a value with some of them abbreviated (Hauptstr. 12, 42 Oak Ave), or a middle name left out."""
+    words = folded_words(value)
+    index = source.words_by_text
+    known = [(len(index[word]), number) for number, word in enumerate(words) if word in index and len(word) > 1]
+    if not 2 <= len(words) <= 8 or not known or len(known) < len(words) / 2:
+        return
+    _, place = min(known)
+    for seed in index[words[place]][:_MOST_SEEDS]:
+        first = seed - place
+        if first < 0 or first + len(words) > len(source.words):
+            continue
+        if all(_is_word_for(source, first + number, word) for number, word in enumerate(words)):
+            yield Occurrence(source.words[first][0], source.words[first + len(words) - 1][1], "fuzzy")
+    if 3 <= len(words) <= 4 and words[0] in index and words[-1] in index:
+        following = set(index[words[-1]])
+        for first in index[words[0]][:_MOST_SEEDS]:
+            if first + 1 in following and source.word(first)[0].isupper() and source.word(first + 1)[0].isupper():
+                yield Occurrence(source.words[first][0], source.words[first + 1][1], "partial")
+
+
+def _is_word_for(source: SourceIndex, number: int, wanted: str) -> bool:
+    """Whether a word of the source is a word of a value, or short for it."""
+    word = folded_word(source.word(number))
+    if word == wanted:
+        return True
+    if not word or len(word) >= len(wanted) or word[0] != wanted[0] or not (word + wanted).isalpha():
+        return False
+    end = source.words[number][1]
+    if not _SHORTENED.match(source.text, end):
+        return len(word) >= 3 and wanted.startswith(word)
+    letters = iter(wanted)
+    return all(letter in letters for letter in word)
+
+
+def similar(source: SourceIndex, value: str) -> Iterator[Occurrence]:
+    """Places that differ from a value in a few letters; numbers inside have to be the same."""
+    needle = strip_marks(fold(value))
+    words = folded_words(value)
+    is_sentence = len(words) >= 5
+    if len(needle) < _SHORTEST_FUZZY or re.search(r"[@/\\]", value) or (not is_sentence and re.search(r"\d", value)):
+        return
+    most = int(len(needle) * (_MOST_EDITS_IN_SENTENCES if is_sentence else _MOST_EDITS))
+    haystack, best = source.folded.unmarked, most + 1
+    found: list[tuple[int, Occurrence]] = []
+    for low, high in _windows(source, needle, most):
+        for edits, start, end in best_matches(needle, haystack[low:high], min(best, most) + _MORE_IF_MISREAD):
+            found_at = source.folded.place_of(low + start, low + end)
+            place = source.whole_words(found_at)
+            edits += (found_at.start - place.start) + (place.end - found_at.end)
+            spelled = source.text[place.start : place.end]
+            is_misread = _as_scanned(needle) == _as_scanned(strip_marks(fold(spelled)))
+            is_near = edits <= most and _same_numbers(value, spelled)
+            if is_misread or (is_near and (is_sentence or _may_be_typo(words, spelled))):
+                best = min(best, edits)
+                found.append((edits, Occurrence(*place, "fuzzy")))
+                break
+    yield from (occurrence for edits, occurrence in found if edits == best)
+
+
+def _windows(source: SourceIndex, needle: str, most: int) -> list[tuple[int, int]]:
+    """Stretches of the folded source that share a rare piece with the needle."""
+    haystack = source.folded.unmarked
+    size = max(4, min(8, len(needle) // (most + 1)))
+    seeds: set[int] = set()
+    for offset in range(0, len(needle) - size + 1, size):
+        piece, at, count = needle[offset : offset + size], -1, 0
+        places = []
+        while (at := haystack.find(piece, at + 1)) >= 0 and count <= _MOST_SEEDS:
+            places.append(max(0, at - offset - most))
+            count += 1
+        if count <= _MOST_SEEDS:
+            seeds.update(places)
+    windows: list[tuple[int, int]] = []
+    for low in sorted(seeds):
+        if not windows or low > windows[-1][0] + most:
+            windows.append((low, low + len(needle) + 3 * most + 1))
+        if len(windows) >= 2 * _MOST_SEEDS:
+            break
+    return windows
+
+
+def parts(source: SourceIndex, value: str) -> Iterator[Occurrence]:
+    """The longest run of a value's words that stands in the source, if that is at least half of the value."""
+    words = [match.span() for match in WORD.finditer(value)]
+    total = sum(end - start for start, end in words)
+    if not 2 <= len(words) <= 12 or not _IN_WORDS.fullmatch(value) or moments_of(value):
+        return
+    for count in range(len(words) - 1, 0, -1):
+        for first in range(len(words) - count + 1):
+            run = words[first : first + count]
+            if sum(end - start for start, end in run) * 2 < total or (count == 1 and run[0][1] - run[0][0] < 5):
+                continue
+            places = source.folded.find(fold(value[run[0][0] : run[-1][1]]))
+            found = [
+                Occurrence(*place, "partial")
+                for place in places
+                if not _goes_on_otherwise(source, place, after=first + count < len(words), before=first > 0)
+            ]
+            found = [place for place in found if not source.is_in_address(place)]
+            if found:
+                yield from found
+                return
+
+
+def _goes_on_otherwise(source: SourceIndex, place: SourceRange, *, after: bool, before: bool) -> bool:
+    """Whether another name stands where the rest of the value should: Anna Nowak is not Anna Kowalska."""
+    follows = after and _NAME_AFTER.match(source.text, place.end)
+    return bool(follows or (before and _NAME_BEFORE.search(source.text[max(0, place.start - 40) : place.start])))
+
+
+def _as_scanned(folded: str) -> str:
+    """A folded text in which letters that scanners take for each other are the same."""
+    for seen, meant in _MISREAD:
+        folded = folded.replace(seen, meant)
+    return folded
+
+
+def _may_be_typo(words: list[str], found: str) -> bool:
+    """Whether words that differ are long, or have the same letters: Meyer is not a misspelled Meier."""
+    others = folded_words(found)
+    if len(others) != len(words):
+        return True
+    differing = [(one, other) for one, other in zip(words, others, strict=True) if one != other]
+    return all(
+        min(len(one), len(other)) >= _SHORTEST_DIFFERENT or sorted(one) == sorted(other) for one, other in differing
+    )
+
+
+def _same_numbers(value: str, found: str) -> bool:
+    return sorted(re.findall(r"(?<!\w)\d+(?!\w)", value)) == sorted(re.findall(r"(?<!\w)\d+(?!\w)", found))
+
+
+def best_matches(needle: str, haystack: str, most: int) -> Iterator[tuple[int, int, int]]:
+    """The parts of a haystack that differ from a needle in the fewest characters: edits, start, end.
+
+    Myers' bit-parallel search: one step a character of the haystack, whatever the needle's length.
+
+    >>> list(best_matches("copenhagen", "tocopenhagntoday", 2))
+    [(1, 2, 11)]
+    """
+    edits, ends = _best_ends(needle, haystack, most)
+    for end in ends:
+        backwards = haystack[max(0, end - len(needle) - edits) : end][::-1]
+        _, sizes = _best_ends(needle[::-1], backwards, edits, is_anchored=True)
+        yield from ((edits, end - size, end) for size in sizes)
+
+
+def _best_ends(needle: str, haystack: str, most: int, *, is_anchored: bool = False) -> tuple[int, list[int]]:
+    """The fewest edits and where such matches end; an anchored match begins at the haystack's beginning."""
+    masks: dict[str, int] = defaultdict(int)
+    for at, character in enumerate(needle):
+        masks[character] |= 1 << at
+    size = len(needle)
+    full, last = (1 << size) - 1, 1 << (size - 1)
+    up, down, edits = full, 0, size
+    best, ends = most, list[int]()
+    for at, character in enumerate(haystack, 1):
+        equal = masks.get(character, 0)
+        diagonal = (((equal & up) + up) ^ up) | equal | down
+        plus, minus = (down | ~(diagonal | up)) & full, up & diagonal
+        if plus & last:
+            edits += 1
+        elif minus & last:
+            edits -= 1
+        plus, minus = (plus << 1 | is_anchored) & full, (minus << 1) & full
+        up, down = (minus | ~(diagonal | plus)) & full, plus & diagonal
+        if edits < best or (edits == best and not ends):
+            best, ends = edits, [at]
+        elif edits == best:
+            ends.append(at)
+    return best, ends

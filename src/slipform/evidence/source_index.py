@@ -1,0 +1,145 @@
+"""Read a source text once for all that values are looked up by: folded text, numbers, dates, times, words."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from decimal import Decimal
+from functools import cached_property
+from typing import NamedTuple
+
+from slipform.evidence.dates import FoundDate, FoundTime, find_dates, find_times
+from slipform.evidence.folding import FoldedText, SourceRange, fold, is_word_character, strip_marks
+from slipform.evidence.quantities import Number, find_numbers, with_ascii_digits
+from slipform.ir.evidence import How
+
+WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+_WEB_ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>()]+")
+_BEFORE_AT, _AFTER_AT = re.compile(r"[^\s<>()\[\],;@]{1,64}$"), re.compile(r"[^\s<>()\[\],;]{1,255}")
+
+
+class Occurrence(NamedTuple):
+    """A place where a value may stand, and how much it takes to see the value in it."""
+
+    start: int
+    end: int
+    how: How
+
+
+class SourceIndex:
+    """A source text, read once for all that values are looked up by."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.folded = FoldedText(text)
+
+    @cached_property
+    def plain(self) -> str:
+        """The text with ASCII digits, every character in its place."""
+        return with_ascii_digits(self.text)
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        """Where the lines begin."""
+        return [0, *(match.end() for match in re.finditer(r"\n", self.text))]
+
+    def line_of(self, at: int) -> int:
+        """The number of the line that a place is on."""
+        return bisect_right(self.line_starts, at) - 1
+
+    @cached_property
+    def dates(self) -> list[FoundDate]:
+        """The dates of the text."""
+        return find_dates(self.plain)
+
+    @cached_property
+    def dates_by_day(self) -> dict[tuple[int, int], list[FoundDate]]:
+        """The dates of the text by month and day."""
+        by_day: dict[tuple[int, int], list[FoundDate]] = defaultdict(list)
+        for found in self.dates:
+            by_day[found.month, found.day].append(found)
+        return by_day
+
+    @cached_property
+    def times(self) -> list[FoundTime]:
+        """The times of day of the text."""
+        return list(find_times(self.plain))
+
+    @cached_property
+    def numbers(self) -> dict[Decimal, list[Number]]:
+        """The numbers of the text by value."""
+        taken = _joined([(found.start, found.end) for found in self.dates if found.year and found.day])
+        numbers: dict[Decimal, list[Number]] = defaultdict(list)
+        for number in find_numbers(self.text, self.plain, taken):
+            numbers[number.value].append(number)
+        return numbers
+
+    @cached_property
+    def words(self) -> list[tuple[int, int]]:
+        """Where the words of the text begin and end, in order."""
+        return [match.span() for match in WORD.finditer(self.text)]
+
+    @cached_property
+    def words_by_text(self) -> dict[str, list[int]]:
+        """Which words (by their number) have a folded spelling, accents left out."""
+        places: dict[str, list[int]] = defaultdict(list)
+        for number, word in enumerate(WORD.findall(self.text)):
+            places[word].append(number)
+        by_text: dict[str, list[int]] = defaultdict(list)
+        for word, numbers in places.items():
+            by_text[folded_word(word)] += numbers
+        return {word: sorted(numbers) for word, numbers in by_text.items()}
+
+    def word(self, number: int) -> str:
+        """A word of the text as it stands there."""
+        start, end = self.words[number]
+        return self.text[start:end]
+
+    @cached_property
+    def addresses(self) -> list[tuple[int, int]]:
+        """The e-mail and web addresses of the text."""
+        found = [match.span() for match in _WEB_ADDRESS.finditer(self.text)]
+        for at in re.finditer("@", self.text):  # not one pattern for all: it would try every word up to its end
+            name = _BEFORE_AT.search(self.text, max(0, at.start() - 64), at.start())
+            host = _AFTER_AT.match(self.text, at.end())
+            if name and host:
+                found.append((name.start(), host.end()))
+        return sorted(found)
+
+    def is_in_address(self, place: Occurrence) -> bool:
+        """Whether a place is a part of an e-mail or web address: what stands there is not said of anybody."""
+        at = bisect_right(self.addresses, (place.start, len(self.text))) - 1
+        return at >= 0 and place.end < self.addresses[at][1]
+
+    def whole_words(self, place: SourceRange) -> SourceRange:
+        """A place with the rest of the words that it begins and ends in."""
+        text, (start, end) = self.text, place
+        if is_word_character(text[start]):
+            while start and is_word_character(text[start - 1]):
+                start -= 1
+        if is_word_character(text[end - 1]):
+            while end < len(text) and is_word_character(text[end]):
+                end += 1
+        return SourceRange(start, end)
+
+
+def folded_word(word: str) -> str:
+    """A word in one case and without accents."""
+    return strip_marks(fold(word))
+
+
+def folded_words(value: str) -> list[str]:
+    """The words of a text in one case and without accents."""
+    return [folded_word(word) for word in WORD.findall(value)]
+
+
+def _joined(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Places that overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(places):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
