@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from slipform.cli.import_config import app, convert_litellm
+from slipform.cli.litellm_config import LiteLlmImport
 from slipform.cli.litellm_names import FINE, LEFT_OUT, PROVIDERS
+from slipform.cli.litellm_settings import KIND_OF, TAKEN
 from slipform.config import Settings, read_settings
 from slipform.engine.setup import router_of
 from tests.codecs.recorded import SHARED
@@ -23,6 +25,12 @@ FILES = sorted(path.name for path in CONFIGS.glob("*.y*ml*")) if CONFIGS.is_dir(
 TEMPLATE = "D0wn10ad+ai-gateway__kubernetes~ai-gateway~templates~configmap-litellm.yaml"
 GOLDEN = Path(__file__).parent / "litellm"
 SECRET = "sk-proj-Zx81mnbvcxzlkjhgfdsapoiuytrewq"
+
+
+NOTHING_ASKED = "model_list: [{model_name: a, litellm_params: {model: openai/gpt}}]"
+ONLY_WITH_ANOTHER = {"maximum_spend_logs_retention_interval", "default_params", "default_litellm_params"}
+SAYS_NOTHING = {("litellm_params", "0"): ["order"], ("litellm_params", "soon"): ["api_key"]}
+"""What a field without effect may hold: the first order, a word where a key would stand."""
 
 
 def imported(text: str, tmp_path: Path, environment: dict[str, str] | None = None) -> tuple[Settings, list[str], bool]:
@@ -168,10 +176,12 @@ def test_the_exit_code_says_whether_all_was_taken(tmp_path: Path, monkeypatch: p
     assert read_settings(Path("slipform.yaml").read_text()).model_aliases == {"a": "openai/b"}
     assert "already" in str(run("config.yaml").exception)
     assert run("config.yaml", "--force").exit_code == 0
-    Path("config.yaml").write_text("model_list: [{model_name: a, litellm_params: {model: openai/b, tpm: 5}}]\n")
+    Path("config.yaml").write_text(
+        "model_list: [{model_name: a, litellm_params: {model: openai/b, stream_timeout: 5}}]\n"
+    )
     left = run("config.yaml", "--force")
     assert left.exit_code == 1
-    assert left.stdout.startswith("config.yaml:1: left out: litellm_params.tpm: ")
+    assert left.stdout.startswith("config.yaml:1: left out: litellm_params.stream_timeout: ")
     assert run("config.yaml", "--out", "-").stdout.count("openai/b") == 1
 
 
@@ -183,13 +193,32 @@ def test_a_section_of_the_wrong_kind_is_named(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "[1]", "{a: 1}", "true"])
+@pytest.mark.parametrize("section", ["litellm_params", "litellm_settings", "router_settings", "general_settings"])
+def test_whatever_a_field_holds_it_is_taken_or_gets_its_line(section: str, value: str, tmp_path: Path) -> None:
+    """Zero is a value: `timeout: 0` was taken for `timeout: false`, which asks for nothing."""
+    fields = {*LEFT_OUT, *FINE, *KIND_OF, *TAKEN, "a_field_nobody_knows"} - {"include", "environment_variables"}
+    silent = []
+    for name in sorted(fields - ONLY_WITH_ANOTHER):
+        entry = f"{{model: openai/gpt, {name}: {value}}}" if section == "litellm_params" else "{model: openai/gpt}"
+        text = f"model_list: [{{model_name: a, litellm_params: {entry}}}]\n"
+        more = "" if section == "litellm_params" else f"{section}: {{{name}: {value}}}\n"
+        found = LiteLlmImport({})
+        written = found.convert(yaml.safe_load(text + more))
+        if not found.remarks and written == LiteLlmImport({}).convert(yaml.safe_load(NOTHING_ASKED)):
+            silent.append(name)
+    assert silent == SAYS_NOTHING.get((section, value), [])
+
+
 def test_included_files_are_read_and_missing_ones_named(tmp_path: Path) -> None:
-    (tmp_path / "more.yaml").write_text("model_list: [{model_name: b, litellm_params: {model: openai/c, tpm: 5}}]\n")
+    (tmp_path / "more.yaml").write_text(
+        "model_list: [{model_name: b, litellm_params: {model: openai/c, stream_timeout: 5}}]\n"
+    )
     text = "include: [more.yaml, gone.yaml]\nmodel_list: [{model_name: a, litellm_params: {model: openai/b}}]\n"
     found, report, _ = imported(text, tmp_path)
     assert found.model_aliases == {"a": "openai/b", "b": "openai/c"}
     assert report[0] == "config.yaml:1: left out: include: the file gone.yaml is not there"
-    assert report[1].startswith("more.yaml:1: left out: litellm_params.tpm")
+    assert report[1].startswith("more.yaml:1: left out: litellm_params.stream_timeout")
 
 
 def test_models_that_fall_back_on_each_other_do_not_go_in_circles(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from slipform import Client, Media, Message, ModelRequest, audio, file, fill, image
 from slipform.codecs import CODECS, BoundCodec, Capabilities, find_codec
 from slipform.errors import RequestError
+from slipform.ir import Text
 from slipform.library.messages import messages_of
 from slipform.providers.router import Router
 from slipform.testing import FakeModel
@@ -27,7 +28,7 @@ class Person(BaseModel):
 
 def shown(prompt: Any) -> list[tuple[str, list[str]]]:
     return [
-        (message.role, [getattr(part, "text", None) or type(part).__name__ for part in message.parts])
+        (message.role, [part.text if isinstance(part, Text) else type(part).__name__ for part in message.parts])
         for message in messages_of(prompt)
     ]
 
@@ -78,11 +79,11 @@ def test_prompts_are_read_in_every_common_form(prompt: Any, read: list[Any]) -> 
     ("prompt", "says"),
     [
         ([], "empty"),
-        (None, "not a NoneType"),
-        (3, "not a int"),
-        (b"Hi", "not a bytes"),
-        ([3], r"cannot be a int, at messages\[0\]"),
-        (["Hi", ("user", "Hi")], r"cannot be a tuple, at messages\[1\]"),
+        (None, "not NoneType"),
+        (3, "not int"),
+        (b"Hi", "not bytes"),
+        ([3], r"cannot be of type int, at messages\[0\]"),
+        (["Hi", ("user", "Hi")], r"cannot be of type tuple, at messages\[1\]"),
         ([{"role": "usr", "content": "Hi"}], r"Unknown role 'usr', at messages\[0\].role"),
         (["Hi", {"role": "usr", "content": "Hi"}], r"messages\[1\].role"),
         ([{"rol": "user", "content": "Hi"}], r"messages\[0\]"),
@@ -110,7 +111,7 @@ def test_media_come_from_paths_bytes_and_addresses(tmp_path: Path) -> None:
     assert file(tmp_path / "notes.txt") == Media("file", "text/plain", b"hello", name="notes.txt")
     assert file(b"%PDF-", name="a.pdf").name == "a.pdf"
     assert image(b"????", mime_type="image/x-raw").mime_type == "image/x-raw"
-    for wrong, says in ((tmp_path / "dog.png", "No such file"), (b"????", "mime_type"), (3, "not a int")):
+    for wrong, says in ((tmp_path / "dog.png", "No such file"), (b"????", "mime_type"), (3, "not int")):
         with pytest.raises(RequestError, match=says):
             image(wrong)  # type: ignore[arg-type]
 

@@ -47,6 +47,10 @@ def names_steps(order: Order) -> tuple[tuple[str, int, str], str] | None:
     return (("lines", 0, "price"), "the total is wrong") if adds_up(order) else None
 
 
+def names_a_pointer(order: Order) -> tuple[str, str] | None:
+    return ("/lines/0/price", "the total is wrong") if adds_up(order) else None
+
+
 def lists(order: Order) -> list[Any]:
     return [("$.lines[0].price", "the total is wrong"), "look again"] if adds_up(order) else []
 
@@ -59,6 +63,7 @@ def lists(order: Order) -> list[Any]:
         (asserts, "- $: the total is wrong"),
         (names_the_place, "- $.total: the total is wrong"),
         (names_steps, "- $.lines[0].price: the total is wrong"),
+        (names_a_pointer, "- $.lines[0].price: the total is wrong"),
         (lists, "- $.lines[0].price: the total is wrong\n- $: look again"),
     ],
 )

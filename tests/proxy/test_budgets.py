@@ -32,7 +32,7 @@ from slipform.proxy.admission.ledger import CallEntry, Hold, SpendLedger, open_l
 from slipform.proxy.admission.spending import estimate_input, requested_output
 from slipform.testing import Answer, FakeModel, FakeVendor, Step, hang, rejected
 from tests.conftest import serving
-from tests.proxy.proxying import ADA, ASK, FORMAT, Reply, call, chat, keys_path, proxied, running_redis
+from tests.proxy.proxying import ADA, ASK, FORMAT, RedisServer, Reply, call, chat, keys_path, proxied, running_redis
 from tests.proxy.served import Served
 from tests.proxy.wire import post, provider_of
 
@@ -89,6 +89,24 @@ def in_ledger(folder: Path, key_id: str) -> Standing:
         return standing(connection, key_id, "day", time.time())
 
 
+def in_redis(redis: RedisServer, prefix: str, key_id: str) -> Standing:
+    """What all machines have told Redis of a key."""
+    with closing(redis.client()) as client:
+        fields = client.hgetall(next(client.scan_iter(f"{prefix}spend:{{{key_id}}}:*")))
+    spent = sum(int(value) for name, value in fields.items() if name.startswith(b"c:"))
+    return Standing(cost=spent, held_cost=sum(int(v.split()[1]) for n, v in fields.items() if n[:2] == b"h:"))
+
+
+def two_machines(folder: Path, **limits: Any) -> tuple[list[Path], dict[str, str], str]:
+    """Two folders with the same key, its headers, and its id."""
+    folders = [folder / "one", folder / "two"]
+    for each in folders:
+        each.mkdir()
+    headers = key(folders[0], **limits)
+    keys_path(folders[1]).write_bytes(keys_path(folders[0]).read_bytes())
+    return folders, headers, next(iter(read_keys(keys_path(folders[0]))))
+
+
 def test_two_hundred_calls_at_once_never_hold_or_spend_more_than_the_budget(tmp_path: Path) -> None:
     headers = key(tmp_path, max_cost=0.0205, period="day")  # for about a tenth of them
     key_id = next(iter(read_keys(keys_path(tmp_path))))
@@ -110,22 +128,10 @@ def test_two_hundred_calls_at_once_never_hold_or_spend_more_than_the_budget(tmp_
 
 
 def test_calls_over_two_machines_with_redis_never_spend_more_than_the_budget(tmp_path: Path) -> None:
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        folder.mkdir()
-    headers = key(folders[0], max_cost=0.0205, period="day")
-    keys_path(folders[1]).write_bytes(keys_path(folders[0]).read_bytes())
+    folders, headers, key_id = two_machines(tmp_path, max_cost=0.0205, period="day")
     with running_redis() as redis:
-        place = f"b:spend:{{{next(iter(read_keys(keys_path(folders[0]))))}}}:*"
-
-        def in_redis() -> Standing:
-            with closing(redis.client()) as client:
-                fields = client.hgetall(next(client.scan_iter(place)))
-            spent = sum(int(value) for name, value in fields.items() if name.startswith(b"c:"))
-            return Standing(cost=spent, held_cost=sum(int(v.split()[1]) for n, v in fields.items() if n[:2] == b"h:"))
-
         shared = {"redis": {"url": redis.url, "prefix": "b:"}}
-        watched = Watched(in_redis)
+        watched = Watched(lambda: in_redis(redis, "b:", key_id))
         one, two = (proxied({"fake": FakeModel(watched)}, settings_for(each, **shared), attempts=1) for each in folders)
         with one as first, two as second:
             replies = together(lambda at: chat((first, second)[at % 2], headers, max_tokens=50))

@@ -17,8 +17,8 @@ from slipform.proxy.admission.budgets import Standing
 from slipform.proxy.admission.key_file import read_keys
 from slipform.testing import FakeVendor, Raw, Received
 from tests.proxy.account import JSON, answered
-from tests.proxy.proxying import Reply, call, keys_path, proxied
-from tests.proxy.test_budgets import in_ledger, key, settings_for, settled, together
+from tests.proxy.proxying import Reply, call, keys_path, proxied, running_redis
+from tests.proxy.test_budgets import in_ledger, in_redis, key, settings_for, settled, together, two_machines
 
 PRICES: Any = {"*/*": {"input": 1.0, "output": 10.0}}
 EVENTS = {"content-type": "text/event-stream"}
@@ -136,6 +136,45 @@ def test_two_hundred_embeddings_at_once_never_hold_or_spend_more_than_the_budget
     assert page["spent"]["cost"] == pytest.approx(good * READ)
     assert page["spent"]["cost"] <= 0.001
     assert len(vendor.requests) == good
+
+
+def test_embeddings_over_two_machines_with_redis_never_spend_more_than_the_budget(tmp_path: Path) -> None:
+    folders, headers, key_id = two_machines(tmp_path, max_cost=0.001, period="day")
+    asked = {"model": "up/m", "input": "x"}
+    most, lock = [0], threading.Lock()
+    with running_redis() as redis:
+        shared = {"redis": {"url": redis.url, "prefix": "f:"}}
+
+        def embed(_: Received) -> Raw:
+            stands = in_redis(redis, "f:", key_id)
+            with lock:
+                most.append(stands.cost + stands.held_cost)
+            return answered(EMBEDDED)
+
+        with FakeVendor(embed) as vendor:
+            one, two = (proxy(vendor, folder, **shared) for folder in folders)
+            with one as first, two as second:
+                replies = together(lambda at: call((first, second)[at % 2], "/v1/embeddings", asked, headers), 100)
+                page = settled(first, headers)
+                assert settled(second, headers)["spent"] == page["spent"]
+    good = [reply.status for reply in replies].count(200)
+    assert {reply.status for reply in replies} == {200, 429}
+    assert next(r for r in replies if r.status == 429).json["error"]["code"] == "budget_exceeded"
+    assert max(most) <= 1_000_000
+    assert page["spent"]["cost"] == pytest.approx(good * READ)
+    assert len(vendor.requests) == good
+
+
+@pytest.mark.parametrize("row", ["completions", "streamed images", "transcriptions", "embedContent"])
+def test_what_a_forwarded_call_cost_on_one_machine_is_known_to_the_other(row: str, tmp_path: Path) -> None:
+    path, body, answer, cost, _ = ROWS[row]
+    folders, headers, _ = two_machines(tmp_path, max_cost=1, period="day")
+    with running_redis() as redis, FakeVendor([answer]) as vendor:
+        one, two = (proxy(vendor, folder, redis={"url": redis.url, "prefix": "g:"}) for folder in folders)
+        with one as first, two as second:
+            assert sent(first, path, body, headers).status == 200
+            assert settled(first, headers)["spent"]["cost"] == pytest.approx(cost)
+            assert settled(second, headers)["spent"]["cost"] == pytest.approx(cost)
 
 
 def test_embeddings_hold_nothing_for_words_that_no_model_writes(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from slipform.cli.litellm_settings import (
     literal_of,
     mapping_of,
     number_of,
+    of_their_kind,
     variable_of,
 )
 
@@ -97,8 +98,10 @@ class LiteLlmImport:
 
     def convert(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """The settings of slipform for a LiteLLM configuration."""
+        data = of_their_kind(data, "", (), self._note)
         sections = {
-            name: mapping_of(data.get(name)) for name in ("litellm_settings", "router_settings", "general_settings")
+            name: of_their_kind(mapping_of(data.get(name)), name, (name,), self._note)
+            for name in ("litellm_settings", "router_settings", "general_settings")
         }
         self._read_credentials(data.get("credential_list"))
         for name in ("default_params", "default_litellm_params"):
@@ -133,8 +136,13 @@ class LiteLlmImport:
         if not isinstance(entry, Mapping) or not isinstance(entry.get("litellm_params"), Mapping):
             self._note("left out", "model_list", "an entry without `litellm_params`", place)
             return
-        params = self._with_credential(dict(entry["litellm_params"]), place)
-        info = mapping_of(entry.get("model_info"))
+        params = of_their_kind(
+            self._with_credential(dict(entry["litellm_params"]), place),
+            "litellm_params",
+            (*place, "litellm_params"),
+            self._note,
+        )
+        info = of_their_kind(mapping_of(entry.get("model_info")), "model_info", (*place, "model_info"), self._note)
         alias, model = str(entry.get("model_name") or params.get("model") or ""), params.pop("model", None)
         where = (*place, "litellm_params")
         for name in entry:
@@ -184,8 +192,8 @@ class LiteLlmImport:
 
     def _shares(self, params: dict[str, Any]) -> dict[str, float]:
         numbers = {name: number_of(params.get(name)) for name in ("weight", "rpm", "tpm")}
-        params.pop("weight", None)
-        params.pop("rpm", None)
+        for name in numbers:
+            params.pop(name, None)
         return {name: number for name, number in numbers.items() if number}
 
     def _request_defaults(self, params: dict[str, Any], kind: str, place: Place) -> dict[str, Any]:
@@ -286,9 +294,11 @@ class LiteLlmImport:
     # What stands beside the models
 
     def _read_credentials(self, listed: Any) -> None:
-        for each in listed if isinstance(listed, list) else ():
+        for at, each in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(each, Mapping):
                 self._credentials[str(each.get("credential_name"))] = mapping_of(each.get("credential_values"))
+            else:
+                self._note("left out", "credential_list", "an entry that is no map", ("credential_list", at))
 
     def _with_credential(self, params: dict[str, Any], place: Place) -> dict[str, Any]:
         name = params.pop("litellm_credential_name", None)
@@ -331,8 +341,8 @@ class LiteLlmImport:
 
     def _unknown(self, name: str, place: Place, section: str, value: Any = True) -> None:
         shown = f"{section}.{name}" if section else name
-        if value in (None, False, [], {}):
-            return  # it asks for nothing
+        if value is False or value in (None, "", [], {}):
+            return  # it asks for nothing; 0 may ask for something
         if name in FINE:
             self._note("note", shown, FINE[name], place)
         else:
@@ -423,8 +433,8 @@ class LiteLlmImport:
 def _pairs(value: Any) -> Iterator[tuple[str | None, str]]:
     """The names of a setting of fallbacks, each with one model it falls back on; no name is every name."""
     for each in value if isinstance(value, list) else [value]:
-        if isinstance(each, str):
-            yield None, each
+        if not isinstance(each, Mapping):
+            yield None, str(each)
         for name, targets in mapping_of(each).items():
             for target in targets if isinstance(targets, list) else [targets]:
                 model = target.get("model") if isinstance(target, Mapping) else target

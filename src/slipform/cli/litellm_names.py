@@ -151,7 +151,6 @@ LEFT_OUT: Final[dict[str, str]] = {
     "allowed_fails": _COOLDOWN,
     "allowed_fails_policy": _COOLDOWN,
     "disable_cooldowns": _COOLDOWN,
-    "tpm": "limits of tokens are per key: `slipform keys add NAME --tokens 1M --per hour`",
     "tags": "there is no routing by tags; give each group of callers an alias",
     "enable_tag_filtering": "there is no routing by tags; give each group of callers an alias",
     "tag_filtering_match_any": "there is no routing by tags; give each group of callers an alias",

@@ -85,12 +85,12 @@ class ProviderReader:
             if timeout := number_of(params.get(name)):
                 given["timeout_seconds"] = timeout
                 params.pop(name)
-        for name, own in (("max_parallel_requests", "max_concurrent"), ("rpm", "requests_per_minute")):
+        limits = {"max_parallel_requests": "max_concurrent", "rpm": "requests_per_minute", "tpm": "tokens_per_minute"}
+        for name, own in limits.items():
             number = number_of(params.get(name))
-            if number is not None and number >= 1:
-                given[own] = int(number)
-                if name == "max_parallel_requests":
-                    params.pop(name)
+            if number is not None:
+                given[own] = max(1, int(number))
+        params.pop("max_parallel_requests", None)
         return given
 
     def _address(self, given: dict[str, Any], known: KnownProvider, base: Any, place: Place) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from slipform.cli.litellm_names import OTEL, SPANS
@@ -37,7 +38,7 @@ class SectionReader:
             if "redis" not in self.settings:
                 self._redis(fields, place, "redis_")
             return True
-        take = _TAKEN.get(name)
+        take = TAKEN.get(name)
         if take is None:
             return False
         take(self, fields[name], place)
@@ -183,7 +184,7 @@ class SectionReader:
 
 
 _REDIS = ("redis_host", "redis_port", "redis_password", "redis_url", "redis_db", "redis_ssl")
-_TAKEN: dict[str, Callable[[SectionReader, Any, Place], None]] = {
+TAKEN: dict[str, Callable[[SectionReader, Any, Place], None]] = {
     "request_timeout": SectionReader.timeout,
     "timeout": SectionReader.timeout,
     "callbacks": SectionReader.callbacks,
@@ -203,6 +204,47 @@ _TAKEN: dict[str, Callable[[SectionReader, Any, Place], None]] = {
     "num_workers": SectionReader.workers,
     "background_workers": SectionReader.workers,
 }
+_IS: Final[Mapping[str, Callable[[Any], bool]]] = MappingProxyType({
+    "a number": lambda value: number_of(value) is not None,
+    "a number above 0": lambda value: bool(number_of(value)),
+    "true or false": lambda value: isinstance(value, bool),
+    "a text": lambda value: isinstance(value, str),
+    "a map": lambda value: isinstance(value, Mapping),
+    "a list": lambda value: isinstance(value, list),
+    "a list or a text": lambda value: isinstance(value, list | str),
+    "a list, a map or a text": lambda value: isinstance(value, list | Mapping | str),
+})  # fmt: skip
+_KINDS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({
+    "a number": ("order", "input_cost_per_token", "output_cost_per_token"),
+    "a number above 0": ("timeout", "request_timeout", "rpm", "tpm", "weight", "max_parallel_requests"),
+    "true or false": ("cache", "json_logs", "disable_auth"),
+    "a text": ("api_base", "base_url", "api_key", "custom_llm_provider", "organization"),
+    "a map": (
+        "headers", "extra_headers", "extra_body", "cache_params", "model_group_alias", "model_alias_map",
+        "default_params", "default_litellm_params", "environment_variables",
+    ),
+    "a list": ("credential_list",),
+    "a list or a text": ("callbacks", "success_callback", "failure_callback", "include"),
+    "a list, a map or a text": (
+        "fallbacks", "default_fallbacks", "context_window_fallbacks", "content_policy_fallbacks",
+    ),
+})  # fmt: skip
+KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names}
+"""What the value of a field has to be: any other would be read as if the field were not there."""
+
+
+def of_their_kind(fields: Mapping[str, Any], section: str, place: Place, note: MakeRemark) -> dict[str, Any]:
+    """The fields, without those whose value is of another kind than theirs; each of these gets its line."""
+    kept = {}
+    for name, value in fields.items():
+        kind = KIND_OF.get(str(name))
+        if kind is None or value is None or value == "" or _IS[kind](value):
+            kept[str(name)] = value
+        else:
+            note("left out", f"{section}.{name}".lstrip("."), f"it should be {kind}", (*place, str(name)))
+    return kept
+
+
 READ_WITH_ALIASES = frozenset({
     "fallbacks", "default_fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "default_params",
     "default_litellm_params",

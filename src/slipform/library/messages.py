@@ -80,7 +80,7 @@ def _media(kind: _Kind, source: object, mime_type: str | None, name: str | None 
         name = name or path.name
     else:
         raise RequestError(
-            f"{kind}() takes a path, bytes or an address, not a {type(source).__name__}",
+            f"{kind}() takes a path, bytes or an address, not {type(source).__name__}",
             hint=f"Write {kind}(Path(…)), {kind}(data) or {kind}('https://…').",
         )
     mime_type = mime_type or _sniff(data) or (mimetypes.guess_type(name)[0] if name else None)
@@ -113,7 +113,7 @@ def messages_of(prompt: Prompt) -> tuple[Message, ...]:
         return (Message.user(prompt),)
     items: Any = [prompt] if isinstance(prompt, Text | Media | Message | Mapping) else prompt
     if not isinstance(items, Sequence) or isinstance(items, bytes | bytearray):
-        raise RequestError(f"A prompt is a text or a list of messages, not a {type(prompt).__name__}", hint=_HINT)
+        raise RequestError(f"A prompt is a text or a list of messages, not {type(prompt).__name__}", hint=_HINT)
     if not items:
         raise RequestError("The list of messages is empty", hint=_HINT)
     messages: list[Message] = []
@@ -136,7 +136,7 @@ def _read(item: object, where: str) -> tuple[Message, ...]:
     if isinstance(item, BaseModel):
         item = item.model_dump(exclude_none=True)
     if not isinstance(item, Mapping):
-        raise RequestError(f"A message cannot be a {type(item).__name__}", where=where, hint=_HINT)
+        raise RequestError(f"A message cannot be of type {type(item).__name__}", where=where, hint=_HINT)
     content = item.get("content")
     if isinstance(content, list | tuple) and any(isinstance(part, PromptPart) for part in content):
         return _read_mixed(item, content, where)

@@ -90,17 +90,19 @@ _PATH_STEP = re.compile(r'\.?([^\W\d]\w*)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
 
 
 def path_steps(path: str) -> tuple[str | int, ...]:
-    """Take a path such as `$.items[0]["first name"]` apart; the `$` may be left out. Raises `ValueError`.
+    """Take a path such as `$.items[0]["first name"]`, the `$` may be left out, or a pointer apart. Raises `ValueError`.
 
-    >>> path_steps('items[0]["first name"].x')
-    ('items', 0, 'first name', 'x')
+    >>> path_steps('items[0]["first name"].x'), path_steps("/items/0")
+    (('items', 0, 'first name', 'x'), ('items', 0))
     """
+    if path.startswith("/"):
+        return guess_steps(path)
     steps: list[str | int] = []
     rest = path.removeprefix("$")
     while rest:
         found = _PATH_STEP.match(rest)
         if found is None:
-            raise ValueError(f"{path!r} is no path; write it like `items[0].name`")
+            raise ValueError(f"{path!r} is no path; write it like `items[0].name` or `/items/0/name`")
         key, place, quoted = found.groups()
         steps.append(key if key is not None else int(place) if place is not None else orjson.loads(quoted))
         rest = rest[found.end() :]
