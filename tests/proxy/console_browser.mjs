@@ -251,7 +251,7 @@ const checks = {
     const page = await callPage('model:fake/messy');
     await tab(page, 'Dialect');
     await until(page, () => document.querySelector('[role=tabpanel] table'));
-    const shown = await page.$$eval('[role=tabpanel] tbody tr', (lines) => lines.map((line) => [...line.cells].map((cell) => cell.textContent)));
+    const shown = await page.$$eval('[role=tabpanel] tbody tr', (lines) => lines.map((line) => [...line.cells].map((cell) => cell.querySelector('code')?.title ?? cell.textContent)));
     const names = await page.$$eval('[role=tabpanel] thead th', (heads) => heads.map((each) => each.textContent));
     const wanted = JSON.parse(LEDGER);
     assert.equal(Object.keys(wanted).length, 4);
@@ -403,7 +403,7 @@ const checks = {
     const page = await open('about', QUIET);
     await titled(page, 'About');
     await page.evaluate(() => fetch('/console/api/v1/tracing', { method: 'POST', headers: { 'content-type': 'application/json', 'x-slipform-console': '1' }, body: '{"minutes": 0.03, "count": 5}' }));
-    await until(page, () => /Words are being kept/.test(document.querySelector('[data-banner=tracing]')?.textContent));
+    await until(page, () => /being recorded/.test(document.querySelector('[data-banner=tracing]')?.textContent));
     await ask('fake/good', 'kept words', {}, QUIET);
     await until(page, () => !document.querySelector('[data-banner=tracing]'));
     await ask('fake/good', 'other words', {}, QUIET);

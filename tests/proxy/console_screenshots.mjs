@@ -6,6 +6,7 @@ const [link, out, all] = process.argv.slice(2);
 const origin = new URL(link).origin;
 const browser = await launch();
 const page = await browser.newPage();
+page.on('pageerror', (error) => console.error(error.stack));
 await page.setViewport({ width: 1280, height: 800 });
 await page.goto(link, { waitUntil: 'load' });
 await page.waitForSelector('main h1');
@@ -16,11 +17,11 @@ const find = async (query) => {
   await page.waitForSelector('.call');
   return page.$eval('.call', (node) => node.getAttribute('href').replace('/console/', ''));
 };
-const calls = { call: await find('stage:reasked stream:true'), repaired: await find('stage:repaired') };
+const calls = { call: await find('stage:reasked stream:true'), repaired: await find('stage:repaired'), evidence: await find('schema:order model:openai* stream:false'), schema: 'schemas/order' };
 const shots = {
   async traffic() { await page.waitForSelector('.call'); },
   async overview() { await page.waitForSelector('.chart'); },
-  async call() { await page.waitForSelector('.player'); },
+  async call() { await page.waitForSelector('.player', { timeout: 8000 }); },
   async repaired() { await page.waitForSelector('.diff'); },
   async playground() {
     await page.waitForSelector('#run:not([disabled])');
@@ -28,7 +29,14 @@ const shots = {
     await page.click('#run');
     await page.waitForFunction(() => [...document.querySelectorAll('.columns .card')].length > 1 && [...document.querySelectorAll('.columns .card .pill')].every((each) => /✓|✗/.test(each.textContent)), { timeout: 20000 });
   },
+  async evidence() {
+    await page.waitForSelector('.tree .span');
+    await page.click('.tree [data-path="$.email"] .span');
+    await page.waitForSelector('mark');
+    await page.evaluate(() => scrollTo(0, 0));
+  },
   async schemas() { await page.waitForSelector('.heat'); },
+  async schema() { await page.waitForSelector('.hot'); },
   async providers() { await page.waitForSelector('.card'); },
   async keys() { await page.waitForSelector('main h1'); },
   async api() {

@@ -99,6 +99,7 @@ def fill(address: str) -> None:
             ask(address, "mistral/medium", ORDER)
         if number % 4 == 3:
             ask(address, "anthropic/claude-sonnet", ORDER, **live)
+    ask(address, "openai/gpt-5-mini", ORDER, slipform={"evidence": {"samples": 2}})
     call(
         address, "/v1/chat/completions", {"model": "openai/gpt-5-mini", "messages": [{"role": "user", "content": "Hi"}]}
     )

@@ -1,6 +1,6 @@
 """Make a page that is one file: styles, scripts and data inside it, and a policy that lets nothing else in.
 
-The look is the console's: its style sheet and its way to build nodes are read from where the console has them.
+The look is the console's: what its pages share (`base.css`) and its way to build nodes are read from where it has them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def whole_page(
 ) -> Iterable[bytes]:
     """Yield the parts of a page. `data` are lines of JSON by the id of the element that holds them.
 
-    `styles` and `scripts` are files of the package; the console's style sheet comes before them. Whatever words the
+    `styles` and `scripts` are files of the package; the console's `base.css` comes before them. Whatever words the
     data holds, they are text of a JSON string: no part of them can end the element or begin another.
     """
-    style = "\n".join(map(_text, [f"{CONSOLE}/style.css", *styles]))
+    style = "\n".join(map(_text, [f"{CONSOLE}/base.css", *styles]))
     script = "\n".join(map(_module, scripts))
     policy = _POLICY.format(scripts=_hash(script), styles=_hash(style))
     icon = base64.b64encode(_text(f"{CONSOLE}/icon.svg").encode()).decode()

@@ -5,7 +5,7 @@ const OWN = { 'content-type': 'application/json', 'x-slipform-console': '1' };
 
 export class ApiError extends Error {
   constructor(status, body) {
-    const error = (body && body.error) || {};
+    const error = (body?.error) || {};
     super(typeof error === 'string' ? error : error.message || `The server answered ${status}`);
     this.status = status;
     this.code = error.code || error.type || '';
@@ -25,7 +25,7 @@ async function request(method, path, body) {
 export const get = (path) => request('GET', path);
 export const post = (path, body) => request('POST', path, body || {});
 export const put = (path, body) => request('PUT', path, body || {});
-export const del = (path) => request('DELETE', path, {});
+export const del = (path, body) => request('DELETE', path, body || {});
 
 /** Events as they come; reconnects by itself, with longer and longer pauses, from where it was, and tells whether it is connected. */
 export function listen(handlers, onState, watched = '') {
@@ -76,8 +76,8 @@ export async function play(body, { onText, onHeaders, signal }) {
   for await (const data of events(response.body)) {
     const chunk = JSON.parse(data);
     if (chunk.error) throw new ApiError(200, chunk);
-    const delta = chunk.choices && chunk.choices[0] && chunk.choices[0].delta;
-    if (delta && delta.content) onText(delta.content);
+    const delta = chunk.choices && chunk.choices[0]?.delta;
+    if (delta?.content) onText(delta.content);
     if (chunk.usage) usage = chunk.usage;
     if (chunk.slipform) report = chunk.slipform;
   }

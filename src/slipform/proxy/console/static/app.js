@@ -2,7 +2,8 @@
 import { ApiError, del, get, listen, post } from './api.js';
 import { api } from './api_page.js';
 import { h, icon, replace } from './dom.js';
-import { about, keys, overview, providers, schemas } from './pages.js';
+import { providers, schemas } from './health.js';
+import { about, keys, overview } from './pages.js';
 import { playground } from './playground.js';
 import { request } from './request.js';
 import { traffic } from './traffic.js';
@@ -20,10 +21,10 @@ let lead = '';
 let isShown = false;
 
 const main = h('main', { id: 'main', tabindex: '-1' });
-const live = h('span', { class: 'dot', role: 'status' }, 'connecting');
+const live = h('span.dot', { role: 'status' }, 'connecting');
 const banners = h('div', { id: 'banners', 'aria-live': 'polite' });
-const rail = h('nav', { class: 'rail', 'aria-label': 'Pages' });
-const help = h('dialog', { 'aria-label': 'Keys' }, h('h2', {}, 'Keys'), h('dl', {}, HELP.map(([key, what]) => [h('dt', {}, key.split(' ').map((each) => [h('kbd', {}, each), ' '])), h('dd', {}, what)])), h('button', { onclick: () => help.close() }, 'Close'));
+const rail = h('nav.rail', { 'aria-label': 'Pages' });
+const help = h('dialog', { 'aria-label': 'Keys' }, h('h2', 'Keys'), h('dl', {}, HELP.map(([key, what]) => [h('dt', {}, key.split(' ').map((each) => [h('kbd', {}, each), ' '])), h('dd', {}, what)])), h('button', { onclick: () => help.close() }, 'Close'));
 
 function theme(value) {
   const dark = value || localStorage.getItem('theme') || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
@@ -50,7 +51,7 @@ async function start() {
   }
   try { state.model = (await get('me')).models; } catch (error) {
     if (error instanceof ApiError && error.status === 401) { signIn(''); return; }
-    replace(document.body, h('main', { class: 'signin card' }, h('h1', {}, 'slipform'), h('p', { class: 'bad' }, error.message)));
+    replace(document.body, h('main.signin.card', h('h1', 'slipform'), h('p.bad', {}, error.message)));
     return;
   }
   shell();
@@ -59,31 +60,31 @@ async function start() {
 /** Ask for a key; over the page where there is one, so that what was typed there is kept. */
 function signIn(message) {
   const key = h('input', { type: 'password', id: 'key', autocomplete: 'off', placeholder: 'operator’s key', 'aria-label': 'An operator’s key' });
-  const told = h('p', { class: 'bad', role: 'alert' }, message);
+  const told = h('p.bad', { role: 'alert' }, message);
   const enter = async (event) => {
     event.preventDefault();
     try { await post('session', { key: key.value }); } catch (error) { replace(told, error.message); return; }
     state.model = (await get('me')).models;
     if (over) { over.close(); over.remove(); connect(); } else shell();
   };
-  const content = [h('h1', {}, 'slipform console'), h('p', {}, 'On this machine, ', h('code', {}, 'slipform console'), ' opens it signed in. Elsewhere, an operator’s key does.'), h('form', { onsubmit: enter }, key, h('button', { class: 'main' }, 'Sign in')), told];
+  const content = [h('h1', 'slipform console'), h('p', 'On this machine, ', h('code', 'slipform console'), ' opens it signed in. Elsewhere, an operator’s key does.'), h('form', { onsubmit: enter }, key, h('button.main', 'Sign in')), told];
   const over = isShown ? h('dialog', { 'aria-label': 'Sign in' }, content) : null;
-  if (over) { document.body.append(over); over.showModal(); } else replace(document.body, h('main', { class: 'signin card' }, content));
+  if (over) { document.body.append(over); over.showModal(); } else replace(document.body, h('main.signin.card', {}, content));
 }
 
 function shell() {
   isShown = true;
-  const tool = (name, label, act) => h('button', { class: 'plain', 'aria-label': label, title: label, onclick: act }, icon(name));
-  replace(rail, h('a', { class: 'brand', href: '/console/traffic' }, h('img', { src: new URL('./icon.svg', import.meta.url).pathname, alt: '' }), 'slipform'), h('ul', {}, PAGES.map(([path, name]) => h('li', {}, h('a', { href: `/console/${path}`, title: name }, icon(path), h('span', {}, name))))), h('span', { class: 'space' }), live,
-    h('div', { class: 'foot' }, tool('theme', 'Light or dark', switchTheme), tool('help', 'Keys', () => help.showModal()), tool('out', 'Sign out', signOut)));
-  replace(document.body, h('a', { class: 'skip', href: '#main' }, 'to the page'), rail, banners, main, help);
+  const tool = (name, label, act) => h('button.plain', { 'aria-label': label, title: label, onclick: act }, icon(name));
+  replace(rail, h('a.brand', { href: '/console/traffic' }, h('img', { src: new URL('./icon.svg', import.meta.url).pathname, alt: '' }), 'slipform'), h('ul', {}, PAGES.map(([path, name]) => h('li', h('a', { href: `/console/${path}`, title: name }, icon(path), h('span', {}, name))))), h('span.space'), live,
+    h('div.foot', {}, tool('theme', 'Light or dark', switchTheme), tool('help', 'Keys', () => help.showModal()), tool('out', 'Sign out', signOut)));
+  replace(document.body, h('a.skip', { href: '#main' }, 'to the page'), rail, banners, main, help);
   document.addEventListener('click', follow);
   document.addEventListener('keydown', onKey);
   window.addEventListener('popstate', show);
   window.addEventListener('signedout', () => { if (!document.querySelector('dialog[open]')) { if (stopListening) stopListening(); signIn('The session is over.'); } });
   window.addEventListener('dragover', (event) => { event.preventDefault(); document.body.classList.add('dropping'); });
   window.addEventListener('dragleave', (event) => { if (!event.relatedTarget) document.body.classList.remove('dropping'); });
-  window.addEventListener('drop', (event) => { event.preventDefault(); document.body.classList.remove('dropping'); openFile(event.dataTransfer && event.dataTransfer.files[0]); });
+  window.addEventListener('drop', (event) => { event.preventDefault(); document.body.classList.remove('dropping'); openFile(event.dataTransfer?.files[0]); });
   connect();
   show();
 }
@@ -103,7 +104,7 @@ function connect() {
     } else {
       get('me').catch(() => {}); // tells whether the session is over
       clearTimeout(lost);
-      if (!document.hidden) lost = setTimeout(() => tell('lost', [h('b', {}, 'The server cannot be reached.'), ' What you see is as it was; trying again.'], 'bad'), 300);
+      if (!document.hidden) lost = setTimeout(() => tell('lost', [h('b', 'The server cannot be reached.'), ' What you see is as it was; trying again.'], 'bad'), 300);
     }
   });
 }
@@ -122,7 +123,7 @@ function traced(tracing) {
   clearTimeout(ending);
   if (!tracing) return null;
   ending = setTimeout(() => tell('tracing', null), Math.max(0, tracing.until * 1000 - Date.now()));
-  return [h('span', {}, h('b', {}, 'Words are being kept'), ` until ${new Date(tracing.until * 1000).toLocaleTimeString('en-GB')}: prompts and answers of calls can be read here.`), h('button', { onclick: () => del('tracing').then(show) }, 'Stop')];
+  return [h('span', h('b', 'Prompts and answers are being recorded'), ` until ${new Date(tracing.until * 1000).toLocaleTimeString('en-GB')}; they can be read here.`), h('button', { onclick: () => del('tracing').then(show) }, 'Stop')];
 }
 
 function follow(event) {
@@ -153,17 +154,17 @@ async function show() {
   const found = PAGES.find(([each]) => each === name);
   document.title = `${name === 'r' ? 'Call' : found ? found[1] : 'Not found'} · slipform`;
   try {
-    const opened = name === 'r' ? await request(main, state, path.split('/')[1]) : found ? await found[2](main, state) : notFound();
+    const opened = name === 'r' ? await request(main, state, path.split('/')[1]) : found ? await found[2](main, state, decodeURIComponent(path.split('/').slice(1).join('/'))) : notFound();
     if (mine === showing) page = opened || {};
-    else if (opened && opened.close) opened.close();
+    else if (opened?.close) opened.close();
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) return;
-    replace(main, h('h1', {}, 'This page could not be read'), h('p', { class: 'note bad', role: 'alert' }, error.message), h('button', { onclick: show }, 'Try again'));
+    replace(main, h('h1', 'This page could not be read'), h('p.note.bad', { role: 'alert' }, error.message), h('button', { onclick: show }, 'Try again'));
   }
 }
 
 function notFound() {
-  replace(main, h('div', { class: 'card empty' }, h('h1', {}, 'Nothing here'), h('p', {}, h('a', { href: '/console/traffic' }, 'To the traffic'))));
+  replace(main, h('div.card.empty', h('h1', 'Nothing here'), h('p', h('a', { href: '/console/traffic' }, 'To the traffic'))));
   return {};
 }
 
@@ -215,7 +216,7 @@ async function openFile(file) {
     if (found.slipform !== 1 || typeof found.call.id !== 'string' || typeof found.call.model !== 'string') throw new Error('it is not an exported call');
     state.imported = found.call;
     go(`/console/r/${encodeURIComponent(found.call.id)}`);
-  } catch (error) { tell('file', [h('b', {}, 'That file cannot be shown:'), ` ${error.message}. `, h('button', { onclick: () => tell('file', null) }, 'Close')], 'bad'); }
+  } catch (error) { tell('file', [h('b', 'That file cannot be shown:'), ` ${error.message}. `, h('button', { onclick: () => tell('file', null) }, 'Close')], 'bad'); }
 }
 
 start();

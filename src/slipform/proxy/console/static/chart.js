@@ -5,9 +5,9 @@ const WIDE = 600;
 const HIGH = 120;
 
 function frame(label, series, most, unit, marks) {
-  const rules = [0, 0.5, 1].map((share) => h('line', { class: 'grid', x1: 0, x2: WIDE, y1: HIGH - share * (HIGH - 2), y2: HIGH - share * (HIGH - 2), 'vector-effect': 'non-scaling-stroke' }));
+  const rules = [0, 0.5, 1].map((share) => h('line.grid', { x1: 0, x2: WIDE, y1: HIGH - share * (HIGH - 2), y2: HIGH - share * (HIGH - 2), 'vector-effect': 'non-scaling-stroke' }));
   const times = [0, Math.floor(series.length / 2), series.length - 1].map((index) => h('span', {}, clock(series[index].at).slice(0, 5)));
-  return h('div', { class: 'plot' }, h('span', { class: 'most' }, unit(most)), h('svg', { class: 'chart', viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${label}, at most ${unit(most)}` }, rules, marks), h('div', { class: 'axis' }, times));
+  return h('div.plot', h('span.most', {}, unit(most)), h('svg.chart', { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${label}, at most ${unit(most)}` }, rules, marks), h('div.axis', {}, times));
 }
 
 /** Stacked bars, one stack per step. */
@@ -35,11 +35,11 @@ export function lines(label, series, names, unit = ms) {
 }
 
 export function keyOf(names) {
-  return h('div', { class: 'legend keys-c' }, names.map(([name, said]) => h('span', {}, h('i', { class: `c-${name}` }), said)));
+  return h('div.legend.keys-c', {}, names.map(([name, said]) => h('span', h('i', { class: name }), said)));
 }
 
 /** The same as a table, folded. */
 export function asTable(series, names, label, unit = count) {
   const filled = series.filter((step) => names.some(([name]) => step[name]));
-  return h('details', {}, h('summary', { class: 'label' }, 'as a table'), table(['time', ...names.map((each) => each[1])], filled.map((step) => [clock(step.at), ...names.map(([name]) => unit(step[name]))]), label));
+  return h('details', h('summary.label', 'as a table'), table(['time', ...names.map((each) => each[1])], filled.map((step) => [clock(step.at), ...names.map(([name]) => unit(step[name]))]), label));
 }

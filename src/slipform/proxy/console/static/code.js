@@ -67,5 +67,5 @@ export function copiesOf(row, body, schema, trace) {
   const call = { model: row.model || 'local', schema, system: said.filter(([role]) => role === 'system').map((each) => each[1]).join('\n'), turns: said.filter(([role]) => role !== 'system').map(([role, text]) => [role === 'model' ? 'assistant' : role, text]) };
   const { origin } = location;
   return [['curl', () => curl(isChat && body.stream ? { ...body, stream: undefined, stream_options: undefined } : body, row.api, origin)], ['Python · openai', isChat && (() => pythonOpenAI(body, origin))], ['Python · anthropic', plain && (() => pythonAnthropic(call, origin))], ['Python · google-genai', plain && (() => pythonGenai(call, origin))],
-    ['Python · slipform', plain && (() => pythonSlipform(call, origin))], ['TypeScript', isChat && (() => typescript(body, origin))], ['pytest', schema && trace && trace.texts.some(Boolean) && (() => pytest(trace.texts, schema))]].filter(([, make]) => make);
+    ['Python · slipform', plain && (() => pythonSlipform(call, origin))], ['TypeScript', isChat && (() => typescript(body, origin))], ['pytest', schema && trace?.texts.some(Boolean) && (() => pytest(trace.texts, schema))]].filter(([, make]) => make);
 }

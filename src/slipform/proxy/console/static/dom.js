@@ -12,9 +12,13 @@ export function visible(text) {
 
 const DRAWN = new Set(['svg', 'rect', 'path', 'line', 'text', 'circle', 'g']);
 
-/** An element: `h('a', {href: '…', class: '…', onclick: f}, 'text', child, [children])`. */
-export function h(tag, attributes, ...children) {
+/** An element: `h('a.look', {href: '…', onclick: f}, 'text', child, [children])`. Attributes may be left out where the first
+ * child is written out as a text, an element or a list; before any other they stand, if only as {}, so that no data is taken for them. */
+export function h(name, attributes, ...children) {
+  const [tag, ...looks] = name.split('.');
   const node = DRAWN.has(tag) ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
+  if (looks.length) node.setAttribute('class', looks.join(' '));
+  if (attributes && (typeof attributes !== 'object' || Array.isArray(attributes) || attributes instanceof Node)) return node.append(...nodes([attributes, ...children])), node;
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
@@ -89,14 +93,14 @@ export function download(name, text) {
 /** A table that scrolls by itself and can be reached by keyboard; columns in `figures` are right-aligned. */
 export function table(heads, rows, label, figures = []) {
   const look = (index) => (figures.includes(index) ? { class: 'num' } : {});
-  return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
-    h('table', {}, heads.some(Boolean) ? h('thead', {}, h('tr', {}, heads.map((head, index) => h('th', { scope: 'col', ...look(index) }, head)))) : null,
+  return h('div.scroll', { tabindex: '0', role: 'region', 'aria-label': label },
+    h('table', { class: heads.some(Boolean) ? null : 'pairs' }, heads.some(Boolean) ? h('thead', h('tr', {}, heads.map((head, index) => h('th', { scope: 'col', ...look(index) }, head)))) : null,
       h('tbody', {}, rows.map((cells) => h('tr', {}, cells.map((cell, index) => h('td', look(index), cell)))))));
 }
 
 /** The top of a page: its name, a sentence, and what can be done. */
 export function head(title, sentence, ...tools) {
-  return h('div', { class: 'head' }, h('h1', {}, title), h('span', { class: 'space' }), tools, sentence ? h('p', { class: 'sub' }, sentence) : null);
+  return h('div.head', h('h1', {}, title), h('span.space'), tools, sentence ? h('p.sub', {}, sentence) : null);
 }
 
 export function width(node, share) {
@@ -108,6 +112,6 @@ export function width(node, share) {
 export function long(text, label, largest = 64 * 1024) {
   const whole = String(text);
   const shown = whole.length > largest ? whole.slice(0, largest) : whole;
-  return [h('pre', { class: 'pour', tabindex: '0', 'aria-label': label }, shown),
-    whole.length > largest ? h('p', { class: 'label' }, `The first ${bytes(largest)} of ${bytes(whole.length)}. `, h('button', { onclick: () => download('whole.slipform.json', JSON.stringify(whole)) }, 'download it whole')) : null];
+  return [h('pre.pour', { tabindex: '0', 'aria-label': label }, shown),
+    whole.length > largest ? h('p.label', `The first ${bytes(largest)} of ${bytes(whole.length)}. `, h('button', { onclick: () => download('whole.slipform.json', JSON.stringify(whole)) }, 'download it whole')) : null];
 }

@@ -28,7 +28,7 @@ export function jsonEditor(text, attributes) {
   box.addEventListener('input', () => { wrong = null; paint(); });
   box.addEventListener('scroll', () => { back.scrollTop = box.scrollTop; }, { passive: true });
   paint();
-  return { node: h('div', { class: 'editor' }, back, box), box, mark: (range) => { wrong = range; paint(); } };
+  return { node: h('div.editor', {}, back, box), box, mark: (range) => { wrong = range; paint(); } };
 }
 
 function pieces(value, from, to, look, wrong) {

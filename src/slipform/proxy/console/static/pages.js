@@ -1,50 +1,50 @@
-// The other pages: overview, schemas, providers, keys, about.
+// The other pages: overview, keys, about.
 import { del, get, post } from './api.js';
 import { asTable, bars, keyOf, lines } from './chart.js';
 import { ago, bytes, count, h, head, money, ms, none, percent, replace, table, width } from './dom.js';
 import { runSample } from './sample.js';
 
-const STAGES = ['first', 'repaired', 'reasked', 'failed', 'passed', 'cached'];
-const NAMES = [['first', 'first try'], ['repaired', 'repaired'], ['reasked', 'retried'], ['failed', 'failed'], ['passed', 'passed'], ['cached', 'cached']];
+export const STAGES = ['first', 'repaired', 'reasked', 'failed', 'passed', 'cached'];
+export const NAMES = [['first', 'first try'], ['repaired', 'repaired'], ['reasked', 'retried'], ['failed', 'failed'], ['passed', 'passed'], ['cached', 'cached']];
 const WINDOWS = [['15 min', 900], ['1 h', 3600], ['24 h', 86400]];
-const to = (query) => `/console/traffic?q=${encodeURIComponent(query)}`;
+export const to = (query) => `/console/traffic?q=${encodeURIComponent(query)}`;
 
 export async function overview(main, state) {
   let window = 900;
-  const box = h('div', {});
+  const box = h('div');
   const picks = WINDOWS.map(([name, value]) => h('button', { 'aria-pressed': String(value === window), onclick: () => { window = value; picks.forEach((each, index) => each.setAttribute('aria-pressed', String(WINDOWS[index][1] === value))); draw(); } }, name));
-  replace(main, head('Overview', null, h('div', { class: 'seg', role: 'group', 'aria-label': 'Window' }, picks)), box);
-  const figure = (name, value, query) => h('div', {}, h('dt', {}, name), h('dd', {}, query ? h('a', { href: to(query) }, value) : value));
+  replace(main, head('Overview', null, h('div.seg', { role: 'group', 'aria-label': 'Window' }, picks)), box);
+  const figure = (name, value, query) => h('div', h('dt', {}, name), h('dd', {}, query ? h('a', { href: to(query) }, value) : value));
   async function draw() {
     const [found, known] = await Promise.all([get(`stats?window=${window}`), get(`schemas?window=${window}`)]);
     if (!found.calls) {
-      const run = h('button', { class: 'main', onclick: () => runSample(state, run) }, 'Run a sample call');
-      replace(box, h('div', { class: 'card empty' }, h('h2', {}, 'No call in this time'), h('p', {}, 'Figures, charts and weak fields appear here as soon as something is called.'), h('div', { class: 'tools' }, run, h('a', { class: 'button', href: '/console/playground' }, 'Open the playground'))));
+      const run = h('button.main', { onclick: () => runSample(state, run) }, 'Run a sample call');
+      replace(box, h('div.card.empty', h('h2', 'No call in this time'), h('p', 'Figures, charts and weak fields appear here as soon as something is called.'), h('div.tools', {}, run, h('a.button', { href: '/console/playground' }, 'Open the playground'))));
       return;
     }
     const enforced = ['first', 'repaired', 'reasked', 'failed'].reduce((sum, name) => sum + (found.stages[name] || 0), 0);
     const weak = known.schemas.flatMap((each) => each.fields.map((one) => [each, one])).sort((a, b) => b[1].count - a[1].count).slice(0, 8);
     const errors = Object.entries(found.errors).flatMap(([provider, by]) => Object.entries(by).map(([status, number]) => [h('a', { href: to(`provider:${provider} stage:failed`) }, provider), status, count(number)]));
     const tokens = [['answer', 'answers'], ['reask', 'retries']];
-    replace(box, h('dl', { class: 'figures' }, figure('calls', count(found.calls), ' '), figure('valid', percent(found.valid)), figure('retried', enforced ? percent((found.stages.reasked || 0) / enforced) : none, 'stage:reasked'),
+    replace(box, h('dl.figures', {}, figure('calls', count(found.calls), ' '), figure('valid', percent(found.valid)), figure('retried', enforced ? percent((found.stages.reasked || 0) / enforced) : none, 'stage:reasked'),
       figure('failed', count(found.stages.failed || 0), 'stage:failed'), figure('p50', ms(found.p50)), figure('p95', ms(found.p95), found.p95 ? `ms:>${Math.floor(found.p95)}` : null), figure('first byte', ms(found.first_p50)), figure('slipform adds', ms(found.overhead_p50)), figure('spent', money(found.cost))),
-    h('div', { class: 'cards' },
-      h('section', { class: 'card' }, h('h2', {}, 'Where answers became valid'), bars('Calls by where they became valid', found.series, STAGES), keyOf(NAMES.filter(([name]) => found.stages[name])), asTable(found.series, NAMES, 'Calls by stage')),
-      h('section', { class: 'card' }, h('h2', {}, 'Latency'), lines('Latency', found.series, ['p95', 'p50']), keyOf([['p50', 'p50'], ['p95', 'p95']]), asTable(found.series, [['p50', 'p50'], ['p95', 'p95']], 'Latency', ms)),
-      h('section', { class: 'card' }, h('h2', {}, 'Tokens written'), bars('Tokens written', found.series, ['answer', 'reask']), keyOf(tokens), asTable(found.series, tokens, 'Tokens')),
-      h('section', { class: 'card two' }, h('h2', {}, 'Models'), table(['model', ...NAMES.slice(0, 5).map((each) => each[1])], Object.entries(found.models).map(([model, stages]) => [h('a', { href: to(`model:${model}`) }, model), ...STAGES.slice(0, 5).map((name) => (stages[name] ? h('a', { href: to(`model:${model} stage:${name}`) }, count(stages[name])) : h('span', { class: 'muted' }, '·')))]), 'Models', [1, 2, 3, 4, 5])),
-      h('section', { class: 'card' }, h('h2', {}, 'Fields violated most'), weak.length ? h('div', { class: 'heat' }, weak.map(([schema, one]) => heat([h('a', { href: to(`schema:${schema.schema}`) }, schema.schema), ' ', field(one.schema_path)], one.count, schema.calls))) : h('p', { class: 'muted' }, 'None: every answer had its shape.')),
-      h('section', { class: 'card' }, h('h2', {}, 'Upstream errors'), errors.length ? table(['provider', 'status', 'times'], errors, 'Upstream errors', [2]) : h('p', { class: 'muted' }, 'None.'))));
+    h('div.cards', {},
+      h('section.card', h('h2', 'Where answers became valid'), bars('Calls by where they became valid', found.series, STAGES), keyOf(NAMES.filter(([name]) => found.stages[name])), asTable(found.series, NAMES, 'Calls by stage')),
+      h('section.card', h('h2', 'Latency'), lines('Latency', found.series, ['p95', 'p50']), keyOf([['p50', 'p50'], ['p95', 'p95']]), asTable(found.series, [['p50', 'p50'], ['p95', 'p95']], 'Latency', ms)),
+      h('section.card', h('h2', 'Tokens written'), bars('Tokens written', found.series, ['answer', 'reask']), keyOf(tokens), asTable(found.series, tokens, 'Tokens')),
+      h('section.card.two', h('h2', 'Models'), table(['model', ...NAMES.slice(0, 5).map((each) => each[1])], Object.entries(found.models).map(([model, stages]) => [h('a', { href: to(`model:${model}`) }, model), ...STAGES.slice(0, 5).map((name) => (stages[name] ? h('a', { href: to(`model:${model} stage:${name}`) }, count(stages[name])) : h('span.muted', '·')))]), 'Models', [1, 2, 3, 4, 5])),
+      h('section.card', h('h2', 'Fields violated most'), weak.length ? h('div.heat', {}, weak.map(([schema, one]) => heat([h('a', { href: `/console/schemas/${encodeURIComponent(schema.schema)}` }, schema.schema), ' ', field(one.schema_path)], one.count, schema.calls))) : h('p.muted', 'None: every answer had its shape.')),
+      h('section.card', h('h2', 'Upstream errors'), errors.length ? table(['provider', 'status', 'times'], errors, 'Upstream errors', [2]) : h('p.muted', 'None.'))));
   }
   await draw();
   const timer = setInterval(() => { if (!document.hidden && !box.querySelector('details[open]')) draw(); }, 5000);
   return { close: () => clearInterval(timer) };
 }
 
-const heat = (name, number, calls) => h('div', {}, h('span', {}, name), h('span', { class: 'label' }, `${count(number)} of ${count(calls)} calls`), h('div', { class: 'bar', role: 'img', 'aria-label': percent(number / Math.max(1, calls)) }, width(h('div', {}), number / Math.max(1, calls))));
+export const heat = (name, number, calls) => h('div', h('span', {}, name), h('span.label', `${count(number)} of ${count(calls)}`), h('div.bar', { role: 'img', 'aria-label': percent(number / Math.max(1, calls)) }, width(h('div'), number / Math.max(1, calls))));
 
 /** A place in a schema as people say it: `/properties/items/items/properties/price/maximum` is `items[].price`, maximum. */
-export function fieldOf(pointer) {
+function fieldOf(pointer) {
   const steps = String(pointer).split('/').slice(1);
   let path = '';
   let at = 0;
@@ -54,35 +54,13 @@ export function fieldOf(pointer) {
   return [path || 'the whole', at < steps.length ? steps[at] : ''];
 }
 
-const field = (pointer) => { const [path, keyword] = fieldOf(pointer); return [h('code', { title: pointer }, path), ' ', h('span', { class: 'label' }, keyword)]; };
-
-export async function schemas(main) {
-  const found = await get('schemas?window=2592000');
-  const strip = (stages, calls) => h('div', { class: 'stages', role: 'img', 'aria-label': NAMES.filter(([name]) => stages[name]).map(([name, said]) => `${said} ${stages[name]}`).join(', ') }, STAGES.filter((name) => stages[name]).map((name) => width(h('i', { class: `c-${name}` }), stages[name] / calls)));
-  replace(main, head('Schemas', 'Which shapes are asked for, and which of their fields models get wrong: the description to rewrite, the model to change.'), found.schemas.length ? h('div', { class: 'cards' }, found.schemas.map((each) => h('section', { class: 'card' }, h('h2', {}, h('a', { href: to(`schema:${each.schema}`) }, each.schema), h('span', { class: 'muted' }, ` · ${count(each.calls)} calls`)),
-    strip(each.stages, each.calls), keyOf(NAMES.filter(([name]) => each.stages[name]).map(([name, said]) => [name, `${said} ${each.stages[name]}`])),
-    h('p', { class: 'label' }, Object.entries(each.models).map(([name, number]) => `${name} ${number}`).join(' · ')),
-    each.fields.length ? h('div', { class: 'heat' }, each.fields.map((one) => heat([field(one.schema_path), h('span', { class: 'label' }, ` · ${Object.entries(one.models).map(([model, number]) => `${model} ×${number}`).join(', ')}`)], one.count, each.calls))) : h('p', { class: 'good' }, '✓ no field was violated')))) : h('div', { class: 'card empty' }, h('h2', {}, 'No call with a schema yet'), h('p', {}, 'As soon as a call asks for a shape, its fields and their health appear here.'), h('a', { class: 'button', href: '/console/playground' }, 'Open the playground')));
-  return {};
-}
-
-const LOOKS = { ok: 'good', failing: 'bad', throttled: 'warn' };
-
-export async function providers(main) {
-  const found = await get('providers?window=900');
-  replace(main, head('Providers', 'How each provider did in the last 15 minutes, and what slipform has learnt not to ask of it.'), h('div', { class: 'cards' }, found.providers.map((each) => h('section', { class: 'card' }, h('div', { class: 'who head' }, h('h2', {}, each.name), h('span', { class: 'space' }), h('span', { class: `pill ${LOOKS[each.state] || ''}` }, each.state)),
-    h('p', { class: 'label' }, `${count(each.calls)} calls · p50 ${ms(each.p50)}`),
-    Object.keys(each.errors).length ? h('p', { class: 'bad' }, Object.entries(each.errors).map(([code, number]) => `${code} ×${number}`).join(', ')) : null,
-    each.downgrades.length ? [h('h3', {}, 'Learnt'), h('ul', {}, each.downgrades.map((one) => h('li', {}, `${one.lesson.replaceAll('_', ' ')} (${one.key}), for ${Math.max(1, Math.round(one.seconds / 3600))} h more`)))] : null,
-    each.models.length ? h('p', { class: 'muted' }, each.models.slice(0, 12).join(', '), each.models.length > 12 ? ` and ${each.models.length - 12} more` : '') : null))));
-  return {};
-}
+export const field = (pointer) => { const [path, keyword] = fieldOf(pointer); return [h('code', { title: pointer || '/' }, path), ' ', h('span.label', {}, keyword)]; };
 
 export async function keys(main) {
   const found = await get('keys');
   const spent = (key) => (key.spend ? `${money(key.spend.spent.cost)}${key.spend.limits.cost ? ` of ${money(key.spend.limits.cost)}` : ''} · ${count(key.spend.spent.tokens)} tokens · ${count(key.spend.requests)} calls` : none);
-  replace(main, head('Keys', 'Who may call, within which limits, and what they have spent. Keys are made and changed with slipform keys.'), found.keys.length ? h('div', { class: 'card' }, table(['name', 'id', 'models', 'per minute', 'spent', 'last used', 'expires', ''], found.keys.map((key) => [key.name, h('code', {}, key.id), key.models ? key.models.join(', ') : 'all', key.requests_per_minute || none, spent(key), ago(key.last_used), key.expires || none, key.disabled ? h('span', { class: 'pill bad' }, 'disabled') : key.operator ? h('span', { class: 'pill note-c' }, 'operator') : h('span', { class: 'pill good' }, 'in use')]), 'Keys'))
-    : h('div', { class: 'card empty' }, h('h2', {}, 'No keys'), h('p', {}, 'Anybody who reaches this server may call it. This makes the first key:'), h('pre', {}, 'slipform keys add NAME')));
+  replace(main, head('Keys', 'Who may call, within which limits, and what they have spent. Keys are made and changed with slipform keys.'), found.keys.length ? h('div.card', {}, table(['name', 'id', 'models', 'per minute', 'spent', 'last used', 'expires', ''], found.keys.map((key) => [key.name, h('code', {}, key.id), key.models ? key.models.join(', ') : 'all', key.requests_per_minute || none, spent(key), ago(key.last_used), key.expires || none, key.disabled ? h('span.pill.bad', 'disabled') : key.operator ? h('span.pill.note-c', 'operator') : h('span.pill.good', 'in use')]), 'Keys'))
+    : h('div.card.empty', h('h2', 'No keys'), h('p', 'Anybody who reaches this server may call it. This makes the first key:'), h('pre', 'slipform keys add NAME')));
   return {};
 }
 
@@ -90,16 +68,16 @@ export async function about(main, state) {
   const me = await get('me');
   const { tracing } = me.traces;
   const kept = me.history;
-  const words = { off: 'not kept', failures: 'kept of failed calls', on: 'kept' }[me.traces.mode];
+  const words = { off: 'They are not recorded.', failures: 'They are recorded when a call fails.', on: 'They are recorded.' }[me.traces.mode];
   const minutes = h('select', { 'aria-label': 'For how long' }, [['10 minutes', 10], ['30 minutes', 30], ['60 minutes', 60]].map(([name, value]) => h('option', { value }, name)));
-  replace(main, head('About', 'What runs here, and what is kept.'), h('div', { class: 'stack' }, h('section', { class: 'card' }, h('h2', {}, 'This server'), table(['', ''], [['version', me.version], ['build', me.build], ['signed in as', me.operator || 'who has the printed link'], ['configuration', `generation ${me.generation}`], ['workers', me.workers.count === 1 ? 'one' : `${me.workers.reached} of ${me.workers.count} answer`], ['running since', new Date(me.started * 1000).toLocaleString('en-GB')]], 'This server')),
-    h('section', { class: 'card' }, h('h2', {}, 'Words of prompts and answers'), h('p', {}, tracing ? `Kept until ${new Date(tracing.until * 1000).toLocaleTimeString('en-GB')}, of ${count(tracing.left)} more calls at most${tracing.model ? ` of ${tracing.model}` : ''}.` : `They are ${words}. Figures are always kept.`),
-      h('div', { class: 'tools' }, tracing ? h('button', { onclick: async () => { await del('tracing'); state.refresh(); } }, 'Stop keeping words') : me.traces.mode === 'on' ? null : [minutes, h('button', { class: 'main', onclick: async () => { await post('tracing', { minutes: Number(minutes.value) }); state.refresh(); } }, 'Keep words for a while')])),
-    h('section', { class: 'card' }, h('h2', {}, 'What is kept'), table(['', 'calls', 'bytes', 'of at most'], [['figures, in memory', count(me.kept.rows), bytes(me.kept.bytes), `${bytes(me.limits.bytes)} per worker`], ['words, in memory', count(me.kept.traces), bytes(me.kept.trace_bytes), `${bytes(me.limits.trace_bytes)} per worker`], ['pinned', count(me.kept.pinned), none, `${me.limits.pinned} calls`],
-      kept ? [[`history, ${kept.path}`, h('br', {}), h('span', { class: 'label' }, `figures for ${kept.days} days, words for ${kept.text_days}`)], count(kept.rows), bytes(kept.bytes), bytes(kept.max_bytes)] : ['history on disk', 'off', none, h('code', {}, 'server.history')]], 'What is kept', [1, 2, 3]),
-    kept && kept.problem ? h('p', { class: 'note bad' }, `The history cannot be written: ${kept.problem}. Calls are kept in memory; ${count(kept.dropped)} were not written.`) : null,
-    h('div', { class: 'tools' }, h('button', { onclick: async () => { await del('requests'); state.refresh(); } }, 'Forget all calls'))),
-    h('section', { class: 'card' }, h('h2', {}, 'An exported call'), h('p', { class: 'muted' }, 'Drop a .slipform.json file on any page, or choose one. It is read here and sent nowhere.'), h('input', { type: 'file', accept: '.json,application/json', 'aria-label': 'Open an exported call', onchange: (event) => state.openFile(event.target.files[0]) })),
-    h('div', { class: 'tools' }, h('button', { onclick: state.switchTheme }, 'Light or dark'), h('button', { onclick: state.signOut }, 'Sign out'))));
+  replace(main, head('About', 'What runs here, and what is kept.'), h('div.stack', h('section.card', h('h2', 'This server'), table(['', ''], [['version', me.version], ['build', me.build], ['signed in as', me.operator || 'the holder of the printed link'], ['configuration', `generation ${me.generation}`], ['workers', me.workers.count === 1 ? 'one' : `${me.workers.reached} of ${me.workers.count} answer`], ['running since', new Date(me.started * 1000).toLocaleString('en-GB')]], 'This server')),
+    h('section.card', h('h2', 'Prompts and answers'), h('p', {}, tracing ? `Recorded until ${new Date(tracing.until * 1000).toLocaleTimeString('en-GB')}, of ${count(tracing.left)} more calls at most${tracing.model ? ` of ${tracing.model}` : ''}.` : `${words} Times, tokens and outcomes always are.`),
+      h('div.tools', {}, tracing ? h('button', { onclick: async () => { await del('tracing'); state.refresh(); } }, 'Stop recording') : me.traces.mode === 'on' ? null : [minutes, h('button.main', { onclick: async () => { await post('tracing', { minutes: Number(minutes.value) }); state.refresh(); } }, 'Record for a while')])),
+    h('section.card', h('h2', 'What is kept'), table(['', 'calls', 'bytes', 'of at most'], [['figures, in memory', count(me.kept.rows), bytes(me.kept.bytes), `${bytes(me.limits.bytes)} per worker`], ['prompts and answers, in memory', count(me.kept.traces), bytes(me.kept.trace_bytes), `${bytes(me.limits.trace_bytes)} per worker`], ['pinned', count(me.kept.pinned), none, `${me.limits.pinned} calls`],
+      kept ? [[`history, ${kept.path}`, h('br'), h('span.label', `figures for ${kept.days} days, prompts and answers for ${kept.text_days}`)], count(kept.rows), bytes(kept.bytes), bytes(kept.max_bytes)] : ['history on disk', 'off', none, h('code', 'server.history')]], 'What is kept', [1, 2, 3]),
+    kept?.problem ? h('p.note.bad', `The history cannot be written: ${kept.problem}. Calls are kept in memory; ${count(kept.dropped)} were not written.`) : null,
+    h('div.tools', h('button', { onclick: async () => { await del('requests'); state.refresh(); } }, 'Forget all calls'))),
+    h('section.card', h('h2', 'An exported call'), h('p.muted', 'Drop a .slipform.json file on any page, or choose one. It is read here and sent nowhere.'), h('input', { type: 'file', accept: '.json,application/json', 'aria-label': 'Open an exported call', onchange: (event) => state.openFile(event.target.files[0]) })),
+    h('div.tools', h('button', { onclick: state.switchTheme }, 'Light or dark'), h('button', { onclick: state.signOut }, 'Sign out'))));
   return {};
 }

@@ -1,6 +1,7 @@
 // What stands under a call: its repairs as a diff, its prompt, what dialects make of its schema, a second judgement, timing, raw data.
 import { post } from './api.js';
 import { bytes, h, long, ms, none, replace, table } from './dom.js';
+import { field } from './pages.js';
 import { unitsBefore } from './pour.js';
 import { turnsOf } from './trace.js';
 
@@ -19,7 +20,7 @@ export function panels(call) {
     box.querySelector('mark')?.scrollIntoView({ block: 'center' });
   };
   const isTouched = call.attempts.some((each) => (each.repairs || []).length || (each.patch || each.patches || []).length);
-  return { first: isTouched || !call.body ? 0 : 1, node: h('div', {}, h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Details of the call' }, buttons), box), choose, lightUp, draft: () => draftOf(call) };
+  return { first: isTouched || !call.body ? 0 : 1, node: h('div', h('div.tabs', { role: 'tablist', 'aria-label': 'Details of the call' }, buttons), box), choose, lightUp, draft: () => draftOf(call) };
 }
 
 /** The text with its edits in place: what was taken out, what was put in, guesses marked. */
@@ -45,7 +46,7 @@ export function diff(given, edits) {
     at = edit.position + size(edit.before);
   }
   nodes.push(h('span', {}, cut(at)));
-  return h('pre', { class: 'diff', tabindex: '0', 'aria-label': 'Repairs in place' }, nodes);
+  return h('pre.diff', { tabindex: '0', 'aria-label': 'Repairs in place' }, nodes);
 }
 
 function repairsView({ attempts, trace }) {
@@ -53,25 +54,25 @@ function repairsView({ attempts, trace }) {
     const repairs = attempt.repairs || [];
     const patches = attempt.patch || attempt.patches || [];
     if (!repairs.length && !patches.length) return null;
-    const text = trace && trace.texts[index];
+    const text = trace?.texts[index];
     const kinds = new Map();
     for (const each of repairs) { const key = `${each.kind} ${each.certain}`; const was = kinds.get(key) || { ...each, count: 0 }; was.count += each.count || 1; kinds.set(key, was); }
-    return h('section', {}, attempts.length > 1 ? h('h3', {}, `Attempt ${index + 1}`) : null,
+    return h('section', {}, attempts.length > 1 ? h('h3', `Attempt ${index + 1}`) : null,
       text && repairs.length && repairs[0].position !== undefined ? diff(text, repairs) : null,
-      repairs.length ? table(['repair', 'times', 'sure'], [...kinds.values()].map((each) => [each.kind.replaceAll('_', ' '), each.count, each.certain === false ? h('span', { class: 'pill warn' }, 'a guess') : h('span', { class: 'pill good' }, 'certain')]), 'Repairs') : null,
+      repairs.length ? table(['repair', 'times', 'sure'], [...kinds.values()].map((each) => [each.kind.replaceAll('_', ' '), each.count, each.certain === false ? h('span.pill.warn', 'a guess') : h('span.pill.good', 'certain')]), 'Repairs') : null,
       patches.length ? table(['patch', 'where', 'to', 'why', 'risk'], patches.map((each) => [each.op, h('code', {}, each.path || none), each.value === undefined ? none : h('code', {}, JSON.stringify(each.value).slice(0, 200)), each.reason, h('span', { class: `pill ${each.risk === 'low' ? 'good' : each.risk === 'high' ? 'bad' : 'warn'}` }, each.risk)]), 'Patches') : null);
   }).filter(Boolean);
-  return found.length ? found : h('p', { class: 'muted' }, 'Nothing had to be repaired or patched.');
+  return found.length ? found : h('p.muted', 'Nothing had to be repaired or patched.');
 }
 
 function promptView({ body, row }, spans = []) {
   const turns = turnsOf(body);
-  const source = body && body.slipform && body.slipform.evidence && body.slipform.evidence.source;
+  const source = body?.slipform && body.slipform.evidence?.source;
   if (typeof source === 'string') turns.push(['source', source]);
-  if (!turns.length) return h('p', { class: 'muted' }, row.absent || 'The prompt was not recorded.');
+  if (!turns.length) return h('p.muted', {}, row.absent || 'The prompt was not recorded.');
   let last = turns.length - 1;
   while (last > 0 && !['user', 'source'].includes(turns[last][0])) last -= 1;
-  return turns.map(([role, text], index) => h('div', { class: 'turn' }, h('b', {}, role), index === last && spans.length ? h('pre', { class: 'pour', tabindex: '0', 'aria-label': 'Where it stands' }, lit(text, spans)) : long(text, `What ${role} said`)));
+  return turns.map(([role, text], index) => h('div.turn', h('b', {}, role), index === last && spans.length ? h('pre.pour', { tabindex: '0', 'aria-label': 'Where it stands' }, lit(text, spans)) : long(text, `What ${role} said`)));
 }
 
 function lit(text, spans) {
@@ -87,30 +88,30 @@ function lit(text, spans) {
 }
 
 function dialectView({ schema, row }) {
-  if (!schema) return h('p', { class: 'muted' }, row.absent || 'The call has no schema.');
-  const box = h('div', {}, 'checking …');
+  if (!schema) return h('p.muted', {}, row.absent || 'The call has no schema.');
+  const box = h('div', 'checking …');
   post('schemas/check', { schema }).then((found) => replace(box, ledger(found)), (error) => replace(box, error.message));
   return box;
 }
 
-const BY = { local: 'checked by slipform', vendor: 'by the vendor' };
+const BY = { local: 'checked here', vendor: 'by the vendor' };
 
 /** What each vendor's dialect makes of every keyword. */
 export function ledger(found) {
-  if (found.problems.length) return h('p', { class: 'bad' }, found.problems.map((each) => `${each.pointer} ${each.message}`).join('; '));
+  if (found.problems.length) return h('p.bad', {}, found.problems.map((each) => `${each.pointer} ${each.message}`).join('; '));
   const names = Object.keys(found.losses);
   const places = [...new Set(names.flatMap((name) => (found.losses[name].rows || []).map((each) => each.pointer)))];
-  if (!places.length) return h('p', { class: 'good' }, `✓ ${names.join(', ')} take all of it.`);
-  return table(['keyword', ...names], places.map((place) => [h('code', {}, place || '/'), ...names.map((name) => {
-    if (found.losses[name].error) return h('span', { class: 'bad' }, `✗ ${found.losses[name].error}`);
+  if (!places.length) return h('p.good', `✓ ${names.join(', ')} take all of it.`);
+  return table(['keyword', ...names], places.map((place) => [field(place), ...names.map((name) => {
+    if (found.losses[name].error) return h('span.bad', `✗ ${found.losses[name].error}`);
     const each = found.losses[name].rows.find((one) => one.pointer === place);
-    return each ? h('span', { class: each.action === 'dropped' ? 'warn' : '' }, `${each.action} · ${BY[each.by] || `by the ${each.by}`}`) : h('span', { class: 'muted' }, 'kept');
+    return each ? [h('span', { class: each.action === 'dropped' ? 'warn' : '' }, each.action), h('span.label', ` · ${BY[each.by] || `by the ${each.by}`}`)] : h('span.muted', 'kept');
   })]), 'Dialect ledger');
 }
 
 function rejudgeView({ schema, trace, row }) {
   const texts = trace ? trace.texts.filter(Boolean) : [];
-  if (!schema || !texts.length) return h('p', { class: 'muted' }, row.absent || 'There is no recorded answer to judge.');
+  if (!schema || !texts.length) return h('p.muted', {}, row.absent || 'There is no recorded answer to judge.');
   const editor = h('textarea', { value: JSON.stringify(schema, null, 2), 'aria-label': 'Schema to judge by', spellcheck: 'false', rows: '12' });
   editor.style.width = '100%';
   const out = h('div', { 'aria-live': 'polite' });
@@ -118,34 +119,34 @@ function rejudgeView({ schema, trace, row }) {
     try {
       const found = await post('rejudge', { text: texts[texts.length - 1], schema: JSON.parse(editor.value) });
       replace(out, h('p', { class: found.ok ? 'good' : 'bad' }, found.ok ? '✓ valid today' : `✗ ${found.error}`), found.ok ? h('pre', {}, JSON.stringify(found.value, null, 2)) : null);
-    } catch (error) { replace(out, h('p', { class: 'bad' }, error.message)); }
+    } catch (error) { replace(out, h('p.bad', {}, error.message)); }
   };
-  return [h('p', { class: 'muted' }, 'The recorded answer, judged by this version of slipform and by any schema. No model is called.'), editor, h('p', {}, h('button', { class: 'main', onclick: run }, 'Judge again')), out];
+  return [h('p.muted', 'The recorded answer, judged by this version of slipform and by any schema. No model is called.'), editor, h('p', h('button.main', { onclick: run }, 'Judge again')), out];
 }
 
 function timelineView({ row, attempts, trace }) {
   const whole = Math.max(1, row.ms);
   const bars = [];
   let at = 0;
-  const errors = (trace && trace.report && trace.report.fallback_errors) || (row.detail && row.detail.fallbacks) || [];
+  const errors = (trace?.report && trace.report.fallback_errors) || (row.detail?.fallbacks) || [];
   attempts.forEach((attempt, index) => {
     const took = (attempt.seconds || 0) * 1000;
     bars.push([`attempt ${index + 1}`, at, took, attempt.outcome === 'ok' ? '' : 'bad-bar', ms(attempt.seconds === undefined || attempt.seconds === null ? null : took)]);
     at += took;
   });
   bars.push(['first byte', 0, row.first_ms || 0, 'soft-bar', ms(row.first_ms)], ['slipform itself', 0, row.overhead_ms || 0, 'soft-bar', ms(row.overhead_ms)], ['total', 0, row.ms, '', ms(row.ms)]);
-  return [h('div', { class: 'gantt' }, bars.map(([name, from, took, look, said]) => {
+  return [h('div.gantt', {}, bars.map(([name, from, took, look, said]) => {
     const bar = h('i', { class: look });
     bar.style.left = `${Math.min(100, (100 * from) / whole)}%`;
     bar.style.width = `${Math.min(100 - Math.min(100, (100 * from) / whole), (100 * took) / whole)}%`;
-    return h('div', {}, h('span', {}, name), h('span', { class: 'track' }, bar), h('span', { class: 'num' }, said));
-  })), errors.length ? [h('h3', {}, 'Models that could not answer'), table(['model', 'why'], errors.map((each) => [each.model, `${each.code}${each.message ? `: ${each.message}` : ''}`]), 'Fallbacks')] : null];
+    return h('div', h('span', {}, name), h('span.track', {}, bar), h('span.num', {}, said));
+  })), errors.length ? [h('h3', 'Models that could not answer'), table(['model', 'why'], errors.map((each) => [each.model, `${each.code}${each.message ? `: ${each.message}` : ''}`]), 'Fallbacks')] : null];
 }
 
 function rawView({ row, trace }) {
   const rest = { ...row, trace: undefined, detail: undefined };
-  return [h('h3', {}, 'Figures'), h('pre', {}, JSON.stringify(rest, null, 2)),
-    trace ? [['Request', trace.request], ['Response', trace.response]].map(([name, each]) => [h('h3', {}, `${name} · ${bytes(each.bytes)}${each.cut ? `, of which the beginning and the end were kept` : ''}`), long(each.text, name)]) : h('p', { class: 'muted' }, row.absent || none)];
+  return [h('h3', 'Figures'), h('pre', {}, JSON.stringify(rest, null, 2)),
+    trace ? [['Request', trace.request], ['Response', trace.response]].map(([name, each]) => [h('h3', `${name} · ${bytes(each.bytes)}${each.cut ? `, of which the beginning and the end were kept` : ''}`), long(each.text, name)]) : h('p.muted', {}, row.absent || none)];
 }
 
 function draftOf({ body, schema, row }) {

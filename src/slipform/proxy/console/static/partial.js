@@ -63,13 +63,6 @@ export function parsePartial(text) {
   return result === OPEN ? undefined : result;
 }
 
-/** Objects as Maps, at any depth, so that keys such as `__proto__` are only keys. */
-export function toMaps(value) {
-  if (Array.isArray(value)) return value.map(toMaps);
-  if (value && typeof value === 'object' && !(value instanceof Map)) return new Map(Object.entries(value).map(([key, each]) => [key, toMaps(each)]));
-  return value;
-}
-
 export function show(value) {
   if (value instanceof Map) return `{${[...value].map(([key, each]) => `${JSON.stringify(key)}: ${show(each)}`).join(', ')}}`;
   if (Array.isArray(value)) return `[${value.map(show).join(', ')}]`;

@@ -19,20 +19,20 @@ export async function playground(main, state) {
   let running = null;
 
   const editor = jsonEditor(draft.schema, { id: 'schema', 'aria-label': 'JSON Schema', 'aria-describedby': 'problems' });
-  const system = h('input', { class: 'grow', value: draft.system, placeholder: 'System message (optional)', 'aria-label': 'System message' });
+  const system = h('input.grow', { value: draft.system, placeholder: 'System message (optional)', 'aria-label': 'System message' });
   const prompt = h('textarea', { id: 'prompt', class: 'words', value: draft.prompt, 'aria-label': 'Prompt' });
   const problems = h('div', { id: 'problems', 'aria-live': 'polite' });
-  const details = h('details', {}, h('summary', {}, 'What each vendor’s dialect makes of it'), h('div', {}));
+  const details = h('details', h('summary', 'What each vendor’s dialect makes of it'), h('div'));
   const strategy = select(['auto', 'native', 'tool', 'json_mode', 'prompted']);
   const mode = select(['live', 'auto', 'buffer']);
   const attempts = h('input', { type: 'number', min: '1', max: '10', value: '3' });
   const repeats = h('input', { type: 'number', min: '1', max: String(RUNS), value: '1' });
-  const picks = h('div', { class: 'picks' });
+  const picks = h('div.picks');
   const add = h('input', { list: 'models', placeholder: 'add a model', 'aria-label': 'Add a model' });
-  const columns = h('div', { class: 'columns' });
-  const run = h('button', { class: 'main', id: 'run' }, icon('play'), 'Run');
+  const columns = h('div.columns');
+  const run = h('button.main', { id: 'run' }, icon('play'), 'Run');
   const stop = h('button', { disabled: true, id: 'stop' }, icon('stop'), 'Stop');
-  const agreement = h('p', { class: 'label', 'aria-live': 'polite' });
+  const agreement = h('p.label', { 'aria-live': 'polite' });
 
   function drawPicks() {
     replace(picks, chosen.map((model, index) => h('button', { title: 'remove', 'aria-label': `Remove ${model}`, onclick: () => { chosen.splice(index, 1); drawPicks(); } }, `${model} ×`)), chosen.length < MOST ? add : null);
@@ -52,7 +52,7 @@ export async function playground(main, state) {
       valid = null;
       run.disabled = true;
       editor.mark(placeOf(error.message, text));
-      replace(problems, h('p', { class: 'bad' }, `✗ not JSON yet: ${error.message}`));
+      replace(problems, h('p.bad', `✗ not JSON yet: ${error.message}`));
       return;
     }
     const found = await post('schemas/check', { schema }).catch((error) => ({ problems: [{ pointer: '', message: error.message }], losses: {} }));
@@ -60,8 +60,8 @@ export async function playground(main, state) {
     valid = found.problems.length ? null : schema;
     run.disabled = !valid || Boolean(running);
     editor.mark(found.problems.length ? rangeOf(text, found.problems[0].pointer) : null);
-    replace(problems, found.problems.length ? found.problems.map((each) => h('p', { class: 'bad' }, '✗ ', each.pointer ? h('code', {}, each.pointer) : null, ` ${each.message}`))
-      : h('div', { class: 'takes' }, h('span', { class: 'pill good' }, '✓ a valid schema'), Object.entries(found.losses).map(([name, each]) => h('span', { class: `pill ${each.error ? 'bad' : ''}` }, `${name} ${each.error ? '✗' : each.rows.length ? `${each.rows.length} adapted` : '✓'}`))));
+    replace(problems, found.problems.length ? found.problems.map((each) => h('p.bad', '✗ ', each.pointer ? h('code', {}, each.pointer) : null, ` ${each.message}`))
+      : h('div.takes', h('span.pill.good', '✓ a valid schema'), Object.entries(found.losses).map(([name, each]) => h('span', { class: `pill ${each.error ? 'bad' : ''}` }, `${name} ${each.error ? '✗' : changed(each.rows) ? `${changed(each.rows)} adapted` : '✓'}`))));
     replace(details.lastElementChild, valid ? ledger(found) : '');
   }
   editor.box.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(check, 250); });
@@ -91,10 +91,10 @@ export async function playground(main, state) {
   }
 
   function column(model, schema) {
-    const status = h('p', { class: 'label', 'aria-live': 'polite' }, 'asking …');
+    const status = h('p.label', { 'aria-live': 'polite' }, 'asking …');
     const box = h('div', {}, tree(schema, undefined));
-    const title = h('div', { class: 'who' }, h('h3', {}, model), h('span', { class: 'pill run' }, 'asking'));
-    return { node: h('section', { class: 'card attempt', 'data-model': model }, title, status, box), status, box, badge: title.lastElementChild };
+    const title = h('div.who', h('h3', {}, model), h('span.pill.run', 'asking'));
+    return { node: h('section.card.attempt', { 'data-model': model }, title, status, box), status, box, badge: title.lastElementChild };
   }
 
   async function one(model, schema, view, signal, round) {
@@ -121,11 +121,11 @@ export async function playground(main, state) {
       });
       cancelAnimationFrame(drawing);
       const tries = report ? report.attempts.length : 1;
-      const last = report && report.attempts[tries - 1];
+      const last = report?.attempts[tries - 1];
       const how = tries > 1 ? `retried ${tries - 1}×` : last && (last.repairs || last.patch) ? 'repaired' : 'first try';
       view.badge.className = `pill ${tries > 1 ? 'warn' : 'good'}`;
       replace(view.badge, `✓ valid, ${how}`);
-      replace(view.status, `${round}first ${ms(first)} · ${ms(performance.now() - began)} · ${usage ? `${count(usage.prompt_tokens)} / ${count(usage.completion_tokens)} tokens` : none} · ${money(report && report.cost)} `, id ? h('a', { href: `/console/r/${id}` }, 'see the pour') : null);
+      replace(view.status, `${round}first ${ms(first)} · ${ms(performance.now() - began)} · ${usage ? `${count(usage.prompt_tokens)} / ${count(usage.completion_tokens)} tokens` : none} · ${money(report?.cost)} `, id ? h('a', { href: `/console/r/${id}` }, 'see the pour') : null);
       const value = parsePartial(text);
       replace(view.box, tree(schema, value));
       return value;
@@ -133,7 +133,7 @@ export async function playground(main, state) {
       cancelAnimationFrame(drawing);
       view.badge.className = 'pill bad';
       replace(view.badge, signal.aborted ? '✗ stopped' : '✗ failed');
-      replace(view.status, signal.aborted ? '' : h('span', { class: 'bad' }, error.message), ' ', id ? h('a', { href: `/console/r/${id}` }, 'see why') : null);
+      replace(view.status, signal.aborted ? '' : h('span.bad', {}, error.message), ' ', id ? h('a', { href: `/console/r/${id}` }, 'see why') : null);
       return undefined;
     }
   }
@@ -148,15 +148,16 @@ export async function playground(main, state) {
 
   run.addEventListener('click', start);
   replace(main, head('Playground', 'A schema, a prompt, any models side by side. What you run here is kept for you to look at.'),
-    h('div', { class: 'play' }, h('section', { class: 'card' }, h('h2', {}, 'Schema'), editor.node, problems, details),
-      h('section', { class: 'card' }, h('h2', {}, 'Prompt'), system, prompt, h('h2', {}, 'Models'), picks, h('datalist', { id: 'models' }, known.models.map((name) => h('option', { value: name }))),
-        h('div', { class: 'tools' }, field('strategy', strategy), field('stream', mode), field('attempts', attempts), field('runs', repeats)), h('div', { class: 'tools' }, run, stop, h('span', { class: 'label' }, h('kbd', {}, 'Ctrl'), ' ', h('kbd', {}, 'Enter'), ' runs it')))), agreement, columns);
+    h('div.play', h('section.card', h('h2', 'Schema'), editor.node, problems, details),
+      h('section.card', h('h2', 'Prompt'), system, prompt, h('h2', 'Models'), picks, h('datalist', { id: 'models' }, known.models.map((name) => h('option', { value: name }))),
+        h('div.tools', {}, field('strategy', strategy), field('stream', mode), field('attempts', attempts), field('runs', repeats)), h('div.tools', {}, run, stop, h('span.label', h('kbd', 'Ctrl'), ' ', h('kbd', 'Enter'), ' runs it')))), agreement, columns);
   drawPicks();
   await check();
   return { keys: { 'ctrl+Enter': start, 'meta+Enter': start }, close: () => { clearTimeout(timer); if (running) running.abort(); } };
 }
 
-const field = (name, input) => h('label', { class: 'field' }, name, input);
+const changed = (rows) => rows.filter((row) => row.action !== 'kept').length;
+const field = (name, input) => h('label.field', {}, name, input);
 const select = (values) => h('select', {}, values.map((each) => h('option', { value: each }, each)));
 
 function fromHash() {

@@ -11,7 +11,7 @@ export function states(pour) {
 /** One more piece: milliseconds, attempt, what was received, what was sent, how much is held back. */
 export function grow(list, [at, attempt, piece, released, held]) {
   const last = list[list.length - 1];
-  const same = last && last.attempt === attempt;
+  const same = last?.attempt === attempt;
   const state = { at, attempt, received: (same ? last.received : '') + piece, sent: (same ? last.sent : '') + released, total: (last ? last.total : '') + released, held };
   list.push(state);
   return state;
@@ -48,7 +48,7 @@ export function runs(text, kinds) {
   return text.length ? found : [];
 }
 
-export const legend = () => h('div', { class: 'legend' }, [['released', 'r', 'has left'], ['held', 'h', 'may still leave'], ['thrown away', 'd', 'prose, fences, blanks'], ['fault', 'f', 'no valid answer begins like this']]
+export const legend = () => h('div.legend', [['released', 'r', 'has left'], ['held', 'h', 'may still leave'], ['thrown away', 'd', 'prose, fences, blanks'], ['fault', 'f', 'no valid answer begins like this']]
   .map(([name, look, meaning]) => h('span', { title: meaning }, h('i', { class: look }), name)));
 
 const WIDE = 1200;
@@ -67,7 +67,7 @@ function stripes(colour) {
 
 /** A strip with one stretch per run: solid for released, striped for held, thin for thrown away, a line for the fault. */
 function strip(found, size, words) {
-  const canvas = h('canvas', { class: 'ribbon', role: 'img', 'aria-label': words, width: WIDE, height: HIGH });
+  const canvas = h('canvas.ribbon', { role: 'img', 'aria-label': words, width: WIDE, height: HIGH });
   const style = getComputedStyle(document.documentElement);
   const context = canvas.getContext('2d');
   const scale = WIDE / Math.max(1, size);
@@ -91,10 +91,10 @@ export function ribbon(state, fault, writing = false) {
   for (const run of found) totals[run.kind] += run.length;
   const size = state.received.length;
   const words = told(totals, size, 'characters');
-  const text = size > LARGEST && writing ? h('p', { class: 'muted' }, 'Too long to show while it grows.')
-    : h('pre', { class: 'pour', tabindex: '0', 'aria-label': 'What the model wrote' }, found.filter((run) => run.at < LARGEST).map((run) => piece(run.kind, state.received.slice(run.at, Math.min(run.at + run.length, LARGEST)))), size > LARGEST ? ' …' : null, writing ? h('span', { class: 'cursor' }) : null);
-  const mended = state.attempt > 1 && state.sent ? h('p', {}, h('span', { class: 'label' }, 'sent once it was judged: '), h('code', {}, state.sent.slice(0, LARGEST))) : null;
-  return [strip(found, size, words), h('p', { class: 'label totals', 'data-in': size, 'data-released': totals.released, 'data-held': totals.held, 'data-dropped': totals.dropped + totals.fault }, words), text, mended];
+  const text = size > LARGEST && writing ? h('p.muted', 'Too long to show while it grows.')
+    : h('pre.pour', { tabindex: '0', 'aria-label': 'What the model wrote' }, found.filter((run) => run.at < LARGEST).map((run) => piece(run.kind, state.received.slice(run.at, Math.min(run.at + run.length, LARGEST)))), size > LARGEST ? ' …' : null, writing ? h('span.cursor') : null);
+  const mended = state.attempt > 1 && state.sent ? [h('p.label.after', 'sent once it was judged:'), h('pre.pour', { tabindex: '0', 'aria-label': 'What was sent' }, state.sent.slice(0, LARGEST))] : null;
+  return [strip(found, size, words), h('p.label.totals', { 'data-in': size, 'data-released': totals.released, 'data-held': totals.held, 'data-dropped': totals.dropped + totals.fault }, words), text, mended];
 }
 
 /** The ribbon where only numbers are known: of calls whose words were not kept. */
@@ -104,7 +104,7 @@ export function countsRibbon(figures, unit = 'characters') {
   if (figures.fault) found.push({ kind: 'fault', at: Math.min(figures.fault.at, figures.received - 1), length: 1 });
   const totals = { ...figures, dropped, fault: figures.fault ? 1 : 0 };
   const words = told(totals, figures.received, unit);
-  return [strip(found, figures.received, words), h('p', { class: 'label totals', 'data-in': figures.received, 'data-released': figures.released, 'data-held': figures.held, 'data-dropped': dropped }, words)];
+  return [strip(found, figures.received, words), h('p.label.totals', { 'data-in': figures.received, 'data-released': figures.released, 'data-held': figures.held, 'data-dropped': dropped }, words)];
 }
 
 /** A player over recorded states: any position shows what a replay to it would show. */
@@ -113,7 +113,7 @@ export function player(list, show) {
   let timer = 0;
   let speed = 1;
   const slider = h('input', { type: 'range', min: '0', max: String(Math.max(0, list.length - 1)), value: String(position), 'aria-label': 'Position in the recording' });
-  const label = h('span', { class: 'label mono' });
+  const label = h('span.label.mono');
   const end = list[list.length - 1].at;
   const go = (to) => {
     position = Math.max(0, Math.min(list.length - 1, to));
@@ -134,11 +134,11 @@ export function player(list, show) {
     button.setAttribute('aria-label', 'Pause');
     step();
   };
-  const button = h('button', { class: 'main round', 'aria-label': 'Replay', onclick: start }, icon('play'));
+  const button = h('button.main.round', { 'aria-label': 'Replay', onclick: start }, icon('play'));
   const paces = [['1', '1×'], ['4', '4×']].map(([value, name]) => h('button', { 'aria-pressed': String(value === '1'), onclick: (event) => { speed = Number(value); for (const each of paces) each.setAttribute('aria-pressed', String(each === event.currentTarget)); } }, name));
   const instant = h('button', { title: 'To the end', 'aria-label': 'To the end', onclick: () => { stop(); go(list.length - 1); } }, icon('end'));
   slider.addEventListener('input', () => { stop(); go(Number(slider.value)); });
-  const node = h('div', { class: 'card player', role: 'group', 'aria-label': 'Replay' }, button, slider, label, h('div', { class: 'seg', role: 'group', 'aria-label': 'Speed' }, paces, instant));
+  const node = h('div.card.player', { role: 'group', 'aria-label': 'Replay' }, button, slider, label, h('div.seg', { role: 'group', 'aria-label': 'Speed' }, paces, instant));
   go(position);
   return { node, toggle: start, by: (steps) => { stop(); go(position + steps); }, stop };
 }

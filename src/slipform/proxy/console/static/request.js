@@ -11,10 +11,10 @@ import { tree } from './tree.js';
 export async function request(main, state, id) {
   let row;
   try {
-    row = state.imported && state.imported.id === id ? state.imported : await get(`requests/${encodeURIComponent(id)}`);
+    row = state.imported?.id === id ? state.imported : await get(`requests/${encodeURIComponent(id)}`);
   } catch (error) {
     if (error.status !== 404) throw error;
-    replace(main, h('div', { class: 'card empty' }, h('h1', {}, 'This call is not here'), h('p', {}, error.message), h('a', { class: 'button', href: '/console/traffic' }, 'To the traffic')));
+    replace(main, h('div.card.empty', h('h1', 'This call is not here'), h('p', {}, error.message), h('a.button', { href: '/console/traffic' }, 'To the traffic')));
     return {};
   }
   return row.stage === 'under_way' ? live(main, state, row) : over(main, state, row);
@@ -22,20 +22,20 @@ export async function request(main, state, id) {
 
 function header(state, row, ...tools) {
   const model = row.upstream_model && !row.model.endsWith(row.upstream_model) ? `${row.model} → ${row.upstream_model}` : row.model || none;
-  return [h('div', { class: 'head' }, h('a', { class: 'button', href: '/console/traffic', 'aria-label': 'Back to the traffic' }, icon('back')), h('h1', {}, model), stage(row), h('span', { class: 'space' }), tools),
-    h('div', { class: 'meta' }, [row.status || null, row.outcome === 'ok' || row.outcome === 'under_way' ? null : row.outcome, row.schema ? `schema ${row.schema}` : null, row.api, row.strategy, row.stream ? 'streamed' : 'whole', row.cached ? 'cached' : null, row.caller, clock(row.at)].filter(Boolean).map((each) => h('span', { class: 'chip' }, each)), h('span', { class: 'chip mono', title: 'id' }, row.id.slice(0, 12)))];
+  return [h('div.head', h('a.button', { href: '/console/traffic', 'aria-label': 'Back to the traffic' }, icon('back')), h('h1', {}, model), stage(row), h('span.space'), tools),
+    h('div.meta', [row.status || null, row.outcome === 'ok' || row.outcome === 'under_way' ? null : row.outcome, row.schema ? `schema ${row.schema}` : null, row.api, row.strategy, row.stream ? 'streamed' : 'whole', row.cached ? 'cached' : null, row.caller, clock(row.at)].filter(Boolean).map((each) => h('span.chip', {}, each)), h('span.chip.mono', { title: 'id' }, row.id.slice(0, 12)))];
 }
 
-const figure = (name, value) => h('div', {}, h('dt', {}, name), h('dd', {}, value));
+const figure = (name, value) => h('div', h('dt', {}, name), h('dd', {}, value));
 
 /** A call under way: tree and ribbon fill while it runs; where words are not kept, from counts alone. */
 function live(main, state, row) {
   const trace = row.trace;
-  const schema = schemaOf(parsed(trace && trace.request.text));
+  const schema = schemaOf(parsed(trace?.request.text));
   const list = states(trace ? trace.pour : []);
-  const treeBox = h('div', {});
-  const pourBox = h('div', {});
-  const note = h('p', { class: 'label', 'aria-live': 'polite' }, 'waiting for the first piece …');
+  const treeBox = h('div');
+  const pourBox = h('div');
+  const note = h('p.label', { 'aria-live': 'polite' }, 'waiting for the first piece …');
   let before;
   let seen = list.length;
   const show = (totals) => {
@@ -44,12 +44,12 @@ function live(main, state, row) {
       const value = last ? parsePartial(last.total) : undefined;
       replace(treeBox, tree(schema, value, { before: before ?? new Map() }));
       before = value;
-    } else replace(treeBox, h('p', { class: 'muted' }, row.schema ? `The shape “${row.schema}” is not shown: words of this call are not kept.` : 'This call has no schema.'));
-    if (last) replace(pourBox, h('h3', {}, `Attempt ${last.attempt}`), ribbon(last, null, true), legend());
-    else if (totals) replace(pourBox, h('h3', {}, `Attempt ${totals.attempt}`), countsRibbon(totals), legend());
+    } else replace(treeBox, h('p.muted', {}, row.schema ? `The shape “${row.schema}” is not shown: words of this call are not kept.` : 'This call has no schema.'));
+    if (last) replace(pourBox, h('h3', `Attempt ${last.attempt}`), ribbon(last, null, true), legend());
+    else if (totals) replace(pourBox, h('h3', `Attempt ${totals.attempt}`), countsRibbon(totals), legend());
     if (totals) replace(note, `${ms(totals.ms)} · attempt ${totals.attempt} · ${count(totals.sent)} characters sent`);
   };
-  replace(main, header(state, row), h('div', { class: 'split' }, h('section', { class: 'card', 'aria-label': 'Answer by schema' }, h('h2', {}, 'Answer'), treeBox), h('section', { class: 'card', 'aria-label': 'The pour' }, h('h2', {}, 'The pour'), note, pourBox)));
+  replace(main, header(state, row), h('div.split', h('section.card', { 'aria-label': 'Answer by schema' }, h('h2', 'Answer'), treeBox), h('section.card', { 'aria-label': 'The pour' }, h('h2', 'The pour'), note, pourBox)));
   show(null);
   const ended = async () => { close(); if (location.pathname === `/console/r/${row.id}`) await state.refresh(); };
   const close = listen({
@@ -70,20 +70,20 @@ function live(main, state, row) {
 
 function over(main, state, row) {
   const trace = row.trace;
-  const body = parsed(trace && trace.request.text);
+  const body = parsed(trace?.request.text);
   const schema = schemaOf(body);
-  const report = trace && trace.report;
-  const attempts = (report && report.attempts) || (row.detail && row.detail.attempts) || [];
+  const report = trace?.report;
+  const attempts = (report?.attempts) || (row.detail?.attempts) || [];
   const answer = finalText(trace, row);
   const marks = marksOf(attempts);
   const evidence = evidenceOf(report);
-  const list = trace && trace.pour.length ? states(trace.pour) : [];
+  const list = trace?.pour.length ? states(trace.pour) : [];
   const ends = new Map(list.map((each) => [each.attempt, each]));
 
-  const treeBox = h('div', {});
+  const treeBox = h('div');
   let before;
   const fillTree = (text, whole) => {
-    if (!schema) { replace(treeBox, h('p', { class: 'muted' }, row.schema ? `The shape “${row.schema}” was not recorded.` : 'This call has no schema.')); return; }
+    if (!schema) { replace(treeBox, h('p.muted', {}, row.schema ? `The shape “${row.schema}” was not recorded.` : 'This call has no schema.')); return; }
     const value = text ? parsePartial(text) : undefined;
     replace(treeBox, tree(schema, value, { marks: whole ? marks : new Map(), before: whole ? undefined : before, evidence: whole ? evidence : new Map(), onEvidence: view.lightUp }));
     before = value ?? new Map();
@@ -99,10 +99,10 @@ function over(main, state, row) {
     drawn[index] = shown;
     columns[index].classList.toggle('later', shown === null);
     const attempt = attempts[index] || {};
-    const fault = attempt.stream && attempt.stream.fault;
+    const fault = attempt.stream?.fault;
     if (shown) replace(boxes[index], ribbon(shown, ends.get(index + 1) === shown && fault ? unitsBefore(shown.received, fault.at) : null, ends.get(index + 1) !== shown));
-    else if (shown === null) replace(boxes[index], h('p', { class: 'muted' }, 'not yet'));
-    else replace(boxes[index], attempt.stream ? countsRibbon(attempt.stream) : null, trace && trace.texts[index] ? h('pre', { class: 'pour', tabindex: '0', 'aria-label': `What the model wrote in attempt ${index + 1}` }, trace.texts[index].slice(0, 65536)) : null);
+    else if (shown === null) replace(boxes[index], h('p.muted', 'not yet'));
+    else replace(boxes[index], attempt.stream ? countsRibbon(attempt.stream) : null, trace?.texts[index] ? h('pre.pour', { tabindex: '0', 'aria-label': `What the model wrote in attempt ${index + 1}` }, trace.texts[index].slice(0, 65536)) : null);
   };
   const view = panels({ row, trace, body, schema, attempts, answer });
   let play = null;
@@ -118,7 +118,7 @@ function over(main, state, row) {
   }
 
   const copies = copiesOf(row, body, schema, trace);
-  const copyMenu = copies.length ? h('details', { class: 'menu' }, h('summary', { class: 'button' }, icon('copy'), 'Copy as'), h('menu', {}, copies.map(([name, make]) => h('li', {}, h('button', { class: 'copy', 'data-kind': name, onclick: (event) => copy(make(), event.currentTarget) }, name))))) : null;
+  const copyMenu = copies.length ? h('details.menu', h('summary.button', {}, icon('copy'), 'Copy as'), h('menu', {}, copies.map(([name, make]) => h('li', h('button.copy', { 'data-kind': name, onclick: (event) => copy(make(), event.currentTarget) }, name))))) : null;
   const isPinned = { now: Boolean(row.pinned) };
   const pin = h('button', { 'aria-pressed': String(isPinned.now), onclick: async () => {
     const answered = await (isPinned.now ? del(`requests/${row.id}/pin`) : put(`requests/${row.id}/pin`));
@@ -128,12 +128,12 @@ function over(main, state, row) {
   } }, icon('pin'), isPinned.now ? 'Unpin' : 'Pin');
   const save = () => download('call.slipform.json', JSON.stringify({ slipform: 1, call: row }, null, 1));
   const file = state.imported === row;
-  const nothing = total === 0 ? h('p', { class: 'muted' }, row.attempts ? '✓ One attempt, valid as it came.' : row.outcome === 'ok' ? 'Nothing was enforced: the call went through as it was.' : `The call ended before a model answered: ${row.outcome}.`) : null;
-  replace(main, header(state, row, copyMenu, body ? h('button', { onclick: () => { state.draft = view.draft(); state.go('/console/playground'); } }, icon('playground'), 'Playground') : null, file ? h('span', { class: 'pill note-c' }, 'from a file') : pin, h('button', { onclick: save }, icon('save'), 'Export')),
-    h('dl', { class: 'figures small' }, figure('total', ms(row.ms)), figure('first byte', ms(row.first_ms)), figure('slipform adds', ms(row.overhead_ms)), figure('tokens in / out', row.input === null && row.output === null ? none : `${count(row.input)} / ${count(row.output)}`), figure('cost', money(row.cost)), figure('attempts', row.attempts || none), figure('fallbacks', count(row.fallbacks))),
-    row.absent ? h('p', { class: 'note' }, row.absent, ' ', h('a', { href: '/console/about' }, 'About')) : null,
+  const nothing = total === 0 ? h('p.muted', {}, row.attempts ? '✓ One attempt, valid as it came.' : row.outcome === 'ok' ? 'Nothing was enforced: the call went through as it was.' : `The call ended before a model answered: ${row.outcome}.`) : null;
+  replace(main, header(state, row, copyMenu, body ? h('button', { onclick: () => { state.draft = view.draft(); state.go('/console/playground'); } }, icon('playground'), 'Playground') : null, file ? h('span.pill.note-c', 'from a file') : pin, h('button', { onclick: save }, icon('save'), 'Export')),
+    h('dl.figures.small', {}, figure('total', ms(row.ms)), figure('first byte', ms(row.first_ms)), figure('slipform adds', ms(row.overhead_ms)), figure('tokens in / out', row.input === null && row.output === null ? none : `${count(row.input)} / ${count(row.output)}`), figure('cost', money(row.cost)), figure('attempts', row.attempts || none), figure('fallbacks', count(row.fallbacks))),
+    row.absent ? h('p.note', {}, row.absent, ' ', h('a', { href: '/console/about' }, 'About')) : null,
     play ? play.node : null,
-    h('div', { class: 'split' }, h('section', { class: 'card', 'aria-label': 'Answer by schema' }, h('h2', {}, 'Answer'), treeBox), h('section', { 'aria-label': 'The pour' }, h('div', { class: 'columns' }, columns), nothing ? h('div', { class: 'card' }, nothing) : null, list.length || attempts.some((each) => each.stream) ? legend() : null)),
+    h('div', { class: evidence.size ? 'split even' : 'split' }, h('section.card', { 'aria-label': 'Answer by schema' }, h('h2', 'Answer'), treeBox), h('section', { 'aria-label': 'The pour' }, h('div.columns', {}, columns), nothing ? h('div.card', {}, nothing) : null, list.length || attempts.some((each) => each.stream) ? legend() : null)),
     view.node);
   view.choose(view.first);
   if (play && state.replay === row.id) { state.replay = null; play.toggle(); }
@@ -147,11 +147,11 @@ function openCopies(menu) {
 }
 
 function column(attempt, index, box, total) {
-  const fault = attempt.stream && attempt.stream.fault;
+  const fault = attempt.stream?.fault;
   const isGood = attempt.outcome === 'ok';
-  return h('section', { class: 'card attempt', 'aria-label': `Attempt ${index + 1}` },
-    h('div', { class: 'who' }, h('h3', {}, total > 1 ? `Attempt ${index + 1}` : 'The model wrote'), attempt.outcome ? h('span', { class: `pill ${isGood ? 'good' : 'bad'}` }, isGood ? '✓ valid' : `✗ ${attempt.outcome}`) : null, fault ? h('span', { class: 'pill bad', title: fault.message || '' }, `stopped at byte ${fault.byte}`) : null,
-      h('span', { class: 'label' }, [attempt.model, attempt.seconds !== undefined && attempt.seconds !== null ? ms(attempt.seconds * 1000) : null, attempt.cost ? money(attempt.cost) : null].filter(Boolean).join(' · '))),
-    attempt.asked && index > 0 ? h('div', { class: 'said', tabindex: '0', role: 'region', 'aria-label': `What attempt ${index + 1} was asked` }, h('b', {}, 'asked again'), h('pre', {}, attempt.asked)) : null, box,
-    (attempt.violations || []).length ? h('ul', { class: 'bad' }, attempt.violations.slice(0, 20).map((each) => h('li', {}, each.message ? `${each.path} ${each.message}` : `${each.keyword} at ${each.schema_path} ×${each.count}`))) : null);
+  return h('section.card.attempt', { 'aria-label': `Attempt ${index + 1}` },
+    h('div.who', h('h3', {}, total > 1 ? `Attempt ${index + 1}` : 'The model wrote'), attempt.outcome ? h('span', { class: `pill ${isGood ? 'good' : 'bad'}` }, isGood ? '✓ valid' : `✗ ${attempt.outcome.replaceAll('_', ' ')}`) : null, fault ? h('span.pill.bad', { title: fault.message || '' }, `stopped at byte ${fault.byte}`) : null,
+      h('span.label', [attempt.model, attempt.seconds !== undefined && attempt.seconds !== null ? ms(attempt.seconds * 1000) : null, attempt.cost ? money(attempt.cost) : null].filter(Boolean).join(' · '))),
+    attempt.asked && index > 0 ? h('div.said', { tabindex: '0', role: 'region', 'aria-label': `What attempt ${index + 1} was asked` }, h('b', 'asked again'), h('pre', {}, attempt.asked)) : null, box,
+    (attempt.violations || []).length ? h('ul.bad', {}, attempt.violations.slice(0, 20).map((each) => h('li', {}, each.message ? `${each.path} ${each.message}` : `${each.keyword} at ${each.schema_path} ×${each.count}`))) : null);
 }

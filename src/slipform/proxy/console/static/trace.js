@@ -8,12 +8,12 @@ export function parsed(text) {
 export function schemaOf(body) {
   if (!body || typeof body !== 'object') return null;
   const format = body.response_format;
-  if (format && format.json_schema) return format.json_schema.schema || null;
-  if (format && format.schema) return format.schema;
-  const text = body.text && body.text.format;
-  if (text && text.schema) return text.schema;
-  const output = body.output_config && body.output_config.format;
-  if (output && output.schema) return output.schema;
+  if (format?.json_schema) return format.json_schema.schema || null;
+  if (format?.schema) return format.schema;
+  const text = body.text?.format;
+  if (text?.schema) return text.schema;
+  const output = body.output_config?.format;
+  if (output?.schema) return output.schema;
   if (body.format && typeof body.format === 'object') return body.format;
   const config = body.generationConfig || {};
   return config.responseJsonSchema || config.responseSchema || null;
@@ -25,10 +25,10 @@ export function finalText(trace, row) {
   const whole = parsed(trace.response.text);
   if (whole && typeof whole === 'object') {
     const choice = whole.choices && whole.choices[0];
-    if (choice && choice.message) return choice.message.content;
+    if (choice?.message) return choice.message.content;
     const block = Array.isArray(whole.content) && whole.content.find((each) => each.type === 'text');
     if (block) return block.text;
-    const part = whole.candidates && whole.candidates[0] && whole.candidates[0].content && whole.candidates[0].content.parts.find((each) => each.text);
+    const part = whole.candidates && whole.candidates[0]?.content && whole.candidates[0].content.parts.find((each) => each.text);
     if (part) return part.text;
     for (const item of whole.output || []) for (const each of item.content || []) if (each.text) return each.text;
   }
@@ -51,7 +51,7 @@ export function pathOf(pointer) {
 
 /** What is known of each value, by JSON path: where it stands in the source, and how sure the model was. */
 export function evidenceOf(report) {
-  return new Map(Object.entries((report && report.evidence) || {}).map(([pointer, found]) => [pathOf(pointer), found]));
+  return new Map(Object.entries((report?.evidence) || {}).map(([pointer, found]) => [pathOf(pointer), found]));
 }
 
 const textOf = (content) => (typeof content === 'string' ? content : Array.isArray(content) ? content.map((part) => (typeof part === 'string' ? part : part.text || (part.type ? `[${part.type}]` : ''))).join('') : '');
@@ -64,7 +64,7 @@ export function turnsOf(body) {
   if (system) turns.push(['system', textOf(system)]);
   if (typeof body.input === 'string') turns.push(['user', body.input]);
   if (typeof body.prompt === 'string') turns.push(['user', body.prompt]);
-  for (const each of body.messages || (Array.isArray(body.input) ? body.input : []) || []) if (each && each.role) turns.push([each.role, textOf(each.content)]);
+  for (const each of body.messages || (Array.isArray(body.input) ? body.input : []) || []) if (each?.role) turns.push([each.role, textOf(each.content)]);
   for (const each of body.contents || []) turns.push([each.role || 'user', textOf(each.parts)]);
   return turns;
 }

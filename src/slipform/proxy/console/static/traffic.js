@@ -26,14 +26,14 @@ export async function traffic(main, state) {
 
   const search = h('input', { id: 'search', type: 'search', value: query, placeholder: 'model:gpt*  schema:invoice  stage:failed  ms:>2000', 'aria-label': 'Filter calls' });
   const pause = h('button', { 'aria-pressed': 'false', class: 'pause' }, icon('pause'), 'Pause');
-  const summary = h('span', { class: 'label', 'aria-live': 'polite' });
-  const inner = h('div', { class: 'inner' });
-  const list = h('div', { class: 'list', tabindex: '0', role: 'region', 'aria-label': 'Calls' }, inner);
-  const filters = h('div', { class: 'seg', role: 'group', 'aria-label': 'Quick filters' });
-  const pins = h('div', {});
+  const summary = h('span.label', { 'aria-live': 'polite' });
+  const inner = h('div.inner');
+  const list = h('div.list', { tabindex: '0', role: 'region', 'aria-label': 'Calls' }, inner);
+  const filters = h('div.seg', { role: 'group', 'aria-label': 'Quick filters' });
+  const pins = h('div');
   replace(main, head('Traffic', null, summary, pause),
-    h('div', { class: 'tools' }, h('div', { class: 'search' }, icon('search'), search), filters), pins,
-    h('div', { class: 'calls' }, h('div', { class: 'call-head', 'aria-hidden': 'true' }, HEADS.map(([name, look]) => h('span', { class: look }, name))), list));
+    h('div.tools', h('div.search', {}, icon('search'), search), filters), pins,
+    h('div.calls', h('div.call-head', { 'aria-hidden': 'true' }, HEADS.map(([name, look]) => h('span', { class: look }, name))), list));
 
   function filter(text) {
     query = text;
@@ -46,13 +46,13 @@ export async function traffic(main, state) {
   const drawFilters = () => replace(filters, FILTERS.map(([text, name]) => h('button', { 'aria-pressed': String(query === text), onclick: () => filter(text) }, name)));
 
   function took(row) {
-    if (row.stage === 'under_way') return h('span', { class: 'spark' }, width(h('i', { class: 'grow' }), Math.min(1, (row.poured || 8) / 800)), row.poured ? `${count(row.poured)} ch` : '…');
-    return h('span', { class: 'spark' }, width(h('i', { class: row.ms > SLOW ? 'slow' : '' }), Math.log10(1 + row.ms / 5) / 4), ms(row.ms));
+    if (row.stage === 'under_way') return h('span.spark', {}, width(h('i.grow'), Math.min(1, (row.poured || 8) / 800)), row.poured ? `${count(row.poured)} ch` : '…');
+    return h('span.spark', {}, width(h('i', { class: row.ms > SLOW ? 'slow' : '' }), Math.log10(1 + row.ms / 5) / 4), ms(row.ms));
   }
 
   function cells(row) {
     const tokens = row.input === null && row.output === null ? none : `${count(row.input)} / ${count(row.output)}`;
-    return [[clock(row.at), 'time'], [[row.model || none, h('span', { class: 'api' }, row.api.replace('openai-', ''))], 'model'], [row.schema || none, 'mid'], [stage(row), ''], [row.attempts || none, 'wide num'], [took(row), 'mid'], [tokens, 'wide num'], [money(row.cost), 'wide num'], [row.caller || none, 'wide']]
+    return [[clock(row.at), 'time'], [[row.model || none, h('span.api', {}, row.api.replace('openai-', ''))], 'model'], [row.schema || none, 'mid'], [stage(row), ''], [row.attempts || none, 'wide num'], [took(row), 'mid'], [tokens, 'wide num'], [money(row.cost), 'wide num'], [row.caller || none, 'wide']]
       .map(([content, look]) => h('span', { class: look }, content));
   }
 
@@ -60,7 +60,7 @@ export async function traffic(main, state) {
   const made = new Map();
   function rowNode(row, isChosen) {
     const old = made.get(row.id);
-    if (old && old.row === row && old.poured === row.poured && old.isChosen === isChosen) return old.node;
+    if (old?.row === row && old.poured === row.poured && old.isChosen === isChosen) return old.node;
     const node = h('a', { class: `call${isChosen ? ' chosen' : ''}${fresh.delete(row.id) ? ' fresh' : ''}`, href: `/console/r/${row.id}`, 'data-id': row.id, title: row.outcome === 'ok' || row.stage === 'under_way' ? null : row.outcome }, cells(row));
     made.set(row.id, { row, poured: row.poured, isChosen, node });
     return node;
@@ -86,14 +86,14 @@ export async function traffic(main, state) {
 
   function empty() {
     if (query) {
-      return h('div', { class: 'empty' }, h('h2', {}, 'No call fits'), h('p', {}, h('code', {}, query)), narrowest ? h('p', {}, 'Without ', h('code', {}, narrowest.word), ` there would be ${count(narrowest.without)}.`) : null,
-        h('div', { class: 'tools' }, h('button', { onclick: () => filter('') }, 'Show all calls')));
+      return h('div.empty', h('h2', 'No call fits'), h('p', h('code', {}, query)), narrowest ? h('p', 'Without ', h('code', {}, narrowest.word), ` there would be ${count(narrowest.without)}.`) : null,
+        h('div.tools', h('button', { onclick: () => filter('') }, 'Show all calls')));
     }
     const command = curl(location.origin, state.model);
-    const run = h('button', { class: 'main', id: 'sample', onclick: () => runSample(state, run) }, icon('play'), 'Run a sample call');
-    return h('div', { class: 'empty' }, art(), h('h2', {}, 'See an answer being poured'), h('p', {}, 'One click asks the model for an order as JSON and shows every byte of the answer take its shape. Your own calls appear here as they come.'),
-      h('div', { class: 'tools' }, run, h('a', { class: 'button', href: '/console/playground' }, 'Open the playground')), h('p', { class: 'label' }, 'Or from a shell:'), h('pre', {}, command),
-      h('div', { class: 'tools' }, h('button', { class: 'plain', onclick: (event) => copy(command, event.currentTarget) }, icon('copy'), 'copy')));
+    const run = h('button.main', { id: 'sample', onclick: () => runSample(state, run) }, icon('play'), 'Run a sample call');
+    return h('div.empty', {}, art(), h('h2', 'See an answer being poured'), h('p', 'One click asks the model for an order as JSON and shows every byte of the answer take its shape. Your own calls appear here as they come.'),
+      h('div.tools', {}, run, h('a.button', { href: '/console/playground' }, 'Open the playground')), h('p.label', 'Or from a shell:'), h('pre', {}, command),
+      h('div.tools', h('button.plain', { onclick: (event) => copy(command, event.currentTarget) }, icon('copy'), 'copy')));
   }
 
   function summarise(kept) {
@@ -103,7 +103,7 @@ export async function traffic(main, state) {
   }
 
   function drawPins() {
-    replace(pins, pinned.length && !query ? h('div', { class: 'meta' }, h('span', { class: 'label' }, icon('pin'), ' pinned'), pinned.map((row) => h('a', { class: 'button', href: `/console/r/${row.id}` }, row.model || none, ' ', stage(row)))) : null);
+    replace(pins, pinned.length && !query ? h('div.meta', h('span.label', {}, icon('pin'), ' pinned'), pinned.map((row) => h('a.button', { href: `/console/r/${row.id}` }, row.model || none, ' ', stage(row)))) : null);
     for (const svg of pins.querySelectorAll('.label svg')) svg.setAttribute('width', '14');
   }
 
@@ -204,6 +204,6 @@ export async function traffic(main, state) {
 /** A form being filled: what the product does, in one small picture. */
 function art() {
   const bar = (x, y, w, colour) => h('rect', { x, y, width: w, height: 8, rx: 4, fill: `var(${colour})` });
-  return h('svg', { class: 'art', viewBox: '0 0 120 76', 'aria-hidden': 'true' }, h('path', { d: 'M18 6v58a6 6 0 0 0 6 6h72a6 6 0 0 0 6-6V6', fill: 'none', stroke: 'var(--edge)', 'stroke-width': 4, 'stroke-linecap': 'round' }),
+  return h('svg.art', { viewBox: '0 0 120 76', 'aria-hidden': 'true' }, h('path', { d: 'M18 6v58a6 6 0 0 0 6 6h72a6 6 0 0 0 6-6V6', fill: 'none', stroke: 'var(--edge)', 'stroke-width': 4, 'stroke-linecap': 'round' }),
     bar(30, 52, 60, '--released'), bar(30, 38, 46, '--released'), bar(30, 24, 34, '--held'), bar(30, 10, 18, '--dropped'));
 }

@@ -1,5 +1,5 @@
 // The schema as a tree that fills in: every field with its type, and the value once there is one.
-import { h, width } from './dom.js';
+import { h, percent, width } from './dom.js';
 
 const DEEPEST = 40;
 const MOST = 400;
@@ -14,7 +14,7 @@ function resolve(schema, root, hops = 0) {
     const name = decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~');
     node = node && Object.hasOwn(node, name) ? node[name] : undefined;
   }
-  return { ...resolve(node, root, hops + 1), ...Object.fromEntries(Object.entries(schema).filter(([key]) => key !== '$ref')), recursive: true };
+  return { pointer: reference.slice(1), ...resolve(node, root, hops + 1), ...Object.fromEntries(Object.entries(schema).filter(([key]) => key !== '$ref')), recursive: true };
 }
 
 function branch(schema, root, value) {
@@ -42,37 +42,39 @@ function proof(found, name, onEvidence) {
   const { spans = [], confidence, votes, samples, reason } = found;
   const sure = typeof confidence === 'number' ? `${Math.round(100 * confidence)} %` : '';
   const from = votes === undefined || votes === null ? found.signal || '' : `${votes} of ${samples} answers agree`;
-  return [sure ? h('span', { class: 'trust', role: 'img', title: `${from} ${sure}`, 'aria-label': `confidence ${sure}` }, width(h('i', {}), confidence), sure) : reason ? h('span', { class: 'type', title: reason }, 'no score') : null,
-    spans.length ? h('button', { class: 'span', title: 'Show where it stands', 'aria-label': `Where ${name} stands: ${spans[0].how}`, onclick: () => onEvidence && onEvidence(found) }, spans[0].how, spans.length > 1 ? ` ×${spans.length}` : '') : h('span', { class: 'pill' }, 'not in the source')];
+  return [sure ? h('span.trust', { role: 'img', title: `${from} ${sure}`, 'aria-label': `confidence ${sure}` }, width(h('i'), confidence), sure) : reason ? h('span.type', { title: reason }, 'no score') : null,
+    spans.length ? h('button.span', { title: 'Show where it stands', 'aria-label': `Where ${name} stands: ${spans[0].how}`, onclick: () => onEvidence && onEvidence(found) }, spans[0].how, spans.length > 1 ? ` ×${spans.length}` : '') : h('span.none', { title: 'It does not stand in the source text' }, 'not found')];
 }
 
 const SIGNS = { violated: ['✗', 'violated'], patched: ['✎', 'patched'] };
 
 /** `marks` says by JSON path what was done to a field; `evidence` where its value comes from, and `onEvidence` shows it. */
-export function tree(schema, value, { marks = new Map(), before = undefined, evidence = new Map(), onEvidence = null } = {}) {
+export function tree(schema, value, { marks = new Map(), before = undefined, evidence = new Map(), onEvidence = null, heat = null } = {}) {
   const root = schema && typeof schema === 'object' ? schema : {};
   let budget = MOST;
-  function line(name, node, given, was, path, depth) {
-    if (budget-- <= 0) return budget === -1 ? h('li', { role: 'treeitem', class: 'muted' }, h('span', { class: 'line' }, '… more than is shown here')) : null;
+  function line(name, node, given, was, path, depth, place) {
+    if (budget-- <= 0) return budget === -1 ? h('li', { role: 'treeitem', class: 'muted' }, h('span.line', '… more than is shown here')) : null;
     const resolved = branch(resolve(node, root), root, given);
     const [sign, meaning] = SIGNS[marks.get(path)] || (given === undefined ? ['', ''] : ['✓', 'filled']);
-    const nested = depth < DEEPEST ? children(resolved, given, was, path, depth) : [];
+    const pointer = resolved.pointer ?? place;
+    const nested = depth < DEEPEST ? children(resolved, given, was, path, depth, pointer) : [];
+    const hot = heat && heat(pointer);
     const shown = nested.length || given instanceof Map || Array.isArray(given) ? null : given === undefined ? '' : JSON.stringify(given) ?? '';
     const found = evidence.get(path);
     return h('li', { role: 'treeitem', 'aria-level': depth, 'data-path': path, ...(nested.length ? { 'aria-expanded': 'true' } : {}), class: `${given !== undefined ? 'filled' : ''}${given !== undefined && was === undefined && before !== undefined ? ' fresh' : ''}` },
-      h('span', { class: 'line' }, h('span', { class: 'key' }, name), h('span', { class: 'type' }, typeOf(resolved)),
-        shown ? h('span', { class: 'value' }, shown.length > LONGEST ? `${shown.slice(0, LONGEST)}…` : shown) : null,
-        found ? proof(found, name, onEvidence) : null,
+      h('span.line', h('span.key', {}, name), h('span.type', {}, typeOf(resolved)),
+        shown ? h('span.value', {}, shown.length > LONGEST ? `${shown.slice(0, LONGEST)}…` : shown) : null,
+        found ? proof(found, name, onEvidence) : null, hot ? h('span.hot', { title: `${hot.said} calls. ${hot.why}` }, h('span.bar', { role: 'img', 'aria-label': 'how often it was wrong' }, width(h('i'), hot.share)), percent(hot.share)) : null,
         sign ? h('span', { class: `mark ${meaning}`, title: meaning, role: 'img', 'aria-label': meaning }, sign) : null),
-      nested.length ? h('ul', { role: 'group' }, nested) : null);
+      heat && resolved.description ? h('p.label', {}, String(resolved.description).slice(0, LONGEST)) : null, nested.length ? h('ul', { role: 'group' }, nested) : null);
   }
-  function children(node, given, was, path, depth) {
+  function children(node, given, was, path, depth, place) {
     const found = [];
     const old = (name) => (was instanceof Map ? was.get(name) : Array.isArray(was) ? was[name] : undefined);
     if (node.properties || given instanceof Map) {
       const known = Object.keys(node.properties || {});
       // What refers to itself is opened as far as there are values.
-      if (given instanceof Map || !node.recursive || depth < 3) for (const name of known) found.push(line(name, node.properties[name], given instanceof Map ? given.get(name) : undefined, old(name), `${path}.${name}`, depth + 1));
+      if (given instanceof Map || !node.recursive || depth < 3) for (const name of known) found.push(line(name, node.properties[name], given instanceof Map ? given.get(name) : undefined, old(name), `${path}.${name}`, depth + 1, `${place}/properties/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`));
       if (given instanceof Map) {
         const own = new Set(known);
         for (const [name, each] of given) {
@@ -83,9 +85,9 @@ export function tree(schema, value, { marks = new Map(), before = undefined, evi
     } else if (Array.isArray(given)) {
       for (let index = 0; index < given.length && budget > -1; index += 1) found.push(line(`[${index}]`, (node.prefixItems || [])[index] || node.items || {}, given[index], old(index), `${path}[${index}]`, depth + 1));
     } else if (node.type === 'array' && node.items && depth < 3) {
-      found.push(line('[ ]', node.items, undefined, undefined, `${path}[]`, depth + 1));
+      found.push(line('[ ]', node.items, undefined, undefined, `${path}[]`, depth + 1, `${place}/items`));
     }
     return found;
   }
-  return h('div', { class: 'tree' }, h('ul', { role: 'tree', 'aria-label': 'Answer by schema', tabindex: '0' }, line(root.title || 'answer', root, value, before, '$', 1)));
+  return h('div', { class: heat ? 'tree shape' : 'tree' }, h('ul', { role: 'tree', 'aria-label': heat ? 'Fields of the schema' : 'Answer by schema', tabindex: '0' }, line(root.title || 'answer', root, value, before, '$', 1, '')));
 }
