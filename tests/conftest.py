@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -139,6 +141,18 @@ def node_folder(package: str) -> tuple[str, Path]:
     return node, folder
 
 
+def in_browser(driver: Path, *arguments: str, timeout: float, **environment: str) -> dict[str, str]:
+    """Run a driver of Chromium; gives what it found, by the name of the check: nothing, or what is wrong."""
+    node, modules = node_folder("puppeteer-core")
+    variables = {**os.environ, "SLIPFORM_NODE": str(modules), **environment}
+    command = [node, str(driver), *arguments]
+    ran = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    print(ran.stderr[-3000:])
+    found: dict[str, str] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
 class serving:  # noqa: N801 — reads as a verb
     """Serves an application on a free port of loopback, in a thread."""
 
@@ -172,4 +186,4 @@ class serving:  # noqa: N801 — reads as a verb
         self._socket.close()
 
 
-__all__ = ["PERSON", "THOROUGH", "examples", "node_folder", "router_for", "serving"]
+__all__ = ["PERSON", "THOROUGH", "examples", "in_browser", "node_folder", "router_for", "serving"]

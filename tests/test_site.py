@@ -31,7 +31,7 @@ from slipform.providers.catalog import load_catalog
 from slipform.providers.router import Router
 from slipform.proxy import App
 from slipform.testing import FakeModel
-from tests.conftest import node_folder, serving
+from tests.conftest import in_browser, serving
 
 website = pytest.importorskip("website.build", reason="the docs extra is not installed here: `make test` installs it")
 
@@ -147,18 +147,13 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 def looked_at(site: Path, looks: list[str]) -> dict[str, str]:
     """What is wrong with the pages, as the driver sees them in a browser."""
-    node, modules = node_folder("puppeteer-core")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        command = [node, str(DRIVER), f"http://127.0.0.1:{server.server_port}", str(site), *looks]
-        environment = {**os.environ, "SLIPFORM_NODE": str(modules)}
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1700, check=False)
+        found = in_browser(DRIVER, f"http://127.0.0.1:{server.server_port}", str(site), *looks, timeout=1700)
     finally:
         server.shutdown()
         server.server_close()
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    found: dict[str, str] = json.loads(ran.stdout.splitlines()[-1])
     return {name: wrong for name, wrong in found.items() if wrong}
 
 

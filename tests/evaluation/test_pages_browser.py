@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from slipform.evaluation.report_page import write_report
 from slipform.evaluation.review import ReviewSource, write_review
 from slipform.evaluation.run import Evaluation
 from slipform.evaluation.scoring import RunScore
-from tests.conftest import node_folder
+from tests.conftest import in_browser
 from tests.proxy.test_console_browser import HOSTILE
 
 DRIVER = Path(__file__).with_name("pages_browser.mjs")
@@ -103,13 +101,7 @@ _LARGE = {name: {"spans": [{"start": 0, "end": 2, "how": "exact"}], "confidence"
 @pytest.fixture(scope="module")
 def results(pages: Path) -> dict[str, str]:
     """What the driver found, by the name of the check."""
-    node, modules = node_folder("puppeteer-core")
-    environment = {**os.environ, "SLIPFORM_NODE": str(modules)}
-    command = [node, str(DRIVER), str(pages)]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    found: dict[str, str] = json.loads(ran.stdout.splitlines()[-1])
-    return found
+    return in_browser(DRIVER, str(pages), timeout=400)
 
 
 @pytest.mark.timeout(500)

@@ -247,6 +247,25 @@ const checks = {
     assert.ok(await page.$('.diff del') && await page.$('.diff ins'));
     await page.close();
   },
+  async 'evidence shows how sure the model was of each value, and where it stands in the prompt'() {
+    // Characters that are two to a browser stand before what is found.
+    await ask('fake/sure', '🎂🎂 Ada is 36', { slipform: { evidence: { confidence: 'logprobs' } } });
+    await ask('fake/sure', 'Somebody called Ada', { slipform: { evidence: { confidence: 'logprobs' } } });
+    const [without, found] = (await api(await open(), 'requests?limit=2&q=model:fake/sure')).rows;
+    const page = await open(`r/${found.id}`);
+    await until(page, () => document.querySelectorAll('.tree .span').length === 2);
+    const at = (path) => page.$eval(`[data-path="${path}"]`, (row) => [row.querySelector('.trust').getAttribute('aria-label'), row.querySelector('.span').textContent]);
+    assert.deepEqual(await at('$.name'), ['confidence 95 %', 'exact']);
+    assert.deepEqual(await at('$.age'), ['confidence 50 %', 'exact']);
+    for (const [path, words] of [['$.name', 'Ada'], ['$.age', '36']]) {
+      await page.click(`[data-path="${path}"] .span`);
+      await until(page, (each) => document.querySelector('mark')?.textContent === each, words);
+    }
+    await page.goto(`${origin}/console/r/${without.id}`);
+    await until(page, () => document.querySelector('.tree .none'));
+    assert.match(await text(page, '[data-path="$.age"]'), /not found/);
+    await page.close();
+  },
   async '14 the dialect ledger says what lower().report says'() {
     const page = await callPage('model:fake/messy');
     await tab(page, 'Dialect');
@@ -497,6 +516,50 @@ const checks = {
     await page.setJavaScriptEnabled(true);
     await page.close();
   },
+  async 'a schema has its page: fields with how often each was wrong, strict mode, an example, its dialects'() {
+    const page = await open('schemas');
+    await until(page, () => document.querySelector('.card h2 a[href$="/schemas/person"]'));
+    await page.click('.card h2 a[href$="/schemas/person"]');
+    await titled(page, 'person');
+    const { schemas: [health] } = await api(page, 'schemas/person?window=2592000');
+    const wrong = health.fields.filter((each) => each.schema_path.startsWith('/properties/age/')).reduce((sum, each) => sum + each.count, 0);
+    assert.ok(wrong > 0);
+    const shown = await page.$eval('[data-path="$.age"] .hot', (node) => [node.textContent, node.title]);
+    assert.equal(shown[0], `${((100 * wrong) / health.calls).toFixed(1)} %`);
+    assert.match(shown[1], /fake\//);
+    assert.equal(await page.$('[data-path="$.name"] .hot') === null, !health.fields.some((each) => each.schema_path.startsWith('/properties/name/')));
+    const words = await text(page, 'main');
+    assert.match(words, /strict as it is/);
+    assert.match(words, /"age": \d/);
+    assert.match(await text(page, 'main table'), /gemini/);
+    await page.evaluate(() => { [...document.querySelectorAll('.head button')].find((each) => /Playground/.test(each.textContent)).click(); });
+    await page.waitForSelector('#schema');
+    assert.match(await page.$eval('#schema', (box) => box.value), /maximum/);
+    await page.close();
+  },
+  async 'a provider is checked from its card, and says what it finds'() {
+    const page = await open('providers');
+    await page.waitForSelector('[data-provider=sure] button');
+    await page.click('[data-provider=sure] button');
+    await until(page, () => /✓ answers/.test(document.querySelector('[data-provider=sure]').textContent));
+    assert.match(await text(page, '[data-provider=sure]'), /key\s*present.*127\.0\.0\.1/s);
+    await page.close();
+  },
+  async 'a connection that is lost goes on where it was: nothing is read anew, nothing is missed'() {
+    const page = await open();
+    await until(page, () => document.querySelector('.dot.live'));
+    await page.evaluate(() => { window.read = 0; const before = window.fetch; window.fetch = (...given) => { if (/requests\?limit/.test(given[0])) window.read += 1; return before(...given); }; });
+    const before = await rows(page);
+    await page.setOfflineMode(true);
+    await page.evaluate(() => { Object.defineProperty(document, 'hidden', { value: true, configurable: true }); document.dispatchEvent(new Event('visibilitychange')); });
+    await until(page, () => !document.querySelector('.dot.live'));
+    await ask('fake/good', 'while away');
+    await page.setOfflineMode(false);
+    await page.evaluate(() => { delete document.hidden; document.dispatchEvent(new Event('visibilitychange')); });
+    await until(page, (first) => document.querySelector('.dot.live') && document.querySelector('.call').dataset.id !== first, before[0]);
+    assert.equal(await page.evaluate(() => window.read), 0);
+    await page.close();
+  },
   async 'a session that ends is begun again over the page, and what was typed stays'() {
     const page = await open('playground', KEYED);
     await page.waitForSelector('#prompt');
@@ -543,7 +606,7 @@ const checks = {
     const page = await open();
     await until(page, () => document.querySelector('.call'));
     const find = async (query) => `r/${(await api(page, `requests?limit=1&q=${encodeURIComponent(query)}`)).rows[0].id}`;
-    const paths = ['traffic', 'traffic?q=nosuch', 'overview', 'playground', 'schemas', 'providers', 'keys', 'api', 'about', await find('model:fake/poured'), await find('model:fake/messy'), 'r/none'];
+    const paths = ['traffic', 'traffic?q=nosuch', 'overview', 'playground', 'schemas', 'schemas/person', 'schemas/none', 'providers', await find('model:fake/sure'), 'keys', 'api', 'about', await find('model:fake/poured'), await find('model:fake/messy'), 'r/none'];
     const wrong = [];
     for (const path of paths) {
       await page.setViewport({ width: 1280, height: 800 });

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -12,6 +13,7 @@ from slipform.config import Settings
 from slipform.engine.setup import options_of
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
 from slipform.library.async_client import AsyncClient
+from slipform.providers.base import Provider
 from slipform.providers.router import Router
 from slipform.proxy import App
 from slipform.proxy.observability.call_record import CallRecord
@@ -71,16 +73,21 @@ class PacedModel(FakeModel):
             yield chunk
 
 
-def app_of(models: dict[str, FakeModel], server: dict[str, Any] | None = None, default: str = "") -> App:
-    """An application over these models, each also under `fake/NAME`."""
+def app_of(
+    models: dict[str, FakeModel],
+    server: dict[str, Any] | None = None,
+    default: str = "",
+    vendors: Mapping[str, Provider] = MappingProxyType({}),
+) -> App:
+    """An application over these models and vendors, each also under `fake/NAME`."""
     for name, model in models.items():
         model.name = name
-    names = {f"fake/{name}": f"{name}/m" for name in models}
+    names = {f"fake/{name}": f"{name}/m" for name in (*models, *vendors)}
     first = default or next(iter(names))
     settings = Settings.model_validate(
         {"default_model": first, "model_aliases": names, "server": {"traces": "on", **(server or {})}}
     )
-    router = Router(models, aliases=names, default=names.get(first, first))
+    router = Router({**models, **vendors}, aliases=names, default=names.get(first, first))
     return App(AsyncClient(router=router, options=options_of(settings)), settings)
 
 

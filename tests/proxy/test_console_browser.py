@@ -6,7 +6,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,12 +14,13 @@ from typing import Any
 import pytest
 
 from slipform.errors import SlipformError, UpstreamError
+from slipform.providers.http import HttpProvider
 from slipform.proxy.admission.keys import add_key
 from slipform.proxy.console.access import console_secret, link_token
 from slipform.schema.lowering.lowered import lower
-from slipform.testing import FakeModel, FakeVendor
+from slipform.testing import FakeModel, FakeVendor, Raw
 from slipform.text.loads import load
-from tests.conftest import node_folder, serving
+from tests.conftest import in_browser, serving
 from tests.proxy.console_server import PERSON_SCHEMA, Beside, SteppedModel, app_of
 from tests.proxy.proxying import keys_path
 
@@ -99,6 +99,30 @@ def models() -> dict[str, FakeModel]:
     }
 
 
+SURE = [
+    ("{", 0.0),
+    ('"name": ', -0.01),
+    ('"', 0.0),
+    ("Ada", -0.05),
+    ('", ', 0.0),
+    ('"age": ', -0.01),
+    ("36", -0.7),
+    ("}", 0.0),
+]
+"""The answer of a vendor that says how sure its model was of every token."""
+
+
+def sure_vendor() -> FakeVendor:
+    entries = [
+        {"token": token, "logprob": logprob, "bytes": list(token.encode()), "top_logprobs": []}
+        for token, logprob in SURE
+    ]
+    message = {"role": "assistant", "content": "".join(token for token, _ in SURE)}
+    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": {"content": entries}}
+    body = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    return FakeVendor([Raw((json.dumps(body).encode(),), 200, {"content-type": "application/json"})])
+
+
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -124,7 +148,6 @@ def two_workers(folder: Path, vendor: FakeVendor) -> str:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the driver found, by the name of the check."""
-    node, modules = node_folder("puppeteer-core")
     folder = tmp_path_factory.mktemp("console")
     dialects = ("openai", "anthropic", "gemini", "mistral")
     reports = {name: lower(PERSON_SCHEMA, name, open_objects="closed").report for name in dialects}
@@ -136,26 +159,26 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
         def served(**server: Any) -> str:
             used = models()
-            return stack.enter_context(serving(Beside(app_of(used, server), used)))
+            return stack.enter_context(serving(Beside(app_of(used, server, vendors={"sure": sure}), used)))
+
+        sure_address = stack.enter_context(sure_vendor()).base_url
+        sure = HttpProvider("openai", name="sure", base_url=sure_address, api_key="none")
+        stack.callback(sure.close)
 
         address, quiet = served(console_bytes=32 * 1024 * 1024), served(traces="off")
         keyed = served(keys_file=str(keys))
         vendor = stack.enter_context(FakeVendor(['{"name": "Ada", "age": 36}']))
         token = link_token(console_secret())
         environment = {
-            **os.environ,
-            "SLIPFORM_NODE": str(modules), "PYTHON": sys.executable, "CANARY": CANARY, "HOSTILE": json.dumps(HOSTILE),
+            "PYTHON": sys.executable, "CANARY": CANARY, "HOSTILE": json.dumps(HOSTILE),
             "TEXTS": json.dumps(recorded_texts()), "QUIET": quiet, "QUIET_LINK": f"{quiet}/console/#t={token}",
             "KEYED": keyed, "OPERATOR": operator, "CALLER": caller, "WORKERS": two_workers(folder, vendor),
             "LEDGER": json.dumps(losses),
         }  # fmt: skip
         chosen = os.environ.get("CONSOLE_CHECKS", "").split()
-        command = [node, str(DRIVER), f"{address}/console/#t={token}", str(folder), *chosen]
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=450, check=False)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    print(ran.stderr[-3000:])
+        link = f"{address}/console/#t={token}"
+        found = in_browser(DRIVER, link, str(folder), *chosen, timeout=450, **environment)
     assert [file.name for file in folder.iterdir() if file.name.startswith("owned")] == []
-    found: dict[str, str] = json.loads(ran.stdout.splitlines()[-1])
     return found
 
 
