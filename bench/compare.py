@@ -1,10 +1,12 @@
-"""Measure the library and the reading of text beside another checkout, in alternating rounds.
+"""Measure the library and the reading of text beside another slipform, in alternating rounds.
 
     python -m bench.compare ../before --rounds 11 --only stream
 
-`bench.client`, `bench.text_stream` and `bench.text_repair` case by case: each checkout has a process of its own (the
+The other is a checkout, a virtual environment or a site-packages folder; `make bench-wheel` takes the wheel that users
+install. `bench.client`, `bench.text_stream` and `bench.text_repair` case by case: each has a process of its own (the
 same Python, another `PYTHONPATH`), and they take turns, so that a machine that is slower at times is slower for both.
-Build both in place first, or one runs as plain Python. For the proxy: `python -m bench.proxy --beside ../before`.
+Build both checkouts in place first, or one runs as plain Python: the first line says which. For the proxy:
+`python -m bench.proxy --beside ../before`.
 
 CPU time. Printed is the median of the ratios of the rounds and its interval: a case is slower when the whole interval
 lies above 1.05. Exits with 1 when there is one.
@@ -32,6 +34,18 @@ _SLOWER = 1.05
 _BUDGET = 0.04
 """CPU seconds for one measurement of a text, at least: the best call in it counts."""
 _LONGEST = 100_000
+
+
+def package_path(folder: Path) -> Path:
+    """What goes into `PYTHONPATH` for the slipform of a checkout, a virtual environment or a site-packages."""
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    places = (folder / "src", folder / "lib" / python / "site-packages", folder / "Lib" / "site-packages", folder)
+    for place in places:
+        if (place / "slipform" / "__init__.py").is_file():
+            return place.resolve()
+    sys.exit(
+        f"{folder} has no slipform: name a checkout, a virtual environment of {python}, or a folder with slipform/"
+    )
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
@@ -80,8 +94,8 @@ def work(url: str) -> None:
 
 @contextmanager
 def checkout(folder: Path, url: str) -> Iterator[Callable[[str], float]]:
-    """Measure the case of that name with the slipform of a checkout."""
-    path = os.pathsep.join([str(folder.resolve() / "src"), str(HERE)])
+    """Measure the case of that name with the slipform of a folder."""
+    path = os.pathsep.join([str(package_path(folder)), str(HERE)])
     environment = {**os.environ, "PYTHONPATH": path, "BENCH_CALLS": "150", "BENCH_PASSES": "2"}
     command = [sys.executable, "-m", "bench.compare", "--work", url]
     with subprocess.Popen(
@@ -102,7 +116,9 @@ def checkout(folder: Path, url: str) -> Iterator[Callable[[str], float]]:
 def main() -> int:
     """Measure, and print case by case; gives the number of cases that are slower."""
     reading = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    reading.add_argument("other", type=Path, nargs="?", help="the checkout to compare with")
+    reading.add_argument(
+        "other", type=Path, nargs="?", help="the checkout, environment or site-packages to compare with"
+    )
     reading.add_argument("--rounds", type=int, default=9)
     reading.add_argument("--only", default="", help="a part of the names of the cases")
     reading.add_argument("--work", help=argparse.SUPPRESS)
@@ -111,8 +127,11 @@ def main() -> int:
         work(given.work)
         return 0
     if given.other is None:
-        reading.error("name the checkout to compare with")
+        reading.error("name what to compare with")
     slower = 0
+    for folder in (HERE, given.other):
+        package = package_path(folder) / "slipform"
+        print(f"{package}: {'compiled' if any(package.rglob('*.so')) else 'plain Python'}")
     print(f"{'CPU time, here / there':34} {'median':>7} {'interval':>16}")
     with server() as url, checkout(HERE, url) as here, checkout(given.other, url) as there:
         for name in (name for name in cases(url) if given.only in name):

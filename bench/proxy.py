@@ -6,7 +6,8 @@ uvicorn, the same on uvicorn with pyreqwest, slipform, and the gateways that are
 below `.venv`; elsewhere `$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, and `$SLIPFORM_PORTKEY` the
 folder of `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5. Run: `python -m bench.proxy`, with
 `--seconds` for longer runs and `--only` for some of them. CPU time is the column that other load on the machine
-disturbs least; the ratios are of CPU time within the run. `--beside FOLDER` takes another checkout along.
+disturbs least; the ratios are of CPU time within the run. `--beside FOLDER` takes another checkout along,
+or an environment with slipform installed.
 
 All of them are started first; then they take turns, so that a machine that is slower at times is slower for all, and
 the best of so many rounds counts. The events are those that the model sends. Of an enforced stream the client gets
@@ -37,7 +38,7 @@ from typing import Any
 
 from bench._gateways import litellm_command, node, portkey_script
 from bench._proxy_answers import SCHEMA, events_sent, write
-from bench.compare import interval
+from bench.compare import interval, package_path
 from bench.results import record
 
 HERE = Path(__file__).parent.parent
@@ -117,7 +118,7 @@ def targets(upstream: int, folder: Path, beside: Path | None) -> Iterator[Target
     ours = [sys.executable, "-c", serve, "serve", "--config", str(config), "--port"]
     yield Target("slipform", ours, 0, env=source)
     if beside is not None:
-        yield Target(BEFORE, ours, 0, env={**source, "PYTHONPATH": str(beside.resolve() / "src")})
+        yield Target(BEFORE, ours, 0, env={**source, "PYTHONPATH": str(package_path(beside))})
     yield from _litellm(base, folder)
     yield _portkey(base)
 
@@ -355,7 +356,9 @@ def main() -> None:
     reading.add_argument("--rounds", type=int, default=3)
     reading.add_argument("--only", default="")
     reading.add_argument("--cases", default="")
-    reading.add_argument("--beside", type=Path, help="another checkout, to be measured in the same rounds")
+    reading.add_argument(
+        "--beside", type=Path, help="another checkout, or an environment, to be measured in the same rounds"
+    )
     given = reading.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that what was started ends with it
     only = [name.strip().lower() for name in given.only.split(",") if name.strip()]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from bench import page
+from bench.compare import package_path
 from bench.results import FILE, record, recorded
 
 
@@ -43,3 +45,18 @@ def test_parts_record_their_figures_only_in_a_run(tmp_path: Path, monkeypatch: p
     record("b", {"us": 2.5})
     record("a", 3)
     assert recorded(file) == {"a": 3, "b": {"us": 2.5}}
+
+
+@pytest.mark.parametrize(
+    "place", ["src", f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages", "."]
+)
+def test_a_checkout_an_environment_and_a_folder_of_packages_can_be_measured(place: str, tmp_path: Path) -> None:
+    package = tmp_path / place / "slipform"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    assert package_path(tmp_path) == package.parent.resolve()
+
+
+def test_a_folder_without_slipform_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="has no slipform"):
+        package_path(tmp_path)

@@ -10,12 +10,13 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -65,12 +66,7 @@ def served() -> Iterator[str]:
         process_group=0,
     )
     try:
-        for _ in range(600):
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz"):
-                    break
-            except OSError:
-                time.sleep(0.1)
+        until(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz").close() is None, 60, (OSError,))
         yield f"127.0.0.1:{port}"
     finally:
         os.killpg(server.pid, signal.SIGTERM)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -111,13 +110,8 @@ def test_whoever_stops_reading_ends_it_in_silence(folder: Path) -> None:
         program.stdin.flush()
         program.stdout.readline()
         program.stdout.close()
-        for _ in range(1000):
-            try:
-                program.stdin.write(b"{a: 1}\n")
-                program.stdin.flush()
-            except BrokenPipeError:
-                break
-            time.sleep(0.005)
+        program.stdin.write(b"{a: 1}\n")
+        program.stdin.flush()
         assert program.stderr.read() == b""
         with contextlib.suppress(BrokenPipeError):
             program.stdin.close()

@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -226,7 +225,6 @@ def test_someone_who_forgets_the_file_is_told_what_is_waited_for(folder: Path) -
     shown = b""
     while b"Ctrl-D" not in shown:
         shown += os.read(screen, 1000)
-    time.sleep(0.05)
     os.write(screen, b"[1,]\n\x04")
     while b"[\r\n  1\r\n]" not in shown:
         shown += os.read(screen, 1000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,7 @@ from slipform.providers.network.transport import Transport
 from slipform.testing import Answer, FakeVendor, Received, Step, cut_stream, hang, rate_limited, reset, trickle
 from tests.providers.chat import ChatCodec, ask
 from tests.providers.conftest import QUICK
+from tests.waiting import DEADLINE, until_async
 
 
 def provider_for(vendor: FakeVendor, transport: Transport | None = None) -> HttpProvider:
@@ -51,12 +53,14 @@ async def test_cancelling_a_stream_closes_the_connection(transport: Transport) -
     with FakeVendor([cut_stream("hello", after=2, ending="hang")]) as vendor:
         provider = provider_for(vendor, transport)
 
-        async def read() -> list[CompletionChunk]:
-            return [chunk async for chunk in provider.stream_async(ask())]
+        has_begun = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in provider.stream_async(ask()):
+                has_begun.set()
 
         task = asyncio.create_task(read())
-        assert await asyncio.to_thread(vendor.wait_until, lambda v: bool(v.requests))
-        await asyncio.sleep(0.05)
+        await asyncio.wait_for(has_begun.wait(), DEADLINE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -75,11 +79,11 @@ async def test_cancelling_a_call_before_its_answer_closes_the_connection() -> No
     assert vendor.requests[0].aborted
 
 
-async def test_cancelling_while_waiting_for_a_repeat_sends_nothing_more() -> None:
+async def test_cancelling_while_waiting_for_a_repeat_sends_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     with FakeVendor([rate_limited(retry_after=3)]) as vendor:
         task = asyncio.create_task(provider_for(vendor).complete_async(ask()))
-        assert await asyncio.to_thread(vendor.wait_until, lambda v: bool(v.requests))
-        await asyncio.sleep(0.05)
+        assert await until_async(lambda: "repeat 1 in" in caplog.text)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

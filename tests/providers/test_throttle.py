@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,6 +19,7 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import Timeouts
 from slipform.testing import Answer, FakeVendor, Received
+from tests.waiting import turns, until
 
 ASKED = ModelRequest("m", (Message.user("hi"),))
 
@@ -104,7 +104,7 @@ async def test_first_come_first_served() -> None:
     async def turn(number: int) -> None:
         await slots.acquire_async()
         order.append(number)
-        await asyncio.sleep(0.001)
+        await turns()
         slots.release()
 
     await asyncio.gather(*(turn(number) for number in range(10)))
@@ -117,8 +117,7 @@ def test_a_thread_waits_for_its_turn_and_not_for_ever() -> None:
     assert not slots.acquire(timeout=0.01)
     waiting = threading.Thread(target=slots.acquire)
     waiting.start()
-    while not slots._waiting:
-        time.sleep(0.001)
+    assert until(lambda: slots._waiting)
     slots.release()
     waiting.join(5)
     assert not waiting.is_alive()

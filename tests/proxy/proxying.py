@@ -9,7 +9,6 @@ import json
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from slipform.providers import Provider
 from slipform.providers.router import Router
 from slipform.proxy import App
 from tests.conftest import PERSON, serving
+from tests.waiting import until
 
 FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
 ASK: Any = [{"role": "user", "content": "Ada is 36"}]
@@ -100,11 +100,12 @@ class RedisServer:
     def start(self) -> None:
         command = [self._program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir"]
         self._process = subprocess.Popen([*command, self._folder.name], stdout=subprocess.DEVNULL)
-        for _ in range(500):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return
-            time.sleep(0.01)
-        raise RuntimeError("Redis did not start")
+        if not until(self._answers, ignoring=(OSError,)):
+            raise RuntimeError("Redis did not start")
+
+    def _answers(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
 
     def kill(self) -> None:
         if self._process is not None:

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 
 from slipform.testing import FakeVendor
+from tests.waiting import until
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 ASK: dict[str, Any] = {"model": "fake/m", "messages": [{"role": "user", "content": "hi"}]}
@@ -69,13 +69,8 @@ class Served:
             self.lines.extend(stream)
 
     def wait_for(self, condition: Callable[[], bool], seconds: float = 40) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if condition():
-                    return
-            time.sleep(0.02)
-        pytest.fail("".join(self.lines[-20:]) or "nothing was logged")
+        if not until(condition, seconds, ignoring=(OSError, http.client.HTTPException)):
+            pytest.fail("".join(self.lines[-20:]) or "nothing was logged")
 
     def call(self, method: str, path: str, body: Any = None, key: str | None = None) -> tuple[int, bytes]:
         with contextlib.closing(http.client.HTTPConnection(self.host, self.port, timeout=30)) as connection:

@@ -43,6 +43,7 @@ from tests.proxy.proxying import (
     proxied,
     running_redis,
 )
+from tests.waiting import until
 
 ON = {"cache": {"enabled": True}}
 
@@ -295,22 +296,16 @@ def test_machines_share_what_they_keep_and_go_on_without_redis(redis: RedisServe
 def _wait_for_a_key(server: RedisServer) -> None:
     """What was kept reaches Redis a moment after the answer has left."""
     with closing(redis_py.Redis(port=server.port)) as client:
-        for _ in range(500):
-            if client.keys("cache-test:answer:*"):
-                return
-            time.sleep(0.01)
+        assert until(lambda: client.keys("cache-test:answer:*"))
 
 
 def kept_in(server: RedisServer, prefix: str) -> tuple[bytes, dict[str, Any]]:
     """The one answer that Redis keeps: its name there, and what it says."""
     with closing(redis_py.Redis(port=server.port)) as client:
-        for _ in range(500):
-            if names := client.keys(f"{prefix}answer:*"):
-                name = names[0]
-                assert isinstance(name, bytes)
-                return name, json.loads(client.get(name) or "null")
-            time.sleep(0.01)
-    raise AssertionError("nothing was kept")
+        assert until(lambda: client.keys(f"{prefix}answer:*")), "nothing was kept"
+        (name, *_) = client.keys(f"{prefix}answer:*")
+        assert isinstance(name, bytes)
+        return name, json.loads(client.get(name) or "null")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.proxy.talking import LOOPS, QUICK, body_of, echo, talking, whole
+from tests.waiting import for_ever, steady, turns
 
 POST = b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi"
 GET = b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -20,7 +21,7 @@ GET = b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n"
 def test_a_connection_is_used_again_and_pipelined_requests_are_answered_in_order(loop: Any) -> None:
     async def slow_first(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/a":
-            await asyncio.sleep(0.1)
+            await turns()
         await echo(scope, receive, send)
 
     with talking(slow_first, loop=loop) as connect:
@@ -62,7 +63,7 @@ def test_a_request_may_come_byte_by_byte(loop: Any) -> None:
         wire = connect()
         for at in range(len(POST)):
             wire.say(POST[at : at + 1])
-            time.sleep(0.0005)
+            time.sleep(0.0005)  # so that the bytes arrive one by one
         assert wire.answer()[2] == b"/a hi"
 
 
@@ -177,7 +178,7 @@ def test_requests_for_another_protocol_are_answered_in_this_one_bodies_included(
         wire.say(b"GET /a HTTP/1.1\r\n" + upgrade + b"\r\n" + GET)
         assert [wire.answer()[2] for _ in range(2)] == [b"/a ", b"/b "]
         wire.say(b"POST /a HTTP/1.1\r\n" + upgrade + b"content-length: 5\r\n\r\nhe")
-        time.sleep(0.05)
+        time.sleep(0.05)  # so that the body arrives in two parts
         wire.say(b"llo" + GET)
         assert [wire.answer()[2] for _ in range(2)] == [b"/a hello", b"/b "]
         wire.say(b"POST /a HTTP/1.1\r\n" + upgrade + b"transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n" + GET)
@@ -215,11 +216,7 @@ def test_who_does_not_read_stops_who_writes(loop: Any) -> None:
         wire = connect()
         wire.say(GET)
         wire.socket.recv(10)
-        last = -1
-        while written != last:
-            last = written
-            time.sleep(0.2)
-        assert 0 < written < 32_000_000
+        assert 0 < steady(lambda: written) < 32_000_000
 
 
 @LOOPS
@@ -245,20 +242,21 @@ def test_who_does_not_take_a_body_stops_who_sends_it(loop: Any) -> None:
 @LOOPS
 def test_a_client_that_goes_is_told_to_the_application_in_both_ways(loop: Any) -> None:
     told: list[str] = []
-    done = threading.Event()
+    asked, done = threading.Event(), threading.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await body_of(receive)
         exchange = scope["extensions"]["slipform"]
         exchange.ends_with_client(True)
+        asked.set()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(20)
+            await for_ever()
         told.append("cancelled")
         exchange.ends_with_client(False)
         told.append((await receive())["type"])
         exchange.ends_with_client(True)
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(20)
+            await for_ever()
         told.append("cancelled at once")
         assert not exchange.push(b"nothing")
         await whole(send, b"nobody hears it")
@@ -267,7 +265,7 @@ def test_a_client_that_goes_is_told_to_the_application_in_both_ways(loop: Any) -
     with talking(app, loop=loop) as connect:
         wire = connect()
         wire.say(POST)
-        time.sleep(0.1)
+        assert asked.wait(20)
         wire.close()
         assert done.wait(20)
         assert told == ["cancelled", "http.disconnect", "cancelled at once"]
@@ -292,18 +290,10 @@ def test_pieces_are_pushed_while_the_client_keeps_up_and_refused_when_it_does_no
     with talking(app, loop=loop) as connect:
         wire = connect()
         wire.say(GET)
-        said = wire.hear(b"3\r\nend\r\n0\r\n\r\n") if _waits(pushed) else b""
+        steady(lambda: pushed[0])  # nothing is read until the writer has stopped
+        said = wire.hear(b"3\r\nend\r\n0\r\n\r\n")
         assert done.wait(20)
         assert said.count(b"x" * 65536) == pushed[0]
-
-
-def _waits(pushed: list[int]) -> bool:
-    """Read nothing until the writer has stopped."""
-    last = -1
-    while pushed[0] != last:
-        last = pushed[0]
-        time.sleep(0.2)
-    return True
 
 
 def test_a_whole_answer_is_written_at_once() -> None:

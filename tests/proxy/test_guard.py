@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,6 +34,7 @@ from slipform.proxy.admission.refusals import KeyRefused, NotAllowed
 from slipform.testing import Answer, FakeModel, FakeVendor, Raw
 from tests.conftest import PERSON, serving
 from tests.proxy.proxying import ADA, ASK, FORMAT, call, chat, keys_path, proxied
+from tests.waiting import until
 
 GEMINI = {"contents": [{"role": "user", "parts": [{"text": "Ada is 36"}]}]}
 
@@ -138,19 +138,10 @@ def test_a_removed_or_disabled_key_is_refused_by_a_running_proxy(tmp_path: Path)
         assert chat(address, {"x-api-key": ada}).status == 200
         remove_key(path, "ada")
         disable_key(path, "bob")
-        assert _until(lambda: chat(address, {"x-api-key": ada}).status == 401)
+        assert until(lambda: chat(address, {"x-api-key": ada}).status == 401)
         refused = chat(address, {"x-api-key": bob})
     assert refused.status == 401
     assert "disabled" in refused.json["error"]["message"]
-
-
-def _until(condition: Any, seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 @pytest.mark.covers("S2-20")
@@ -198,7 +189,7 @@ def test_more_calls_than_allowed_are_told_to_come_back() -> None:
         assert refused.status == 503
         assert refused.headers["retry-after"] == "1"
         assert refused.json["error"]["code"] == "overloaded"
-        assert _until(lambda: chat(address, model="mine/m").status == 200)  # the places were given back
+        assert until(lambda: chat(address, model="mine/m").status == 200)  # the places were given back
 
 
 def test_a_client_that_goes_away_gives_its_place_back_and_the_vendor_stops() -> None:
@@ -211,7 +202,7 @@ def test_a_client_that_goes_away_gives_its_place_back_and_the_vendor_stops() -> 
             assert vendor.wait_until(lambda each: len(each.requests) == 1)
             assert chat(address, model="mine/m").status == 503
         assert vendor.wait_until(lambda each: each.requests[0].aborted)
-        assert _until(lambda: chat(address, model="mine/m").status == 200)
+        assert until(lambda: chat(address, model="mine/m").status == 200)
 
 
 @given(

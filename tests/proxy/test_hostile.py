@@ -13,6 +13,7 @@ from slipform.proxy.http_server.state import ServerLimits
 from slipform.testing import FakeModel
 from tests.proxy.proxying import ADA, proxied
 from tests.proxy.talking import LOOPS, QUICK, Wire, echo, talking, whole
+from tests.waiting import steady, turns, until
 
 HEAD = b"POST /a HTTP/1.1\r\nhost: x\r\n"
 GET = b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -160,7 +161,7 @@ def test_other_versions_are_not_spoken(version: bytes, connect: Any) -> None:
 @LOOPS
 def test_a_bad_request_behind_good_ones_is_refused_after_their_answers(loop: Any) -> None:
     async def slow(scope: Any, receive: Any, send: Any) -> None:
-        await asyncio.sleep(0.05)
+        await turns()
         await echo(scope, receive, send)
 
     with talking(slow, loop=loop) as connect:
@@ -207,7 +208,7 @@ def test_heads_past_the_limit_are_refused_however_they_come(loop: Any) -> None:
             try:
                 for piece in pieces:
                     wire.say(piece)
-                    time.sleep(0.01)
+                    time.sleep(0.01)  # so that the pieces arrive one by one
             except OSError:
                 continue  # it has hung up
             assert wire.hear_all().startswith(b"HTTP/1.1 431 "), way
@@ -255,8 +256,8 @@ def test_requests_are_not_queued_without_end(loop: Any) -> None:
     with talking(app, loop=loop, limits=ServerLimits(queued=8)) as connect:
         wire = connect()
         wire.say(b"".join(b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n" % number for number in range(100)))
-        time.sleep(0.1)
-        assert len(started) == 1
+        assert until(lambda: started)
+        assert steady(lambda: len(started)) == 1
         go.set()
         said = wire.hear_all()
         assert said.count(b"HTTP/1.1 200") == 9
@@ -275,7 +276,6 @@ def test_who_sends_ahead_is_not_read_from_until_the_answers_have_caught_up(loop:
     with talking(app, loop=loop) as connect:
         wire = connect()
         wire.say(GET + GET)
-        time.sleep(0.1)
         filler = b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 65536\r\n\r\n" + b"x" * 65536
         assert wire.say_until_stopped(filler, 64_000_000) < 32_000_000
         go.set()

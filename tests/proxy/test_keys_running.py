@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from slipform.errors import ConfigError
 from slipform.proxy.admission.key_file import KeyFile, read_keys
 from slipform.proxy.admission.keys import KeyReaders, add_key, disable_key, remove_key
 from slipform.testing import FakeModel
+from tests import waiting
 from tests.proxy.proxying import ADA, call, chat, keys_path, proxied
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -119,14 +119,9 @@ def config_for(folder: Path) -> Path:
     return config
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError):
-            if condition():
-                return True
-        time.sleep(0.05)
-    return False
+def until(condition: Callable[[], bool]) -> bool:
+    """Whether it comes to hold, of servers that may not listen yet."""
+    return waiting.until(condition, 60, ignoring=(OSError,))
 
 
 def run(config: Path, *words: str) -> Result:

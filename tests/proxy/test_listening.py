@@ -12,6 +12,7 @@ import pytest
 
 from slipform.proxy.http_server.server import HttpServer
 from tests.proxy.talking import Wire, echo, whole, with_life
+from tests.waiting import for_ever, turns
 
 GET = b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -68,7 +69,7 @@ def test_what_does_not_end_is_cut_off(way: str) -> None:
             return
         asked.set()
         try:
-            await asyncio.sleep(100)
+            await for_ever()
         except asyncio.CancelledError:
             await whole(send, b"late", status=503)
             ended.append("answer")
@@ -79,7 +80,7 @@ def test_what_does_not_end_is_cut_off(way: str) -> None:
         await asked.wait()
         if way == "hurried":
             stopping = asyncio.ensure_future(server.stop(100))
-            await asyncio.sleep(0.1)
+            await turns()
             server.hurry()
             await stopping
             assert ended == ["answer"]

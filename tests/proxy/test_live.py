@@ -18,6 +18,7 @@ from slipform.proxy.observability.call_record import CallRecord
 from slipform.testing import Answer, FakeVendor
 from tests.conftest import PERSON
 from tests.proxy.wire import before, post
+from tests.waiting import DEADLINE, steady_async, until_async
 
 CHAT = "/v1/chat/completions"
 FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
@@ -120,16 +121,16 @@ async def test_a_silent_stream_gives_signs_of_life_where_its_clients_take_them(s
 
     served = ServedRequest(ModelRequest("m", ()), stream=True)
     writer = StreamWriter(serving, served, (record := CallRecord("r")), RecordingSend(send, record), keep_alive=0.01)
-    for _ in range(200):
-        if sum(message["type"] == "http.response.body" for message in sent) >= 2:
-            break
-        await asyncio.sleep(0.01 if sign else 0.0005)
+
+    def has_two() -> bool:
+        return [message["type"] for message in sent].count("http.response.body") >= 2
+
+    assert await until_async(has_two, seconds=DEADLINE if sign else 0.1) is bool(sign)
     assert writer.started is bool(sign)
     await writer.write([CompletionChunk(text="x")])
     await writer.finish()
     before_end = len(sent)
-    await asyncio.sleep(0.05)
-    assert len(sent) == before_end, "nothing follows the end"
+    assert await steady_async(lambda: len(sent)) == before_end, "nothing follows the end"
     bodies = [message["body"] for message in sent if message["type"] == "http.response.body"]
     assert [message["type"] for message in sent].count("http.response.start") == 1
     if sign:

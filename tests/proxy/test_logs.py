@@ -29,6 +29,7 @@ from slipform.proxy.observability.logs import log_request, redact, set_up
 from slipform.testing import FakeModel
 from tests.conftest import PERSON
 from tests.proxy.asgi import post
+from tests.waiting import until_async
 
 ASK: dict[str, Any] = {"model": "fake/m", "messages": [{"role": "user", "content": "my private words"}]}
 WANTED = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
@@ -225,7 +226,7 @@ async def test_lines_of_requests_leave_together_and_others_at_once_after_them(lo
     log_request(record)
     log_request(record)
     assert writes == []
-    await asyncio.sleep(0.1)
+    assert await until_async(lambda: writes)
     (both,) = writes
     assert both.count("\n") == 2
     log_request(record)

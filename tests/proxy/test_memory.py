@@ -21,6 +21,7 @@ from slipform.testing import Answer, FakeVendor, server_error
 from tests.proxy.asgi import post
 from tests.proxy.proxying import FORMAT
 from tests.proxy.wire import provider_of
+from tests.waiting import until_async
 
 GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 
@@ -41,13 +42,9 @@ async def test_what_was_freed_goes_back_to_the_system() -> None:
         libc.free(ctypes.c_void_p(block))
     held = resident()
     task = asyncio.create_task(memory.trim_memory(0.01))
-    for _ in range(200):
-        await asyncio.sleep(0.02)
-        if resident() < held - 50_000_000:
-            break
+    assert await until_async(lambda: resident() < held - 50_000_000)
     task.cancel()
     libc.free(ctypes.c_void_p(blocks[-1]))
-    assert resident() < held - 50_000_000
 
 
 async def test_a_c_library_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

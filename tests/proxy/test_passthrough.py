@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from typing import Any
 
 import anthropic
@@ -24,6 +23,7 @@ from slipform.proxy import App
 from slipform.testing import Answer, FakeVendor, Raw, hang
 from tests.conftest import serving
 from tests.proxy.wire import KEY, Reply, before, post
+from tests.waiting import steady
 
 CHAT = "/v1/chat/completions"
 BODY = b'{ "model" : "fast", "messages": [{"role": "user", "content": "hi \\"model\\""}], "new_field": {"x": 1.50} }'
@@ -259,10 +259,7 @@ def test_a_client_that_does_not_read_slows_the_vendor_down_instead_of_filling_th
     with proxy as address:
         client = raw_stream(address, body)
         client.recv(10)
-        last = -1
-        while written != last:
-            last = written
-            time.sleep(0.4)
+        steady(lambda: written)
         client.close()
         player.join(10)
     server.close()

@@ -8,7 +8,6 @@ import http.client
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -31,6 +30,7 @@ from slipform.testing import Answer, FakeVendor
 from tests.conftest import serving
 from tests.proxy.proxying import ADA, ASK, FORMAT, keys_path
 from tests.proxy.wire import Reply, post, provider_of
+from tests.waiting import until
 
 CHAT = "/v1/chat/completions"
 LONG = json.dumps({"name": "Ada" * 1600, "age": 36})
@@ -48,16 +48,13 @@ def in_thread(serve: Callable[[asyncio.Event], Any], port: int) -> Iterator[str]
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
-    for _ in range(2000):
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+
+    def is_ready() -> bool:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
             connection.request("GET", "/readyz")
-            if connection.getresponse().status == 200:
-                connection.close()
-                break
-        time.sleep(0.01)
-    else:
-        pytest.fail("the server did not start")
+            return connection.getresponse().status == 200
+
+    assert until(is_ready, ignoring=(OSError, http.client.HTTPException)), "the server did not start"
     yield f"http://127.0.0.1:{port}"
     loop, stop = loops[0]
     loop.call_soon_threadsafe(stop.set)

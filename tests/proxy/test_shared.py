@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,21 +26,13 @@ from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState,
 from slipform.testing import FakeModel, FakeVendor, Received, Step, rejected
 from tests.conftest import serving
 from tests.proxy.proxying import ADA, RedisServer, call, chat, proxied, running_redis
+from tests.waiting import until, until_async
 
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[RedisServer]:
     with running_redis() as server:
         yield server
-
-
-def until(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def test_a_key_revoked_on_one_machine_is_refused_on_all(redis: RedisServer, tmp_path: Path) -> None:
@@ -282,11 +273,13 @@ async def test_lessons_are_told_once_and_forgotten_when_they_are_old(redis: Redi
     await second.refresh()
     assert two.get("url model") == {"no_native", "no_json_mode"}
     before = {each.lesson: each.seconds for each in await shared.exchange_lessons([])}
-    await asyncio.sleep(1.1)
-    await first.refresh()
-    after = {each.lesson: each.seconds for each in await shared.exchange_lessons([])}
-    assert after["no_native"] < before["no_native"]
-    assert "no_strict" not in after
+
+    async def is_older() -> bool:
+        await first.refresh()
+        after = {each.lesson: each.seconds for each in await shared.exchange_lessons([])}
+        return "no_strict" not in after and after["no_native"] < before["no_native"]
+
+    assert await until_async(is_older)
     await shared.close()
 
 

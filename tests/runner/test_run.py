@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -22,6 +21,7 @@ from slipform.schema import Schema
 from slipform.testing import Api, FakeModel, FakeVendor, hang
 from tests.conftest import PERSON
 from tests.runner.conftest import fake_router, settings_of
+from tests.waiting import for_ever
 
 ON = read_settings(
     "output: {require_json: true, use_response_schema: true}\nretries: {attempts: 1, backoff_seconds: 0}"
@@ -191,8 +191,8 @@ class Slow(FakeModel):
     """Never answers."""
 
     async def complete_async(self, request: ModelRequest) -> ModelResponse:
-        await asyncio.sleep(60)
-        return self.complete(request)
+        del request
+        await for_ever()
 
 
 def test_a_provider_without_a_limit_of_its_own_is_held_to_it_too(tmp_path: Path) -> None:

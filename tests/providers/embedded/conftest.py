@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
 from slipform.providers.embedded import LocalProvider
+from slipform.providers.embedded.engine import Cancel, Event, InferenceEngine
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +24,19 @@ def either(request: pytest.FixtureRequest, local: LocalProvider) -> LocalProvide
     """The same cases run through both."""
     provider: LocalProvider = local if request.param == "worker" else request.getfixturevalue("inside")
     return provider
+
+
+def events_of(engine: InferenceEngine, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """A list that gets every event of the generations that are started from now on."""
+    events: list[Event] = []
+    start = engine.start
+
+    def watched(body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+        def seen(event: Event) -> None:
+            events.append(event)
+            put(event)
+
+        return start(body, seen)
+
+    monkeypatch.setattr(engine, "start", watched)
+    return events

@@ -45,6 +45,8 @@ from slipform.providers.embedded.weights import SMOLLM2, find
 from slipform.providers.embedded.worker import WorkerEngine
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from tests.conftest import PERSON
+from tests.providers.embedded.conftest import events_of
+from tests.waiting import until_async
 
 pytestmark = [pytest.mark.local, pytest.mark.xdist_group("local")]
 
@@ -141,10 +143,13 @@ def test_closing_the_stream_stops_the_engine(either: LocalProvider) -> None:
     assert either.complete(request(max_tokens=4)).usage.output == 4
 
 
-async def test_cancelling_stops_the_engine(either: LocalProvider) -> None:
+async def test_cancelling_stops_the_engine(either: LocalProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    either.warm()
+    (engine,) = either._engines.loaded().values()
+    generated = events_of(engine, monkeypatch)
     long = request("Count up.", schema=LONG, max_tokens=3000)
     tasks = [asyncio.create_task(either.complete_async(long)) for _ in range(2)]
-    await asyncio.sleep(0.5)
+    assert await until_async(lambda: generated)
     for task in tasks:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

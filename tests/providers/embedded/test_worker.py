@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +26,8 @@ from slipform.providers.embedded.weights import SMOLLM2, find
 from slipform.providers.embedded.worker import WorkerEngine, WorkerLostError
 from slipform.schema import JsonSchemaSpec, ResponseFormat
 from tests.conftest import THOROUGH
+from tests.providers.embedded.conftest import events_of
+from tests.waiting import until, until_async
 
 pytestmark = [pytest.mark.local, pytest.mark.xdist_group("local")]
 
@@ -40,6 +41,12 @@ def engine() -> Iterator[WorkerEngine]:
     assert path
     with contextlib.closing(WorkerEngine(path)) as engine:
         yield engine
+
+
+@pytest.fixture
+def generated(engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """What the engine has generated for requests that were started since."""
+    return events_of(engine, monkeypatch)
 
 
 @pytest.fixture
@@ -58,24 +65,24 @@ def kill(engine: WorkerEngine) -> None:
 
 
 def gone(pid: int) -> bool:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
+    def is_gone() -> bool:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             return True
-        if state == "Z":  # dead; whoever adopted it has not looked yet
-            return True
-        time.sleep(0.05)
-    return False
+        return state == "Z"  # dead; whoever adopted it has not looked yet
+
+    return until(is_gone)
 
 
-def test_a_worker_that_dies_is_replaced_and_the_answer_given(engine: WorkerEngine, provider: LocalProvider) -> None:
+def test_a_worker_that_dies_is_replaced_and_the_answer_given(
+    engine: WorkerEngine, provider: LocalProvider, generated: list[Event]
+) -> None:
     engine.warm()
     first = engine.pid
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(provider.complete, request())
-        time.sleep(0.5)
+        assert until(lambda: generated)
         kill(engine)
         assert len(json.loads(answer.result(60).text)) == 60
     assert engine.pid not in (None, first)
@@ -90,9 +97,11 @@ def test_a_stream_that_has_begun_ends_in_a_clear_error(engine: WorkerEngine, pro
     assert provider.complete(request(4)).usage.output == 4
 
 
-async def test_async_requests_survive_too(engine: WorkerEngine, provider: LocalProvider) -> None:
+async def test_async_requests_survive_too(
+    engine: WorkerEngine, provider: LocalProvider, generated: list[Event]
+) -> None:
     tasks = [asyncio.create_task(provider.complete_async(request(60))) for _ in range(3)]
-    await asyncio.sleep(1)
+    assert await until_async(lambda: generated)
     kill(engine)
     assert all(answer.usage.output for answer in await asyncio.gather(*tasks))
 
@@ -145,8 +154,8 @@ def test_no_worker_outlives_its_parent(how: signal.Signals) -> None:
     script = (
         "from slipform.providers.embedded.weights import SMOLLM2, find\n"
         "from slipform.providers.embedded.worker import WorkerEngine\n"
-        "import time\n"
-        "engine = WorkerEngine(find(SMOLLM2)); engine.warm(); print(engine.pid, flush=True); time.sleep(60)\n"
+        "import signal\n"
+        "engine = WorkerEngine(find(SMOLLM2)); engine.warm(); print(engine.pid, flush=True); signal.pause()\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with subprocess.Popen(
@@ -170,7 +179,7 @@ def test_a_forked_child_starts_a_worker_of_its_own(engine: WorkerEngine) -> None
     assert gone(ours)
 
 
-def test_kills_under_load_lose_nothing(engine: WorkerEngine, provider: LocalProvider) -> None:
+def test_kills_under_load_lose_nothing(engine: WorkerEngine, provider: LocalProvider, generated: list[Event]) -> None:
     """Every request ends in an answer or a clear error, none hangs, and the memory comes back."""
     engine.warm()
     before = memory(engine)
@@ -190,7 +199,8 @@ def test_kills_under_load_lose_nothing(engine: WorkerEngine, provider: LocalProv
         for _ in range(20 if THOROUGH else 6):
             with contextlib.suppress(LocalModelError):
                 engine.warm()
-            time.sleep(0.1)  # into the middle of a generation
+            generated.clear()
+            assert until(lambda: len(generated) > 5)  # into the middle of a generation
             kill(engine)
         stop.set()
         for each in asking:

@@ -17,6 +17,7 @@ from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
 from slipform.testing import FakeVendor, Raw
 from tests.providers.network.test_on_body import HEAD, framed
+from tests.waiting import for_ever, steady_async, turns, until_async
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -41,7 +42,7 @@ async def listening(serve: Serve) -> AsyncIterator[str]:
         for task in tasks:
             if task is not None:
                 task.cancel()
-        await asyncio.sleep(0.01)
+        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
 
 
 def request(url: str, body: bytes = b"{}", timeouts: Timeouts | None = None) -> HttpRequest:
@@ -68,24 +69,24 @@ def descriptors() -> int:
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 408 Request Timeout\r\n\r\n"], ids=["hangs up", "speaks unasked"])
 async def test_a_connection_at_rest_is_closed_as_soon_as_its_server(said: bytes) -> None:
     connections = 0
+    is_resting = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
         await reader.readuntil(b"{}")
         writer.write(WHOLE)
-        await asyncio.sleep(0.02)
+        if connections > 1:
+            await for_ever()
+        await is_resting.wait()
         writer.write(said)
 
     async with listening(serve) as url:
         transport = HttpTransport(proxy="none")
         assert await body_of(transport, request(url)) == b"hi"
         (resting,) = at_rest(transport)
-        for _ in range(100):
-            await asyncio.sleep(0.01)
-            if not resting.is_usable():
-                break
-        assert not resting.is_usable()
+        is_resting.set()
+        assert await until_async(lambda: not resting.is_usable())
         assert await body_of(transport, request(url)) == b"hi"
         assert connections == 2
         transport.close()
@@ -118,11 +119,7 @@ async def test_while_nobody_reads_the_server_has_to_wait() -> None:
         transport = HttpTransport(proxy="none")
         stream = await transport.open_async(request(url))
         assert await stream.read()
-        await asyncio.sleep(0.3)
-        held = written
-        assert held < 48 << 20, "only what the kernel buffers"
-        await asyncio.sleep(0.1)
-        assert written == held
+        assert await steady_async(lambda: written) < 48 << 20, "only what the kernel buffers"
         rest = 0
         while data := await stream.read():
             rest += len(data)
@@ -139,7 +136,7 @@ async def test_a_large_request_arrives_whole_at_a_server_that_reads_slowly() -> 
         await reader.readuntil(b"\r\n\r\n")
         while len(got) < len(body):
             got.extend(await reader.read(1 << 20))
-            await asyncio.sleep(0.001)
+            await turns()
         writer.write(WHOLE)
 
     async with listening(serve) as url:
@@ -152,7 +149,7 @@ async def test_a_large_request_arrives_whole_at_a_server_that_reads_slowly() -> 
 async def test_a_server_that_takes_nothing_runs_out_of_time_while_the_request_is_sent() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         del reader, writer
-        await asyncio.sleep(30)
+        await for_ever()
 
     async with listening(serve) as url:
         transport = HttpTransport(proxy="none")
@@ -189,7 +186,7 @@ async def test_the_limit_of_the_first_byte_is_over_with_it() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(HEAD + framed(b"first"))
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(1.1)  # longer than the limit that must be over
         writer.write(framed(b"second") + b"0\r\n\r\n")
 
     async with listening(serve) as url:

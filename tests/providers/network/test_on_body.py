@@ -17,6 +17,7 @@ from slipform.providers.concurrency import ThrottledTransport
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
 from tests.providers.network.conftest import Certificate
+from tests.waiting import for_ever
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -60,7 +61,7 @@ async def pieces(writer: asyncio.StreamWriter) -> None:
     for at in range(20):
         writer.write(framed(b"%d" % at))
         await writer.drain()
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # so that the pieces arrive one by one
     writer.write(END)
 
 
@@ -129,7 +130,7 @@ async def test_who_wants_no_more_gets_no_more_until_it_asks_again() -> None:
             before = len(taken)
             await stream.on_body(some)
             assert len(taken) == before + 1
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.002)  # in which the next piece arrives
             assert len(taken) == before + 1
         assert b"".join(taken) == b"".join(b"%d" % at for at in range(20))
         await stream.on_body(some)
@@ -141,7 +142,7 @@ async def test_what_arrives_right_after_a_piece_that_was_enough_is_kept_for_the_
     """uvloop hands on several receptions before any task has its turn."""
 
     async def hang(writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(30)
+        await for_ever()
 
     async with answering(hang) as (url, _):
         sockets = transport()
@@ -188,8 +189,8 @@ async def test_a_silence_longer_than_allowed_is_told_after_the_last_piece_not_th
         for _ in range(12):
             writer.write(framed(b"x"))
             await writer.drain()
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(30)
+            await asyncio.sleep(0.05)  # shorter than the limit, and together longer
+        await for_ever()
 
     async with answering(then_silence) as (url, _):
         sockets = transport()
@@ -211,7 +212,7 @@ async def test_the_total_time_counts_however_much_arrives() -> None:
         while True:
             writer.write(framed(b"x"))
             await writer.drain()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # what arrives must not put the limit off
 
     async with answering(endless) as (url, _):
         stream = await transport().open_async(request(url, Timeouts(between_chunks=5, total=0.3)))
@@ -244,7 +245,7 @@ async def test_cancelling_closes_the_connection() -> None:
     async def hang(writer: asyncio.StreamWriter) -> None:
         writer.write(framed(b"x"))
         await writer.drain()
-        await asyncio.sleep(30)
+        await for_ever()
 
     async with answering(hang) as (url, connections):
         sockets = transport()
