@@ -67,7 +67,7 @@ def cases(url: str) -> dict[str, Callable[[], float]]:
     found["slipform stream"] = lambda: per_stream(lambda: client.own_stream(url))["seconds"]
     for name, document in text_stream.DOCUMENTS.items():
         chunks = text_stream.pieces(document(_LONGEST), 4)
-        found[f"stream: {name}"] = lambda chunks=chunks: sum(text_stream.best_quarters(chunks, 2))
+        found[f"stream: {name}"] = _streaming(chunks)
     resolved = text_stream.pieces(text_stream.records(42_000), 5)
     found["stream: parse and resolve"] = lambda: min(text_stream.resolving(resolved) for _ in range(2))
     for size in text_repair.SIZES:
@@ -79,6 +79,10 @@ def cases(url: str) -> dict[str, Callable[[], float]]:
     for name, hostile in text_repair.ADVERSARIAL.items():
         found[f"repair: hostile {name}"] = _reading(hostile(_LONGEST))
     return found
+
+
+def _streaming(chunks: list[str]) -> Callable[[], float]:
+    return lambda: sum(text_stream.best_quarters(chunks, 2))
 
 
 def _reading(text: str) -> Callable[[], float]:
