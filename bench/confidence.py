@@ -4,8 +4,9 @@
 
 The model answers greedily, constrained by the task's schema, in a loop of our own over the engine's C functions. At
 each token two probabilities of the *same* token are noted: of the model's own distribution (before the mask), and of
-what is left of it once the grammar has excluded what the schema does not admit (after the mask). So both scores are of
-the same answers. `--samples` answers more per task, at temperature 1, give the agreement.
+what is left of it once the grammar has excluded what the schema does not admit (after the mask). A third is what the
+product tells: the engine gives only the likeliest tokens before the mask, of which it takes those that the grammar
+admits. So all scores are of the same answers. `--samples` answers more per task, at temperature 1, give the agreement.
 
 Rightness is equality with the answer key after the normalisers of `slipform.evidence`. AUROC is how often a right value
 scores above a wrong one; ECE the mean distance of score and share of right values in ten bins. Intervals are 95 %, from
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import math
 import os
 import random
 import subprocess
@@ -36,12 +38,11 @@ from slipform.evidence.collect import votes
 from slipform.evidence.confidence import Written, leaf_confidence
 from slipform.ir.logprobs import Token
 from slipform.providers.embedded.decoding.constrain import constrain
+from slipform.providers.embedded.llama import LISTED, AdmittedTokens
 from slipform.providers.embedded.weights import KNOWN, pull_with_progress
 from slipform.schema.document import locate
 
 MAX_TOKENS = 128
-LISTED = 100
-"""Tokens that are noted with each one drawn: the likeliest before the mask."""
 ROUNDS = 2_000
 BINS = 10
 PEERS = Path(os.environ.get("SLIPFORM_EVIDENCE_PEERS", ".venv/evidence-peers/bin/python"))
@@ -163,8 +164,8 @@ class Drawn:
     pieces: list[bytes]
     before: list[float]
     after: list[float]
-    listed: list[list[tuple[list[int], float, bool]]]
-    """For each token the likeliest before the mask: bytes, log-probability, and whether the grammar admits it."""
+    told: list[float | None]
+    """As the product makes it of the likeliest tokens before the mask, which is all that the engine tells."""
 
     @property
     def text(self) -> str:
@@ -192,6 +193,7 @@ class Model:
         """An answer: the likeliest token each time, or with `chance` one drawn at temperature 1."""
         loop = self.loop
         loop.clear()
+        admitted = AdmittedTokens(constrain(question.schema, MAX_TOKENS).grammar)
         guidance = Guidance(self.tokenizer, constrain(question.schema, MAX_TOKENS).grammar, forward=False)
         bits = np.zeros((1, (loop.size + 31) // 32), dtype=np.int32)
         logits = loop.logits(loop.tokenize(f"<|im_start|>user\n{question.prompt}<|im_end|>\n<|im_start|>assistant\n"))
@@ -210,8 +212,8 @@ class Model:
             drawn.after.append(float(held[token]))
             if chance is None:
                 top = np.argpartition(free, -LISTED)[-LISTED:]
-                top = top[np.argsort(-free[top])]
-                drawn.listed.append([(list(self.pieces[at]), float(free[at]), bool(allowed[at])) for at in top])
+                listed = [(self.pieces[at], float(free[at])) for at in top]
+                drawn.told.append(admitted.admitted(self.pieces[token], float(free[token]), listed))
             logits = loop.logits([token])
         return drawn
 
@@ -239,7 +241,7 @@ def collect(name: str, samples: int, minutes: float) -> list[dict[str, Any]]:
                 "bytes": [list(piece) for piece in drawn.pieces],
                 "before": drawn.before,
                 "after": drawn.after,
-                "listed": drawn.listed,
+                "told": drawn.told,
             }
         )
     return records
@@ -258,10 +260,13 @@ def leaves(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             continue  # cut off at the limit of tokens
         found = {
             when: leaf_confidence(
-                [Token(bytes(data), each) for data, each in zip(record["bytes"], record[when], strict=True)],
+                [
+                    Token(bytes(data), math.nan if each is None else each)
+                    for data, each in zip(record["bytes"], record[when], strict=True)
+                ],
                 Written(record["text"], 0, len(record["text"])),
             )
-            for when in ("before", "after")
+            for when in ("before", "after", "told")
         }
         right = votes(value, [record["right"]])
         others = [json.loads(text) for text in record["more"] if _is_json(text)]
@@ -273,19 +278,35 @@ def leaves(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             row = {
                 "task": record["task"],
                 "pointer": pointer,
-                "kind": type(locate(value, pointer)).__name__,
+                "kind": _kind(value, record["schema"], pointer),
                 "right": bool(right[pointer]),
                 "joint, before the mask": before.score,
                 "mean, before the mask": before.score ** (1 / before.tokens),
                 "least token, before the mask": before.least,
                 "joint, after the mask": after.score,
                 "least token, after the mask": after.least,
+                "joint, as told (`confidence`)": found["told"][pointer].score,
+                "least token, as told (`least`)": found["told"][pointer].least,
             }
             if others:
                 row["agreement"] = agreed[pointer] / len(others)
                 row["least token before × agreement"] = before.least * (0.1 + row["agreement"]) / 1.1
             rows.append(row)
     return rows
+
+
+def _kind(value: Any, schema: Mapping[str, Any], pointer: str) -> str:
+    """The type of a leaf; `enum` for a text that the schema lists."""
+    leaf = locate(value, pointer) if pointer else value
+    listed = [node for node in _nodes(schema) if leaf in node.get("enum", ())]
+    return "enum" if isinstance(leaf, str) and listed else type(leaf).__name__
+
+
+def _nodes(schema: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(schema, Mapping):
+        yield schema
+    for each in schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ():
+        yield from _nodes(each)
 
 
 def _is_json(text: str) -> bool:
@@ -367,15 +388,19 @@ def report(records: Sequence[dict[str, Any]]) -> None:
     for name, other in [
         ("joint, after the mask", "joint, before the mask"),
         ("least token, after the mask", "least token, before the mask"),
+        ("joint, as told (`confidence`)", "joint, before the mask"),
+        ("joint, as told (`confidence`)", "structured-logprobs"),
     ]:
+        if other not in rows[0]:
+            continue
         print(f"| {name} − {other} | {' | '.join(intervals(rows, name, other))} |")
     for kind in sorted({row["kind"] for row in rows}):
         some = [row for row in rows if row["kind"] == kind]
         both = 0 < sum(row["right"] for row in some) < len(some)
-        shown = intervals(some, "joint, before the mask")[0] if both and len(some) >= 30 else "too few"
-        print(
-            f"only {kind}: {len(some)} leaves, {sum(row['right'] for row in some) / len(some):.0%} right, AUROC {shown}"
-        )
+        names = ("joint, before the mask", "joint, as told (`confidence`)")
+        shown = [intervals(some, name)[0] if both and len(some) >= 30 else "too few" for name in names]
+        share = sum(row["right"] for row in some) / len(some)
+        print(f"only {kind}: {len(some)} leaves, {share:.0%} right, AUROC before {shown[0]}, as told {shown[1]}")
 
 
 def main() -> None:

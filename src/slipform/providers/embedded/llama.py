@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import queue
 import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -117,17 +118,82 @@ class EngineSlots:
                 job.put(None)
 
 
+LISTED = 400
+"""Alternatives that the engine is asked for with each token, where a grammar holds it: to say how likely the token was
+among those that the grammar admits. More cost more than they add."""
+
+
+class AdmittedTokens:
+    r"""Works out how likely each token was among those that the grammar admits at its place.
+
+    The engine tells probabilities before the grammar has excluded anything, and after it only which token was drawn. So
+    the likeliest tokens are tried on a matcher of the same grammar, byte by byte. `admitted` is None for a token, and
+    for all after it, that the matcher does not take.
+
+    >>> answer = AdmittedTokens('%llguidance {}\nstart: "yes" | "no"')
+    >>> round(math.exp(answer.admitted(b"no", -3.0, [(b"1", -0.1), (b"no", -3.0), (b"yes", -4.0)])), 2)
+    0.73
+    """
+
+    def __init__(self, grammar: str) -> None:
+        try:
+            import llguidance
+        except ImportError:
+            self._matcher = None
+        else:
+            self._matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar)
+
+    def admitted(self, token: bytes, logprob: float, listed: Sequence[tuple[bytes, float]]) -> float | None:
+        """The log-probability of a token among those that were admitted, and go on to the next.
+
+        What is not listed is no likelier than the last that is. If no other token that is listed was admitted, there
+        may be one right below the list: the figure is then one for the worst case.
+        """
+        matcher = self._matcher
+        if matcher is None:
+            return None
+        others = [
+            math.exp(each)
+            for data, each in listed
+            if data and data != token and matcher.validate_tokens(list(data)) == len(data)
+        ]
+        own = math.exp(logprob)
+        forced = matcher.compute_ff_bytes() if not others else b""
+        is_sure = bool(forced) and token.startswith(forced[: len(token)])  # the grammar admits nothing else
+        if not others and listed and not is_sure:
+            others.append(min(own, math.exp(min(each for _, each in listed))))
+        if not matcher.consume_tokens(list(token)):
+            self._matcher = None
+            return None
+        return math.log(own / (own + sum(others))) if own > 0 else None
+
+    def note(self, chunk: Chunk, most: int) -> Chunk:
+        """A chunk whose tokens have their `admitted_logprob`, and no more alternatives than were asked for."""
+        for choice in chunk.get("choices", ()):
+            for entry in (choice.get("logprobs") or {}).get("content") or ():
+                listed = [(bytes(each["bytes"]), each["logprob"]) for each in entry["top_logprobs"]]
+                found = self.admitted(bytes(entry["bytes"]), entry["logprob"], listed)
+                if found is not None:
+                    entry["admitted_logprob"] = found
+                entry["top_logprobs"] = entry["top_logprobs"][:most]
+        return chunk
+
+
 def generate(model: Any, job: GenerationJob) -> None:
     """Run one generation to its end, or until it is cancelled: within a token."""
+    body = {**job.body, "stream": True}
+    admitted, most = None, body.get("top_logprobs", 0)
+    if body.get("logprobs") and body.get("grammar"):
+        admitted, body["top_logprobs"] = AdmittedTokens(body["grammar"]), max(most, LISTED)
 
     def forward(chunk: Chunk) -> bool:
         if job.cancelled.is_set():
             return True
-        job.put(chunk)
+        job.put(chunk if admitted is None else admitted.note(chunk, most))
         return False
 
     try:
-        model.handle_chat_completions({**job.body, "stream": True}, forward)
+        model.handle_chat_completions(body, forward)
     except (RuntimeError, ValueError, TypeError) as error:
         job.put({"error": {"code": 500, "message": str(error)}})
 
