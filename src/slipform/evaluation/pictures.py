@@ -30,11 +30,10 @@ def _short(value: object) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
-def _picture(width: float, height: float, label: str, parts: Iterable[str]) -> str:
+def _picture(width: float, height: float, label: str, parts: Iterable[str], look: str = "") -> str:
     inside = "".join(parts)
-    return _element(
-        "svg", inside, viewBox=f"0 0 {_short(width)} {_short(height)}", width=width, role="img", aria_label=label
-    )
+    box = f"0 0 {_short(width)} {_short(height)}"
+    return _element("svg", inside, viewBox=box, width=width, role="img", aria_label=label, class_=look)
 
 
 def _label(text: str, x: float, y: float, look: str = "", anchor: str = "start") -> str:
@@ -77,8 +76,8 @@ def heat_map(runs: Sequence[RunScore], fields: Sequence[str]) -> str:
     """Every field of every run: how often it was right. Fields that were wrong most come first."""
     worst = sorted(fields, key=lambda name: min(run.fields[name].accuracy for run in runs if name in run.fields))
     shown = worst[:MOST_FIELDS]
-    left, top, high = 12 + 7.2 * max((len(cut(name, 34)) for name in shown), default=4), 62.0, 30.0
-    wide = max(74.0, min(170.0, 640.0 / max(1, len(runs))))
+    left, top, high = 18 + 8.2 * max((len(cut(name, 34)) for name in shown), default=4), 62.0, 30.0
+    wide = max(74.0, min(120.0, 640.0 / max(1, len(runs))))
     parts = []
     for column, run in enumerate(runs):
         parts.append(_label(run.strategy, left + (column + 0.5) * wide, top - 8, "soft", "middle"))
@@ -126,13 +125,12 @@ def _cell(run: RunScore, name: str, x: float, y: float, wide: float, high: float
 def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     """Accuracy against what a thousand rows cost, or against the tokens of a row where prices are not known.
 
-    Returns the picture and what its axis is. Points have numbers, best first, and the names stand beside the picture:
-    names at the points would cover each other.
+    Returns the picture and what its axis is. Points have numbers, best first, and the names stand in a list beside the
+    picture: names at the points would cover each other, and on a narrow screen there is no room for them.
     """
     priced = all(run.cost is not None for run in runs)
     axis = "cost of 1,000 rows" if priced else "tokens of a row, in and out"
-    left, top, inner_width = 56.0, 18.0, 480.0
-    inner_height = max(250.0, 22.0 * len(runs) - 10)
+    left, top, inner_width, inner_height = 56.0, 18.0, 380.0, 250.0
     most = _round_up(max((_spent(run, priced=priced) for run in runs), default=1.0))
     least = max(0.0, math.floor((min(run.accuracy for run in runs) - 0.02) * 10) / 10)
     step = 0.05 if least >= 0.7 else 0.1 if least >= 0.4 else 0.2
@@ -141,7 +139,7 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     def y_of(share: float) -> float:
         return top + inner_height * (1 - (share - least) / (1 - least))
 
-    parts = []
+    parts, names = [], []
     for number in range(round((1 - least) / step) + 1):
         share = 1 - number * step
         parts.append(_element("line", x1=left, x2=left + inner_width, y1=y_of(share), y2=y_of(share), class_="grid"))
@@ -156,13 +154,12 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
         said = f"{run_name(run)}: {100 * run.accuracy:.1f} % right, {axis} {spent:,.4g}"
         at = left + inner_width * spent / most, y_of(run.accuracy)
         parts.append(_dot(number, *at, look, said))
-        beside = top + 6 + 22 * (number - 1)
-        name = f"{cut(run_name(run), 40)}, {100 * run.accuracy:.0f} %"
-        parts.append(
-            _dot(number, left + inner_width + 34, beside, look, said)
-            + _label(name, left + inner_width + 50, beside + 4)
-        )
-    return _picture(left + inner_width + 400, top + inner_height + 46, f"Accuracy against {axis}", parts), axis
+        dot = _element("svg", _dot(number, 10, 10, look, said), viewBox="0 0 20 20", width=20, aria_hidden="true")
+        names.append(_element("li", f"{dot}{html.escape(run_name(run))}, {100 * run.accuracy:.0f} %"))
+    label = f"Accuracy against {axis}"
+    picture = _picture(left + inner_width + 20, top + inner_height + 46, label, parts, "fits")
+    beside = _element("ul", "".join(names), class_="dots")
+    return _element("div", picture + beside, class_="beside"), axis
 
 
 def _spent(run: RunScore, *, priced: bool) -> float:
