@@ -61,6 +61,7 @@ def test_results_have_evidence_from_the_prompt_or_from_a_column(tmp_path: Path) 
     (tmp_path / "column").mkdir()
     [row] = started(tmp_path, rows, FakeModel(answer), evidence=Evidence())
     assert row["evidence"]["/age"]["spans"] == []
+    assert row["ungrounded"] == ["/age"]
     [row] = started(tmp_path / "column", rows, FakeModel(answer), evidence=Evidence(), source="letter")
     assert row["evidence"]["/age"]["spans"] == [{"start": 7, "end": 9, "how": "exact"}]
 
@@ -114,5 +115,6 @@ def test_batch_takes_evidence_into_jsonl_and_parquet(tmp_path: Path) -> None:
         [row] = rows_of(tmp_path / name)
         found = row["evidence"] if name == "out.jsonl" else json.loads(row["evidence"])
         assert found == {"/age": wanted["age"]}
+        assert (row["confidence"], row["ungrounded"]) == (None, [])
     with pytest.raises(ConfigError, match="A source is for evidence"):
         batch(tmp_path / "in.jsonl", schema=AGE, out=tmp_path / "x.jsonl", source_column="text")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -36,6 +36,8 @@ def ground(
     """Find each value of an answer in its source, without a model; exit code 5 if one is not there."""
     from slipform.evidence import FieldEvidence
     from slipform.evidence import ground as find
+    from slipform.ir.evidence import needs_a_place
+    from slipform.schema.document import locate
     from slipform.text.loads import load
 
     value, text = load(read_text(answer), strict=True).value, read_text(source)
@@ -45,7 +47,11 @@ def ground(
     else:
         for line in evidence_lines({pointer: FieldEvidence(spans) for pointer, spans in found.items()}, text):
             print_data(line)
-    absent = [pointer for pointer, spans in found.items() if not spans and _says_something(value, pointer)]
+    absent = [
+        pointer
+        for pointer, spans in found.items()
+        if not spans and needs_a_place(locate(value, pointer) if pointer else value)
+    ]
     if absent:
         print_message(f"{len(absent)} of {len(found)} values are not in the source", fg="red")
         raise typer.Exit(Exit.INVALID)
@@ -68,11 +74,3 @@ def evidence_lines(found: Mapping[str, FieldEvidence], text: str) -> Iterator[st
         said += [f"{known.votes} of {known.samples} further answers agree"] if known.samples else []
         if said or known.touched:
             yield f"    {'; '.join([*said, *known.touched])}"
-
-
-def _says_something(value: Any, pointer: str) -> bool:
-    """Whether a value should stand in its source: null, booleans and empty strings need not."""
-    from slipform.schema.document import locate
-
-    leaf = locate(value, pointer) if pointer else value
-    return leaf is not None and leaf != "" and not isinstance(leaf, bool)

@@ -16,6 +16,7 @@ from typing import Any
 from slipform.errors import ConfigError
 from slipform.evaluation.page import CONSOLE, OWN, whole_page
 from slipform.evidence import ground
+from slipform.ir.evidence import needs_a_place
 from slipform.runner.journal import job_of, replacing
 from slipform.runner.rows import Row, Template, as_json, as_text, column_list, rows_of
 from slipform.schema.document import locate
@@ -159,7 +160,7 @@ def _index_entry(number: int, key: str, value: Any, evidence: Mapping[str, Mappi
     scores, absent, words = list[float](), 0, list[str]()
     for pointer, field in evidence.items():
         leaf = locate(value, pointer) if pointer else value
-        says_something = leaf is not None and leaf != "" and not isinstance(leaf, bool)
+        says_something = needs_a_place(leaf)
         absent += says_something and not field["spans"]
         if (score := field.get("confidence")) is not None:
             scores.append(score)

@@ -32,7 +32,7 @@ from slipform.evidence.grounding import ground_in
 from slipform.evidence.lifting import Path, scalars
 from slipform.evidence.source_index import SourceIndex
 from slipform.ir import ModelRequest, ModelResponse, ModelWarning
-from slipform.ir.evidence import Evidence, FieldEvidence, Signal, Span
+from slipform.ir.evidence import Evidence, FieldEvidence, Signal, Span, needs_a_place
 from slipform.ir.logprobs import LOGPROBS, tokens_of
 from slipform.schema import Schema, Violation
 from slipform.schema.document import join_pointer, locate, split_pointer
@@ -50,6 +50,15 @@ def with_evidence(plan: Plan, request: ModelRequest, wanted: Evidence) -> Plan:
 
 def _prompt(request: ModelRequest) -> str:
     return next((message.text for message in reversed(request.messages) if message.role == "user"), "")
+
+
+def ungrounded(value: Any, fields: Mapping[str, FieldEvidence]) -> list[str]:
+    """The pointers of those values that should stand in the source, and do not."""
+    return [
+        pointer
+        for pointer, field in fields.items()
+        if not field.grounded and needs_a_place(locate(value, pointer) if pointer else value)
+    ]
 
 
 class GroundedCheck:
@@ -75,7 +84,7 @@ class GroundedCheck:
         return [
             violation_at(_steps(value, pointer), "grounded", _NOT_THERE, value)
             for pointer, spans in self.spans(value).items()
-            if self._is_required(pointer) and not FieldEvidence(spans).grounded and _says_something(value, pointer)
+            if self._is_required(pointer) and pointer in ungrounded(value, {pointer: FieldEvidence(spans)})
         ]
 
     def _is_required(self, pointer: str) -> bool:
@@ -97,12 +106,6 @@ def _steps(value: Any, pointer: str) -> tuple[str | int, ...]:
         steps.append(step)
         value = value[step]
     return tuple(steps)
-
-
-def _says_something(value: Any, pointer: str) -> bool:
-    """Whether a value should stand in its source: null, booleans and empty strings need not."""
-    leaf = locate(value, pointer) if pointer else value
-    return leaf is not None and leaf != "" and not isinstance(leaf, bool)
 
 
 def collected(request: ModelRequest, plan: Plan) -> Steps:

@@ -86,6 +86,15 @@ def _pointers(given: Any) -> tuple[str, ...]:
     return tuple(given)
 
 
+def needs_a_place(leaf: Any) -> bool:
+    """Whether a value should stand in its source: null, booleans and empty strings need not.
+
+    >>> needs_a_place(0), needs_a_place(False), needs_a_place("")
+    (True, False, False)
+    """
+    return leaf is not None and leaf != "" and not isinstance(leaf, bool)
+
+
 @dataclass(frozen=True, slots=True)
 class FieldEvidence:
     """What is known of one value of an answer.

@@ -72,7 +72,11 @@ class RowCaller:
         text = outcome.text.encode("utf-8", "backslashreplace") if outcome.is_valid else as_json(outcome.value)
         more: dict[str, Any] = {"model": report.attempts[-1].model} if self.job.fallbacks else {}
         if report.evidence is not None:
+            from slipform.evidence.collect import ungrounded
+
             more["evidence"] = {pointer: each.to_dict() for pointer, each in report.evidence.items()}
+            scores = [each.confidence for each in report.evidence.values() if each.confidence is not None]
+            more |= {"confidence": min(scores, default=None), "ungrounded": ungrounded(outcome.value, report.evidence)}
         more |= self._figures(report, time.perf_counter() - started)
         rest = b"," + as_json(more)[1:] if more else b"}"
         line = b'{"row":%d,"key":%s,"value":%s%s' % (task.number, as_json(task.key), text, rest)

@@ -71,7 +71,8 @@ class ParquetResults:
         arrow = self._arrow
         fields = [("row", arrow.int64()), ("key", arrow.string()), ("value", self._type or arrow.string())]
         if self._evidence:
-            fields.append(("evidence", arrow.string()))
+            fields += [("evidence", arrow.string()), ("confidence", arrow.float64())]
+            fields.append(("ungrounded", arrow.list_(arrow.string())))
         with writing(self.path):
             self._writer = self._parquet.ParquetWriter(part_of(self.path), arrow.schema(fields))
 
