@@ -24,6 +24,9 @@ const shots = {
   async call() { await page.waitForSelector('.player', { timeout: 8000 }); },
   async repaired() { await page.waitForSelector('.diff'); },
   async playground() {
+    await page.goto(`${origin}/console/${calls.evidence}`, { waitUntil: 'load' });
+    await page.waitForSelector('.tree .span');
+    await page.evaluate(() => { [...document.querySelectorAll('.head button')].find((each) => each.textContent === 'Playground').click(); });
     await page.waitForSelector('#run:not([disabled])');
     await page.evaluate(() => { const add = document.querySelector('input[list]'); for (const name of ['anthropic/claude-sonnet']) { add.value = name; add.dispatchEvent(new Event('change')); } });
     await page.click('#run');

@@ -66,6 +66,17 @@ GOOD = json.dumps(
         "shipping": "express",
     }
 )
+SAMPLE = json.dumps(
+    {
+        "customer": "Ada Lovelace",
+        "email": "ada@example.com",
+        "address": {"street": "12 St James's Square", "city": "London"},
+        "items": 3,
+        "total": 33.5,
+        "shipping": "express",
+    }
+)
+"""The answer to the console's own sample."""
 FAULTY = f"Sure, here is the order:\n```json\n{GOOD[:-1]}".replace('"quantity": 2,', '"quantity": 200,')
 MESSY = GOOD.replace('"', "'").replace("2,", "'2',").replace("'express'", "'Express',") + " Let me know!"
 
@@ -73,7 +84,7 @@ MESSY = GOOD.replace('"', "'").replace("2,", "'2',").replace("'express'", "'Expr
 def models() -> dict[str, FakeModel]:
     """The scripted models behind the names that the pictures show."""
     return {
-        "openai": PacedModel([GOOD]),
+        "openai": PacedModel(lambda request: SAMPLE if "Street:" in request.messages[-1].text else GOOD),
         "anthropic": PacedModel([FAULTY, GOOD] * 50, first=0.2),
         "mistral": PacedModel([MESSY]),
         "groq": PacedModel(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs
@@ -55,11 +55,20 @@ class SteppedModel(FakeModel):
             self.writing -= 1
 
 
+def _counted(text: str) -> ModelResponse:
+    return ModelResponse(text=text, usage=Usage(181, len(text) // 4))
+
+
 class PacedModel(FakeModel):
     """A model that takes its time, for pictures."""
 
-    def __init__(self, script: Sequence[str], first: float = 0.15, pause: float = 0.012) -> None:
-        super().__init__([ModelResponse(text=text, usage=Usage(181, len(text) // 4)) for text in script])
+    def __init__(
+        self, script: Sequence[str] | Callable[[ModelRequest], str], first: float = 0.15, pause: float = 0.012
+    ) -> None:
+        if callable(script):
+            super().__init__(lambda request: _counted(script(request)))
+        else:
+            super().__init__([_counted(text) for text in script])
         self._first, self._pause = first, pause
 
     async def complete_async(self, request: ModelRequest) -> ModelResponse:

@@ -82,8 +82,9 @@ def recorded_texts() -> list[dict[str, Any]]:
 
 def models() -> dict[str, FakeModel]:
     """The scripted models that the driver asks for by name."""
-    items = [{"name": "notebook", "quantity": 2, "price": 4.5}]
-    order = {"customer": "Ada", "email": "ada@example.com", "items": items, "shipping": "express"}
+    address = {"street": "12 St James's Square", "city": "London"}
+    order = {"customer": "Ada", "email": "ada@example.com", "address": address, "items": 3, "total": 33.5,
+             "shipping": "express"}  # fmt: skip
     return {
         "order": FakeModel([json.dumps(order)]),
         "good": FakeModel(['{"name": "Ada", "age": 36}']),

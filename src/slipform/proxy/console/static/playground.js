@@ -78,6 +78,7 @@ export async function playground(main, state) {
     const schema = valid;
     const views = chosen.map((model) => column(model, schema));
     replace(columns, views.map((view) => view.node));
+    columns.scrollIntoView({ block: 'nearest' });
     const values = (await Promise.all(chosen.map(async (model, index) => {
       const found = [];
       for (let round = 0; round < times && !control.signal.aborted; round += 1) found.push(await one(model, schema, views[index], control.signal, times > 1 ? `${round + 1} of ${times} · ` : ''));

@@ -1,17 +1,21 @@
 // The example that a newcomer runs: a sentence, the shape it is to take, and the call that asks for it.
 import { call } from './api.js';
 
+const whole = (properties) => ({ type: 'object', properties, required: Object.keys(properties), additionalProperties: false });
+
+/** What the embedded model, which is very small, gets right. */
 export const SCHEMA = {
-  title: 'order', type: 'object',
-  properties: {
+  title: 'order',
+  ...whole({
     customer: { type: 'string', description: 'Who ordered' },
     email: { type: 'string', format: 'email' },
-    items: { type: 'array', minItems: 1, maxItems: 4, items: { type: 'object', properties: { name: { type: 'string' }, quantity: { type: 'integer', minimum: 1, maximum: 99 }, price: { type: 'number', minimum: 0 } }, required: ['name', 'quantity', 'price'], additionalProperties: false } },
+    address: whole({ street: { type: 'string' }, city: { type: 'string' } }),
+    items: { type: 'integer', minimum: 1, maximum: 99 },
+    total: { type: 'number', minimum: 0 },
     shipping: { enum: ['standard', 'express'] },
-  },
-  required: ['customer', 'email', 'items', 'shipping'], additionalProperties: false,
+  }),
 };
-export const PROMPT = 'Ada Lovelace (ada@example.com) ordered 2 notebooks at 4.50 and 1 fountain pen at 29.00, sent by express.';
+export const PROMPT = 'Customer: Ada Lovelace. Email: ada@example.com. Street: 12 St James\'s Square. City: London. Items: 3. Total: 33.50. Shipping: express.';
 
 /** The body of a call with a schema, streamed, with its report. */
 export function bodyOf({ model, schema, system, prompt, mode = 'live', attempts = 3, strategy = 'auto' }) {
