@@ -34,7 +34,7 @@ class Case:
 
 
 def cases(kind: str) -> list[Case]:
-    """All cases of one of the files: `simple`, `hard`, or `other_hand` (written by somebody else than the code)."""
+    """All cases of one of the files `grounding_*.txt`; `test_grounding.py` says how each was made."""
     text = (HERE / f"grounding_{kind}.txt").read_text(encoding="utf-8")
     return [_case(block) for block in text.removesuffix("\n").split("\n---\n")]
 

@@ -52,10 +52,18 @@ def test_the_third_set_is_grounded() -> None:
     assert result.false_spans == 0, result.failed
 
 
+def test_the_fourth_set_is_grounded() -> None:
+    """Labelled after the third was mended; the first run had precision 0.993, recall 0.961, 0 of 8 false."""
+    result = score("fourth", ground)
+    assert result.precision >= 0.98, result.failed
+    assert result.recall >= 0.98, result.failed
+    assert result.false_spans == 0, result.failed
+
+
 def test_the_labelled_set_is_large_and_every_mark_is_of_a_leaf() -> None:
     every = cases("simple") + cases("hard")
     assert len(every) >= 200
-    for case in (*every, *cases("other_hand"), *cases("second"), *cases("third")):
+    for case in (*every, *cases("other_hand"), *cases("second"), *cases("third"), *cases("fourth")):
         assert set(case.spans) <= set(leaves(case.value)), case.name
 
 
@@ -135,6 +143,12 @@ def test_what_the_set_of_another_hand_showed(value: Any, text: str, found: str |
 def test_what_the_third_set_showed(value: Any, text: str, found: str | None) -> None:
     spans = ground(value, text)[""]
     assert [text[span.start : span.end] for span in spans] == ([] if found is None else [found])
+
+
+def test_a_negative_number_is_a_positive_one_only_beside_its_key() -> None:
+    assert ground({"discount": 5}, "Discount: -5.00")["/discount"] == (Span(11, 15, "normalised"),)
+    assert ground({"total": 5}, "Discount: -5.00")["/total"] == ()
+    assert ground({"balance": -5}, "Balance: 5.00-")["/balance"] == (Span(9, 14, "normalised"),)
 
 
 def test_places_that_are_equally_likely_are_all_given_and_ambiguous() -> None:

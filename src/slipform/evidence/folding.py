@@ -32,6 +32,8 @@ _ENTITY = re.compile(r"&[^;\s]{2,9};")
 _ENTITIES = r"&(?:[A-Za-z]{2,8}|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});"
 _UNPOINTED = re.compile(r"[\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u0652\u0670]")
 """Vowel points of Hebrew and Arabic, which most texts leave out, and the stroke that lengthens a word."""
+_FOOTNOTES = "¹²³⁰⁴⁵⁶⁷⁸⁹"
+"""Raised figures: they refer from a word to a note, and are no part of it."""
 _STROKED = str.maketrans("đłøħŧıɨ", "dlohtii")
 """Letters that no accent makes, but that are written as if one had."""
 MOST_PLACES = 2000
@@ -47,7 +49,7 @@ def word_table(name: str) -> dict[str, list[str]]:
 
 def is_word_character(character: str) -> bool:
     """Whether a character belongs to a word of a script that puts blanks between its words."""
-    return (character.isalnum() or is_mark(character)) and not is_unspaced(character)
+    return (character.isalnum() or is_mark(character)) and not is_unspaced(character) and character not in _FOOTNOTES
 
 
 def is_mark(character: str) -> bool:

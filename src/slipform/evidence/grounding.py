@@ -23,6 +23,7 @@ _MARGIN = 0.05
 _MOST_TIED = 20
 _MOST_WEIGHED = 200
 _LABEL_REACH = 60
+_MINUS_BEFORE, _MINUS_AT_END = re.compile(r"(?<![\w)%])-$"), re.compile(r"-(?![\w-])")
 _KEY_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+")
 _LABEL_WORD = re.compile(r"[^\W_]+")
 _LABEL_AFTER = re.compile(r"[^\W_]+(?![\w]*\s?[:=])")
@@ -161,15 +162,14 @@ class _Chooser:
         self._equal: dict[tuple[Occurrence, ...], list[_Leaf]] = defaultdict(list)
         for leaf in leaves:
             self._records[leaf.record].append(leaf)
-            if leaf.places:
-                self._equal[tuple(leaf.places)].append(leaf)
         self._beside: dict[Occurrence, list[tuple[str, float]]] = {}
 
     def choose(self) -> None:
         """Give every leaf its place, or all places that stay equally likely."""
         for leaf in self._leaves:
-            if isinstance(leaf.value, bool):
-                leaf.places = [place for place in leaf.places if len(leaf.places) == 1 or self._label(place, leaf) > 0]
+            leaf.places = [place for place in leaf.places if self._may_be_meant(place, leaf)]
+            self._equal[tuple(leaf.places)].append(leaf)
+        for leaf in self._leaves:
             if len(leaf.places) == 1 and len(self._equal[tuple(leaf.places)]) <= 1:
                 leaf.chosen = leaf.places
         for least_label in (0.3, 0.0, 0.0):
@@ -180,6 +180,18 @@ class _Chooser:
         for leaf in self._leaves:
             if leaf.places and not leaf.chosen:
                 self._decide(leaf, 0.0, is_last=True)
+
+    def _may_be_meant(self, place: Occurrence, leaf: _Leaf) -> bool:
+        """Whether a place says a value at all: `true` among others, and 5 where -5 stands, need their key beside."""
+        if isinstance(leaf.value, bool):
+            return len(leaf.places) == 1 or self._label(place, leaf) > 0
+        if not isinstance(leaf.value, int | float) or leaf.value <= 0:
+            return True
+        plain = self._source.plain
+        is_negative = _MINUS_BEFORE.search(plain, max(0, place.start - 2), place.start) or (
+            _MINUS_AT_END.match(plain, place.end) and plain[place.end - 3 : place.end - 2] in (".", ",")
+        )
+        return not is_negative or self._label(place, leaf) > 0
 
     def _decide(self, leaf: _Leaf, least_label: float, *, is_last: bool = False) -> None:
         taken = {each.chosen[0] for each in self._equal[tuple(leaf.places)] if len(each.chosen) == 1}

@@ -19,6 +19,7 @@ from slipform.evidence.source_index import Occurrence, SourceIndex
 _NUMERIC = re.compile(r"[-+]?\d[\d.,' ]*")
 _SPELLED_OUT = ({"ae": "ä", "oe": "ö", "ue": "ü"}, {"aa": "å", "ae": "æ", "oe": "ø"})
 """Letters as those write them who do not have them, German and Danish ones."""
+_GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{3})+(?![\d.])")
 _AND = ("and", "und", "et", "y", "e", "og", "och", "en", "и")
 _WEB_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+(?:/\S*?[^\s/])?)/?", re.IGNORECASE)
 _CURRENCY_BEFORE = re.compile(r"(\S|&\w{2,8};)\s?$")
@@ -178,13 +179,14 @@ def _times_of(source: SourceIndex, moment: Moment) -> Iterator[FoundTime]:
 
 
 def _spellings(needle: str) -> Iterator[str | None]:
-    """A folded value as it is, with its umlauts drawn together or spelled out, and (None) without accents."""
+    """A folded value as it is, umlauts drawn together or spelled out, numbers ungrouped, (None) without accents."""
     spellings = [needle]
     for table in _SPELLED_OUT:
         drawn = spelled = needle
         for plain, letter in table.items():
             drawn, spelled = drawn.replace(plain, letter), spelled.replace(letter, plain)
         spellings += [drawn, spelled]
+    spellings.append(_GROUPED.sub(lambda number: number[0].replace(".", ""), needle))
     yield from dict.fromkeys(spellings)
     yield None
 

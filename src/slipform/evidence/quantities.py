@@ -49,7 +49,9 @@ _ORDINAL = re.compile(r"(?:st|nd|rd|th|er|ème|e|º|ª)(?!\w)", re.IGNORECASE)
 _AFTER = re.compile(r"[^\W\d_]{1,4}(?!\w)")
 _FRACTION_SIGN = re.compile(r"[¼-¾⅐-⅞]")
 _WHOLE_BEFORE = re.compile(r"(?<![\d.,])(\d{1,9})[ ]?$")
-_FRACTION = re.compile(r"(\d(?<![\d/.,]\d)\d?)[/⁄](\d{1,2})(?![\d/])")
+_FRACTION = re.compile(r"(?:(\d{1,3}) )?(\d(?<![\d/.,]\d)\d?)[/⁄](\d{1,2})(?![\d/])")
+_MINUS_AFTER = re.compile(r"(?<=[.,]\d\d)-(?![\w-])")
+"""As accountants write it: 1.250,40-."""
 _POWER = re.compile(r"\s?[×x*.]\s?10(?:\^\(?(?P<figure>[-+]?\d{1,3})\)?|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,3}))")
 _RAISED = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "-+0123456789")
 _PERCENT = re.compile(r" ?(?:%|per ?cent\b|Prozent\b|procent\b|por ciento\b|pour cent\b|per cento\b|por cento\b)")
@@ -185,13 +187,18 @@ def _with_surroundings(plain: str, value: Decimal, start: int, end: int, sign: s
     begin = start - len(sign)
     if sign == "-":
         yield Number(-value, begin, end, False)
+        yield Number(value, start, end, True)  # "Discount: -5": who chooses looks for its key beside it
+    elif _MINUS_AFTER.match(plain, end):
+        yield Number(-value, start, end + 1, False)
+        yield Number(value, start, end, True)
     elif plain[start - 1 : start] == "(" and plain[end : end + 1] == ")" and start:
         yield Number(-value, start - 1, end + 1, False)
         yield Number(value, start, end, False)
     else:
         value_start = begin if sign else start
         ordinal = _ORDINAL.match(plain, end)
-        yield Number(value, value_start, ordinal.end() if ordinal else end, _is_percent(plain, end))
+        is_share = plain[end : end + 2].strip()[:1] == "%"
+        yield Number(value, value_start, ordinal.end() if ordinal else end, is_share)
     signed = -value if sign == "-" else value
     if scale := _SCALE.match(plain, end):
         yield Number((signed * 10 ** _SCALES[scale[1].lower()]).normalize(), begin, scale.end(), False)
@@ -202,10 +209,6 @@ def _with_surroundings(plain: str, value: Decimal, start: int, end: int, sign: s
         yield Number((signed / 100).normalize(), begin, percent.end(), False)
 
 
-def _is_percent(plain: str, end: int) -> bool:
-    return plain[end : end + 2].strip()[:1] == "%"
-
-
 def _fractions(plain: str) -> Iterator[Number]:
     if not plain.isascii():
         for match in _FRACTION_SIGN.finditer(plain):
@@ -214,5 +217,8 @@ def _fractions(plain: str) -> Iterator[Number]:
             yield Number(value.normalize(), before.start() if before else match.start(), match.end(), False)
     if "/" in plain or "⁄" in plain:
         for match in _FRACTION.finditer(plain):
-            if below := int(match[2]):
-                yield Number((Decimal(match[1]) / below).normalize(), match.start(), match.end(), True)
+            whole, above, below = match[1], int(match[2]), int(match[3])
+            if below:
+                yield Number((Decimal(above) / below).normalize(), match.start(2), match.end(), True)
+            if whole and 0 < above < below:
+                yield Number((int(whole) + Decimal(above) / below).normalize(), match.start(), match.end(), False)
