@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from slipform.evidence.dates import moments_of
-from slipform.evidence.folding import fold
+from slipform.evidence.folding import all_words, fold
 from slipform.evidence.quantities import find_numbers, with_ascii_digits
 from slipform.schema.document import join_pointer
 
@@ -227,6 +227,6 @@ def _text_readings(text: str) -> frozenset[Hashable]:
     if name := _WORD_AND_COMMA.fullmatch(text):  # a name with the surname first
         readings.add(("words", minuses, fold(f"{name[2]} {name[1]}")))
     if len(plain) <= _LONGEST_NUMBER:
-        whole = (each for each in find_numbers(text, plain) if each.end - each.start == len(plain))
+        whole = (each for each in find_numbers(text, plain, all_words(text)) if each.end - each.start == len(plain))
         readings.update(_number(each.value) for each in whole)
     return frozenset(readings)

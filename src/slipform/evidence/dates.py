@@ -6,11 +6,11 @@ A notation with two readings (`03/04/2024`) keeps both.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import date
 from typing import NamedTuple
 
-from slipform.evidence.folding import word_table
+from slipform.evidence.folding import VOWEL_SIGNS, all_words, word_table
 from slipform.evidence.number_words import HAN_DIGITS, han_value
 
 
@@ -35,10 +35,8 @@ class FoundTime(NamedTuple):
 
 
 _MONTHS = {name: int(number) for number, names in word_table("months").items() for name in names}
-_VOWEL_SIGNS = r"\u0300-\u036f\u0591-\u05c7\u064b-\u0652\u0900-\u0d7f\u0e30-\u0e4f"
-_WORDS = re.compile(rf"[^\W\d_](?:[^\W\d_]|[{_VOWEL_SIGNS}]){{2,13}}")
-_MONTH = rf"[^\W\d_](?:[^\W\d_]|[{_VOWEL_SIGNS}]){{2,13}}\.?"
-"""Any word that may be a month's name; looked for only around those that are."""
+_MONTH = rf"[^\W\d_](?:[^\W\d_]|[{VOWEL_SIGNS}]){{2,13}}\.?"
+"""Any word that may be a month's name; looked for only where one is."""
 _REACH = 32
 """Characters before and after a month's name that a date may have."""
 _YEAR = r"(?:\d{4}|'?\d{2})(?!\d)"
@@ -65,15 +63,21 @@ _EAST_ASIAN = tuple(
         rf"(?P<y>[{HAN_DIGITS}]{{4}})年(?P<m>[{HAN_DIGITS}]{{1,2}})月(?:(?P<d>[{HAN_DIGITS}]{{1,3}})[日号號])?",
     )
 )
-_NAMED = tuple(
+_TO_MONTH = tuple(
     re.compile(pattern)
     for pattern in (
         rf"(?<![\d.,/]){_FROM_DAY}(?P<d>{_DAY}){_OF}[\s-]{{1,3}}(?P<mon>{_MONTH})(?:,?{_OF}[\s-]{{1,3}}(?P<y>{_YEAR}))?",
-        rf"(?<!\w)(?P<mon>{_MONTH})\s{{1,3}}(?:(?P<d0>\d{{1,2}})\s?[-–]\s?)?(?P<d>{_DAY})(?:,?\s{{1,3}}(?P<y>{_YEAR}))?(?![:\d])",
         rf"(?<![\d.,/-])(?P<y>\d{{4}})\.?,?\s(?P<mon>{_MONTH})\s(?P<d>{_DAY})(?!\d)",
+    )
+)
+_FROM_MONTH = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"(?<!\w)(?P<mon>{_MONTH})\s{{1,3}}(?:(?P<d0>\d{{1,2}})\s?[-–]\s?)?(?P<d>{_DAY})(?:,?\s{{1,3}}(?P<y>{_YEAR}))?(?![:\d])",
         rf"(?<!\w)(?P<mon>{_MONTH}),?{_OF}[\s-]{{1,3}}(?P<y>\d{{4}})(?!\d)",
     )
 )
+_DIGIT = re.compile(r"\d")
 _TIME = re.compile(
     r"(?<![\d.,:])(?P<h>\d{1,2})(?:(?P<sep>[:.h])(?P<min>\d{2})(?::(?P<s>\d{2})(?:[.,]\d+)?)?)?(?!\d)"
     r"(?:\s?(?P<half>[ap])\.?\s?m\b\.?|\s?(?P<oclock>uhr|h|hrs|часов)\b)?",
@@ -87,8 +91,8 @@ _RANGE_START = re.compile(
 _VIETNAMESE = re.compile(r"(?P<d>\d{1,2}) tháng (?P<m>\d{1,2})(?:,| năm) (?P<y>\d{4})", re.IGNORECASE)
 
 
-def find_dates(plain: str) -> list[FoundDate]:
-    """All dates of a text with ASCII digits, longest first where two begin at the same place."""
+def find_dates(plain: str, words: Collection[str]) -> list[FoundDate]:
+    """All dates of a text with ASCII digits; `words` are those of the text."""
     found: list[FoundDate] = []
     for match in (*_RANGE_START.finditer(plain), *(_VIETNAMESE.finditer(plain) if not plain.isascii() else ())):
         year, month, day = int(match["y"]), int(match["m"]), int(match["d"])
@@ -97,26 +101,23 @@ def find_dates(plain: str) -> list[FoundDate]:
     for pattern in _NUMERIC if plain.isascii() else (*_NUMERIC, *_EAST_ASIAN):
         for match in pattern.finditer(plain):
             found += _readings(match)
-    for start, end in _around_months(plain):
-        for pattern in _NAMED:
-            for match in pattern.finditer(plain, start, end):
+    for start, end in _months_in(plain, words):
+        for pattern in _FROM_MONTH:
+            if match := pattern.match(plain, start, end + _REACH):
                 found += _readings(match)
-    return found
+        if _DIGIT.search(plain, max(0, start - 12), start):
+            for pattern in _TO_MONTH:
+                for match in pattern.finditer(plain, max(0, start - _REACH), end + _REACH):
+                    found += _readings(match)
+    return list(dict.fromkeys(found))
 
 
-def _around_months(plain: str) -> Iterator[tuple[int, int]]:
-    """Stretches of a text, not overlapping, that have a month's name in them."""
-    names = [word for word in set(_WORDS.findall(plain)) if _month(word)]
-    if not names:
-        return
-    start = end = -1
-    for found in re.finditer("|".join(sorted(map(re.escape, names), key=len, reverse=True)), plain):
-        if found.start() - _REACH > end:
-            if end >= 0:
-                yield start, end
-            start = max(0, found.start() - _REACH)
-        end = found.end() + _REACH
-    yield start, end
+def _months_in(plain: str, words: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Where months' names begin and end; they may be parts of words."""
+    names = [word for word in words if _month(word)]
+    if names:
+        for found in re.finditer("|".join(sorted(map(re.escape, names), key=len, reverse=True)), plain):
+            yield found.span()
 
 
 def _month(name: str) -> int:
@@ -208,7 +209,11 @@ def moments_of(value: str) -> list[Moment]:
         return [Moment(when, time)] if when is None or _is_date(*when) else []
     if len(value) > 40 or not any(character.isdigit() for character in value):
         return []
-    whole = [found for found in find_dates(value) if found.end - found.start >= len(value.strip()) and found.year]
+    whole = [
+        found
+        for found in find_dates(value, all_words(value))
+        if found.end - found.start >= len(value.strip()) and found.year
+    ]
     times = [found for found in find_times(value) if found.end - found.start >= len(value.strip())]
     return [Moment((found.year, found.month, found.day), None) for found in whole] + [
         Moment(None, (found.hour, found.minute, found.second)) for found in times

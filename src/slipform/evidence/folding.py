@@ -36,8 +36,15 @@ _FOOTNOTES = "¹²³⁰⁴⁵⁶⁷⁸⁹"
 """Raised figures: they refer from a word to a note, and are no part of it."""
 _STROKED = str.maketrans("đłøħŧıɨ", "dlohtii")
 """Letters that no accent makes, but that are written as if one had."""
+VOWEL_SIGNS = r"\u0300-\u036f\u0591-\u05c7\u064b-\u0652\u0900-\u0d7f\u0e30-\u0e4f"
+_WORD = re.compile(rf"[^\W\d_][^\W\d_{VOWEL_SIGNS}]*(?:[{VOWEL_SIGNS}]+[^\W\d_]*)*")
 MOST_PLACES = 2000
 """Occurrences of one value that are looked at: a single letter in a long text would be at every line."""
+
+
+def all_words(text: str) -> set[str]:
+    """The different words of a text, with the vowel signs of scripts that have them."""
+    return set(_WORD.findall(text))
 
 
 @cache

@@ -23,6 +23,9 @@ _MARGIN = 0.05
 _MOST_TIED = 20
 _MOST_WEIGHED = 200
 _LABEL_REACH = 60
+_HEAD_NEARNESS = 0.9
+"""Of the head of the column that a place is in: the word right before it has 1."""
+_HAS_DECIMALS = re.compile(r"[.,]\d{1,2}(?!\d)")
 _MINUS_BEFORE, _MINUS_AT_END = re.compile(r"(?<![\w)%])-$"), re.compile(r"-(?![\w-])")
 _KEY_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+")
 _LABEL_WORD = re.compile(r"[^\W_]+")
@@ -159,7 +162,7 @@ class _Chooser:
         self._source = source
         self._leaves = leaves
         self._records: dict[tuple[str | int, ...], list[_Leaf]] = defaultdict(list)
-        self._equal: dict[tuple[Occurrence, ...], list[_Leaf]] = defaultdict(list)
+        self._equal: dict[tuple[tuple[int, int], ...], list[_Leaf]] = defaultdict(list)
         for leaf in leaves:
             self._records[leaf.record].append(leaf)
         self._beside: dict[Occurrence, list[tuple[str, float]]] = {}
@@ -168,9 +171,9 @@ class _Chooser:
         """Give every leaf its place, or all places that stay equally likely."""
         for leaf in self._leaves:
             leaf.places = [place for place in leaf.places if self._may_be_meant(place, leaf)]
-            self._equal[tuple(leaf.places)].append(leaf)
+            self._equal[_where(leaf)].append(leaf)
         for leaf in self._leaves:
-            if len(leaf.places) == 1 and len(self._equal[tuple(leaf.places)]) <= 1:
+            if len(leaf.places) == 1 and len(self._equal[_where(leaf)]) <= 1:
                 leaf.chosen = leaf.places
         for least_label in (0.3, 0.0, 0.0):
             for leaf in self._leaves:
@@ -194,8 +197,8 @@ class _Chooser:
         return not is_negative or self._label(place, leaf) > 0
 
     def _decide(self, leaf: _Leaf, least_label: float, *, is_last: bool = False) -> None:
-        taken = {each.chosen[0] for each in self._equal[tuple(leaf.places)] if len(each.chosen) == 1}
-        free = [place for place in leaf.places if place not in taken] or leaf.places
+        taken = {each.chosen[0][:2] for each in self._equal[_where(leaf)] if len(each.chosen) == 1}
+        free = [place for place in leaf.places if place[:2] not in taken] or leaf.places
         anchors = [each.chosen[0] for each in self._records[leaf.record] if len(each.chosen) == 1 and each is not leaf]
         free = self._near(free, anchors)
         if len(free) == 1 and (not least_label or len(leaf.places) == 1):
@@ -224,11 +227,15 @@ class _Chooser:
         own = self._label(place, leaf)
         others = [self._label(place, each, but=leaf) for each in self._records[leaf.record] if each is not leaf][:40]
         score = 2 * (own - max(others, default=0.0)) + (0.2 if place.how == "exact" else 0.0)
+        if isinstance(leaf.value, int | float) and _HAS_DECIMALS.search(self._source.plain, place.start, place.end):
+            score += 0.2 if isinstance(leaf.value, float) else -0.2
         if anchors:
             line = self._source.line_of(place.start)
             lines = min(abs(line - self._source.line_of(anchor.start)) for anchor in anchors)
             characters = min(abs(place.start - anchor.start) for anchor in anchors)
-            score += 1.5 / (1 + lines) + 1 / (1 + characters / 40)
+            sentence = self._source.sentence_of(place.start)
+            sentences = min(abs(sentence - self._source.sentence_of(anchor.start)) for anchor in anchors)
+            score += 1 / (1 + lines) + 0.8 / (1 + sentences) + 0.7 / (1 + characters / 40)
         return score
 
     def _label(self, place: Occurrence, leaf: _Leaf, *, but: _Leaf | None = None) -> float:
@@ -259,17 +266,24 @@ class _Chooser:
         end = text.find("\n", place.end)
         after = _LABEL_AFTER.findall(text, place.end, min(place.end + 25, len(text) if end < 0 else end))
         near = [(fold(word), 1 / (1 + distance)) for distance, word in enumerate(reversed(before[-8:]))]
+        head = self._source.tables.head(self._source.line_of(start), start, place.end)
+        near += [(fold(word), _HEAD_NEARNESS) for word in _LABEL_WORD.findall(head)]
         return near + [(fold(word), 0.6 / (1 + distance)) for distance, word in enumerate(after[:2])]
 
     def _in_order(self) -> None:
         """Equal values that stand as often as they are in the answer: the first is the first."""
-        for places, leaves in self._equal.items():
-            taken = {leaf.chosen[0] for leaf in leaves if len(leaf.chosen) == 1}
+        for leaves in self._equal.values():
+            taken = {leaf.chosen[0][:2] for leaf in leaves if len(leaf.chosen) == 1}
             open_leaves = [leaf for leaf in leaves if not leaf.chosen]
-            free = [place for place in places if place not in taken]
+            free = [at for at, place in enumerate(leaves[0].places) if place[:2] not in taken]
             if open_leaves and len(open_leaves) == len(free):
-                for leaf, place in zip(open_leaves, free, strict=True):
-                    leaf.chosen = [place]
+                for leaf, at in zip(open_leaves, free, strict=True):
+                    leaf.chosen = [leaf.places[at]]
+
+
+def _where(leaf: _Leaf) -> tuple[tuple[int, int], ...]:
+    """The places of a leaf, however it stands there: 6 and 6.0 are equal values."""
+    return tuple((place.start, place.end) for place in leaf.places)
 
 
 def _names(word: str, key: str) -> bool:

@@ -7,7 +7,7 @@ hundreds of millions. Words that mean something else in English ("on", "once", "
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from itertools import product
 
@@ -37,10 +37,10 @@ _HAN_SCALES = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
 _HAN_NUMBER = re.compile(rf"[{HAN_DIGITS}百千](?<!\d.)[{HAN_DIGITS}百千万萬亿億]*")
 
 
-def find_number_words(text: str) -> Iterator[tuple[int, int, int]]:
-    """The value, start and end of every number in words."""
+def find_number_words(text: str, words: Collection[str]) -> Iterator[tuple[int, int, int]]:
+    """The value, start and end of every number in words; `words` are those of the text."""
     phrases = _phrases()
-    known = {word for word in set(_WORD.findall(text)) if _plain(word) in phrases}
+    known = [word for word in words if _plain(word) in phrases]
     if known:
         first = re.compile(rf"(?<!\w)(?:{'|'.join(sorted(map(re.escape, known), key=len, reverse=True))})(?!\w)")
         done = 0

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from slipform.evidence.dates import FoundTime, Moment, moments_of
-from slipform.evidence.folding import fold, is_unspaced, strip_marks
+from slipform.evidence.folding import all_words, fold, is_unspaced, strip_marks
 from slipform.evidence.quantities import find_numbers
 from slipform.evidence.resemblance import parts, same_words, shortened, similar
 from slipform.evidence.source_index import Occurrence, SourceIndex
@@ -89,7 +89,11 @@ def _is_half_a_name(source: SourceIndex, place: Occurrence) -> bool:
 
 
 def _as_number(source: SourceIndex, value: str) -> list[Occurrence]:
-    readings = {number.value for number in find_numbers(value, value) if number.end - number.start == len(value)}
+    readings = {
+        number.value
+        for number in find_numbers(value, value, all_words(value))
+        if number.end - number.start == len(value)
+    }
     found = (number for reading in readings for number in source.numbers.get(reading, ()) if not number.is_weak)
     return [Occurrence(number.start, number.end, "normalised") for number in found]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
@@ -52,16 +52,26 @@ _WHOLE_BEFORE = re.compile(r"(?<![\d.,])(\d{1,9})[ ]?$")
 _FRACTION = re.compile(r"(?:(\d{1,3}) )?(\d(?<![\d/.,]\d)\d?)[/⁄](\d{1,2})(?![\d/])")
 _MINUS_AFTER = re.compile(r"(?<=[.,]\d\d)-(?![\w-])")
 """As accountants write it: 1.250,40-."""
+_PLAIN_BEFORE, _PLAIN_AFTER = frozenset(" \n\t|:="), frozenset(["", "\n", "\t", "|", ";"])
 _POWER = re.compile(r"\s?[×x*.]\s?10(?:\^\(?(?P<figure>[-+]?\d{1,3})\)?|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,3}))")
 _RAISED = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "-+0123456789")
 _PERCENT = re.compile(r" ?(?:%|per ?cent\b|Prozent\b|procent\b|por ciento\b|pour cent\b|per cento\b|por cento\b)")
 
 
-def find_numbers(text: str, plain: str, taken: Sequence[tuple[int, int]] = ()) -> Iterator[Number]:
-    """All numbers of a text, given also with ASCII digits; those inside the places `taken` (dates) are weak."""
-    spelled = [(*found, _figure_after(plain, found[0], found[2])) for found in find_number_words(text)]
+def find_numbers(
+    text: str, plain: str, words: Collection[str], taken: Sequence[tuple[int, int]] = ()
+) -> Iterator[Number]:
+    """All numbers of a text, given also with ASCII digits; those inside the places `taken` (dates) are weak.
+
+    `words` are those of the text, as `all_words` has them.
+    """
+    spelled = [(*found, _figure_after(plain, found[0], found[2])) for found in find_number_words(text, words)]
     inside = _Inside([*taken, *((start, both) for _, start, end, both in spelled if both > end)])
     for run in _RUN.finditer(plain):
+        if run[0].isdecimal() and _stands_alone(plain, run.start(), run.end()):
+            is_weak = inside.covers(run.start(), run.end())
+            yield Number(Decimal(run[0]).normalize(), run.start(), run.end(), is_weak)
+            continue
         if _is_in_word(text, plain, run.start(), run.end()):
             continue
         is_name = _NAME_BEFORE.search(plain, max(0, run.start() - 2), run.start()) is not None
@@ -72,6 +82,14 @@ def find_numbers(text: str, plain: str, taken: Sequence[tuple[int, int]] = ()) -
     yield from _fractions(plain)
     for value, start, end, both in spelled:
         yield Number(Decimal(value).normalize(), start, both, both == end)
+
+
+def _stands_alone(plain: str, start: int, end: int) -> bool:
+    """Whether nothing around some digits can make another number of them: most numbers, and they are read faster."""
+    after = plain[end : end + 2]
+    return plain[max(0, start - 1) : start] in _PLAIN_BEFORE and (
+        after[:1] in _PLAIN_AFTER or after in (" |", ".\n", ". ")
+    )
 
 
 def _figure_after(plain: str, value: int, end: int) -> int:

@@ -9,12 +9,14 @@ from decimal import Decimal
 from functools import cached_property
 from typing import NamedTuple
 
+from slipform.evidence.columns import TableHeads
 from slipform.evidence.dates import FoundDate, FoundTime, find_dates, find_times
-from slipform.evidence.folding import FoldedText, SourceRange, fold, is_word_character, strip_marks
+from slipform.evidence.folding import FoldedText, SourceRange, all_words, fold, is_word_character, strip_marks
 from slipform.evidence.quantities import Number, find_numbers, with_ascii_digits
 from slipform.ir.evidence import How
 
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+_SENTENCE_END = re.compile(r"[.!?。](?<![A-Z].)(?:\s+(?=[^\W\d_a-z])|(?<=。))")
 _WEB_ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>()]+")
 _BEFORE_AT, _AFTER_AT = re.compile(r"[^\s<>()\[\],;@]{1,64}$"), re.compile(r"[^\s<>()\[\],;]{1,255}")
 
@@ -44,14 +46,32 @@ class SourceIndex:
         """Where the lines begin."""
         return [0, *(match.end() for match in re.finditer(r"\n", self.text))]
 
+    @cached_property
+    def tables(self) -> TableHeads:
+        """The heads of the text's tables."""
+        return TableHeads(self.text, self.line_starts)
+
     def line_of(self, at: int) -> int:
         """The number of the line that a place is on."""
         return bisect_right(self.line_starts, at) - 1
 
     @cached_property
+    def _sentence_starts(self) -> list[int]:
+        """Where lines and sentences begin."""
+        return sorted({*self.line_starts, *(match.end() for match in _SENTENCE_END.finditer(self.text))})
+
+    def sentence_of(self, at: int) -> int:
+        """The number of the sentence that a place is in; a line ends one, too."""
+        return bisect_right(self._sentence_starts, at) - 1
+
+    @cached_property
+    def _vocabulary(self) -> set[str]:
+        return all_words(self.text)
+
+    @cached_property
     def dates(self) -> list[FoundDate]:
         """The dates of the text."""
-        return find_dates(self.plain)
+        return find_dates(self.plain, self._vocabulary)
 
     @cached_property
     def dates_by_day(self) -> dict[tuple[int, int], list[FoundDate]]:
@@ -71,7 +91,7 @@ class SourceIndex:
         """The numbers of the text by value."""
         taken = _joined([(found.start, found.end) for found in self.dates if found.year and found.day])
         numbers: dict[Decimal, list[Number]] = defaultdict(list)
-        for number in find_numbers(self.text, self.plain, taken):
+        for number in find_numbers(self.text, self.plain, self._vocabulary, taken):
             numbers[number.value].append(number)
         return numbers
 
