@@ -26,6 +26,7 @@ from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import (
     CompletionChunk,
     LossyEncode,
+    Message,
     ModelRequest,
     ModelResponse,
     ModelWarning,
@@ -116,12 +117,25 @@ class BoundCodec:
             if request.logprobs:
                 out.lose("top_logprobs", "This model gives no alternatives of its tokens.")
             request = request.replace(logprobs=None)
-        plan = choose_channel(request, out, self.strategy, native_rule=codec.native_rule, tool_rule=codec.tool_rule)
+        plan = self._channel(request, out)
         body = codec.encode(request, plan, out, stream)
         path = codec.path(request.model, self.capabilities, stream)
         if out.losses:
             plan = msgspec.structs.replace(plan, warnings=tuple(out.losses), tool_names=names)
         return EncodedRequest(path, dumps(body), codec.headers(self.capabilities), plan.warnings, plan)
+
+    def _channel(self, request: ModelRequest, out: Encoding) -> SchemaChannel:
+        """How the schemas of the request are sent; worked out once for requests of one frame."""
+        codec, frame = self._codec, request.frame
+        if frame is not None and (kept := frame.find(self)) is not None:
+            plan, losses = kept
+            out.losses.extend(losses)
+            return plan  # type: ignore[no-any-return]  # it was kept below
+        before = len(out.losses)
+        plan = choose_channel(request, out, self.strategy, native_rule=codec.native_rule, tool_rule=codec.tool_rule)
+        if frame is not None:
+            frame.keep(self, (plan, tuple(out.losses[before:])))
+        return plan
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
         """A whole answer: in the caller's shape, with the request's warnings, the reserved call as text."""
@@ -216,6 +230,10 @@ class Api:
     """What writes the events of one streamed answer."""
     error: Callable[[SlipformError], dict[str, Any]]
     """The body that makes the API's own clients raise their own errors."""
+    turns: Callable[[Mapping[str, Any]], tuple[Message, ...]] | None = None
+    """The conversation alone, from the fields of a body that hold it; None where the rest of a request changes it."""
+    turn_fields: frozenset[str] = frozenset()
+    """Those fields."""
     statuses: Mapping[int, int] = field(default_factory=dict)
     """HTTP statuses that this API has others for."""
     sources: frozenset[str] = frozenset()
@@ -239,10 +257,13 @@ class Api:
 
         Signatures are none of it: the proxy keeps them for the next turn.
         """
-        lost = dict.fromkeys(
-            name for each in (response, *response.others) for part in each.parts for name in self._foreign(part)
-        )
-        lost.update(dict.fromkeys(key for key in _SOURCES if response.extra.get(key) and key not in self.sources))
+        lost: dict[str, None] = {}
+        for each in (response, *response.others):
+            for part in each.parts:
+                if type(part) is not Text or part.extra:
+                    lost.update(dict.fromkeys(self._foreign(part)))
+        if response.extra:
+            lost.update(dict.fromkeys(key for key in _SOURCES if response.extra.get(key) and key not in self.sources))
         if not lost:
             return ()
         message = f"This API has no place for what the answer holds besides: {', '.join(lost)}."

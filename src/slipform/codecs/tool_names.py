@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-import msgspec
-
 from slipform.codecs.request_fields import Encoding
 from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, ModelResponse, NamedTool
 from slipform.ir.messages import Part, ToolCall, ToolResult
@@ -90,7 +88,7 @@ def respelled(
     if isinstance(choice, NamedTool):
         choice = NamedTool(spelling.get(choice.name, choice.name))
     messages = tuple(_turn(message, spelling) for message in request.messages)
-    changed = msgspec.structs.replace(request, tools=tools, tool_choice=choice, messages=messages)
+    changed = request.replace(tools=tools, tool_choice=choice, messages=messages)
     return changed, {wire: name for name, wire in spelling.items()}
 
 

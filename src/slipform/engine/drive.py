@@ -92,6 +92,14 @@ def run(request: ModelRequest, plan: Plan, model: Model) -> Outcome:
     return call.outcome
 
 
+def _is_heavy(request: ModelRequest, plan: Plan) -> tuple[bool, bool]:
+    """Whether it takes long to judge the answer, and to begin: a plan that earlier calls have used is ready."""
+    if plan.evidence is not None:
+        return True, True
+    heavy = is_heavy(request)
+    return heavy, heavy and request.frame is None
+
+
 async def run_async(
     request: ModelRequest,
     plan: Plan,
@@ -102,16 +110,16 @@ async def run_async(
     limit: float | None = None,
 ) -> Outcome:
     """`run`, for event loops: large answers and schemas are judged off them; each call may take `limit` seconds."""
-    heavy = is_heavy(request) or plan.evidence is not None
-    if heavy:
-        call = await off_loop(start, request, plan, judged=judged, streaming=streaming, limit=limit)
-    else:
-        call = start(request, plan, judged=judged, streaming=streaming, limit=limit)
+    heavy, heavy_start = _is_heavy(request, plan)
+    begin = functools.partial(start, request, plan, judged=judged, streaming=streaming, limit=limit)
+    call = await off_loop(begin) if heavy_start else begin()
     while call.outcome is None:
         try:
             if call.attempt > 1 and plan.backoff_seconds:
                 await asyncio.sleep(plan.backoff_seconds)
-            reader = None if model.stream is None else await off_loop(call.reader) if heavy else call.reader()
+            reader = None
+            if model.stream is not None:
+                reader = await off_loop(call.reader) if heavy and plan.guard.watches else call.reader()
             if model.stream is None or reader is None:
                 answer = model.complete(call.asked)
             else:
@@ -146,10 +154,10 @@ async def run_stream(
     is an error. What the sink takes, as soon as it is certain, is not given here. `watch` is told of every piece.
     """
     plan = await planned()
-    heavy = is_heavy(request) or plan.evidence is not None
+    heavy, heavy_start = _is_heavy(request, plan)
     live, follows = _live(request, plan, mode)
     begin = functools.partial(start, request, plan, streaming=True, live=live, follows=follows, sink=sink, watch=watch)
-    call = await off_loop(begin) if heavy else begin()
+    call = await off_loop(begin) if heavy_start else begin()
     while call.outcome is None:
         try:
             reader = await off_loop(call.read) if heavy else call.read()

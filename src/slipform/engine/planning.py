@@ -95,22 +95,40 @@ class ModelRoute:
 
             plan = self.plan(request, dataclasses.replace(options, evidence=None), schema)
             return with_evidence(plan, request, wanted_evidence)
+        if (kept := self._kept(request, options, schema)) is not None:
+            return kept
         wanted, provider = request.response_format, self.provider
         shape = schema or _text_of(wanted)
         if wanted is None or shape is None or not _keeps(request, options):
-            return _planned(self, request, options, schema, self._capabilities(request, schema))
-        if isinstance(provider, HttpProvider):
-            speaker: BoundCodec | Capabilities = provider.codec_for(self.model, wanted)
-        else:
-            speaker = provider.capabilities(self.model)
-        key = (shape, wanted.strategy, wanted.strict, speaker, provider.name == LOCAL)
-        kept = _PLANS.get(key)
-        if kept is None or (kept.options is not options and kept.options != options):
             plan = _planned(self, request, options, schema, self._capabilities(request, schema))
-            kept = _CachedPlan(options, plan)
+            if request.frame is not None and schema is None and _hangs_on_request(options):
+                request.frame.keep(self._frame_key(request), _CachedPlan(options, plan))
+            return plan
+        speaker = self._speaker(wanted)
+        key = (shape, wanted.strategy, wanted.strict, speaker, provider.name == LOCAL)
+        cached = _PLANS.get(key)
+        if cached is None or (cached.options is not options and cached.options != options):
+            plan = _planned(self, request, options, schema, self._capabilities(request, schema))
+            cached = _CachedPlan(options, plan)
             size = _TIMES_TEXT * len(orjson.dumps(wanted.json_schema.schema, default=repr))
-            _PLANS.put(key, kept, _LEAST + size)
-        return kept.plan
+            _PLANS.put(key, cached, _LEAST + size)
+        return cached.plan
+
+    def _kept(self, request: ModelRequest, options: Options, schema: Schema[Any] | None) -> Plan | None:
+        """The plan of an earlier request of the same frame."""
+        if request.frame is None or schema is not None or options.evidence is not None:
+            return None
+        found = request.frame.find(self._frame_key(request))
+        return found.plan if isinstance(found, _CachedPlan) and found.options is options else None
+
+    def _frame_key(self, request: ModelRequest) -> tuple[str, BoundCodec | Capabilities, bool]:
+        return "plan", self._speaker(request.response_format), self.provider.name == LOCAL
+
+    def _speaker(self, wanted: ResponseFormat | None) -> BoundCodec | Capabilities:
+        """What tells apart the models that answers are planned for, after all that was learned of them."""
+        if wanted is None or not isinstance(self.provider, HttpProvider):
+            return self.provider.capabilities(self.model)
+        return self.provider.codec_for(self.model, wanted)
 
     def _capabilities(self, request: ModelRequest, schema: Schema[Any] | None) -> Capabilities:
         if request.response_format is None or not isinstance(self.provider, HttpProvider):
@@ -121,7 +139,7 @@ class ModelRoute:
 
     async def plan_async(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
         """`plan`, with large schemas compiled off the event loop."""
-        if is_heavy(request):
+        if is_heavy(request) and self._kept(request, options, schema) is None:
             return await off_loop(self.plan, request, options, schema)
         return self.plan(request, options, schema)
 
@@ -154,9 +172,14 @@ _TIMES_TEXT = 50
 """How many bytes a plan keeps alive for each byte of its schema's text, once nobody else holds that schema."""
 
 
+def _hangs_on_request(options: Options) -> bool:
+    """Whether a plan hangs on nothing but the request, options and capabilities: not on the router."""
+    return not options.formatter and not options.prices
+
+
 def _keeps(request: ModelRequest, options: Options) -> bool:
     """Whether the plan hangs on nothing but shape, options and capabilities: on no tools, no guard, no router."""
-    if request.tools or options.formatter or options.prices:
+    if request.tools or not _hangs_on_request(options):
         return False
     return not request.extra or Guard.of(request.extra, options.guard) is options.guard
 

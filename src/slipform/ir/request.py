@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
@@ -207,6 +207,39 @@ class CallCount:
         error.details["calls"] = {"limit": self.limit, **self._by_model}
 
 
+class RequestFrame:
+    """What was worked out for a request and serves every other that differs from it in its conversation alone.
+
+    Agents send the same tools and the same schema with every turn: to plan, lower and check them anew each time would
+    be most of the work. Whoever works something out keeps it here, under a key of its own.
+
+    >>> frame = RequestFrame()
+    >>> frame.keep("plan", 1)
+    >>> frame.find("plan"), frame.find("channel")
+    (1, None)
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: Final[dict[Hashable, Any]] = {}
+
+    def find(self, key: Hashable) -> Any:
+        """What was kept, or None."""
+        return self._kept.get(key)
+
+    def keep(self, key: Hashable, value: Any) -> None:
+        """Keep this for the next request; what was kept for too many models goes."""
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[key] = value
+
+
+_MOST_KEPT: Final = 8
+_OUTSIDE_FRAME: Final = frozenset({"model", "messages", "calls", "timeout", "tells_schema", "frame"})
+"""The fields in which requests of one frame may differ."""
+
+
 class ModelRequest(msgspec.Struct, frozen=True):
     """One call, in no vendor's format.
 
@@ -237,6 +270,8 @@ class ModelRequest(msgspec.Struct, frozen=True):
     """Whether the messages tell the model of the schema already; not sent or compared."""
     logprobs: int | None = None
     """How many alternatives of each token come with its probability: 0 for none, None for no probabilities at all."""
+    frame: RequestFrame | None = None
+    """What is kept for requests like this one, where others are expected; not sent or compared."""
 
     def __post_init__(self) -> None:
         if type(self.messages) is not tuple or type(self.tools) is not tuple:  # lists are accepted
@@ -249,6 +284,8 @@ class ModelRequest(msgspec.Struct, frozen=True):
         >>> ModelRequest("a", ()).replace(model="b").model
         'b'
         """
+        if self.frame is not None and not changes.keys() <= _OUTSIDE_FRAME:
+            changes["frame"] = None
         return msgspec.structs.replace(self, **changes)
 
     def __eq__(self, other: object) -> bool:
@@ -292,7 +329,9 @@ class RequestDefaults:
         )
 
 
-_COMPARED: Final = tuple(name for name in ModelRequest.__struct_fields__ if name not in ("calls", "tells_schema"))
+_COMPARED: Final = tuple(
+    name for name in ModelRequest.__struct_fields__ if name not in ("calls", "tells_schema", "frame")
+)
 _compared_values: Final = attrgetter(*_COMPARED)
 
 

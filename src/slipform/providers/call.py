@@ -34,7 +34,7 @@ class OpenEffect:
 class FetchEffect:
     """Send this, and come back with the answer's head and, where its status is a success, with its whole body.
 
-    The words are masked in all of the answer.
+    The words are masked in the body, and where there is no success in the head too.
     """
 
     __slots__ = ("request", "words")

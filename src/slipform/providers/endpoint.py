@@ -156,7 +156,7 @@ class Endpoint:
                 return dataclasses.replace(capabilities, native=False)
         return capabilities
 
-    def codec_for(self, model: str, wanted: ResponseFormat) -> BoundCodec:
+    def codec_for(self, model: str, wanted: ResponseFormat | None) -> BoundCodec:
         """The codec for this model and this shape, after all that was learned of either."""
         return self._spoken(model, self._lessons(self.url(), model, wanted))[1]
 

@@ -86,13 +86,15 @@ class BlockingDriver:
         try:
             if isinstance(effect, FetchEffect):
                 self.close()
-                raw = self._transport.open(effect.request)
-                head = self._stream = masked(raw, effect.words)
-                parts: list[bytes] = []
-                good = 200 <= raw.status < 300
-                while good and (data := raw.read()):
-                    parts.append(data)
-                reply = (head, mask_whole(b"".join(parts), effect.words))
+                self._stream = raw = self._transport.open(effect.request)
+                if 200 <= raw.status < 300:
+                    parts: list[bytes] = []
+                    while data := raw.read():
+                        parts.append(data)
+                    reply = (raw, mask_whole(b"".join(parts), effect.words))
+                else:
+                    self._stream = masked(raw, effect.words)
+                    reply = (self._stream, b"")
             elif isinstance(effect, ReadEffect):
                 reply = self._stream.read() if self._stream is not None else b""
             elif isinstance(effect, OpenEffect):
@@ -127,13 +129,15 @@ class AsyncDriver:
             if isinstance(effect, FetchEffect):
                 if self.stream is not None:  # a repeat
                     await self.stream.close()
-                raw = await self._transport.open_async(effect.request)
-                head = self.stream = masked_async(raw, effect.words)
-                parts: list[bytes] = []
-                good = 200 <= raw.status < 300
-                while good and (data := await raw.read()):
-                    parts.append(data)
-                reply = (head, mask_whole(b"".join(parts), effect.words))
+                self.stream = raw = await self._transport.open_async(effect.request)
+                if 200 <= raw.status < 300:
+                    parts: list[bytes] = []
+                    while data := await raw.read():
+                        parts.append(data)
+                    reply = (raw, mask_whole(b"".join(parts), effect.words))
+                else:
+                    self.stream = masked_async(raw, effect.words)
+                    reply = (self.stream, b"")
             elif isinstance(effect, ReadEffect):
                 reply = await self.stream.read() if self.stream is not None else b""
             elif isinstance(effect, OpenEffect):
@@ -296,9 +300,16 @@ class HttpProvider:
         finally:
             wire.close()
 
+    def _is_heavy(self, request: ModelRequest) -> bool:
+        """Whether it takes long to encode the request: its schemas are large, and have not been lowered before."""
+        if not is_heavy(request):
+            return False
+        codec, frame = self._endpoint.codec_for(request.model, request.response_format), request.frame
+        return frame is None or frame.find(codec) is None
+
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
         """Answer; cancelling closes the connection."""
-        return answered_async(call.answer(self._endpoint, request), self.transport, heavy=is_heavy(request))
+        return answered_async(call.answer(self._endpoint, request), self.transport, heavy=self._is_heavy(request))
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""
@@ -312,7 +323,7 @@ class HttpProvider:
     ) -> AsyncGenerator[Sequence[CompletionChunk], None]:
         """`stream_async` into a sink, which gets the chunks that arrived together as soon as they have."""
         steps = call.stream(self._endpoint, request)
-        heavy = is_heavy(request)
+        heavy = self._is_heavy(request)
         wire = AsyncDriver(self.transport, heavy=heavy)
         try:
             effect = await off_loop(next, steps) if heavy else next(steps)

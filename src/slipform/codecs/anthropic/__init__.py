@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slipform.codecs.anthropic.decode import AnthropicEvents, decode_body, read_usage
 from slipform.codecs.anthropic.encode import NAME, encode_body, request_headers, request_path
-from slipform.codecs.anthropic.serve_decode import decode_request
+from slipform.codecs.anthropic.serve_decode import TURN_FIELDS, decode_request, decode_turns
 from slipform.codecs.anthropic.serve_encode import AnthropicStreamEncoder, encode_answer, encode_error
 from slipform.codecs.codec import Api, Codec
 
@@ -24,5 +24,7 @@ API = Api(
     answer=encode_answer,
     events=AnthropicStreamEncoder,
     error=encode_error,
+    turns=decode_turns,
+    turn_fields=TURN_FIELDS,
     statuses={503: 529},
 )

@@ -27,6 +27,7 @@ from slipform.ir import (
 )
 from slipform.schema import ResponseFormat
 
+TURN_FIELDS = frozenset({"system", "messages"})
 _RAW_PREDICT = re.compile(r"/models/([^/:]+(?:@[^/:]+)?):(rawPredict|streamRawPredict)")
 
 
@@ -42,16 +43,12 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     tools = tuple([_tool(tool) for tool in data.objects("tools")])
     chosen, thinking = data.optional("tool_choice"), data.optional("thinking")
     choice, parallel = _choice(chosen)
-    turns = data.items("messages")
-    system = _content(data, "system")
+    messages = _messages(data)
     named = data.get("model") if on_vertex else data.text("model")
     stream = data.flag("stream") is True
     request = ModelRequest(
         model=on_vertex[1] if on_vertex else named,
-        messages=(
-            *((Message("system", tuple(system)),) if system else ()),
-            *(_message(Fields(turn, f"messages[{at}]")) for at, turn in enumerate(turns)),
-        ),
+        messages=messages,
         response_format=_format(format_) if wanted is not None else None,
         tools=tools,
         tool_choice=choice,
@@ -65,6 +62,17 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
         extra_for=NAME,
     )
     return ServedRequest(request, on_vertex[2] == "streamRawPredict" if on_vertex else stream)
+
+
+def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Read the conversation of a request alone, from its fields."""
+    return _messages(Fields(fields))
+
+
+def _messages(data: Fields) -> tuple[Message, ...]:
+    turns, system = data.items("messages"), _content(data, "system")
+    said = [_message(Fields(turn, f"messages[{at}]")) for at, turn in enumerate(turns)]
+    return (Message("system", tuple(system)), *said) if system else tuple(said)
 
 
 def _unread(data: Fields, output: Fields, shape: Fields, thinking: Fields, choice: Fields) -> dict[str, Any]:

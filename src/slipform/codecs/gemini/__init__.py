@@ -5,7 +5,7 @@ from __future__ import annotations
 from slipform.codecs.codec import Api, Codec
 from slipform.codecs.gemini.decode import GeminiEvents, decode_body, join_answers, read_usage
 from slipform.codecs.gemini.encode import NAME, encode_body, request_path
-from slipform.codecs.gemini.serve_decode import decode_request
+from slipform.codecs.gemini.serve_decode import TURN_FIELDS, decode_request, decode_turns
 from slipform.codecs.gemini.serve_encode import GeminiStreamEncoder, encode_answer, encode_error
 from slipform.codecs.tool_names import Alphabet
 
@@ -26,5 +26,7 @@ API = Api(
     answer=encode_answer,
     events=GeminiStreamEncoder,
     error=encode_error,
+    turns=decode_turns,
+    turn_fields=TURN_FIELDS,
     sources=frozenset({"citationMetadata", "groundingMetadata", "urlContextMetadata"}),
 )

@@ -121,6 +121,9 @@ def _part_of(fields: Fields, key: str) -> Fields:
     return NO_FIELDS if value is None else _fields(value, fields.place(key))
 
 
+TURN_FIELDS = frozenset({"contents", "systemInstruction", "system_instruction"})
+
+
 def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     """Read a request; the model and whether to stream are in the path."""
     data = Fields(camel(read_body(body)))
@@ -248,6 +251,11 @@ def _choice(calling: Fields, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None
     if word == "ANY" and len(allowed) == 1:
         return NamedTool(text(allowed[0], f"{calling.place('allowedFunctionNames')}[0]")), tools
     return words[word], tuple(tool for tool in tools if tool.name in allowed) if allowed else tools
+
+
+def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Read the conversation of a request alone, from its fields."""
+    return _messages(Fields(camel(fields)))
 
 
 def _messages(data: Fields) -> tuple[Message, ...]:

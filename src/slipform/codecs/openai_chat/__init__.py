@@ -5,7 +5,7 @@ from __future__ import annotations
 from slipform.codecs.codec import Api, Codec
 from slipform.codecs.openai_chat.decode import ChatEvents, decode_body, read_usage
 from slipform.codecs.openai_chat.encode import NAME, encode_body, request_path
-from slipform.codecs.openai_chat.serve_decode import decode_request
+from slipform.codecs.openai_chat.serve_decode import decode_request, decode_turns
 from slipform.codecs.openai_chat.serve_encode import SOURCES, ChatStreamEncoder, encode_answer
 from slipform.codecs.vendor_errors import openai_error
 
@@ -25,5 +25,7 @@ API = Api(
     answer=encode_answer,
     events=ChatStreamEncoder,
     error=openai_error,
+    turns=decode_turns,
+    turn_fields=frozenset({"messages"}),
     sources=frozenset({"annotations", *SOURCES}),
 )

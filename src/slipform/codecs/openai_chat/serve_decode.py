@@ -46,9 +46,7 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
     tools = tuple([read_tool(tool) for tool in data.objects("tools")])
     choice, tools, unread = read_choice(data.get("tool_choice"), tools)
     effort = data.optional_text("reasoning_effort")
-    turns = data.items("messages")
-    model = data.text("model")
-    messages = [_plain_turn(turn) or read_message(Fields(turn, f"messages[{at}]")) for at, turn in enumerate(turns)]
+    model, messages = data.text("model"), _messages(data)
     wanted = data.get("response_format")
     shape, json_mode = None, False
     if wanted is not None:
@@ -60,7 +58,7 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
         usage, unread["stream_options"] = options.get("include_usage") is True, options.rest()
     request = ModelRequest(
         model,
-        tuple(messages),
+        messages,
         shape,
         json_mode,
         tools,
@@ -79,6 +77,16 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
         if value:
             extra[key] = value
     return ServedRequest(request.replace(extra=extra) if extra else request, stream, {"include_usage": usage})
+
+
+def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Read the conversation of a request alone, from its fields."""
+    return _messages(Fields(fields))
+
+
+def _messages(data: Fields) -> tuple[Message, ...]:
+    turns = enumerate(data.items("messages"))
+    return tuple([_plain_turn(turn) or read_message(Fields(turn, f"messages[{at}]")) for at, turn in turns])
 
 
 def _logprobs(data: Fields) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slipform.codecs.codec import Api, Codec
 from slipform.codecs.openai_responses.decode import ResponsesEvents, decode_body, read_usage
 from slipform.codecs.openai_responses.encode import NAME, encode_body, request_path
-from slipform.codecs.openai_responses.serve_decode import decode_request
+from slipform.codecs.openai_responses.serve_decode import TURN_FIELDS, decode_request, decode_turns
 from slipform.codecs.openai_responses.serve_encode import ResponsesStreamEncoder, encode_answer
 from slipform.codecs.vendor_errors import openai_error
 
@@ -25,4 +25,6 @@ API = Api(
     answer=encode_answer,
     events=ResponsesStreamEncoder,
     error=openai_error,
+    turns=decode_turns,
+    turn_fields=TURN_FIELDS,
 )

@@ -17,6 +17,7 @@ from slipform.ir import Media, Message, ModelRequest, Opaque, Part, Reasoning, R
 from slipform.schema import ResponseFormat
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+TURN_FIELDS = frozenset({"instructions", "input"})
 
 
 def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
@@ -86,6 +87,11 @@ def _tool(tool: Fields) -> Tool:
     if kind != "function":
         return Tool(str(tool.get("name") or kind), {}, extra={NAME: dict(tool.data)}, vendor=NAME)
     return read_function(tool, NAME, tool.rest)
+
+
+def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Read the conversation of a request alone, from its fields."""
+    return _messages(Fields(fields))
 
 
 def _messages(data: Fields) -> tuple[Message, ...]:

@@ -24,7 +24,7 @@ from slipform.engine.setup import Options, Price, cost_of, price_of
 from slipform.errors import RequestError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning, Usage
 from slipform.ir.reducer import Reducer, Snapshot
-from slipform.ir.request import CallCount, is_heavy
+from slipform.ir.request import CallCount
 from slipform.ir.response import ChunkSink, plain_chunks
 from slipform.providers.base import as_chunks
 from slipform.providers.router import Router
@@ -327,7 +327,7 @@ async def _whole(
     record = call.record
     extra: Mapping[str, Any] | None = None
     if record.enforced:
-        plan = await route.plan_async(request, options) if is_heavy(request) else route.plan(request, options)
+        plan = await route.plan_async(request, options)
         response, extra = _learn(call, await run_async(request, plan, model))
     else:
         began = time.monotonic()
@@ -443,14 +443,14 @@ def _shown(request: ModelRequest, route: ModelRoute) -> ModelRequest:
 
 def _learn(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str, Any] | None]:
     """Note how it went; gives the answer, and the fields that the caller asked to see of it."""
-    record, report = call.record, outcome.report
-    left_out = call.api.left_out(outcome.answer)
+    record, report, answer = call.record, outcome.report, outcome.answer
+    left_out = call.api.left_out(answer)
     if call.warnings or call.adopted is not None or left_out:
         adopted = () if call.adopted is None else (call.adopted.warning,)
         report = report.replace(warnings=(*call.warnings, *adopted, *report.warnings, *left_out))
-    record.report, record.answer, record.cost = report, outcome.answer, report.cost
+    record.report, record.answer, record.cost = report, answer, report.cost
     if call.served.options.get("bare_text") and isinstance(outcome.value, str):
-        record.answer = msgspec.structs.replace(outcome.answer, text=outcome.value, parts=())
+        record.answer = msgspec.structs.replace(answer, text=outcome.value, parts=())
     if report.attempts:
         record.strategy = report.attempts[-1].strategy.value
     if call.asked.report:

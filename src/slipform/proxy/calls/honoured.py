@@ -36,7 +36,7 @@ def check_honoured(api: str, data: Mapping[str, Any], models: Sequence[str], rou
     >>> check_honoured("openai-chat", {"model": "m"}, ["m"], Router({}))
     """
     if api == RESPONSES:
-        found = next(_state_fields(data), None)
+        found = next(state_fields(data), None)
         if found is None:
             return
         for name, provider, _ in _providers(models, router):
@@ -57,7 +57,8 @@ def check_honoured(api: str, data: Mapping[str, Any], models: Sequence[str], rou
                 )
 
 
-def _state_fields(data: Mapping[str, Any]) -> Iterator[str]:
+def state_fields(data: Mapping[str, Any]) -> Iterator[str]:
+    """The places in a Responses request that need a vendor who keeps state."""
     for name in STATE:
         if data.get(name) is not None:
             yield name
@@ -77,7 +78,8 @@ def _providers(models: Sequence[str], router: Router) -> Iterator[tuple[str, obj
 
 
 _FILES: Final = frozenset({"file_id", "file_ids", "input_file_id"})
-_FILE_WORD: Final = b"file_id"
+FILE_WORD: Final = b"file_id"
+"""What stands in every body that refers to a file."""
 _DEEPEST: Final = 64
 
 
@@ -102,7 +104,7 @@ async def resolve_references(
 
     `providers` are those that may be asked: what a request names must be the caller's at each of them.
     """
-    if store is not None and _FILE_WORD in body:
+    if store is not None and FILE_WORD in body:
         for identity in dict.fromkeys(file_ids(data)):
             await _check_own(store, "file", identity, key, providers)
     if api != RESPONSES:

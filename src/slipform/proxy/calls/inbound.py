@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 import msgspec
 import orjson
 
+from slipform.bounded import BoundedCache
 from slipform.codecs import Api, ServedRequest
 from slipform.codecs.foreign_fields import ForeignReading, read_foreign
 from slipform.codecs.model_name import shown
@@ -25,12 +26,20 @@ from slipform.engine.planning import is_enforced
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import ModelRequest, ModelWarning
 from slipform.ir.evidence import Evidence
-from slipform.ir.request import is_heavy
+from slipform.ir.request import RequestFrame, is_heavy
 from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
-from slipform.proxy.calls.honoured import RESPONSES, check_honoured, keeper_of, provider_names, resolve_references
+from slipform.proxy.calls.honoured import (
+    FILE_WORD,
+    RESPONSES,
+    check_honoured,
+    keeper_of,
+    provider_names,
+    resolve_references,
+    state_fields,
+)
 from slipform.proxy.calls.model_names import check_fields, check_named_once, is_named_plainly, requested_models
 from slipform.proxy.calls.resources import ResourceStore, ResponseMarks
 from slipform.proxy.calls.signed_turns import CallerTurns
@@ -189,6 +198,27 @@ class Inbound(NamedTuple):
     """Where what vendors signed in the caller's turns is kept."""
 
 
+class Frame(NamedTuple):
+    """What was read of all fields of a call but its conversation: the next call that has the same begins with it."""
+
+    served: ServedRequest
+    stream_mode: StreamMode
+    enforced: bool
+    schema: str
+
+
+Frames: TypeAlias = BoundedCache[tuple[str, str, bytes], Frame]
+"""By the API, the path where it names the model, and the fields as JSON."""
+_FRAME_BYTES = 2_000
+_TIMES_TEXT = 12
+"""Bytes that a frame keeps alive, at least, and for each byte of its fields; its schema is kept elsewhere, once."""
+
+
+def new_frames() -> Frames:
+    """The frames of calls under one configuration, on which they depend."""
+    return Frames("frames", entries=256, max_bytes=8_000_000)
+
+
 class CallContext(NamedTuple):
     """What a call is read against: who calls, by which path and headers, and the configuration that answers."""
 
@@ -200,6 +230,7 @@ class CallContext(NamedTuple):
     ways: ForwardRoutes
     settings: Settings
     schemas: NamedSchemas
+    frames: Frames
     store: ResourceStore | None = None
     """Whose resources are whose; None without keys."""
     model: str | None = None
@@ -257,6 +288,29 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
         caller.check(models, router)
         check_fields(data, api.name)
     asked = switches_of(data.get(FIELD), context.headers, settings.enforcement.max_attempts)
+    if asked is not NOTHING or large or not _may_have_frame(api, data, body, context):
+        return await _read_anew(api, data, body, record, models, asked, context._replace(path=path))
+    key, turns = _split(api, data, path)
+    frame = context.frames.get(key)
+    if frame is not None:
+        return _with_turns(api, frame, turns, data, body, record, models, settings)
+    call = await _read_anew(api, data, body, record, models, asked, context._replace(path=path))
+    if api.name not in _OPENAI or read_foreign(api.name, data) is None:
+        _keep_frame(context.frames, key, turns, call)
+    return call
+
+
+async def _read_anew(
+    api: Api,
+    data: dict[str, Any],
+    body: bytes,
+    record: CallRecord,
+    models: tuple[str, ...],
+    asked: RequestSwitches,
+    context: CallContext,
+) -> Inbound:
+    """Read all fields of a call."""
+    path, settings, caller, router = context.path, context.settings, context.caller, context.router
     if FIELD in data:
         _check_depth(data, body)
         data = {name: value for name, value in data.items() if name != FIELD}
@@ -309,6 +363,67 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
     record.model, record.stream = served.request.model, served.stream
     record.timeout = settings.server.request_seconds
     return call
+
+
+def _may_have_frame(api: Api, data: Mapping[str, Any], body: bytes, context: CallContext) -> bool:
+    """Whether a call has a shape, and nothing that has to be looked up for it alone: a file, a kept response."""
+    if api.turns is None or FIELD in data or not (_SHAPES[api.name](data) or data.get("tools")):
+        return False
+    if context.store is not None and FILE_WORD in body:
+        return False
+    return api.name != RESPONSES or next(state_fields(data), None) is None
+
+
+def _split(api: Api, data: Mapping[str, Any], path: str) -> tuple[tuple[str, str, bytes], Mapping[str, Any]]:
+    """The key of a call's frame, and the fields that hold its conversation."""
+    rest, turns = {}, {}
+    for name, value in data.items():
+        if name in api.turn_fields:
+            turns[name] = value
+        else:
+            rest[name] = value
+    return (api.name, path if api.name == "gemini" else "", dumps(rest)), turns
+
+
+def _keep_frame(frames: Frames, key: tuple[str, str, bytes], turns: Mapping[str, Any], call: Inbound) -> None:
+    """Keep what was read, where no other field than its own has a part in the conversation."""
+    served, record, read = call.served, call.record, call.api.turns
+    request = served.request
+    if read is None or call.forwarded or call.adopted or call.marks or call.warnings or request.json_mode:
+        return
+    if read(turns) == request.messages:
+        empty = msgspec.structs.replace(served, request=request.replace(messages=(), frame=RequestFrame()))
+        frame = Frame(empty, call.stream_mode, record.enforced, record.schema)
+        frames.put(key, frame, _FRAME_BYTES + _TIMES_TEXT * len(key[2]))
+
+
+def _with_turns(
+    api: Api,
+    frame: Frame,
+    turns: Mapping[str, Any],
+    data: Mapping[str, Any],
+    body: bytes,
+    record: CallRecord,
+    models: tuple[str, ...],
+    settings: Settings,
+) -> Inbound:
+    """A call whose fields are known, with its own conversation."""
+    _check_depth(data, body)
+    before = frame.served
+    messages = () if api.turns is None else api.turns(turns)
+    if not messages:
+        raise _no_messages()
+    request = before.request.replace(messages=messages)
+    record.enforced, record.schema = frame.enforced, frame.schema
+    record.model, record.stream = request.model, before.stream
+    record.timeout = settings.server.request_seconds
+    served = ServedRequest(request, before.stream, before.options)
+    return Inbound(api, served, body, record, models, stream_mode=frame.stream_mode)
+
+
+def _no_messages() -> RequestError:
+    """The error for a call without a conversation."""
+    return RequestError("There are no messages", where="messages", hint="Send at least one.")
 
 
 def _check_evidence(asked: RequestSwitches, *, is_shaped: bool) -> None:
@@ -401,7 +516,9 @@ def _ollama_shape(data: Mapping[str, Any]) -> bool:
 
 
 def _is_shape(wanted: Any) -> bool:
-    return wanted is not None and not (isinstance(wanted, Mapping) and wanted.get("type", "text") == "text")
+    if type(wanted) is dict:
+        return bool(wanted.get("type", "text") != "text")
+    return wanted is not None
 
 
 _OPENAI = frozenset({"openai-chat", "openai-responses", "openai-completions"})
@@ -482,7 +599,7 @@ def _decode(api: Api, data: Mapping[str, Any], body: bytes, path: str, named: Re
         request = request.replace(response_format=own or named, json_mode=False)
         served = msgspec.structs.replace(served, request=request)
     if not request.messages:
-        raise RequestError("There are no messages", where="messages", hint="Send at least one.")
+        raise _no_messages()
     shaped = request.response_format is not None or request.json_mode or bool(request.tools)
     if shaped and request.extra.get("n") not in (None, 1):
         raise RequestError("One answer is enforced per request", where="n", hint="Leave `n` out, or ask again.")

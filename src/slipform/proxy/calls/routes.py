@@ -28,7 +28,7 @@ from slipform.proxy.calls.endpoint_calls import EndpointCall, EndpointForwarder
 from slipform.proxy.calls.endpoints import Located, family_of
 from slipform.proxy.calls.enforced import answer, forward
 from slipform.proxy.calls.forward import ForwardRoutes
-from slipform.proxy.calls.inbound import CallContext, Inbound, NamedSchemas
+from slipform.proxy.calls.inbound import CallContext, Inbound, NamedSchemas, new_frames
 from slipform.proxy.calls.resources import ResourceStore
 from slipform.proxy.calls.signature_stores import find_store
 from slipform.proxy.calls.signed_turns import CallerTurns, SignedTurns
@@ -145,6 +145,7 @@ class CallRouter:
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
         self.ways = ForwardRoutes(router)
         self.schemas = NamedSchemas(settings)
+        self._frames = new_frames()
         path = ledger_path(settings, os.environ)
         ledger = None if path is None else SpendLedger(path, settings.ledger.keep_days)
         self.spending = None if ledger is None else Spending(options.prices, ledger, settings, self._shared)
@@ -171,11 +172,12 @@ class CallRouter:
         named = None if provider is None else provider.decode("latin-1")
         if located is None:
             return CallContext(
-                path, headers, caller, self._router, self.ways, self._settings, self.schemas, self.store, provider=named
-            )
+                path, headers, caller, self._router, self.ways, self._settings, self.schemas, self._frames, self.store,
+                provider=named,
+            )  # fmt: skip
         return CallContext(
-            located.path, headers, caller, self._router, self.ways, self._settings, self.schemas, self.store,
-            model=located.model, provider=named or located.provider,
+            located.path, headers, caller, self._router, self.ways, self._settings, self.schemas, self._frames,
+            self.store, model=located.model, provider=named or located.provider,
         )  # fmt: skip
 
     def share(self, folder: Path) -> None:

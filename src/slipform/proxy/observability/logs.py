@@ -159,6 +159,11 @@ class Writer(logging.StreamHandler[IO[str]]):
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop whose timer will flush the pending lines."""
 
+    @property
+    def is_collecting(self) -> bool:
+        """Whether lines of requests are pending."""
+        return bool(self._pending)
+
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record; a failure is reported on standard error, as logging does."""
         self.flush()
@@ -226,6 +231,10 @@ def set_up(
 def log_request(record: CallRecord) -> None:
     """Write the line of a finished call, if its logger is enabled."""
     if not requests.isEnabledFor(logging.INFO):
+        return
+    first = logging.root.handlers[:1]
+    if first and isinstance(first[0], Writer) and first[0].is_collecting and record.outcome == "ok":
+        first[0].write_soon(record)  # whether it is the only one was seen when the batch began
         return
     writer = _only_writer()
     if writer is None:
