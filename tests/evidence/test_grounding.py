@@ -137,6 +137,10 @@ def test_what_the_set_of_another_hand_showed(value: Any, text: str, found: str |
         ("Commercial Bank", "Cornmercial Bank", "Cornmercial Bank"),
         ("Commercial Bank", "Commerce Bank", None),
         ("ガイド", "ｶﾞｲﾄﾞを見る", "ｶﾞｲﾄﾞ"),
+        ("Jane Smith", "J. Smith wrote", "J. Smith"),
+        ("Jane Smith", "K. Smith wrote", None),
+        ("version 2", "version 2.1", None),
+        (100, "ten per cent", None),
         ("محمد", "مُحَمَّد هنا", "مُحَمَّد"),
     ],
 )

@@ -27,6 +27,7 @@ _FEW = 48
 """Different characters that are replaced one by one: faster than a table as long as they are few."""
 _TURKISH_I = ("ı", "İ", "I\u0307", "i\u0307")
 """Letters whose other case is i or I in one language only: case must not tell them apart."""
+_MORE_DECIMALS = re.compile(r"\.\d+(?![.\d])")
 _SIGNED = re.compile(r"[#+]+(?![A-Za-z0-9])")
 _ENTITY = re.compile(r"&[^;\s]{2,9};")
 _ENTITIES = r"&(?:[A-Za-z]{2,8}|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});"
@@ -166,6 +167,8 @@ class FoldedText:
         if opens and before in "vV" and text[start].isdigit() and not text[max(0, start - 2) : start - 1].isalnum():
             opens = False  # v2.1 is 2.1
         goes_on = after and is_word_character(after) and is_word_character(text[end - 1])
+        if after == "." and text[end - 1].isdigit() and _MORE_DECIMALS.match(text, end):
+            return False  # version 2 is not version 2.1
         if after and after in "+#" and text[end - 1].isalpha() and _SIGNED.match(text, end):
             return False  # C++ and C# are not C
         return not opens and not goes_on

@@ -143,7 +143,8 @@ def _written_otherwise(source: SourceIndex, value: str) -> Iterator[Occurrence]:
     for word in _AND:
         if f" {word} " in value:
             for place in source.folded.find(fold(value.replace(f" {word} ", " "))):
-                if "&" in source.text[place.start : place.end] or "+" in source.text[place.start : place.end]:
+                there = source.text[place.start : place.end]
+                if there.count("&") > value.count("&") or there.count("+") > value.count("+"):
                     yield Occurrence(*place, "normalised")
 
 

@@ -17,6 +17,7 @@ _IN_WORDS = re.compile(r"[^@/\\\\0-9]+")
 """Values whose parts mean something by themselves: no address, no identifier, nothing with numbers."""
 _NAME_AFTER = re.compile(r" (?:[A-Z]\. )?[^\W\d_a-z][^\W\d_]*[^\W\d_A-Z]")
 _NAME_BEFORE = re.compile(r"(?<![.!?:] )(?<!\w)[^\W\d_a-z][^\W\d_]*[^\W\d_A-Z] $")
+_INITIAL_BEFORE = re.compile(r"(?<!\w)[^\W\d_a-z]\. ?$")
 _SHORTEST_FUZZY = 9
 """Letters that a value needs before one of them may be wrong: shorter words that differ in one are other words."""
 _SHORTEST_DIFFERENT = 7
@@ -27,6 +28,7 @@ _MOST_SEEDS = 40
 _MORE_IF_MISREAD = 2
 """Edits more than else where all of them are such as scanners make."""
 _MISREAD = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"), ("8", "b"))
+_ONE_GAP = re.compile(r"[\w'’-]+\s[\w'’-]+")
 _SHORTENED = re.compile(r"[./]")
 
 
@@ -48,7 +50,10 @@ def same_words(source: SourceIndex, value: str) -> Iterator[Occurrence]:
             continue
         start, end = source.words[min(numbers)][0], source.words[max(numbers)][1]
         between = [number for number in range(min(numbers), max(numbers) + 1) if number not in numbers]
-        if any(len(source.word(number)) > 2 for number in between) or "\n\n" in source.text[start:end]:
+        spelled_there = source.text[start:end]
+        if any(len(source.word(number)) > 2 for number in between) or "\n\n" in spelled_there:
+            continue
+        if between and "," in spelled_there:  # Grade A, B
             continue
         yield Occurrence(start, end, "fuzzy" if between else "normalised")
 
@@ -57,21 +62,25 @@ def shortened(source: SourceIndex, value: str) -> Iterator[Occurrence]:
     """The words of a value with some of them abbreviated (Hauptstr. 12, 42 Oak Ave), or a middle name left out."""
     words = folded_words(value)
     index = source.words_by_text
-    known = [(len(index[word]), number) for number, word in enumerate(words) if word in index and len(word) > 1]
-    if not 2 <= len(words) <= 8 or not known or len(known) < len(words) / 2:
+    known = [(len(word) == 1, len(index[word]), number) for number, word in enumerate(words) if word in index]
+    if not 2 <= len(words) <= 8 or len(known) < len(words) / 2 or min(known)[0]:
         return
-    _, place = min(known)
+    place = min(known)[2]
     for seed in index[words[place]][:_MOST_SEEDS]:
         first = seed - place
         if first < 0 or first + len(words) > len(source.words):
             continue
-        if all(_is_word_for(source, first + number, word) for number, word in enumerate(words)):
-            yield Occurrence(source.words[first][0], source.words[first + len(words) - 1][1], "fuzzy")
+        there = SourceRange(source.words[first][0], source.words[first + len(words) - 1][1])
+        is_there = all(_is_word_for(source, first + number, word) for number, word in enumerate(words))
+        if is_there and source.folded.has_word_edges(there):
+            yield Occurrence(*there, "fuzzy")
     if 3 <= len(words) <= 4 and words[0] in index and words[-1] in index:
         following = set(index[words[-1]])
         for first in index[words[0]][:_MOST_SEEDS]:
-            if first + 1 in following and source.word(first)[0].isupper() and source.word(first + 1)[0].isupper():
-                yield Occurrence(source.words[first][0], source.words[first + 1][1], "partial")
+            if first + 1 in following:
+                start, end = source.words[first][0], source.words[first + 1][1]
+                if source.text[start:end].istitle() and _ONE_GAP.fullmatch(source.text[start:end]):
+                    yield Occurrence(start, end, "partial")
 
 
 def _is_word_for(source: SourceIndex, number: int, wanted: str) -> bool:
@@ -161,7 +170,8 @@ def parts(source: SourceIndex, value: str) -> Iterator[Occurrence]:
 def _goes_on_otherwise(source: SourceIndex, place: SourceRange, *, after: bool, before: bool) -> bool:
     """Whether another name stands where the rest of the value should: Anna Nowak is not Anna Kowalska."""
     follows = after and _NAME_AFTER.match(source.text, place.end)
-    return bool(follows or (before and _NAME_BEFORE.search(source.text[max(0, place.start - 40) : place.start])))
+    earlier = source.text[max(0, place.start - 40) : place.start]
+    return bool(follows or (before and (_NAME_BEFORE.search(earlier) or _INITIAL_BEFORE.search(earlier))))
 
 
 def _as_scanned(folded: str) -> str:
