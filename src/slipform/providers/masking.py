@@ -36,10 +36,14 @@ class Masker:
         """What can be told now, with words masked."""
         if self._held:
             data, self._held = self._held + data, b""
-        data = mask_whole(data, self._words)
-        begun = 0
+        begun, size = 0, len(data)  # a mask is as long as its word
         for word in self._words:
-            begun = max(begun, _begun_word(data, word))
+            if word in data:
+                data = data.replace(word, mask_of(word))
+        for word in self._words:  # every event of a stream passes here, and hardly any has a word's first letter
+            start = data.find(word[:1], max(0, size - len(word) + 1))
+            if start >= 0:
+                begun = max(begun, _begun_word(data, word, start))
         if begun:
             data, self._held = data[:-begun], data[-begun:]
         return data
@@ -58,9 +62,8 @@ def mask_whole(data: bytes, words: tuple[bytes, ...]) -> bytes:
     return data
 
 
-def _begun_word(data: bytes, word: bytes) -> int:
-    """How many bytes at the end may be the beginning of a word."""
-    start = data.find(word[:1], max(0, len(data) - len(word) + 1))
+def _begun_word(data: bytes, word: bytes, start: int) -> int:
+    """How many bytes at the end may be the beginning of a word, whose first letter stands here for the first time."""
     while start >= 0:
         if word.startswith(data[start:]):
             return len(data) - start
