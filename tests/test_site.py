@@ -136,6 +136,16 @@ def test_each_page_is_there_as_markdown_and_listed_for_language_models(site: Pat
     assert "ask(shape" in (site / "api" / "calls.md").read_text(encoding="utf-8")
 
 
+def test_other_sites_find_a_card_to_show_beside_a_link(site: Path) -> None:
+    for page, card in (("index.html", "./assets/card.png"), ("integrations/openai.html", "../assets/card.png")):
+        head = (site / page).read_text(encoding="utf-8").partition("</head>")[0]
+        assert f'<meta property="og:image" content="{card}">' in head
+        assert '<meta name="twitter:card" content="summary_large_image">' in head
+    picture = (site / "assets" / "card.png").read_bytes()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (1200, 630)
+
+
 def test_the_header_has_the_version(site: Path) -> None:
     assert f'--version: "{slipform.__version__}"' in (site / "index.html").read_text(encoding="utf-8")
 

@@ -1,4 +1,5 @@
 // Takes the pictures of the console for the docs. Usage: node console_screenshots.mjs LINK OUT [all]; `all` takes both themes and widths.
+// CARD=FROM.svg:TO.png draws the docs' card as well.
 import { statSync } from 'node:fs';
 import { launch } from '../chromium.mjs';
 
@@ -21,7 +22,7 @@ const calls = { call: await find('stage:reasked stream:true'), repaired: await f
 const shots = {
   async traffic() { await page.waitForSelector('.call'); },
   async overview() { await page.waitForSelector('.chart'); },
-  async call() { await page.waitForSelector('.player', { timeout: 8000 }); },
+  async call() { await page.waitForSelector('.player'); },
   async repaired() { await page.waitForSelector('.diff'); },
   async playground() {
     await page.goto(`${origin}/console/${calls.evidence}`, { waitUntil: 'load' });
@@ -77,5 +78,12 @@ if (!all) {
   await page.waitForSelector('.player');
   await settle();
   await page.screenshot({ path: `${out}/console-call-dark.png` });
+}
+if (process.env.CARD) {
+  // What other sites show beside a link to the docs.
+  const [from, to] = process.env.CARD.split(':');
+  await page.setViewport({ width: 1200, height: 630 });
+  await page.goto(`file://${from}`, { waitUntil: 'load' });
+  await page.screenshot({ path: to });
 }
 await browser.close();

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from tests.proxy.console_server import Beside, PacedModel, app_of
 from tests.proxy.proxying import call
 
 DRIVER = Path(__file__).with_name("console_screenshots.mjs")
-DOCS = Path(__file__).parents[2] / "docs" / "img"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs" / "img"
 ITEM = {
     "type": "object",
     "properties": {
@@ -119,9 +119,10 @@ def fill(address: str) -> None:
 def spread(history: CallHistory, seconds: float) -> None:
     """Let the calls have come over so many seconds, instead of as quickly as they were made."""
     rows = [orjson.loads(row) for row in history._rows]
-    older = [[f"{copy}{row[0][1:]}", *row[1:]] for copy in "0123456789" for row in rows]
+    older = [[f"x{copy}{row[0][2:]}", *row[1:]] for copy in "0123456789" for row in rows]
+    began = min(row[2] for row in rows)
     for number, row in enumerate(older):
-        row[2] = time.time() - 20 - seconds * (1 - number / len(older)) ** 1.3
+        row[2] = began - 1 - seconds * (1 - number / len(older)) ** 1.3
     history._rows.clear()
     history._rows.extend(orjson.dumps(row) for row in [*older, *rows])
 
@@ -139,6 +140,8 @@ def main(folder: Path, *more: str) -> None:
             spread(app.console.history, 840)
             link = f"{address}/console/#t={link_token(console_secret())}"
             environment = {**os.environ, "SLIPFORM_NODE": str(modules)}
+            if folder == DOCS:
+                environment["CARD"] = f"{ROOT / 'website' / 'card.svg'}:{ROOT / 'docs' / 'assets' / 'card.png'}"
             subprocess.run([node, str(DRIVER), link, str(folder), *more], env=environment, check=True)
 
 

@@ -52,7 +52,7 @@ _TALLIES = frozenset({"stats", "schemas", "providers"})
 _CHANGES = frozenset({"tracing", "requests", "lessons"})
 """What is changed in all workers."""
 _ABSENT = {
-    "off": "Tracing was off when the call was made. Keep words for a while, on the About page, or set `server.traces`.",
+    "off": "Tracing was off when the call was made. Record for a while, on the About page, or set `server.traces`.",
     "opted_out": "Its caller asked for no trace (`x-slipform-trace: off` or `cache-control: no-store`).",
     "failures": "Only the words of calls that fail are kept (`server.traces: failures`).",
     "kept": "Its words made way for newer ones.",
