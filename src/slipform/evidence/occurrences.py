@@ -15,6 +15,7 @@ from slipform.evidence.folding import all_words, fold, is_unspaced, strip_marks
 from slipform.evidence.quantities import find_numbers
 from slipform.evidence.resemblance import parts, same_words, shortened, similar
 from slipform.evidence.source_index import Occurrence, SourceIndex
+from slipform.evidence.transliteration import transliterated
 
 _NUMERIC = re.compile(r"[-+]?\d[\d.,' ]*")
 _SPELLED_OUT = ({"ae": "ä", "oe": "ö", "ue": "ü"}, {"aa": "å", "ae": "æ", "oe": "ø"})
@@ -74,7 +75,7 @@ def _texts(source: SourceIndex, value: str, *, is_listed: bool) -> list[Occurren
         return _unique([each for each in whole if not _is_half_a_name(source, each)] or whole)
     if found or is_listed:
         return _unique(found)
-    for search in (_written_otherwise, same_words, shortened, similar, parts):
+    for search in (_written_otherwise, same_words, transliterated, shortened, similar, parts):
         found = list(search(source, value))
         if found:
             return _unique(found)

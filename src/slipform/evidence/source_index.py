@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable
 from decimal import Decimal
 from functools import cached_property
 from typing import NamedTuple
@@ -35,6 +36,7 @@ class SourceIndex:
     def __init__(self, text: str) -> None:
         self.text = text
         self.folded = FoldedText(text)
+        self._by_sound: dict[bool, dict[str, list[int]]] = {}
 
     @cached_property
     def plain(self) -> str:
@@ -110,6 +112,19 @@ class SourceIndex:
         for word, numbers in places.items():
             by_text[folded_word(word)] += numbers
         return {word: sorted(numbers) for word, numbers in by_text.items()}
+
+    def words_by_sound(
+        self, sound: Callable[[str], str], script: re.Pattern[str], *, is_other: bool
+    ) -> dict[str, list[int]]:
+        """Which words, of those in a script or of all others, sound like something."""
+        if is_other not in self._by_sound:
+            places: dict[str, list[int]] = defaultdict(list)
+            for number in range(len(self.words)) if not is_other or script.search(self.text) else ():
+                word = self.word(number)
+                if bool(script.search(word)) == is_other:
+                    places[sound(word)].append(number)
+            self._by_sound[is_other] = places
+        return self._by_sound[is_other]
 
     def word(self, number: int) -> str:
         """A word of the text as it stands there."""

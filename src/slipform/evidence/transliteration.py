@@ -1,0 +1,103 @@
+"""Find a name in a source that is written in another script: Ivan Petrov where Иван Петров stands, and the reverse.
+
+Cyrillic and Greek letters are spelled in Latin ones; since there are many ways to do that, what they differ in is made
+the same on both sides (`kh` and `h`, `y` and `i`, `ts` and `c`). So a name is found; a word of another language is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from slipform.evidence.source_index import WORD, Occurrence, SourceIndex, folded_word
+
+_LETTERS = {
+    **dict(zip("абвгґдеєзиіїйклмнопрстуфыэёў", "abvggdeezиiiiklmnoprstufieeu".replace("и", "i"), strict=True)),
+    "ж": "zh",
+    "х": "h",
+    "ц": "c",
+    "ч": "ch",
+    "ш": "sh",
+    "щ": "sh",
+    "ю": "iu",
+    "я": "ia",
+    "ь": "",
+    "ъ": "",
+    "ђ": "di",
+    "ј": "i",
+    "љ": "li",
+    "њ": "ni",
+    "ћ": "c",
+    "џ": "dz",
+    "ѓ": "g",
+    "ќ": "k",
+    "ѕ": "dz",
+    **dict(zip("αβγδεζηικλμνξοπρσςτυφχω", "avgdeziiklmnxoprsstifho", strict=True)),
+    "θ": "th",
+    "ψ": "ps",
+}
+_SAME = tuple(
+    pair.split("=")
+    for pair in [
+        "ou=u",
+        "shch=sh",
+        "tsch=ch",
+        "tch=ch",
+        "sch=sh",
+        "kh=h",
+        "ph=f",
+        "ck=k",
+        "tz=c",
+        "ts=c",
+        "w=v",
+        "b=v",
+        "mp=b",
+        "j=i",
+        "y=i",
+        "q=k",
+        "x=ks",
+        "iia=ia",
+        "ii=i",
+        "ie=e",
+        "io=e",
+        "ee=e",
+        "oo=u",
+        "ss=s",
+        "ll=l",
+        "nn=n",
+    ]
+)
+"""What spellings of the same name differ in, longest first where one is a part of another."""
+_OTHER_SCRIPT = re.compile(r"[\u0370-\u03ff\u0400-\u04ff]")
+_SHORTEST = 4
+_MOST_WORDS = 4
+
+
+def transliterated(source: SourceIndex, value: str) -> Iterator[Occurrence]:
+    """Places where a name of up to four words stands in another script, in this order or the surname first."""
+    words = WORD.findall(value)
+    if not 1 <= len(words) <= _MOST_WORDS or not value.replace(" ", "").replace("-", "").isalpha():
+        return
+    is_latin = not _OTHER_SCRIPT.search(value)
+    wanted = [_sound(word) for word in words]
+    if sum(map(len, wanted)) < _SHORTEST or not all(wanted):
+        return
+    index = source.words_by_sound(_sound, _OTHER_SCRIPT, is_other=is_latin)
+    for seed in index.get(wanted[0], [])[:40]:
+        for first in (seed, seed - len(wanted) + 1):
+            numbers = range(first, first + len(wanted))
+            if first < 0 or numbers[-1] >= len(source.words):
+                continue
+            if sorted(_sound(source.word(number)) for number in numbers) == sorted(wanted):
+                yield Occurrence(source.words[numbers[0]][0], source.words[numbers[-1]][1], "normalised")
+                break
+
+
+@lru_cache(maxsize=4096)
+def _sound(word: str) -> str:
+    """A word in Latin letters, with all ways to spell a sound made one."""
+    spelled = "".join(_LETTERS.get(letter, letter) for letter in folded_word(word).replace("ου", "u"))
+    for one, other in _SAME:
+        spelled = spelled.replace(one, other)
+    return spelled
