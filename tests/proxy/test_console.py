@@ -107,6 +107,15 @@ def test_a_change_from_another_page_is_refused_and_changes_nothing(served: str, 
     assert read(served, "me", session)["traces"] == {"mode": "off", "tracing": None}
 
 
+@pytest.mark.parametrize("path", ["/console/", f"{API}me", f"{API}events", "/console/static/app.js"])
+def test_no_other_page_may_read_the_console_whatever_origins_may_call(path: str) -> None:
+    with proxied({"fake": FakeModel([ADA])}, {"server": {"cors_origins": ["*"]}}) as address:
+        asked = {"origin": "http://evil.example", "access-control-request-method": "POST"}
+        for reply in (call(address, path, headers=asked), call(address, path, headers=asked, method="OPTIONS")):
+            assert not [name for name in reply.headers if name.startswith("access-control-")]
+        assert "access-control-allow-origin" in call(address, "/v1/models", headers=asked).headers
+
+
 def test_with_keys_only_an_operators_key_opens_it_and_a_disabled_one_no_longer(tmp_path: Path) -> None:
     path = keys_path(tmp_path)
     caller, operator = add_key(path, "ada")[1], add_key(path, "ops", operator=True)[1]

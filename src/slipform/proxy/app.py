@@ -107,7 +107,7 @@ class App:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             cors = self._deployments.current.gate.cors
-            if cors is None:
+            if cors is None or scope["path"].startswith(CONSOLE):  # no other page ever reads the console
                 await self._http(scope, receive, send)
             elif not await cors.preflight(scope, send):
                 await self._http(scope, receive, send, cors.cors_headers(scope))
