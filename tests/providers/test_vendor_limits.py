@@ -96,6 +96,32 @@ def test_what_a_call_used_takes_the_place_of_what_was_reserved(reserved: int, us
     assert wait(budget.reserve(300, None)) == pytest.approx(next_wait)
 
 
+def test_who_waits_for_tokens_starts_sooner_when_others_took_less() -> None:
+    clock = Clock()
+    budget = LocalBudget(MinuteLimits(tokens=600), clock)
+    first, second, third = (budget.reserve(tokens, None) for tokens in (600, 300, 600))
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert [first.seconds, second.seconds, third.seconds] == [0.0, 30.0, 90.0]
+    clock.time += 1
+    budget.settle(first, 400)  # 200 are 20 seconds of this budget
+    assert [budget.remaining(second), budget.remaining(third)] == pytest.approx([9.0, 69.0])
+    clock.time += 9
+    budget.settle(second, 600)  # who took more delays nobody who was told when to start
+    assert [budget.remaining(second), budget.remaining(third)] == pytest.approx([0.0, 60.0])
+    assert wait(budget.reserve(1, None)) == pytest.approx(90.1)  # but those who come after
+
+
+def test_who_waits_for_its_request_does_not_start_sooner_for_tokens() -> None:
+    budget = LocalBudget(MinuteLimits(requests=1, tokens=600), Clock())
+    first, second = budget.reserve(600, None), budget.reserve(600, None)
+    assert first is not None
+    assert second is not None
+    budget.settle(first, 0)
+    assert budget.remaining(second) == 60.0
+
+
 def test_tokens_that_come_back_late_are_not_there_twice() -> None:
     clock = Clock()
     budget = LocalBudget(MinuteLimits(tokens=600), clock)
@@ -179,8 +205,15 @@ def test_what_a_call_used_on_one_machine_counts_on_the_other(redis: RedisServer)
     first = here.reserve(6000, 1.0)
     assert first is not None
     assert there.reserve(3000, 1.0) is None
+    waiting = there.reserve(3000, 90.0)
+    assert waiting is not None
+    assert 20.0 < waiting.seconds <= 30.0
     here.settle(first, 600)
     here.close()  # has written it
+    assert there.remaining(waiting) == 0.0
+    there.settle(waiting, 0)
+    there.close()
+    there = SharedBudget(redis.url, "limits:", "settled", limits)
     second = there.reserve(3000, 0.0)
     assert second is not None
     there.settle(second, 6000)

@@ -24,6 +24,8 @@ from slipform.providers.network.transport import (
 from slipform.providers.vendor_limits import Reservation, VendorBudget
 
 _NOTICED = 0.001
+_LOOK_AGAIN = 1.0
+"""Seconds after which a call that waits for its minute looks whether it may start sooner; longer waits look later."""
 
 
 @dataclass(eq=False, slots=True)
@@ -141,7 +143,12 @@ class ThrottledTransport:
         turn = _Turn(self._slots, self._budget)
         try:
             if self._budget is not None:
-                time.sleep(turn.reserved(self._budget.reserve(request)))
+                held = turn.reserved(self._budget.reserve(request))
+                pause = held.seconds
+                while pause > _LOOK_AGAIN:
+                    time.sleep(part := max(_LOOK_AGAIN, pause / 4))
+                    pause = self._budget.remaining(held, pause - part)
+                time.sleep(pause)
             turn.granted(self._slots.acquire(_left(request, began)))
             stream = self._transport.open(_shortened(request, began))
             if self._budget is not None:
@@ -156,8 +163,14 @@ class ThrottledTransport:
         began = time.monotonic()
         turn = _Turn(self._slots, self._budget)
         try:
-            if self._budget is not None and (pause := turn.reserved(await self._budget.reserve_async(request))):
-                await asyncio.sleep(pause)
+            if self._budget is not None:
+                held = turn.reserved(await self._budget.reserve_async(request))
+                pause = held.seconds
+                while pause > _LOOK_AGAIN:
+                    await asyncio.sleep(part := max(_LOOK_AGAIN, pause / 4))
+                    pause = await self._budget.remaining_async(held, pause - part)
+                if pause:
+                    await asyncio.sleep(pause)
             turn.granted(await self._slots.acquire_async(_left(request, began)))
             stream = await self._transport.open_async(_shortened(request, began))
             if self._budget is not None:
@@ -192,12 +205,12 @@ class _Turn:
         self._tail = None if budget is None else budget.tail()
         self._is_whole = False
 
-    def reserved(self, held: Reservation | None) -> float:
-        """The wait for a call's minute; raises where the call's time would be over by then."""
+    def reserved(self, held: Reservation | None) -> Reservation:
+        """What was reserved for the call; raises where its time would be over before its start."""
         if held is None:
             raise TransportFault("the provider's calls of this minute are used up", phase="connect", limit="total")
         self._held = held
-        return held.seconds
+        return held
 
     def granted(self, has_slot: bool) -> None:
         """Whether a slot came in time; raises where none did."""

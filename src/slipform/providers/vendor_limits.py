@@ -59,6 +59,13 @@ class Reservation(NamedTuple):
     """To wait before it."""
     tokens: int = 0
     id: str = ""
+    at: float = 0.0
+    """When it starts, on the budget's clock."""
+    not_before: float = 0.0
+    """When it could start if there were tokens enough."""
+    given_back: float = 0.0
+    """What the budget's calls had given back until then, in seconds of its tokens: what comes after makes it start
+    sooner."""
     shared: bool = False
     """Whether the shared budget holds it."""
 
@@ -80,6 +87,7 @@ class LocalBudget:
         """Of the last minute and those to come, in their order, each with its id."""
         self._full_at = 0.0
         """When a minute's tokens are there again."""
+        self._given_back = 0.0
         self._paused_until = 0.0
         self._clock = clock
         self._lock = threading.Lock()
@@ -92,16 +100,25 @@ class LocalBudget:
             del self._starts[: bisect.bisect(self._starts, (now - _MINUTE, ""))]
             if self._requests and len(self._starts) >= self._requests:
                 at = max(at, self._starts[-self._requests][0] + _MINUTE)
+            not_before = at
             if self._tokens is not None:
                 full = max(self._full_at, now) + min(tokens, self._tokens) * _MINUTE / self._tokens
                 at = max(at, full - _MINUTE)
             if most is not None and at - now > most:
                 return None
-            held = Reservation(at - now, tokens, new_id())
+            held = Reservation(at - now, tokens, new_id(), at, not_before, self._given_back)
             if self._requests:
                 bisect.insort(self._starts, (at, held.id))
             self._full_at = full
             return held
+
+    def remaining(self, held: Reservation) -> float:
+        """The seconds that a start still has to wait: fewer than it was told, where others took less than reserved."""
+        with self._lock:
+            at = min(held.at, max(held.not_before, held.at - (self._given_back - held.given_back)))
+            if at < held.at and self._requests:
+                self._starts = sorted((at if name == held.id else start, name) for start, name in self._starts)
+            return max(0.0, at - self._clock())
 
     def settle(self, held: Reservation, tokens: int) -> None:
         """Count what a call has used in place of what was reserved for it."""
@@ -109,6 +126,7 @@ class LocalBudget:
             if self._tokens is not None and (change := _change(held.tokens, tokens, self._tokens)):
                 begin = self._full_at if change < 0 else max(self._full_at, self._clock())
                 self._full_at = begin + change * _MINUTE / self._tokens
+                self._given_back += max(0, -change) * _MINUTE / self._tokens
 
     def cancel(self, held: Reservation) -> None:
         """Give back all that was reserved for a call which the vendor never saw."""
@@ -142,20 +160,30 @@ if requests > 0 then
   local oldest = redis.call('ZREVRANGE', KEYS[1], requests - 1, requests - 1, 'WITHSCORES')[2]
   if oldest then at = math.max(at, tonumber(oldest) + minute) end
 end
+local not_before = at
 if limit > 0 then
   full = math.max(tonumber(redis.call('GET', KEYS[2]) or '0'), now) + math.min(tokens, limit) * minute / limit
   at = math.max(at, full - minute)
 end
-if most >= 0 and at - now > most then return -1 end
+if most >= 0 and at - now > most then return {-1} end
 local kept = math.ceil((math.max(at, full) - now + minute) / 1000)
 if requests > 0 then
   redis.call('ZADD', KEYS[1], string.format('%.0f', at), ARGV[5])
   redis.call('PEXPIRE', KEYS[1], math.max(kept, redis.call('PTTL', KEYS[1])))
 end
 if limit > 0 then redis.call('SET', KEYS[2], string.format('%.0f', full), 'PX', kept) end
-return math.floor(at - now)
+return {math.floor(at - now), at, not_before, tonumber(redis.call('GET', KEYS[4]) or '0')}
 """
 # `LocalBudget.reserve` by the clock of Redis, in microseconds, so that machines need not agree on the time.
+
+_REMAINING = """
+local clock = redis.call('TIME')
+local now, old = clock[1] * 1000000 + clock[2], tonumber(ARGV[1])
+local sooner = tonumber(redis.call('GET', KEYS[2]) or '0') - tonumber(ARGV[3])
+local at = math.min(old, math.max(tonumber(ARGV[2]), old - sooner))
+if at < old then redis.call('ZADD', KEYS[1], 'XX', string.format('%.0f', at), ARGV[4]) end
+return math.floor(math.max(0, at - now))
+"""
 
 _SETTLE = """
 local clock = redis.call('TIME')
@@ -170,6 +198,10 @@ if limit > 0 and change ~= 0 then
     redis.call('DEL', KEYS[2])
   else
     redis.call('SET', KEYS[2], string.format('%.0f', full), 'PX', math.ceil((full - now + minute) / 1000))
+  end
+  if change < 0 then
+    redis.call('INCRBY', KEYS[3], string.format('%.0f', -change * minute / limit))
+    redis.call('PEXPIRE', KEYS[3], 60 * minute / 1000)
   end
 end
 return 0
@@ -204,7 +236,7 @@ class SharedBudget:
     def __init__(self, url: str, prefix: str, name: str, limits: MinuteLimits) -> None:
         redis = redis_library()
         place = f"{prefix}vendor:{name}"
-        self._keys = [f"{place}:requests", f"{place}:tokens", f"{place}:pause"]
+        self._keys = [f"{place}:requests", f"{place}:tokens", f"{place}:pause", f"{place}:given_back"]
         self._limits = [limits.requests or 0, limits.tokens or 0]
         self._client: Any = redis.Redis.from_url(
             url, socket_timeout=_CALL_SECONDS, socket_connect_timeout=_CALL_SECONDS
@@ -223,8 +255,16 @@ class SharedBudget:
         """A start; None where it would have to wait more than `most`, or when Redis is `away` then."""
         start = new_id()
         arguments = [*self._limits, tokens, -1 if most is None else int(most * 1e6), start]
-        said = self._tried(lambda: self._client.eval(_RESERVE, 3, *self._keys, *arguments))
-        return Reservation(said / 1e6, tokens, start, shared=True) if isinstance(said, int) and said >= 0 else None
+        said = self._tried(lambda: self._client.eval(_RESERVE, 4, *self._keys, *arguments))
+        if not isinstance(said, list) or said[0] < 0:
+            return None
+        return Reservation(said[0] / 1e6, tokens, start, *said[1:], shared=True)
+
+    def remaining(self, held: Reservation) -> float | None:
+        """The seconds that a start still has to wait, or that there are none to say while Redis is away."""
+        arguments = [held.at, held.not_before, held.given_back, held.id]
+        said = self._tried(lambda: self._client.eval(_REMAINING, 2, self._keys[0], self._keys[3], *arguments))
+        return said / 1e6 if isinstance(said, int) else None
 
     def settle(self, held: Reservation, tokens: int, *, unsent: bool = False) -> None:
         """Count what a call has used in place of what was reserved; where it is `unsent`, nor is it a request."""
@@ -232,7 +272,9 @@ class SharedBudget:
         change = _change(held.tokens, tokens, limit) if limit else 0
         arguments = [limit, change, held.id if unsent else ""]
         if change or unsent:
-            self._writer.submit(self._tried, lambda: self._client.eval(_SETTLE, 2, *self._keys[:2], *arguments))
+            self._writer.submit(
+                self._tried, lambda: self._client.eval(_SETTLE, 3, *self._keys[:2], self._keys[3], *arguments)
+            )
 
     def pause(self, seconds: float) -> None:
         """Let nothing start anywhere for so long."""
@@ -278,6 +320,19 @@ class VendorBudget:
     async def reserve_async(self, request: HttpRequest) -> Reservation | None:
         """The same, for event loops."""
         return self.reserve(request) if self._shared is None else await asyncio.to_thread(self.reserve, request)
+
+    def remaining(self, held: Reservation, planned: float) -> float:
+        """The seconds that a call still has to wait: as planned, or fewer where others took less than reserved."""
+        found = (
+            self._shared.remaining(held) if held.shared and self._shared is not None else self._local.remaining(held)
+        )
+        return planned if found is None else min(found, planned)
+
+    async def remaining_async(self, held: Reservation, planned: float) -> float:
+        """The same, for event loops."""
+        if not held.shared:
+            return self.remaining(held, planned)
+        return await asyncio.to_thread(self.remaining, held, planned)
 
     def cancel(self, held: Reservation) -> None:
         """Give back what was reserved for a call which the vendor never saw."""
