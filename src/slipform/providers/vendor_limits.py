@@ -258,7 +258,8 @@ class SharedBudget:
         said = self._tried(lambda: self._client.eval(_RESERVE, 4, *self._keys, *arguments))
         if not isinstance(said, list) or said[0] < 0:
             return None
-        return Reservation(said[0] / 1e6, tokens, start, *said[1:], shared=True)
+        wait, at, not_before, given_back = said
+        return Reservation(wait / 1e6, tokens, start, at, not_before, given_back, shared=True)
 
     def remaining(self, held: Reservation) -> float | None:
         """The seconds that a start still has to wait, or that there are none to say while Redis is away."""
