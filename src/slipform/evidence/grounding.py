@@ -165,6 +165,7 @@ class _Chooser:
         self._equal: dict[tuple[tuple[int, int], ...], list[_Leaf]] = defaultdict(list)
         for leaf in leaves:
             self._records[leaf.record].append(leaf)
+        self._by_label: dict[tuple[str | int, ...], list[_Leaf]] = {}
         self._beside: dict[Occurrence, list[tuple[str, float]]] = {}
 
     def choose(self) -> None:
@@ -225,7 +226,7 @@ class _Chooser:
 
     def _score(self, place: Occurrence, leaf: _Leaf, anchors: list[Occurrence]) -> float:
         own = self._label(place, leaf)
-        others = [self._label(place, each, but=leaf) for each in self._records[leaf.record] if each is not leaf][:40]
+        others = [self._label(place, each, but=leaf) for each in self._rivals(leaf)]
         score = 2 * (own - max(others, default=0.0)) + (0.2 if place.how == "exact" else 0.0)
         if isinstance(leaf.value, int | float) and _HAS_DECIMALS.search(self._source.plain, place.start, place.end):
             score += 0.2 if isinstance(leaf.value, float) else -0.2
@@ -237,6 +238,15 @@ class _Chooser:
             sentences = min(abs(sentence - self._source.sentence_of(anchor.start)) for anchor in anchors)
             score += 1 / (1 + lines) + 0.8 / (1 + sentences) + 0.7 / (1 + characters / 40)
         return score
+
+    def _rivals(self, leaf: _Leaf) -> list[_Leaf]:
+        """One leaf of the record for each other key: items of a list have the same."""
+        if leaf.record not in self._by_label:
+            keys: dict[tuple[str, ...], _Leaf] = {}
+            for each in self._records[leaf.record]:
+                keys.setdefault(tuple(each.labels[0]) if each.labels else (), each)
+            self._by_label[leaf.record] = list(keys.values())[:40]
+        return [each for each in self._by_label[leaf.record] if each.labels[:1] != leaf.labels[:1]]
 
     def _label(self, place: Occurrence, leaf: _Leaf, *, but: _Leaf | None = None) -> float:
         """How much the words around a place name a leaf: the nearer the more, and those before it more than others."""

@@ -126,7 +126,7 @@ def _windows(source: SourceIndex, needle: str, most: int) -> list[tuple[int, int
     """Stretches of the folded source that share a rare piece with the needle."""
     haystack = source.folded.unmarked
     size = max(4, min(8, len(needle) // (most + 1)))
-    seeds: set[int] = set()
+    seeds: list[int] = []
     for offset in range(0, len(needle) - size + 1, size):
         piece, at, count = needle[offset : offset + size], -1, 0
         places = []
@@ -134,14 +134,17 @@ def _windows(source: SourceIndex, needle: str, most: int) -> list[tuple[int, int
             places.append(max(0, at - offset - most))
             count += 1
         if count <= _MOST_SEEDS:
-            seeds.update(places)
+            seeds += places
     windows: list[tuple[int, int]] = []
+    shared: list[int] = []
     for low in sorted(seeds):
-        if not windows or low > windows[-1][0] + most:
+        if windows and low <= windows[-1][0] + most:
+            shared[-1] += 1
+        else:
             windows.append((low, low + len(needle) + 3 * most + 1))
-        if len(windows) >= 2 * _MOST_SEEDS:
-            break
-    return windows
+            shared.append(1)
+    enough = max(shared, default=0) / 2  # what is nearly the same shares far more pieces than what only has some words
+    return [window for window, count in zip(windows, shared, strict=True) if count >= enough][: 2 * _MOST_SEEDS]
 
 
 def parts(source: SourceIndex, value: str) -> Iterator[Occurrence]:
