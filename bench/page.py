@@ -232,6 +232,7 @@ _CASES = {
     "an enforced 1 KB answer, 64 at a time": "enforced 1 KB, 64 at a time",
     "a request passed through, 1 at a time": "pass-through, 1 at a time",
     "an enforced 1 KB answer, 1 at a time": "enforced 1 KB, 1 at a time",
+    "the same with 20 tools offered, 64 at a time": "enforced, 20 tools, 64 at a time",
     "embeddings, 64 at a time": "embeddings, 64 at a time",
     "an event passed through, in a burst": "stream, pass-through, burst, 32",
     "an event passed through, every 5 ms": "stream, pass-through, paced, 32",

@@ -64,6 +64,8 @@ class Case:
     stream: bool = False
     paced: bool = False
     path: str = "/v1/chat/completions"
+    tools: int = 0
+    """How many tools are offered, as agents do with every turn; the model does not call them."""
 
 
 CASES = (
@@ -73,6 +75,7 @@ CASES = (
     Case("embeddings, 64 at a time", 64, path="/v1/embeddings"),
     Case("enforced 1 KB, 1 at a time", 1, shaped=True),
     Case("enforced 1 KB, 64 at a time", 64, shaped=True),
+    Case("enforced, 20 tools, 64 at a time", 64, shaped=True, tools=20),
     Case("stream, pass-through, burst, 32", 32, stream=True),
     Case("stream, pass-through, paced, 32", 32, stream=True, paced=True),
     Case("stream, enforced, burst, 32", 32, shaped=True, stream=True),
@@ -246,6 +249,7 @@ def question(target: Target, case: Case) -> bytes:
     is_chat = case.path.endswith("/chat/completions")
     body |= {"messages": MESSAGES} if is_chat else {"input": [message["content"] for message in MESSAGES]}
     body |= {"response_format": FORMAT} if case.shaped else {}
+    body |= {"tools": [_tool(at) for at in range(case.tools)]} if case.tools else {}
     body |= {"stream": True} if case.stream else {}
     raw = json.dumps(body).encode()
     path = target.paced_path if case.paced else case.path
@@ -253,6 +257,13 @@ def question(target: Target, case: Case) -> bytes:
     headers = target.paced_headers if case.paced and target.paced_headers else target.headers
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, f"content-length: {len(raw)}", "", ""]).encode() + raw
+
+
+def _tool(number: int) -> dict[str, Any]:
+    fields = {f"argument_{at}": {"type": "string", "description": "What it is for, in a few words."} for at in range(6)}
+    parameters = {"type": "object", "properties": fields, "required": ["argument_0"]}
+    described = {"name": f"tool_{number}", "description": "Does one thing of many.", "parameters": parameters}
+    return {"type": "function", "function": described}
 
 
 def load(tool: Path, target: Target, case: Case, seconds: float, most: int = 1_000_000) -> dict[str, Any]:
