@@ -35,6 +35,7 @@ from tests.conftest import serving
 from tests.proxy.proxying import ADA, ASK, FORMAT, RedisServer, Reply, call, chat, keys_path, proxied, running_redis
 from tests.proxy.served import Served
 from tests.proxy.wire import post, provider_of
+from tests.waiting import until
 
 PRICES: Any = {"fake/*": {"input": 1.0, "output": 10.0}, "openai/*": {"input": 1.0, "output": 10.0}}
 """A tenth of the budgets below is a hundred thousand tokens read, or ten thousand written."""
@@ -58,10 +59,14 @@ def spend_of(address: str, headers: dict[str, str]) -> Any:
 
 def settled(address: str, headers: dict[str, str]) -> Any:
     """What a key has spent, once nothing is held for it."""
-    end = time.monotonic() + 15
-    while (page := spend_of(address, headers))["held"]["cost"] or page["held"]["calls"]:
-        assert time.monotonic() < end, page
-    return page
+    pages: list[Any] = []
+
+    def holds_nothing() -> bool:
+        pages.append(spend_of(address, headers))
+        return not pages[-1]["held"]["cost"] and not pages[-1]["held"]["calls"]
+
+    assert until(holds_nothing), pages[-1]
+    return pages[-1]
 
 
 def together(ask: Callable[[int], Reply], count: int = 200) -> list[Reply]:
@@ -146,9 +151,7 @@ def test_calls_over_two_machines_with_redis_never_spend_more_than_the_budget(tmp
             proxied({"fake": FakeModel(watched)}, settings_for(folders[0], **shared)) as first,
             two_again(folders[1], shared) as second,
         ):
-            end = time.monotonic() + 15
-            while spend_of(first, headers)["spent"]["cost"] != pytest.approx(good * COST):
-                assert time.monotonic() < end
+            assert until(lambda: spend_of(first, headers)["spent"]["cost"] == pytest.approx(good * COST))
             assert spend_of(second, headers)["spent"] == page["spent"]
 
 
