@@ -32,6 +32,7 @@ const shots = {
     await page.evaluate(() => { const add = document.querySelector('input[list]'); for (const name of ['anthropic/claude-sonnet']) { add.value = name; add.dispatchEvent(new Event('change')); } });
     await page.click('#run');
     await page.waitForFunction(() => [...document.querySelectorAll('.columns .card')].length > 1 && [...document.querySelectorAll('.columns .card .pill')].every((each) => /✓|✗/.test(each.textContent)), { timeout: 20000 });
+    await page.evaluate(() => scrollTo(0, 0));
   },
   async evidence() {
     await page.waitForSelector('.tree .span');

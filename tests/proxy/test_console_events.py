@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,7 +16,9 @@ from slipform.proxy.console.history import CallHistory
 from slipform.proxy.console.rows import FIELDS
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.testing import FakeModel
-from tests.proxy.proxying import ADA, FORMAT, chat, proxied
+from tests.conftest import serving
+from tests.proxy.console_server import Beside, app_of
+from tests.proxy.proxying import ADA, FORMAT, call, chat, proxied
 from tests.proxy.test_console import API, cookie
 
 
@@ -149,3 +152,28 @@ def test_the_last_events_id_is_taken_as_a_header_and_in_the_address(served: str)
         assert [kind for kind, _ in events_of(text)] == ["hello", "end"]
     hostile = stream(served, session, after="x%0d%0ax-slipform-worker:%20y")
     assert [kind for kind, _ in events_of(hostile)] == ["hello", "gap"]
+
+
+def test_pages_that_do_not_read_cost_a_bounded_amount_and_are_forgotten_when_they_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    models = {"good": FakeModel([ADA])}
+    app = app_of(models)
+    history = app.console.history
+    with serving(Beside(app, models)) as address:
+        session = cookie(address)
+        tabs = [http.client.HTTPConnection(urlsplit(address).netloc, timeout=20) for _ in range(10)]
+        for tab in tabs:
+            tab.request("GET", f"{API}events", headers={"cookie": session})
+            assert tab.getresponse().status == 200
+        assert len(history._subscribers) == 10
+        assert call(address, "/test/arrive?n=5000").status == 200
+        assert all(each._size <= 512 * 1024 for each in history._subscribers)
+        assert chat(address, model="fake/good", response_format=FORMAT).status == 200
+        for tab in tabs:
+            tab.close()
+        until = time.monotonic() + 20
+        while history._subscribers:
+            assert chat(address, model="fake/good", response_format=FORMAT).status == 200
+            assert time.monotonic() < until
