@@ -1,6 +1,7 @@
 """Measure the console: what it costs calls when nobody looks and when somebody does, and how soon its page is there.
 
-`alone` times what the application asks of the console per call and per event. `open` runs three servers in rounds that
+`alone` times what the application asks of the console per call and per event, closed and open: processor time, which
+other work on the machine changes little. `open` runs three servers in rounds that
 take turns, as `bench.proxy` does: one without a console, one with it, one with its event stream read. `page` opens the
 list with 10,000 rows in a real Chromium (npm's, which `make test` installs). Run: `python -m bench.console`, with
 `--only alone,open,page` for some of it.
@@ -72,6 +73,31 @@ def alone() -> None:
     )
     empty = min(timeit.repeat("pass", timer=time.process_time, number=1_000_000, repeat=7)) * 1000
     print(f"closed, per event   {looked - empty:8.1f} ns   (bar 50)")
+    subscriber = console.history.subscribe()
+
+    def watched() -> None:
+        for number, record in enumerate(records):
+            entry = console.history.begin(record)
+            console.history.known(entry, record, b"")
+            console.history.end(entry, record, None)
+            if number % 100 == 99:
+                console.history.take(subscriber)
+
+    open_call = min(timeit.repeat(watched, timer=time.process_time, number=1, repeat=7)) / CALLS * 1e6
+    print(f"open, per call      {open_call:8.2f} µs   (a tenth of a pass-through call is about 20)")
+    stream = CallRecord("s", "openai-chat", model="m", stream=True)
+    console.history.known(console.history.begin(stream), stream, b"")
+    per_event = min(
+        timeit.repeat(
+            "stream.observe(1, 'four', 'four', 0)",
+            globals={"stream": stream},
+            timer=time.process_time,
+            number=200_000,
+            repeat=7,
+        )
+    )
+    print(f"open, per event     {per_event / 200_000 * 1e9:8.0f} ns   (a tenth of an enforced event is about 1400)")
+    console.history.unsubscribe(subscriber)
     print(f"a row               {console.history.sizes()['bytes'] / console.history.sizes()['rows']:8.0f} bytes")
 
 
@@ -112,17 +138,25 @@ def opened(rounds: int, seconds: float) -> None:
             found += [(target, pid) for pid in begun(target, ending, []) if pid is not None]
         reader = Reader(found[-1][0].port)
         for case in [case for case in CASES if case.name.startswith(MEASURED)]:
-            _report(case, [[measure(tool, target, case, pid, seconds) for target, pid in found] for _ in range(rounds)])
+            _report(case, [_round(turn, tool, case, found, seconds) for turn in range(rounds)])
         print(f"the open console was told {reader.bytes / 1e6:.1f} MB")
+
+
+def _round(turn: int, tool: Path, case: Case, found: list[tuple[Target, int]], seconds: float) -> list[dict[str, Any]]:
+    """One figure of each server, in an order that changes with every round: what comes last is not always the same."""
+    order = [(turn + step) % len(found) for step in range(len(found))]
+    figures = {at: measure(tool, found[at][0], case, found[at][1], seconds) for at in order}
+    return [figures[at] for at in range(len(found))]
 
 
 def _report(case: Case, rounds: list[list[dict[str, Any]]]) -> None:
     key = "cpu_event" if case.stream else "cpu"
-    for at, name in ((1, "closed"), (2, "open")):
-        middle, low, high = interval([each[at][key] / each[0][key] for each in rounds])
+    for name, at, of, bar in (("closed", 1, "none", 1.03), ("open", 2, "none", 1.10), ("open", 2, "closed", 1.10)):
+        base = 0 if of == "none" else 1
+        middle, low, high = interval([each[at][key] / each[base][key] for each in rounds])
         took = statistics.median(each[at][key] for each in rounds)
-        bar = f"bar {1.03 if name == 'closed' else 1.10:.2f}"
-        print(f"{case.name:<32} {name:<7} {took:7.1f} µs   {middle:.3f} of none, {low:.3f} to {high:.3f}   ({bar})")
+        spread = f"{middle:.3f} of {of}, {low:.3f} to {high:.3f}"
+        print(f"{case.name:<32} {name:<7} {took:7.1f} µs   {spread}   (bar {bar:.2f})")
 
 
 def _servers(upstream: int, folder: Path) -> Iterator[Target]:
