@@ -100,6 +100,13 @@ def _is_heavy(request: ModelRequest, plan: Plan) -> tuple[bool, bool]:
     return heavy, heavy and request.frame is None
 
 
+def _takes_long(response: ModelResponse, request: ModelRequest, plan: Plan) -> bool:
+    """Whether an answer to a request with large schemas is held to one of them: mostly only its tools' are large."""
+    if plan.evidence is not None or response.tool_calls or plan.must_call:
+        return True
+    return request.response_format is not None and is_heavy(ModelRequest("", (), request.response_format))
+
+
 async def run_async(
     request: ModelRequest,
     plan: Plan,
@@ -132,7 +139,7 @@ async def run_async(
         except BaseException as error:  # noqa: BLE001 — as in `run`
             call.fail(error)
         else:
-            if heavy or len(response.text) >= LARGE_BYTES:
+            if (heavy and _takes_long(response, request, plan)) or len(response.text) >= LARGE_BYTES:
                 await off_loop(call.answer, response)
             else:
                 call.answer(response)
@@ -178,7 +185,7 @@ async def run_stream(
             call.fail(error)
         else:
             response = reader.response()
-            if heavy or len(response.text) >= LARGE_BYTES:
+            if (heavy and _takes_long(response, request, plan)) or len(response.text) >= LARGE_BYTES:
                 await off_loop(call.answer, response)
             else:
                 call.answer(response)

@@ -353,7 +353,13 @@ def is_heavy(request: ModelRequest) -> bool:
     wanted = request.response_format
     if not request.tools and (wanted is None or wanted.json_schema.is_light):
         return False
-    return is_heavy_text(schema_text(request))
+    if request.frame is None:
+        return is_heavy_text(schema_text(request))
+    heavy = request.frame.find(is_heavy)
+    if heavy is None:
+        heavy = is_heavy_text(schema_text(request))
+        request.frame.keep(is_heavy, heavy)
+    return bool(heavy)
 
 
 def schema_text(request: ModelRequest) -> bytes:
