@@ -24,7 +24,8 @@ from slipform.proxy.admission.refusals import NotAllowed, error_headers, log_ref
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.endpoint_calls import EndpointCall
 from slipform.proxy.calls.endpoints import Located, UnknownPathError, WebSocketError, locate, methods_at, refusal_of
-from slipform.proxy.calls.inbound import FIELD, read_call
+from slipform.proxy.calls.inbound import read_call
+from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.routes import (
     OLLAMA_LISTING,
     Listing,

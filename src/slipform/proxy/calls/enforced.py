@@ -30,7 +30,8 @@ from slipform.providers.base import as_chunks
 from slipform.providers.router import Router
 from slipform.proxy.admission.spending import CallSpending, metered
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
-from slipform.proxy.calls.inbound import FIELD, Inbound
+from slipform.proxy.calls.inbound import Inbound
+from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.resources import ResponseMarks
 from slipform.proxy.http_server.asgi import RecordingSend, send_bytes, send_stream_start
 from slipform.proxy.observability.call_record import CallRecord

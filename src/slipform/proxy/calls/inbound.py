@@ -6,9 +6,8 @@ The names of models come first (`model_names`): they are checked before one is l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import orjson
@@ -25,7 +24,6 @@ from slipform.enforce.prompts import first_request
 from slipform.engine.planning import is_enforced
 from slipform.errors import ConfigError, RequestError
 from slipform.ir import ModelRequest, ModelWarning
-from slipform.ir.evidence import Evidence
 from slipform.ir.request import RequestFrame, is_heavy
 from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
@@ -41,132 +39,13 @@ from slipform.proxy.calls.honoured import (
     state_fields,
 )
 from slipform.proxy.calls.model_names import check_fields, check_named_once, is_named_plainly, requested_models
+from slipform.proxy.calls.request_switches import FIELD, NOTHING, RequestSwitches, StreamMode, switches_of
 from slipform.proxy.calls.resources import ResourceStore, ResponseMarks
 from slipform.proxy.calls.signed_turns import CallerTurns
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy, Registry, ResponseFormat
 from slipform.schema.limits import LARGE_BYTES, LIGHT_BYTES, check_size
 from slipform.schema.python_types import cached_format
-
-FIELD = "slipform"
-StreamMode: TypeAlias = Literal["auto", "live", "buffer", "reject"]
-_PREFIX = b"x-slipform-"
-_LONGEST = 60
-_MODES = ("auto", "live", "buffer", "reject")
-_ADOPTIONS = ("off", "json_mode", "all")
-_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_OTHERS = frozenset({"request_id", "cache", "key", "provider", "trace"})
-"""Headers with the same beginning that are somebody else's business."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestSwitches:
-    """The switches of one request; what is not set is as the configuration says."""
-
-    report: bool = False
-    strategy: OutputStrategy | None = None
-    stream_mode: StreamMode | None = None
-    max_attempts: int | None = None
-    adopt: AdoptionMode | None = None
-    schema: str | None = None
-    """The name of a schema in the `schemas` folder, for clients that cannot send one."""
-    evidence: Evidence | None = None
-    """What is collected for each value of the answer."""
-
-
-NOTHING = RequestSwitches()
-
-
-def switches_of(field: Any, headers: Mapping[bytes, bytes], most_attempts: int) -> RequestSwitches:
-    """The switches of a request, the body's before the headers'; a name or value that is wrong is a `RequestError`.
-
-    >>> switches_of({"report": True}, {b"x-slipform-max-attempts": b"2"}, 3)
-    RequestSwitches(report=True, strategy=None, stream_mode=None, max_attempts=2, adopt=None, schema=None, \
-evidence=None)
-    """
-    asked = NOTHING
-    for name, value in headers.items():
-        if name[:11] == _PREFIX:
-            known = name[11:].decode("latin-1").replace("-", "_")
-            if known not in _OTHERS:
-                asked = _with(asked, known, value.decode("latin-1"), f"header {name.decode('latin-1')}", most_attempts)
-    if field is None:
-        return asked
-    if not isinstance(field, Mapping):
-        raise RequestError("Expected an object of switches", where=FIELD, hint=_hint())
-    for name, value in field.items():
-        asked = _with(asked, name, value, f"{FIELD}.{name}", most_attempts)
-    return asked
-
-
-def _with(asked: RequestSwitches, name: str, value: Any, where: str, most_attempts: int) -> RequestSwitches:
-    read = _READERS.get(name)
-    if read is None:
-        raise RequestError(f"There is no switch {shown(name)}", where=where[:_LONGEST], hint=_hint())
-    try:
-        found = read(value)
-    except ConfigError as error:
-        raise RequestError(error.message, where=f"{FIELD}.{error.where}", hint=error.hint) from None
-    except (ValueError, KeyError, TypeError):
-        raise RequestError(f"{shown(value)} is no value of the switch {name!r}", where=where, hint=_hint()) from None
-    if name == "max_attempts" and not 1 <= found <= most_attempts:
-        raise RequestError(f"Between 1 and {most_attempts} attempts are allowed here", where=where)
-    return replace(asked, **{name: found})
-
-
-def _flag(value: Any) -> bool:
-    return value if isinstance(value, bool) else _WORDS[str(value).lower()]
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool | float):
-        raise TypeError
-    return int(value)
-
-
-def _name(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise TypeError
-    return value
-
-
-def _mode(value: Any) -> StreamMode:
-    if value not in _MODES:
-        raise ValueError
-    return cast("StreamMode", value)
-
-
-def _adoption(value: Any) -> AdoptionMode:
-    if value not in _ADOPTIONS:
-        raise ValueError
-    return cast("AdoptionMode", value)
-
-
-def _evidence(value: Any) -> Evidence | None:
-    if isinstance(value, str):  # a header
-        return Evidence() if _flag(value) else None
-    return None if value is False or value is None else Evidence.of(value)
-
-
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "report": _flag,
-    "strategy": OutputStrategy,
-    "stream_mode": _mode,
-    "max_attempts": _count,
-    "adopt": _adoption,
-    "schema": _name,
-    "evidence": _evidence,
-}
-
-
-def _hint() -> str:
-    strategies = ", ".join(each.value for each in OutputStrategy)
-    return (
-        f"The switches are report (true or false), strategy ({strategies}), stream_mode ({', '.join(_MODES)}), "
-        f"max_attempts (a number), adopt ({', '.join(_ADOPTIONS)}), schema (the name of one) "
-        "and evidence (true, or an object of options)."
-    )
-
 
 _WRITABLE = 254
 """Levels that `orjson` writes; it reads four times as many."""
@@ -198,7 +77,7 @@ class Inbound(NamedTuple):
     """Where what vendors signed in the caller's turns is kept."""
 
 
-class Frame(NamedTuple):
+class CallFrame(NamedTuple):
     """What was read of all fields of a call but its conversation: the next call that has the same begins with it."""
 
     served: ServedRequest
@@ -207,7 +86,7 @@ class Frame(NamedTuple):
     schema: str
 
 
-Frames: TypeAlias = BoundedCache[tuple[str, str, bytes], Frame]
+Frames: TypeAlias = BoundedCache[tuple[str, str, bytes], CallFrame]
 """By the API, the path where it names the model, and the fields as JSON."""
 _FRAME_BYTES = 2_000
 _TIMES_TEXT = 20
@@ -394,13 +273,13 @@ def _keep_frame(frames: Frames, key: tuple[str, str, bytes], turns: Mapping[str,
         return
     if read(turns) == request.messages:
         empty = msgspec.structs.replace(served, request=request.replace(messages=(), frame=RequestFrame()))
-        frame = Frame(empty, call.stream_mode, record.enforced, record.schema)
+        frame = CallFrame(empty, call.stream_mode, record.enforced, record.schema)
         frames.put(key, frame, _FRAME_BYTES + _TIMES_TEXT * len(key[2]))
 
 
 def _with_turns(
     api: Api,
-    frame: Frame,
+    frame: CallFrame,
     turns: Mapping[str, Any],
     data: Mapping[str, Any],
     body: bytes,
