@@ -27,8 +27,8 @@ from slipform.proxy.calls.pages import WrongMethodError, openapi_bytes, spend
 from slipform.proxy.console.access import ConsoleAccess, console_secret
 from slipform.proxy.console.archive import CallArchive
 from slipform.proxy.console.history import MOST_PINNED, CallHistory
+from slipform.proxy.console.other_workers import LAST_EVENT, OtherWorkers
 from slipform.proxy.console.rows import FIELDS, matches, narrowest, parse_query
-from slipform.proxy.console.siblings import LAST_EVENT, Siblings
 from slipform.proxy.console.static_files import ROOT, SECURITY_HEADERS, serve_page
 from slipform.proxy.deployment import Deployment
 from slipform.proxy.http_server.asgi import Receive, Scope, Send, read_body, send_page
@@ -111,7 +111,7 @@ class Console:
             days, words = settings.history_days, settings.history_text_days
             archive = CallArchive(Path(settings.history).expanduser(), days, words, settings.history_bytes)
         self.history = CallHistory(settings.console_bytes, settings.trace_bytes, archive)
-        self.siblings = Siblings(worker, console_secret)
+        self.workers = OtherWorkers(worker, console_secret)
         self._bound = bound
         self._deployment = deployment
         self._serve_call = serve_call
@@ -170,7 +170,7 @@ class Console:
             )
         query = {key: values[-1] for key, values in parse_qs(scope.get("query_string", b"").decode("latin-1")).items()}
         name, _, rest = path.removeprefix(API).partition("/")
-        if self.siblings.is_one(headers):
+        if self.workers.is_one(headers):
             await self._answer(method, name, rest, query, ANYBODY, scope, receive, send, alone=True)
             return
         access.check_host(headers)
@@ -207,13 +207,13 @@ class Console:
             await self._serve_call(query.get("path") or "/v1/chat/completions", scope, receive, send, caller)
         elif method == "GET":
             target = path_of(scope)
-            others = [] if alone or name not in _SHARED else await self.siblings.ask("GET", target)
+            others = [] if alone or name not in _SHARED else await self.workers.ask("GET", target)
             await _send(send, await self._read(name, rest, query, caller, others, alone=alone))
         else:
             given = _parsed(await read_body(receive, _MAX_BODY))
             if not alone and name in _CHANGES:
                 _log.info("console: %s %s by %s", method, scope["path"][:200], caller.name or "who has the link")
-                await self.siblings.ask(method, path_of(scope), given)
+                await self.workers.ask(method, path_of(scope), given)
             await _send(send, await self._change(method, name, rest, given, alone=alone))
 
     async def _session(self, method: str, access: ConsoleAccess, scope: Scope, receive: Receive, send: Send) -> None:
@@ -275,7 +275,7 @@ class Console:
             oldest = min(oldest, row["at"])
             yield row
         # Workers share the archive: only when there is one worker is it known which of its rows are counted here.
-        if self.history.archive is not None and self.siblings.count == 1:
+        if self.history.archive is not None and self.workers.count == 1:
             yield from self.history.archive.rows(oldest, since)
 
     async def _me(self, caller: Caller, others: list[Any]) -> dict[str, Any]:
@@ -289,7 +289,7 @@ class Console:
             "keys": deployment.gate.guard.wants_keys,
             "generation": deployment.generation,
             "started": self._started,
-            "workers": {"count": self.siblings.count, "reached": 1 + len(others)},
+            "workers": {"count": self.workers.count, "reached": 1 + len(others)},
             "traces": {"mode": "on" if server.debug_traces else server.traces, "tracing": self._tracing.told()},
             "kept": kept,
             "limits": {"bytes": server.console_bytes, "trace_bytes": server.trace_bytes, "pinned": MOST_PINNED},
@@ -344,7 +344,7 @@ class Console:
             "more": more,
             "kept": reduce(_sum, (each["kept"] for each in others), self.history.sizes()),
             "narrowest": narrowest(self.history.rows, words) if words and not rows else None,
-            "unreachable": self.siblings.count - 1 - len(others) if query.get("worker") != "self" else 0,
+            "unreachable": self.workers.count - 1 - len(others) if query.get("worker") != "self" else 0,
         }
 
     async def _request(self, rest: str, others: list[Any]) -> dict[str, Any]:
@@ -430,7 +430,7 @@ class Console:
         done = self.history.pin(identity)
         if done is False:
             raise RequestError(f"{MOST_PINNED} calls are pinned", hint="Unpin one first.")
-        if done is None and not alone and self.siblings.count == 1:
+        if done is None and not alone and self.workers.count == 1:
             raise UnknownPathError(f"There is no call {identity[:64]!r}")
         return {"pinned": True}
 
@@ -439,7 +439,7 @@ class Console:
     async def _events(self, watched: str, after: str, receive: Receive, send: Send, *, alone: bool) -> None:
         """What happens, as server-sent events, in batches; a sign of life every few seconds."""
         subscriber = self.history.subscribe(watched, after)
-        relays = [] if alone else self.siblings.relay(f"{API}events?watch={quote(watched)}", subscriber, after)
+        relays = [] if alone else self.workers.relay(f"{API}events?watch={quote(watched)}", subscriber, after)
         head = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *SECURITY_HEADERS]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         gone = asyncio.ensure_future(_until_gone(receive))

@@ -293,10 +293,10 @@ class WorkerAddress:
         """
         return self.folder / f"worker-{self.index if index is None else index}.sock"
 
-    def siblings(self) -> list[int]:
+    def other_indices(self) -> list[int]:
         """Return the numbers of the other workers.
 
-        >>> WorkerAddress(0, 3, Path("run")).siblings()
+        >>> WorkerAddress(0, 3, Path("run")).other_indices()
         [1, 2]
         """
         return [index for index in range(self.count) if index != self.index]
@@ -310,7 +310,7 @@ class WorkerAddress:
         self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
     ) -> list[tuple[int, bytes | None]]:
         """Return what the other workers answer, by number; None for those that refuse or do not answer in time."""
-        indices = self.siblings()
+        indices = self.other_indices()
         request = worker_request(method, target, headers, body)
         answers = await asyncio.gather(*(_fetch(self.socket_path(index), request) for index in indices))
         return list(zip(indices, answers, strict=True))

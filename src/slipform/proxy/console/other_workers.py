@@ -22,7 +22,7 @@ LAST_EVENT = "last-event-id"
 _AGAIN_SECONDS = 1.0
 
 
-class Siblings:
+class OtherWorkers:
     """The other workers; nobody where there is only one."""
 
     def __init__(self, worker: WorkerAddress | None, secret: Callable[[], bytes]) -> None:
@@ -57,7 +57,7 @@ class Siblings:
         """Hand the others' events to a subscriber, those since `after` first, until the tasks are cancelled."""
         if self._worker is None:
             return []
-        following = (self._follow(index, target, subscriber, after) for index in self._worker.siblings())
+        following = (self._follow(index, target, subscriber, after) for index in self._worker.other_indices())
         return [asyncio.create_task(each) for each in following]
 
     async def _follow(self, index: int, target: str, subscriber: Subscriber, after: str) -> None:
