@@ -38,6 +38,13 @@ OWN_PATTERNS = {
     ("codecs/tool_names.py", "__post_init__"): "our own table of the vendors' alphabets",
     ("codecs/tool_names.py", "spelled"): "our own table of the vendors' alphabets",
     ("text/repair/fast_paths.py", "_patterns"): "our own tables, compiled on first use",
+    ("evidence/columns.py", "_row_of"): "the sign between the cells of a table, escaped",
+    ("evidence/dates.py", "_months_in"): "our own table of months, escaped",
+    ("evidence/folding.py", "_longer_or_shorter"): "characters of the source in a class, escaped",
+    ("evidence/folding.py", "_run_of"): "characters of the source in a class, escaped",
+    ("evidence/number_words.py", "find_number_words"): "our own table of number words, escaped",
+    ("evidence/occurrences.py", "_written_otherwise"): "a web address, escaped",
+    ("evidence/quantities.py", "_figure_after"): "a whole number",
 }
 
 HOSTILE = [

@@ -220,8 +220,8 @@ def _run_of(text: str, others: Mapping[str, str]) -> str:
 
 def _longer_or_shorter(text: str, others: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
     """What does not fold character by character: where it stands, and what it folds to."""
-    marks = "".join(each for each in others if is_mark(each))
-    longer = "".join(each for each, plain in others.items() if len(plain) > 1)
+    marks = re.escape("".join(each for each in others if is_mark(each)))
+    longer = re.escape("".join(each for each, plain in others.items() if len(plain) > 1))
     kinds = [_ENTITIES] if "&" in text else []
     kinds += [f"[^{marks}]?[{marks}]+"] if marks else []
     kinds += [f"[{longer}]"] if longer else []
