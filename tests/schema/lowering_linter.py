@@ -378,7 +378,11 @@ def arrays_of_objects_are_unbounded(schema: Any) -> Iterator[str]:
     for path, node in objects(schema):
         items = node.get("items", {})
         while "$ref" in items:
-            items = found[items["$ref"]]
+            if items["$ref"] not in found:
+                yield f"{path}: a reference that leads nowhere"
+                items = {}
+            else:
+                items = found[items["$ref"]]
         if "properties" in items and (node.get("maxItems", 0) > 1 or node.get("minItems", 0) > 1):
             yield f"{path}: bounds of an array of objects"
 
