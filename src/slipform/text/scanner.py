@@ -79,35 +79,38 @@ def _run_end(text: str, i: int) -> int:
 
 
 class ScanListener:
-    """Is told by a scanner what the text holds, part by part; every answer is whether to read on."""
+    """Is told by a scanner what the text holds, part by part; every answer is whether to read on.
+
+    This one takes no notice of anything and reads on. A class and not a `Protocol`: compiled code calls it directly.
+    """
 
     def __init__(self) -> None:
         self.follows_text: bool = False
         """Whether `text` is to be called for the open string."""
 
-    def opened(self, is_object: bool, start: int) -> bool:
+    def opened(self, is_object: bool, start: int) -> bool:  # noqa: ARG002
         """A container has opened; its member, with its comma and key, began at `start` of the text without blanks."""
-        raise NotImplementedError
+        return True
 
-    def key(self, key: str) -> bool:
+    def key(self, key: str) -> bool:  # noqa: ARG002
         """A key has ended."""
-        raise NotImplementedError
+        return True
 
     def text_opened(self) -> bool:
         """A string that is a value has opened."""
-        raise NotImplementedError
+        return True
 
-    def text(self, text: str) -> bool:
+    def text(self, text: str) -> bool:  # noqa: ARG002
         """At the end of a piece: what the open string has grown to."""
-        raise NotImplementedError
+        return True
 
-    def scalar(self, value: Any) -> bool:
+    def scalar(self, value: Any) -> bool:  # noqa: ARG002
         """A string, number or literal has ended."""
-        raise NotImplementedError
+        return True
 
-    def closed(self, container: Any) -> bool:
+    def closed(self, container: Any) -> bool:  # noqa: ARG002
         """The innermost container has closed."""
-        raise NotImplementedError
+        return True
 
 
 class JsonScanner:
