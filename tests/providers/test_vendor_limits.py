@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from slipform.config import Settings, read_settings
@@ -38,7 +39,7 @@ from tests.waiting import until
 ASKED = ModelRequest("m", (Message.user("hi"),))
 SMALL = HttpRequest("http://x", {}, b"x" * 40, Timeouts(total=5.0))
 """Ten tokens."""
-PATIENT = SMALL._replace(timeouts=Timeouts(total=1000.0))
+PATIENT = msgspec.structs.replace(SMALL, timeouts=Timeouts(total=1000.0))
 
 
 @pytest.fixture(autouse=True)
@@ -346,7 +347,7 @@ async def test_what_was_reserved_for_a_vendor_that_cannot_be_reached_is_given_ba
         address = vendor.base_url
     budget = VendorBudget(MinuteLimits(requests=1, tokens=60_000))
     transport = throttled(HttpTransport(), None, budget)
-    request = SMALL._replace(url=address)
+    request = msgspec.structs.replace(SMALL, url=address)
     for _ in range(3):
         with pytest.raises(TransportFault) as fault:
             await transport.open_async(request)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 from functools import partial
-from typing import Final
 
 import msgspec
 
@@ -45,25 +44,15 @@ from slipform.text.loads import load
 __all__ = ["LOGPROBS_LEFT_OUT", "Budget", "Formatter", "Outcome", "Plan", "Steps", "enforce", "unjudged"]
 
 
-class _Turn:
+class _Turn(msgspec.Struct, frozen=True):
     """What is asked next, and how its answer is to be read."""
 
-    __slots__ = ("before", "parts", "request", "strategy", "wrong")
-
-    def __init__(
-        self,
-        request: ModelRequest,
-        strategy: OutputStrategy,
-        parts: Parts | None = None,
-        before: ModelResponse | None = None,
-        wrong: Collection[str] = (),
-    ) -> None:
-        self.request: Final = request
-        self.strategy: Final = strategy
-        self.parts: Final = parts
-        self.before: Final = before
-        """The answer whose calls with these ids were `wrong`, where those alone are asked for again."""
-        self.wrong: Final = wrong
+    request: ModelRequest
+    strategy: OutputStrategy
+    parts: Parts | None = None
+    before: ModelResponse | None = None
+    """The answer whose calls with these ids were `wrong`, where those alone are asked for again."""
+    wrong: Collection[str] = ()
 
 
 def enforce(request: ModelRequest, plan: Plan) -> Steps:

@@ -11,7 +11,9 @@ import contextlib
 import functools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from slipform.enforce.live_calls import MOST_FOLLOWED
 from slipform.enforce.loop import enforce, unjudged
@@ -36,14 +38,14 @@ Batches: TypeAlias = Callable[[ModelRequest, ChunkSink], AsyncGenerator[Sequence
 _GRACE = 0.5
 
 
-class Model(NamedTuple):
+class Model(msgspec.Struct, frozen=True):
     """What answers requests, blocking; without `stream`, answers come whole and guards cannot stop them early."""
 
     complete: Callable[[ModelRequest], ModelResponse]
     stream: Callable[[ModelRequest], Iterator[CompletionChunk]] | None = None
 
 
-class AsyncModel(NamedTuple):
+class AsyncModel(msgspec.Struct, frozen=True):
     """`Model`, for event loops."""
 
     complete: Callable[[ModelRequest], Coroutine[Any, Any, ModelResponse]]

@@ -7,7 +7,9 @@ errors are written once.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
 
 from slipform.codecs import StreamDecoder
 from slipform.errors import SlipformError, UpstreamError, UpstreamTimeout
@@ -21,27 +23,21 @@ from slipform.providers.network.transport import ByteStream, HttpRequest, Limit,
 from slipform.schema import OutputStrategy
 
 
-class OpenEffect:
+class OpenEffect(msgspec.Struct, frozen=True):
     """Send this, and come back with the answer's head; the words are masked in all of the answer."""
 
-    __slots__ = ("request", "words")
-
-    def __init__(self, request: HttpRequest, words: tuple[bytes, ...] = ()) -> None:
-        self.request: Final = request
-        self.words: Final = words
+    request: HttpRequest
+    words: tuple[bytes, ...] = ()
 
 
-class FetchEffect:
+class FetchEffect(msgspec.Struct, frozen=True):
     """Send this, and come back with the answer's head and, where its status is a success, with its whole body.
 
     The words are masked in the body, and where there is no success in the head too.
     """
 
-    __slots__ = ("request", "words")
-
-    def __init__(self, request: HttpRequest, words: tuple[bytes, ...] = ()) -> None:
-        self.request: Final = request
-        self.words: Final = words
+    request: HttpRequest
+    words: tuple[bytes, ...] = ()
 
 
 class ReadEffect(NamedTuple):
@@ -55,23 +51,17 @@ class ReadEffect(NamedTuple):
     texts: Callable[[bytes], tuple[list[str], int] | None] | None = None
 
 
-class SleepEffect:
+class SleepEffect(msgspec.Struct, frozen=True):
     """Come back after so many seconds."""
 
-    __slots__ = ("seconds",)
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds: Final = seconds
+    seconds: float
 
 
-class FinishEffect:
+class FinishEffect(msgspec.Struct, frozen=True):
     """The call is over: hand this answer, or the last chunks of a streamed one, to the caller."""
 
-    __slots__ = ("chunks", "response")
-
-    def __init__(self, response: ModelResponse, chunks: Sequence[CompletionChunk] = ()) -> None:
-        self.response: Final = response
-        self.chunks: Final = chunks
+    response: ModelResponse
+    chunks: Sequence[CompletionChunk] = ()
 
 
 Effect: TypeAlias = OpenEffect | FetchEffect | ReadEffect | SleepEffect | FinishEffect

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import ParamSpec, TypeVar
 
+import msgspec
+
 from slipform.providers.network.transport import (
     AsyncByteStream,
     ByteStream,
@@ -321,7 +323,7 @@ def _shortened(request: HttpRequest, began: float) -> HttpRequest:
     total, waited = request.timeouts.total, time.monotonic() - began
     if total is None or waited < _NOTICED:
         return request
-    return request._replace(timeouts=replace(request.timeouts, total=max(_NOTICED, total - waited)))
+    return msgspec.structs.replace(request, timeouts=replace(request.timeouts, total=max(_NOTICED, total - waited)))
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
+
 from slipform.codecs import BoundCodec, Capabilities, EncodedRequest
 from slipform.codecs.schema_channel import wraps_root
 from slipform.enforce.prompts import Wording, first_request
@@ -28,34 +30,18 @@ _REQUEST_ID: Final = (
 )  # fmt: skip
 
 
-class PreparedCall:
+class PreparedCall(msgspec.Struct, frozen=True):
     """One attempt at a request: the codec that spelled it, and what it takes to read the answer."""
 
-    __slots__ = (
-        "authorised", "capabilities", "codec", "encoded", "model", "provider", "streamed", "timeouts", "warnings",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        model: str,
-        provider: str,
-        codec: BoundCodec,
-        encoded: EncodedRequest,
-        capabilities: Capabilities,
-        authorised: Authorised,
-        streamed: bool,
-        warnings: tuple[ModelWarning, ...] = (),
-        timeouts: Timeouts = _USUAL,
-    ) -> None:
-        self.model: Final = model
-        self.provider: Final = provider
-        self.codec: Final = codec
-        self.encoded: Final = encoded
-        self.capabilities: Final = capabilities
-        self.authorised: Final = authorised
-        self.streamed: Final = streamed
-        self.warnings: Final = warnings
-        self.timeouts: Final = timeouts
+    model: str
+    provider: str
+    codec: BoundCodec
+    encoded: EncodedRequest
+    capabilities: Capabilities
+    authorised: Authorised
+    streamed: bool
+    warnings: tuple[ModelWarning, ...] = ()
+    timeouts: Timeouts = _USUAL
 
     def http(self, timeouts: Timeouts) -> HttpRequest:
         """The request for the transport."""

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+import msgspec
+
 Phase: TypeAlias = Literal["connect", "send", "head", "body"]
 Limit: TypeAlias = Literal["connect", "first_byte", "between_chunks", "total"]
 Reason: TypeAlias = Literal["broken", "setup", "malformed", "too_large"]
@@ -45,7 +47,7 @@ class Upload(NamedTuple):
     """Of all pieces together; chunked framing is used without it."""
 
 
-class HttpRequest(NamedTuple):
+class HttpRequest(msgspec.Struct, frozen=True):
     """One request, ready to send. Its repr never shows headers and query: they may hold keys."""
 
     url: str

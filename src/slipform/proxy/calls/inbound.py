@@ -53,7 +53,7 @@ _DEEPEST = 230
 """What leaves is a few levels deeper than what came."""
 
 
-class Inbound(NamedTuple):
+class Inbound(msgspec.Struct, frozen=True):
     """A call on its way: in which API it came, what was decoded, the bytes themselves, and what is known of it."""
 
     api: Api
@@ -77,7 +77,7 @@ class Inbound(NamedTuple):
     """Where what vendors signed in the caller's turns is kept."""
 
 
-class CallFrame(NamedTuple):
+class CallFrame(msgspec.Struct, frozen=True):
     """What was read of all fields of a call but its conversation: the next call that has the same begins with it."""
 
     served: ServedRequest
@@ -99,7 +99,7 @@ def new_frames() -> Frames:
     return Frames("frames", entries=256, max_bytes=16_000_000)
 
 
-class CallContext(NamedTuple):
+class CallContext(msgspec.Struct, frozen=True):
     """What a call is read against: who calls, by which path and headers, and the configuration that answers."""
 
     path: str
@@ -111,6 +111,7 @@ class CallContext(NamedTuple):
     settings: Settings
     schemas: NamedSchemas
     frames: Frames
+    turns: CallerTurns
     store: ResourceStore | None = None
     """Whose resources are whose; None without keys."""
     model: str | None = None
@@ -169,12 +170,12 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
         check_fields(data, api.name)
     asked = switches_of(data.get(FIELD), context.headers, settings.enforcement.max_attempts)
     if asked is not NOTHING or large or not _may_have_frame(api, data, body, context):
-        return await _read_anew(api, data, body, record, models, asked, context._replace(path=path))
+        return await _read_anew(api, data, body, record, models, asked, msgspec.structs.replace(context, path=path))
     key, turns = _split(api, data, path)
     frame = context.frames.get(key)
     if frame is not None:
-        return _with_turns(api, frame, turns, data, body, record, models, settings)
-    call = await _read_anew(api, data, body, record, models, asked, context._replace(path=path))
+        return _with_turns(api, frame, turns, data, body, record, models, context)
+    call = await _read_anew(api, data, body, record, models, asked, msgspec.structs.replace(context, path=path))
     if api.name not in _OPENAI or read_foreign(api.name, data) is None:
         _keep_frame(context.frames, key, turns, call)
     return call
@@ -235,7 +236,9 @@ async def _read_anew(
         served = _switched(served, asked, foreign)
         if state.options:
             served = msgspec.structs.replace(served, options={**served.options, **state.options})
-        call = Inbound(api, served, body, record, models, asked, mode, warnings, adopted=adopted, marks=marks)
+        call = Inbound(
+            api, served, body, record, models, asked, mode, warnings, adopted=adopted, marks=marks, turns=context.turns
+        )
         record.schema_from = "" if adopted is None else adopted.library
         record.enforced = is_enforced(served.request, tools=enforces_tools)
         if served.request.response_format is not None:
@@ -285,7 +288,7 @@ def _with_turns(
     body: bytes,
     record: CallRecord,
     models: tuple[str, ...],
-    settings: Settings,
+    context: CallContext,
 ) -> Inbound:
     """A call whose fields are known, with its own conversation."""
     _check_depth(data, body)
@@ -296,9 +299,9 @@ def _with_turns(
     request = before.request.replace(messages=messages)
     record.enforced, record.schema = frame.enforced, frame.schema
     record.model, record.stream = request.model, before.stream
-    record.timeout = settings.server.request_seconds
+    record.timeout = context.settings.server.request_seconds
     served = ServedRequest(request, before.stream, before.options)
-    return Inbound(api, served, body, record, models, stream_mode=frame.stream_mode)
+    return Inbound(api, served, body, record, models, stream_mode=frame.stream_mode, turns=context.turns)
 
 
 def _no_messages() -> RequestError:

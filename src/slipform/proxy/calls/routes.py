@@ -170,14 +170,15 @@ class CallRouter:
         """What a call by this path is read against."""
         provider = headers.get(b"x-slipform-provider")
         named = None if provider is None else provider.decode("latin-1")
+        turns = CallerTurns(self._turns, caller.id)
         if located is None:
             return CallContext(
-                path, headers, caller, self._router, self.ways, self._settings, self.schemas, self._frames, self.store,
-                provider=named,
+                path, headers, caller, self._router, self.ways, self._settings, self.schemas, self._frames, turns,
+                self.store, provider=named,
             )  # fmt: skip
         return CallContext(
             located.path, headers, caller, self._router, self.ways, self._settings, self.schemas, self._frames,
-            self.store, model=located.model, provider=named or located.provider,
+            turns, self.store, model=located.model, provider=named or located.provider,
         )  # fmt: skip
 
     def share(self, folder: Path) -> None:
@@ -249,7 +250,6 @@ class CallRouter:
         models = call.models[0] if len(call.models) == 1 else call.models
         if spending is not None and admission.caller.budget is not None:
             spending.check_prices([self._router.full_name(each) for each in self._router.candidates(models)])
-        call = call._replace(turns=CallerTurns(self._turns, admission.caller.id))
         if self._cache is None:
             await answer(call, models, self._router, self._options, send, spending)
             return

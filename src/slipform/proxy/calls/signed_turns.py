@@ -8,7 +8,7 @@ each caller's key apart. A turn that is no longer known goes without: the codecs
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -91,7 +91,7 @@ class SignedTurns:
         return request.replace(messages=messages)
 
 
-class CallerTurns(NamedTuple):
+class CallerTurns(msgspec.Struct, frozen=True):
     """The turns of one caller."""
 
     turns: SignedTurns

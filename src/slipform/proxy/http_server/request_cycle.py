@@ -10,7 +10,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from email.utils import formatdate
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from slipform.proxy.observability.call_record import Header
 
@@ -24,7 +26,7 @@ _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 _BODYLESS = frozenset({204, 304})
 
 
-class Head(NamedTuple):
+class Head(msgspec.Struct, frozen=True):
     """An encoded head, and the framing of its body: a length, chunks, or everything until the end."""
 
     data: bytes
@@ -339,7 +341,8 @@ class RequestCycle:
             is_head_request=self._is_head,
         )
         self.head_written = True
-        self._head, self._remaining, self._chunked, self.keep_alive = head
+        self._head, self._remaining = head.data, head.length
+        self._chunked, self.keep_alive = head.chunked, head.keep_alive
 
     def _write(self, body: bytes, *, more: bool) -> None:
         data = self._framed(body, more=more)

@@ -6,9 +6,10 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from slipform.enforce import Report
 from slipform.enforce.stream import StreamWatch
@@ -64,8 +65,7 @@ class CallTrace:
             self.pour.append((round(milliseconds, 1), attempt, received, sent, held))
 
 
-@dataclass(slots=True)
-class CallRecord:
+class CallRecord(msgspec.Struct):
     """One inbound call, owned by the application until it is logged. Fields are set when they become known.
 
     >>> CallRecord("r1", api="openai_chat", model="local").headers()
@@ -122,7 +122,7 @@ class CallRecord:
     """Seconds spent waiting for the vendor, where known."""
     generation: int = 1
     """The generation of the configuration that served it."""
-    started: float = field(default_factory=time.monotonic)
+    started: float = msgspec.field(default_factory=time.monotonic)
     first_byte: float | None = None
     ended: float | None = None
     totals: tuple[Usage, float | None] | None = None
