@@ -13,7 +13,6 @@ _ATOM: Final = re.compile(
     r"(?P<word>[-+]?[A-Za-z]++)" + _EDGE + r"|(?P<number>[-+]?(?:0[xX][0-9a-fA-F_]++|0[oO][0-7_]++|0[bB][01_]++"
     r"|(?:[0-9][0-9_]*+)?(?:\.(?!\.)[0-9_]*+)?(?:[eE][-+]?[0-9]*+)?)[nL]?)" + _EDGE
 )
-_GROUPED: Final = re.compile(r"[-+]?\d{1,3}(?:,\d{3})++(?:\.\d++)?+(?=\s*+[,}\]\n]|\s*+\Z)")
 _AFTER_ATOM: Final = re.compile(
     r"(?:[ \t]|[^\S\n\r](?!\s*+\d))*+(?:[,;}\])\n\r\"'“{\[，、､،؛；｝］<`\\]|\Z|//|/\*|#|\.\.|…"
     r"|[-+.]?\d|(?:true|false|null|True|False|None)\b)"
@@ -64,8 +63,6 @@ def call_at(text: str, at: int, end: int) -> int:
 def read_scalar(text: str, at: int, end: int, where: int, as_text: bool = False) -> Scalar | None:
     """Return the number, literal or bare word at `at`; None when there is none."""
     if not as_text:
-        if (match := _GROUPED.match(text, at, end)) and _is_grouped(text, match, end, where):
-            return Scalar("number", match.group(), _number(match.group().replace(",", "")), match.end())
         atom = _ATOM.match(text, at, end)
         if atom is not None and atom.end() > at and _stands_alone(text, atom.end(), end, where):
             scalar = _read_atom(atom.group(), atom.lastgroup == "word", atom.end(), end)
@@ -74,12 +71,6 @@ def read_scalar(text: str, at: int, end: int, where: int, as_text: bool = False)
     if where == TOP:
         return None
     return _read_bare(text, at, end, where)
-
-
-def _is_grouped(text: str, match: re.Match[str], end: int, where: int) -> bool:
-    if where == MEMBER:
-        return KEY_AHEAD.match(text, match.end(), end) is None
-    return where == ITEM and ",0" in match.group()
 
 
 def _stands_alone(text: str, at: int, end: int, where: int) -> bool:

@@ -204,8 +204,8 @@ def drop_key(m: RepairState, at: int) -> None:
     m.state = AT_END
 
 
-_THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)-?\d{1,3}(?:,\d{3})*\Z")
-_THOUSANDS: Final = re.compile(r"\d{3}(?:\.\d++)?+(?=\s*+[,}\]\n]|\s*+\Z)")
+_THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)[-+]?\d{1,3}(?:,\d{3})*\Z")
+_THOUSANDS: Final = re.compile(rf"\d{{3}}(?:\.\d++)?+(?=\s*+(?:[,}}\]\"#]|//|/\*|\Z)|{KEY_AHEAD.pattern})")
 
 
 _BRACKETS: Final = re.compile(rf"{LAX_STRING}|([{{}}\[\]])", re.DOTALL)
