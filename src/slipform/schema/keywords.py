@@ -201,7 +201,7 @@ def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:
             result[key] = _TOGETHER[key](result[key], value)
         elif key == "pattern":
             result["allOf"] = [*result.get("allOf", ()), {"pattern": value}]
-        elif key not in ("type", *_OF_OBJECTS):
+        elif key not in ("type", *_OF_OBJECTS, *_OF_ITEMS, *_OF_CONTAINS):
             raise NoNormalForm
     if "type" in one and "type" in other:
         result["type"] = _some(sorted(common_types(named_types(one), named_types(other))))
@@ -210,6 +210,10 @@ def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:
         result["enum"] = _some([value for value in result["enum"] if json_type(value) in types])
     if any(key in each for each in (one, other) for key in _OF_OBJECTS):
         _common_properties(result, one, other)
+    if all(any(key in each for key in _OF_ITEMS) for each in (one, other)):
+        _common_items(result, one, other)
+    if any(key in each for each in (one, other) for key in _OF_CONTAINS):
+        _common_contains(result, one, other)
     if any(property_schema(result, name) is False for name in result.get("required", ())) or _is_void(result):
         raise Unsatisfiable
     return result
@@ -249,7 +253,8 @@ def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema
         del result["patternProperties"]
     if shut_out:
         held |= held_by_both(result.get("required", ()))
-        if any(_matches(name, each["patternProperties"]) for each in patterned for name in shut_out):
+        named = [pattern for each in patterned for pattern in each["patternProperties"]]
+        if any(search(pattern, name) for pattern in named for name in shut_out):
             result.pop("patternProperties", None)
         result["additionalProperties"] = False
     elif any("additionalProperties" in each for each in sides):
@@ -258,20 +263,41 @@ def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema
         result["properties"] = {name: each for name, each in held.items() if each is not False}
 
 
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    matches = [search(pattern, name) for pattern in patterns]
-    if None in matches:
+def _common_items(result: PlainSchema, one: PlainSchema, other: PlainSchema) -> None:
+    """The items of an array as both have it, place by place: what `items` means depends on the tuple beside it."""
+    if len(spelled := {name for each in (one, other) if (name := _tuple_keyword(each)) is not None}) == 2:
         raise NoNormalForm
-    return True in matches
+    sides = [tuple_parts(each) for each in (one, other)]
+    longest = max(len(first) for first, _ in sides)
+    parts = [_together([first[at] if at < len(first) else rest for first, rest in sides]) for at in range(longest)]
+    rest = _together([rest for _, rest in sides])
+    for key in _OF_ITEMS:
+        result.pop(key, None)
+    if spelled == {"items"}:
+        result |= {"items": parts, "additionalItems": rest}
+    else:
+        result |= {"prefixItems": parts, "items": rest} if parts else {"items": rest}
 
 
-def _common_items(one: Json, other: Json) -> Json:
-    if isinstance(one, list) or isinstance(other, list):
+def _tuple_keyword(schema: PlainSchema) -> str | None:
+    return next((key for key in ("items", "prefixItems") if isinstance(schema.get(key), list)), None)
+
+
+def _common_contains(result: PlainSchema, one: PlainSchema, other: PlainSchema) -> None:
+    """What an array must contain; how often says nothing of what another schema asks for."""
+    sides = [each for each in (one, other) if "contains" in each]
+    asked = [{key: value for key, value in each.items() if key in _OF_CONTAINS} for each in sides]
+    if len(asked) == 2 and asked[0] != asked[1]:
         raise NoNormalForm
-    return _together([one, other])
+    for key in _OF_CONTAINS:
+        result.pop(key, None)
+    if asked:
+        result |= asked[0]
 
 
 _OF_OBJECTS: Final = ("properties", "patternProperties", "additionalProperties")
+_OF_ITEMS: Final = ("items", "prefixItems", "additionalItems")
+_OF_CONTAINS: Final = ("contains", "minContains", "maxContains")
 _LENGTHS: Final = (
     ("string", "minLength", "maxLength"),
     ("array", "minItems", "maxItems"),
@@ -280,6 +306,5 @@ _LENGTHS: Final = (
 _TOGETHER: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "required": lambda one, other: list(dict.fromkeys([*one, *other])),
     "enum": lambda one, other: _some(common_values(one, other)),
-    "items": _common_items,
     "allOf": lambda one, other: [*one, *other],
 }
