@@ -12,7 +12,7 @@ from pydantic import BaseModel, field_validator
 from slipform import AsyncClient, Budget, Client, Options, Partial, UpstreamError
 from slipform.codecs import Capabilities
 from slipform.errors import EnforcementError, SchemaViolationError, TruncatedError
-from slipform.ir import RESERVED_TOOL, ModelResponse, ToolCall, Usage
+from slipform.ir import RESERVED_TOOL, Lift, ModelResponse, ToolCall, Usage
 from slipform.library.partial import UNSET, so_far
 from slipform.library.stream_session import Delta
 from slipform.providers.http import HttpProvider
@@ -229,6 +229,29 @@ def test_a_lowered_answer_is_shown_in_the_shape_that_was_asked_for() -> None:
     assert first[0] == Line(name="nut", count=3)
     assert all(line is first[0] for line in first)
     assert any(isinstance(each[1], Partial) and each[1].name == "bo" for each in partials if len(each) == 2)
+
+
+@pytest.mark.parametrize("answer", ['{"value": ["nut", "bolt"]}', '["nut", "bolt"]'], ids=["wrapped", "bare"])
+def test_a_list_from_a_json_mode_that_only_has_objects_is_shown_while_it_grows(answer: str) -> None:
+    with (
+        FakeVendor([answer] * 2) as vendor,
+        HttpProvider("deepseek", base_url=vendor.base_url, api_key="any") as provider,
+    ):
+        asking = Client("deepseek/deepseek-chat", router=Router({"deepseek": provider}))
+        with asking.stream(list[str], "x") as stream:
+            shown = [so_far(each) for each in stream]
+        with asking.stream(list[str], "x") as stream:
+            deltas = [(each.path, each.kind) for each in stream.deltas()]
+    assert ["nut"] in shown
+    assert shown[-1] == ["nut", "bolt"]
+    assert deltas[0] == ((), "open")
+    assert {path for path, _ in deltas[1:]} == {(0,), (1,)}
+
+
+def test_what_can_only_be_lifted_whole_is_shown_when_it_is_whole() -> None:
+    lift = Lift({}, lambda value: value["value"])
+    with client(ModelResponse(text='{"value": ["nut", "bolt"]}', lift=lift)).stream(list[str], "x") as stream:
+        assert [so_far(each) for each in stream] == [["nut", "bolt"]]
 
 
 def test_leaving_a_stream_stops_the_model() -> None:

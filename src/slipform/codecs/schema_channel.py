@@ -36,6 +36,7 @@ from slipform.codecs.wire_schemas import StrictRule, WireSchema, format_schema, 
 from slipform.errors import RequestError, UnsupportedSchemaError
 from slipform.ir import RESERVED_TOOL, Lift, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
 from slipform.schema import OutputStrategy, ResponseFormat
+from slipform.schema.lowering.lift_plan import PENDING
 
 
 class SchemaChannel(msgspec.Struct, frozen=True):
@@ -96,7 +97,7 @@ def choose_channel(
             out.losses.append(ModelWarning("tools_with_prompted", message, "tools"))
         json_object = capabilities.json_mode and not request.tools
         schema, prompted = wanted.json_schema.schema, OutputStrategy.PROMPTED
-        lift = Lift(schema, _unwrapped) if wraps_root(capabilities, request) else None
+        lift = Lift({}, _unwrapped, lambda: _unwrapped_so_far, PENDING) if wraps_root(capabilities, request) else None
         tools, lifts = lower_tools(request.tools, out, tool_rule)
         return SchemaChannel(
             prompted, name, schema, False, json_object, reasoning, tools, choice, parallel, lift, (), lifts
@@ -157,6 +158,11 @@ def wraps_root(capabilities: Capabilities, request: ModelRequest) -> bool:
 def _unwrapped(value: Any) -> Any:
     """The value under the key `value`; a model that did not mind the key is understood as well."""
     return value["value"] if isinstance(value, dict) and list(value) == ["value"] else value
+
+
+def _unwrapped_so_far(value: Any, *, done: bool) -> Any:
+    """What a stream shows of it: nothing before the key is there."""
+    return PENDING if value == {} and not done else _unwrapped(value)
 
 
 def refuse_reserved(request: ModelRequest) -> None:
