@@ -45,9 +45,6 @@ class Remark:
     text: str
     place: Place
 
-    def __lt__(self, other: Remark) -> bool:
-        return (self.kind, self.name, self.text) < (other.kind, other.name, other.text)
-
 
 @dataclass(slots=True)
 class _Deployment:

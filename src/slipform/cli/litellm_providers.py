@@ -232,11 +232,6 @@ def _guessed(model: str) -> str:
     return next((name for start, name in beginnings.items() if model.startswith(start)), "openai")
 
 
-def _with_default(found: re.Match[str]) -> str:
-    """A variable within an address, with what stands there while it is not set: a port has to be a number."""
-    return f"{found[1]}${{{found[2]}:-{'80' if found[1] else 'unset'}}}"
-
-
 def _host(given: dict[str, Any]) -> str:
     """The host of a provider's address; empty where it is not in the file."""
     return urlsplit(_WITHIN.sub("", str(given.get("base_url", "")))).hostname or ""

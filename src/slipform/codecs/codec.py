@@ -32,7 +32,6 @@ from slipform.ir import (
     ModelWarning,
     Opaque,
     Part,
-    Reasoning,
     Text,
     ToolCall,
     Usage,
@@ -296,9 +295,3 @@ DECLINED = "The model declined to answer."
 def refusal_text(response: ModelResponse) -> str | None:
     """The words of a refusal, if the answer is one."""
     return response.refusal or (DECLINED if response.finish == "refusal" else None)
-
-
-def reasoning_parts(response: ModelResponse) -> list[Reasoning]:
-    """The thinking of an answer, with what its vendor wants back; without any, its text alone."""
-    parts = [part for part in response.parts if isinstance(part, Reasoning)]
-    return parts or ([Reasoning(response.reasoning)] if response.reasoning else [])

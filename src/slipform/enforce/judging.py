@@ -61,11 +61,6 @@ class SchemaHint:
         """The JSON types the value itself may have; most answers are read without asking."""
         return None if self._lift else root_types(self._schema.document)
 
-    @property
-    def schema(self) -> Mapping[str, Any] | None:
-        """The JSON Schema, where it is the one the text was written to."""
-        return None if self._lift else self._schema.document
-
     def violations(self, value: Any) -> int:
         """In how many ways a value does not fit."""
         return len(self._schema.validate(lifted(value, self._lift)))

@@ -324,10 +324,6 @@ class SchemaDocument:
         """Where a subschema stands, known by its identity."""
         return self._places.get(id(node))
 
-    def walk(self) -> Iterator[SubSchema]:
-        """Every subschema that is an object, of all documents, also under keywords that nobody knows."""
-        yield from self._places.values()
-
     def resolve(self, reference: str, base: str) -> SubSchema | None:
         """Where a reference leads, or None when no known document holds it."""
         key = (reference, base)

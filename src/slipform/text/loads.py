@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import orjson
@@ -23,10 +22,6 @@ class Hint(Protocol):
     @property
     def root_types(self) -> frozenset[str] | None:
         """The JSON types that the value may have, or None for any."""
-
-    @property
-    def schema(self) -> Mapping[str, Any] | None:
-        """The JSON Schema, if there is one."""
 
     def violations(self, value: Any) -> int:
         """Return the number of violations of `value`; 0 when it is valid."""
@@ -209,10 +204,6 @@ class _ContainerHint:
     @property
     def root_types(self) -> frozenset[str]:
         return frozenset({"object", "array"})
-
-    @property
-    def schema(self) -> None:
-        return None
 
     def violations(self, value: Any) -> int:
         return 0 if isinstance(value, dict | list) else 1

@@ -160,14 +160,7 @@ class Out:
     """Whether it holds any JSON value."""
 
 
-class _Absent:
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "PENDING"
-
-
-PENDING: Any = _Absent()
+PENDING: Any = object()
 """Nothing to show: an absent property, or a value of which too little has arrived."""
 
 
