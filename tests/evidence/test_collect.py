@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slipform import Client, ConfigError, Evidence, FieldEvidence, Result, Span
+from slipform import Budget, Client, ConfigError, Evidence, FieldEvidence, Options, Result, Span
 from slipform.errors import SchemaViolationError
 from slipform.providers.router import Router
 from slipform.testing import FakeModel
@@ -84,3 +84,46 @@ def test_a_mistake_in_the_option_names_its_place(given: Any, where: str) -> None
     with pytest.raises(ConfigError) as caught:
         Evidence.of(given)
     assert caught.value.where == where
+
+
+def test_further_answers_vote_and_their_cost_is_told() -> None:
+    said = ['{"name":"Ada"}', '{"name":"Ada"}', '{"name":"Bob"}']
+    result, model = ask(said, Evidence(samples=2))
+    field = result.evidence["/name"]
+    assert (field.confidence, field.signal, field.votes, field.samples) == (0.5, "agreement", 1, 2)
+    assert [request.sampling.temperature for request in model.requests[1:]] == [1.0, 1.0]
+    assert len(result.report.samples) == 2
+
+
+def test_a_further_answer_that_fails_is_a_warning_and_does_not_vote() -> None:
+    result, _ = ask(['{"name":"Ada"}', '{"total":1}', '{"name":"Ada"}'], Evidence(samples=2), attempts=1)
+    assert (result.evidence["/name"].confidence, result.evidence["/name"].samples) == (1.0, 1)
+    (warning,) = result.report.warnings
+    assert (warning.code, warning.path) == ("sample_missing", "evidence.samples")
+    assert warning.message.startswith("A further answer failed and is not counted: ")
+    assert len(result.report.samples) == 2, "what it cost is told all the same"
+
+
+def test_without_a_valid_further_answer_there_is_a_reason_for_no_score() -> None:
+    result, _ = ask(['{"name":"Ada"}', '{"total":1}'], Evidence(samples=1), attempts=1)
+    field = result.evidence["/name"]
+    assert (field.confidence, field.reason) == (None, "no further answer was valid")
+
+
+def test_the_limit_of_calls_counts_for_further_answers_too() -> None:
+    model = FakeModel(['{"name":"Ada"}'])
+    client = Client(router=Router({"fake": model}, default="fake/m"), options=Options(budget=Budget(1, calls=2)))
+    result = client.ask_full(SHAPE, SOURCE, evidence=Evidence(samples=3))
+    assert [warning.message for warning in result.report.warnings] == [
+        "The limit of calls leaves 1 of 3 further answers."
+    ]
+    assert len(model.requests) == 2
+
+
+def test_a_value_that_stands_twice_says_that_its_place_is_not_certain() -> None:
+    model = FakeModel(['{"name":"Ada"}'])
+    client = Client(router=Router({"fake": model}, default="fake/m"))
+    places = [
+        client.ask_full(SHAPE, source, evidence=Evidence()).evidence["/name"] for source in ("Ada", "Ada, and Ada")
+    ]
+    assert [field.ambiguous for field in places] == [False, True]

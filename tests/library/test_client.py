@@ -74,6 +74,7 @@ def test_an_unknown_model_names_the_nearest(client: Client) -> None:
 
 def test_the_module_level_ask_needs_no_set_up() -> None:
     assert slipform.ask(Person, "Ada is 36").age == 36
+    assert slipform.ask_text("Say hello.", max_tokens=8).strip()
 
 
 def test_the_embedded_model_streams(client: Client) -> None:
@@ -86,6 +87,7 @@ def test_the_embedded_model_streams(client: Client) -> None:
 
 async def test_the_module_level_twins_for_event_loops() -> None:
     assert (await slipform.ask_async(Person, "Ada is 36")).age == 36
+    assert (await slipform.ask_text_async("Say hello.", max_tokens=8)).strip()
     async with slipform.stream_async(list[Person], "Ada is 36 and Bob is 40.") as stream:
         assert "Ada" in [person.name async for person in stream.items()]
     with slipform.stream(Person, "Ada is 36") as again:

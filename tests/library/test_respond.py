@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipform import Budget, Client, Options
+from slipform import AsyncClient, Budget, Client, Options
 from slipform.errors import JsonEnforcementError
 from slipform.ir import Message, ModelRequest, Sampling
 from slipform.providers.http import HttpProvider
@@ -79,3 +79,17 @@ def test_other_knobs_that_a_vendor_lacks_are_warned_of() -> None:
 def test_the_validator_comes_with_the_package() -> None:
     project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
     assert any(name.startswith("jsonschema-rs") for name in project["project"]["dependencies"])
+
+
+def test_a_request_that_is_not_enforced_comes_back_as_the_model_wrote_it() -> None:
+    asked = ASKED.replace(response_format=WANTED)
+    client, _ = client_of("no JSON {")
+    assert client.complete(asked).text == "no JSON {"
+    assert "".join(chunk.text for chunk in client.complete_stream(asked)) == "no JSON {"
+
+
+async def test_the_async_client_has_the_same_for_requests_that_are_not_enforced() -> None:
+    async with AsyncClient(router=Router({"fake": FakeModel(["no JSON {"])})) as client:
+        asked = ASKED.replace(response_format=WANTED)
+        assert (await client.complete(asked)).text == "no JSON {"
+        assert "".join([chunk.text async for chunk in client.complete_stream(asked)]) == "no JSON {"

@@ -201,6 +201,38 @@ def test_scalars_are_partials_at_the_root() -> None:
     assert still_open(partials(Any, '{"a": ["x')[-1]) == ("a", 0)
 
 
+def test_a_partial_answers_in_len_and_iteration_as_its_value_does() -> None:
+    growing = partials(dict[str, int], '{"a": 1, "b": 2,')[-1]
+    assert ("a" in growing, "c" in growing, list(growing), len(growing)) == (True, False, ["a", "b"], 2)
+    items = partials(list[str], '["x", "yz')[-1]
+    assert ("x" in items, "q" in items, list(items), len(items)) == (True, False, ["x", "yz"], 2)
+    text = partials(str, '"hello')[-1]
+    assert ("ell" in text, "x" in text, len(text)) == (True, False, 5)
+    with pytest.raises(TypeError, match=r"A partial list has no \['a'\]"):
+        items["a"]
+    with pytest.raises(KeyError):
+        partials(Point, '{"x": 1')[-1]["z"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "grows"),
+    [
+        (str | None, True),
+        (str | int, True),
+        (str | dt.date, False),
+        (Colour | str, False),
+        (int | None, False),
+        (Annotated[str, Field(max_length=9)] | list[int], True),
+    ],
+)
+def test_the_string_of_a_union_grows_where_it_can_only_stay_a_string(shape: Any, grows: bool) -> None:
+    class Box(BaseModel):
+        it: shape
+
+    shown = [partial.it for partial in partials(Box, '{"it": "1815')]
+    assert ("18" in shown) is grows
+
+
 @given(st.integers(1, 12), st.lists(st.builds(Point, st.integers(0, 99), st.integers(0, 99)), max_size=5))
 @settings(max_examples=50, deadline=None)
 def test_the_last_partial_has_what_the_type_itself_makes(size: int, points: list[Point]) -> None:

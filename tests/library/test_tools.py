@@ -232,6 +232,15 @@ def test_the_events_of_a_stream_show_text_calls_results_partials_and_the_result(
     assert stream.result is events[-1]
 
 
+async def test_an_async_stream_says_which_step_is_read() -> None:
+    model = FakeModel([calling(ROME), TRIP])
+    async with AsyncClient("fake/m", router=Router({"fake": model})).stream(Trip, "Where?", tools=[forecast]) as stream:
+        assert stream.step == 1
+        async for _ in stream.events():
+            pass
+        assert stream.step == 2
+
+
 def test_a_call_that_is_asked_for_again_restarts_its_step() -> None:
     model = FakeModel([calling(("forecast", '{"town": "Rome"}')), calling(ROME), TRIP])
     with Client("fake/m", router=Router({"fake": model})).stream(Trip, "Where?", tools=[forecast]) as stream:

@@ -169,10 +169,11 @@ async def test_the_async_client() -> None:
         assert json.loads(response.choices[0].message.content or "") == {"name": "Ada", "age": 36}
 
 
-def spoken(text: str) -> Raw:
+def spoken(said: str | ModelResponse) -> Raw:
     """An answer of the Responses API."""
     served = ServedRequest(ModelRequest("m", ()))
-    body = find_api("openai-responses").encode_response(ModelResponse(text=text, usage=Usage(7, 5)), served)
+    response = ModelResponse(text=said, usage=Usage(7, 5)) if isinstance(said, str) else said
+    body = find_api("openai-responses").encode_response(response, served)
     return Raw((body,), headers={"content-type": "application/json"})
 
 
@@ -233,7 +234,8 @@ def test_parse_of_the_responses_api_and_of_anthropic() -> None:
 
 def test_a_streamed_call_is_judged_first_and_then_told_as_a_stream() -> None:
     with FakeVendor([BAD, CHATTY]) as vendor:
-        chunks = list(ask(openai_client(vendor), stream=True))
+        events: Any = ask(openai_client(vendor), stream=True)
+        chunks = [next(events), *events]
         assert {type(chunk).__name__ for chunk in chunks} == {"ChatCompletionChunk"}
         told = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
         assert json.loads(told)["age"] == 36
@@ -245,7 +247,7 @@ def test_a_streamed_call_is_judged_first_and_then_told_as_a_stream() -> None:
         assert json.loads("".join(pieces)) == {"name": "Ada", "age": 36}
     with FakeVendor([BAD, ADA], api="anthropic") as vendor:
         client = slipform.wrap(opened(Anthropic(base_url=vendor.base_url, api_key="any", max_retries=0)))
-        events: Any = client.messages.create(
+        events = client.messages.create(
             model="m", max_tokens=9, messages=MESSAGES, output_config={"format": wanted["format"]}, stream=True
         )
         texts = [event.delta.text for event in events if event.type == "content_block_delta"]
@@ -330,6 +332,16 @@ def test_tool_calls_are_mended_and_asked_for_again() -> None:
         turns = vendor.requests[1].json()["messages"]
         assert [turn["role"] for turn in turns] == ["user", "assistant", "user"]
         assert turns[1]["content"][0]["type"] == "tool_use"
+    with FakeVendor([spoken(called(BAD)), spoken(called(ADA))]) as vendor:
+        tools = [{"type": "function", **TOOL}]
+        answer = openai_client(vendor).responses.create(model="m", input="x", tools=tools)
+        item: Any = answer.output[0]
+        assert (type(item).__name__, json.loads(item.arguments)) == (
+            "ResponseFunctionToolCall",
+            {"name": "Ada", "age": 36},
+        )
+        assert answer.usage is not None
+        assert answer.usage.input_tokens == 14
     with FakeVendor([called(BAD)]) as vendor, pytest.raises(SchemaViolationError, match="tool call's arguments"):
         openai_client(vendor).chat.completions.create(model="m", messages=MESSAGES, tools=TOOLS)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import openai
 import pytest
@@ -19,7 +23,7 @@ from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.proxy.app import App
-from slipform.testing import Answer, FakeVendor, Raw, Received, calling, rejected
+from slipform.testing import Answer, Api, FakeVendor, Raw, Received, calling, rejected
 from tests.conftest import serving
 
 VALUE = '{"city": "Bonn"}'
@@ -61,13 +65,18 @@ def _claude(received: Received) -> Raw:
     return Raw((json.dumps(body).encode(),), 200, {"content-type": "application/json"})
 
 
+def _served(vendor: FakeVendor, settings: Mapping[str, Any] | None = None, api: Api = "anthropic") -> serving:
+    provider = HttpProvider(api, base_url=vendor.base_url, api_key="k")
+    # A model with a fallback is never forwarded as bytes, whatever API the vendor has.
+    router = Router({"up": provider}, aliases={"m": ["up/claude-sonnet-4-5", "up/claude-haiku-4-5"]}, default="m")
+    client = AsyncClient(router=router, options=Options(budget=Budget(attempts=1)))
+    return serving(App(client, Settings.model_validate({"default_model": "m", **(settings or {})})))
+
+
 @contextmanager
 def _proxied(vendor: FakeVendor) -> Iterator[openai.OpenAI]:
-    provider = HttpProvider("anthropic", base_url=vendor.base_url, api_key="k")
-    router = Router({"up": provider}, aliases={"m": "up/claude-sonnet-4-5"}, default="m")
-    client = AsyncClient(router=router, options=Options(budget=Budget(attempts=1)))
     with (
-        serving(App(client, Settings(default_model="m"))) as address,
+        _served(vendor) as address,
         openai.OpenAI(base_url=f"{address}/v1", api_key="k", max_retries=0) as sdk,
     ):
         yield sdk
@@ -127,3 +136,84 @@ def test_a_tool_keeps_its_name_whatever_the_vendor_takes(stream: bool) -> None:
             messages.append({"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "found"})
     assert message.content == VALUE
     assert len(vendor.requests) == 2
+
+
+def _data(line: bytes) -> Any:
+    """The JSON of a line of events or of NDJSON; None of any other."""
+    text = line.removeprefix(b"data:").strip()
+    return json.loads(text) if text.startswith(b"{") else None
+
+
+SAYS: Any = [{"role": "user", "content": "x"}]
+FACES: dict[str, tuple[str, dict[str, Any], Callable[[Any], str]]] = {
+    "chat": (
+        "/v1/chat/completions",
+        {"messages": SAYS, "stream": True},
+        lambda event: "".join(each["delta"].get("content") or "" for each in event["choices"]),
+    ),
+    "completions": (
+        "/v1/completions",
+        {"prompt": "x", "stream": True},
+        lambda event: "".join(each["text"] for each in event["choices"]),
+    ),
+    "responses": ("/v1/responses", {"input": "x", "stream": True}, lambda event: str(event.get("delta", ""))),
+    "ollama chat": ("/api/chat", {"messages": SAYS}, lambda event: str(event["message"]["content"])),
+    "ollama generate": ("/api/generate", {"prompt": "x"}, lambda event: str(event["response"])),
+}
+
+
+def _lines(address: str, face: str, **more: Any) -> Iterator[bytes]:
+    """The lines of a streamed answer, each as soon as it is there."""
+    path, body, _ = FACES[face]
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
+    with closing(connection):
+        connection.request("POST", path, json.dumps({"model": "m", **body, **more}))
+        response = connection.getresponse()
+        assert response.status == 200
+        yield from iter(response.readline, b"")
+
+
+@pytest.mark.parametrize("tools", [False, True], ids=["plain", "tools that nobody enforces"])
+@pytest.mark.parametrize("api", ["anthropic", "openai"])
+@pytest.mark.parametrize("face", FACES)
+def test_each_piece_of_text_reaches_the_client_before_the_next_is_written(face: str, api: Api, tools: bool) -> None:
+    pieces, seen = [f"{number:4}\n" for number in range(10)], threading.Semaphore(0)
+
+    async def gate(number: int) -> None:
+        if 4 <= number <= 9:  # one of the texts in every API; the first comes third at the latest
+            assert await asyncio.to_thread(seen.acquire, timeout=30)
+
+    more: dict[str, Any] = {}
+    if tools and face not in ("completions", "ollama generate"):
+        function = {"name": "save", "description": "Save it", "parameters": CITY}
+        more["tools"] = [{"type": "function", **(function if face == "responses" else {"function": function})}]
+    texts: list[str] = []
+    with (
+        FakeVendor([Answer("".join(pieces), chunk_size=5, gate=gate)], api=api) as vendor,
+        _served(vendor, {"enforcement": {"tools": "pass"}}, api) as address,
+    ):
+        for line in _lines(address, face, **more):
+            if (event := _data(line)) is not None and (text := FACES[face][2](event)):
+                texts.append(text)
+                seen.release()
+    assert texts == pieces
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_stream_that_breaks_ends_in_the_error_of_the_callers_api(face: str) -> None:
+    sent = threading.Event()
+
+    async def gate(number: int) -> None:
+        if number == 4:  # the client has the text before the connection breaks
+            assert await asyncio.to_thread(sent.wait, 30)
+
+    answer = Answer("One. Two. Three.", chunk_size=5, gate=gate, cut_after=4, ending="reset")
+    events: list[Any] = []
+    with FakeVendor([answer], api="anthropic") as vendor, _served(vendor) as address:
+        for line in _lines(address, face):
+            if (event := _data(line)) is not None:
+                events.append(event)
+                if "One" in json.dumps(event):
+                    sent.set()
+    said = events[-1].get("error") or events[-1]["response"]["error"]
+    assert "broke" in str(said["message"] if isinstance(said, dict) else said)

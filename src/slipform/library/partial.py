@@ -113,7 +113,7 @@ class Partial(Generic[T_co]):
         return iter(self._raw)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._raw if isinstance(self._raw, dict) else any(key == each for each in self)
+        return any(key == each for each in self) if isinstance(self._raw, list) else key in self._raw
 
     def __dir__(self) -> list[str]:
         return [*object.__dir__(self), *self._kind.keys]

@@ -267,7 +267,7 @@ async def forward(
     spending: CallSpending | None = None,
 ) -> None:
     """Write the vendor's answer to a call that goes through as it is."""
-    fail = call.api.encode_stream(call.served).fail if call.served.stream else _unspelled
+    fail = call.api.encode_stream(call.served).fail if call.served.stream else None
     name = f"{forwarded.provider.name}/{forwarded.route.model}"
     price = price_of(options.prices, name) if options.prices else None
     if spending is not None:
@@ -287,7 +287,7 @@ async def _passed(
     forwarded: ForwardedCall,
     calls: CallCount,
     send: RecordingSend,
-    fail: Callable[[SlipformError], bytes],
+    fail: Callable[[SlipformError], bytes] | None,
     price: Price | None,
 ) -> None:
     record = call.record
@@ -305,10 +305,6 @@ def _priced(record: CallRecord, price: Price, usage: Usage) -> float | None:
     """What these tokens cost, also noted for the log line."""
     record.cost = cost_of(price, usage)
     return record.cost
-
-
-def _unspelled(error: SlipformError) -> bytes:
-    return str(error).encode()
 
 
 async def _unjudged(call: Inbound, work: Awaitable[None]) -> None:

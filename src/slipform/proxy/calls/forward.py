@@ -282,7 +282,7 @@ async def pass_through(
     calls: CallCount,
     send: Send,
     headers: list[Header],
-    fail: Callable[[SlipformError], bytes],
+    fail: Callable[[SlipformError], bytes] | None,
     cost: Callable[[Usage], float | None] | None = None,
     change: Change | None = None,
     rewrite: Callable[[bytes], bytes] | None = None,
