@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -325,3 +326,12 @@ def test_reasoning_is_asked_for_where_the_model_can_and_said_to_be_lost_where_no
     refused, lost = encode(codec, reasoning={"effort": "low"})
     assert refused == plain
     assert paths(lost) == ["reasoning"]
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_a_tools_schema_may_be_any_mapping(name: str) -> None:
+    """A mapping that is read-only, say, as the schema of a shared constant is."""
+    parameters = MappingProxyType({"type": "object", "properties": MappingProxyType({"a": {"type": "string"}})})
+    request = ModelRequest("m", (Message.user("x"),), tools=(Tool("save", parameters, "Save it."),))
+    sent = make_codec(name, Capabilities(tools=True)).encode_request(request, stream=False).body
+    assert '"a":{"type":' in sent.decode().lower().replace('"string"', "").replace(" ", "")

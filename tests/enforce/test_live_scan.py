@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slipform.enforce.release import MAX_DEPTH, closers, compacted, half_escape
 from slipform.schema import Schema
 from slipform.text.resolve_plan import form_of
-from slipform.text.scanner import NUMBER, JsonScanner
+from slipform.text.scanner import NUMBER, JsonScanner, ScanListener, _run_end
 from slipform.text.strict import LAST_INTEGER, NUMBER_ENDS
 from slipform.text.tracker import Tracker
 
@@ -111,3 +111,21 @@ def test_a_number_is_known_as_far_as_it_is_written(word: str) -> None:
     elif word:
         begins = any(A_NUMBER.fullmatch(word + rest) for rest in ("0", "1", "+1"))
         assert has_stopped(one) is not begins
+
+
+@settings(max_examples=200, deadline=None)
+@given(VALUES, st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_a_listener_that_takes_no_notice_lets_everything_be_read(value: Any, sizes: list[int]) -> None:
+    one, text, at, turn = JsonScanner(MAX_DEPTH, ScanListener()), json.dumps([value]), 0, 0
+    while at < len(text):
+        assert one.feed(text[at : at + sizes[turn % len(sizes)]])
+        at, turn = at + sizes[turn % len(sizes)], turn + 1
+    assert one.complete
+    assert not has_stopped(one)
+
+
+@given(st.text(st.sampled_from('ab\u00e9\U0001f600"\\\n\x1f\ud800'), max_size=40), st.integers(0, 3))
+def test_the_plain_characters_of_a_string_end_at_a_quote_an_escape_a_control_or_a_surrogate(text: str, at: int) -> None:
+    """The compiled scanner looks at short runs itself; plain Python has a regular expression for them."""
+    ends = [i for i in range(at, len(text)) if text[i] in '"\\\n\x1f\ud800']
+    assert _run_end(text, at) == (ends[0] if ends else max(at, len(text)))

@@ -25,6 +25,7 @@ from slipform.runner.rows import WHOLE_ROW, Template
         ("{a}", {"a": date(2026, 11, 16)}, "2026-11-16"),
         ("{a}", {"a": 12345678901234567890123}, "12345678901234567890123"),
         ("{a.__class__} {0} {a!r}", {"a.__class__": 1, "0": 2, "a!r": 3}, "1 2 3"),
+        ("{a}", {"a": "ü".encode()}, "ü"),
         ("no blanks", {}, "no blanks"),
         ("", {"a": 1}, ""),
     ],
@@ -50,3 +51,10 @@ def test_a_stray_brace_is_an_error_with_its_place(template: str, where: str) -> 
 def test_an_unknown_column_names_the_columns_there_are() -> None:
     with pytest.raises(ConfigError, match=r"'titel'.*The columns are: id, title"):
         Template.read("{titel}").check(["id", "title"])
+
+
+def test_a_column_of_bytes_that_are_no_text_is_named() -> None:
+    with pytest.raises(ConfigError, match="The column 'photo' holds bytes that are no text") as raised:
+        Template.read("{id} {photo}").fill({"id": 1, "photo": b"\x89PNG"})
+    assert raised.value.where == "photo"
+    assert raised.value.hint == "Decode it, or name another column."

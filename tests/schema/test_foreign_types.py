@@ -76,6 +76,8 @@ def test_a_value_is_read_as_the_type(shape: Any, value: Any, typed: Any) -> None
     [
         (Size, {"inCm": -1}, "$.inCm"),
         (Box, {**BOX, "weight": 0}, "$"),
+        (list[Box], [{**BOX, "weight": 0}], "$[0]"),
+        (dict[str, Box], {"a": {**BOX, "weight": 0}}, "$"),  # msgspec does not name the key
         (list[Box], [{"name": "a", "size": {}}], "$[0].size"),
         (Movie, {"title": "M", "stars": 6}, "$.stars"),
         (Shelf, {"movies": [{"title": "M"}]}, "$.movies[0]"),
@@ -97,3 +99,13 @@ def test_partial_values_of_such_types_have_their_fields() -> None:
         assert stream.result.value == Box("a", Size(3), 2)
     assert partials[0].weight is UNSET
     assert partials[-1].size == Size(3)
+
+
+class Tree(msgspec.Struct):
+    children: list[Tree] = []
+
+
+def test_a_type_that_holds_itself_keeps_its_definition_and_no_other_is_written_twice() -> None:
+    assert list(Schema.of(Tree).document["$defs"]) == ["Tree"]
+    assert list(Schema.of(Box).document["$defs"]) == ["Size"]
+    assert "$defs" not in Schema.of(Size).document

@@ -128,3 +128,10 @@ def test_a_union_waits_for_the_key_that_tells() -> None:
     assert stream({"it": {}}) == {}
     assert stream({"it": {"kind": "large"}}) == {}
     assert stream({"it": {"kind": "large", "size": None}}) == {"it": {"kind": "large", "size": None}}
+
+
+def test_a_dialect_that_takes_any_schema_shows_the_growing_value_as_it_is() -> None:
+    stream = lower({"type": "array"}, "identity").lift_stream()
+    shown = [stream(each) for each in growing([1, {"a": "b"}])]
+    assert shown == [*growing([1, {"a": "b"}])]
+    assert stream([1, {"a": "b"}], done=True) == [1, {"a": "b"}]

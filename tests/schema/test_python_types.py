@@ -323,3 +323,8 @@ def test_a_value_fits_exactly_when_nothing_is_wrong_with_it() -> None:
     schema = Schema.of({"type": "object", "properties": {"n": {"type": "integer"}}})
     for value in ({"n": 1}, {"n": "1"}, 3, {"n": float("nan")}, {1: 2}, object()):
         assert schema.fits(value) is not bool(schema.validate(value))
+
+
+def test_a_schema_shows_its_name_and_the_beginning_of_its_document() -> None:
+    assert repr(Schema.of(Pair)).startswith("Schema('Pair', {")
+    assert len(repr(Schema.of({"enum": [f"word {number}" for number in range(999)]}))) < 300

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
+from slipform.errors import SchemaError
 from slipform.schema.signature import read_docstring, signature_of
 
 
@@ -175,3 +176,68 @@ def test_a_typed_dict_of_the_standard_library_stands_beside_a_pydantic_model() -
         "place": {"city": "Rome"},
         "guests": [Guest(name="Ada")],
     }
+
+
+def pack(size: Size, colour: Annotated[str, msgspec.Meta(min_length=2)] = "red") -> str:
+    """Pack it.
+
+    Args:
+        size: How large.
+        colour: Of the box.
+    """
+    return f"{size} {colour}"
+
+
+def test_descriptions_and_defaults_stay_beside_a_struct_and_nothing_is_written_twice() -> None:
+    read = signature_of(pack)
+    assert read.arguments.document["properties"] == {
+        "size": {"$ref": "#/$defs/Size", "description": "How large."},
+        "colour": {"type": "string", "minLength": 2, "description": "Of the box.", "default": "red"},
+    }
+    assert list(read.arguments.document["$defs"]) == ["Size"]
+    assert read.call(pack, {"size": {"width": 3}}) == "Size(width=3) red"
+
+
+def test_a_section_ends_where_the_text_is_no_longer_indented() -> None:
+    text = "Do it.\n\nArgs:\n    a: The first.\nMore of it."
+    assert read_docstring(text) == ("Do it.\n\nMore of it.", {"a": "The first."})
+
+
+def described_by_its_type(a: Annotated[int, Field(description="Its own.")]) -> int:
+    """Do it.
+
+    Args:
+        a: Another one.
+    """
+    return a
+
+
+def test_a_description_in_the_type_counts_before_the_docstring() -> None:
+    document = signature_of(described_by_its_type).arguments.document
+    assert document["properties"]["a"]["description"] == "Its own."
+
+
+def unreadable(a: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+def untyped(a) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def many(*words: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "message", "hint"),
+    [
+        (unreadable, "annotations of the tool 'unreadable' cannot be read: name 'Nowhere'", "top of the module"),
+        (untyped, "parameter 'a' of the tool 'untyped' has no type", "`a: str`"),
+        (many, "takes `*words: 'str'`", "wrap it in a function"),
+        (lambda: None, "'<lambda>' is no name for a tool", "name=…"),
+        (3, "A tool is made of a function, not of 3", "Give a function"),
+    ],
+)
+def test_what_is_no_tool_says_why_and_what_to_do(function: Any, message: str, hint: str) -> None:
+    with pytest.raises(SchemaError) as raised:
+        signature_of(function)
+    assert message in str(raised.value)
+    assert hint in (raised.value.hint or "")

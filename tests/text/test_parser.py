@@ -378,3 +378,8 @@ class TestDeltas:
             ParserDelta(("a", "c", 0), "set", True),
             ParserDelta(("a", "c", 1), "open", {}),
         )
+
+
+def test_pending_is_false_and_shows_its_name() -> None:
+    assert not PENDING
+    assert (str(PENDING), repr(PENDING), f"{PENDING}") == ("PENDING", "PENDING", "PENDING")

@@ -35,6 +35,7 @@ from slipform.ir import (
 )
 from slipform.ir.request import NO_SAMPLING
 from slipform.schema import OutputStrategy, ResponseFormat
+from slipform.schema.document import plain_mapping
 from slipform.schema.lowering.dialects import OpenObjects
 from slipform.schema.python_types import cached_format
 
@@ -542,7 +543,7 @@ def _merge(into: dict[str, Any], extra: Mapping[str, Any]) -> None:
 def dumps(value: Any) -> bytes:
     """JSON as compact bytes; keys keep their order."""
     try:
-        return orjson.dumps(value, default=_plain_mapping)
+        return orjson.dumps(value, default=plain_mapping)
     except TypeError:
         return _dumps_unusual(value)
 
@@ -550,16 +551,8 @@ def dumps(value: Any) -> bytes:
 def _dumps_unusual(value: Any) -> bytes:
     """The same for what `orjson` does not write: arguments that a model has nested more than 254 levels deep."""
     try:
-        return json.dumps(value, default=_plain_mapping, separators=(",", ":")).encode()
+        return json.dumps(value, default=plain_mapping, separators=(",", ":")).encode()
     except RecursionError:
         raise UpstreamError(
             "The answer is nested too deeply to be written", details={"category": "unreadable"}
         ) from None
-
-
-def _plain_mapping(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (set, frozenset, tuple)):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -38,7 +38,7 @@ class LabelledRows:
     def __iter__(self) -> Iterator[tuple[int, str, Any]]:
         """Number, name and expected value of each row; the name is its key, its `id`, or its number."""
         for number, row in enumerate(islice(rows_of(self.path), self.limit), 1):
-            name = as_text(row.get(self.key or "id")) or str(number)
+            name = as_text(row.get(self.key or "id"), self.key or "id") or str(number)
             yield number, name, expected_value(row, self.expected, self.path, number)
 
 

@@ -66,7 +66,7 @@ class ReviewSource:
                 where=str(self.data),
                 hint=f"Its columns are: {column_list(row)}. Name it with --source.",
             )
-        source = as_text(row.get(column)) if column is not None else prompt or ""
+        source = as_text(row.get(column), column) if column is not None else prompt or ""
         return source, prompt if prompt is not None and prompt != source else None
 
 
@@ -165,7 +165,7 @@ def _index_entry(number: int, key: str, value: Any, evidence: Mapping[str, Mappi
         if (score := field.get("confidence")) is not None:
             scores.append(score)
         if says_something and sum(map(len, words)) < _TITLE:
-            words.append(as_text(leaf))
+            words.append(as_text(leaf, pointer))
     return [number, key, " · ".join(words)[:_TITLE], min(scores, default=None), absent, _leaf_count(value)]
 
 

@@ -86,7 +86,7 @@ class RowCaller:
     def _outcome(self, request: ModelRequest, row: Row) -> Coroutine[Any, Any, Outcome]:
         job, options, schema = self.job, self.job.options, self.plan.schema
         if options.evidence is not None and job.source is not None:
-            evidence = dataclasses.replace(options.evidence, source=as_text(row.get(job.source)))
+            evidence = dataclasses.replace(options.evidence, source=as_text(row.get(job.source), job.source))
             options = dataclasses.replace(options, evidence=evidence)
         if job.schema_column is not None:
             schema = row_schema(row.get(job.schema_column), job.settings)

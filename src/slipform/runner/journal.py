@@ -420,7 +420,7 @@ def row_key(number: int, row: Row, column: str | None = None) -> str:
             hint=f"Its columns are: {column_list(row)}. Give every row a key, or leave --key out: rows are then told "
             "apart by place and content.",
         )
-    return as_text(value)
+    return as_text(value, column)
 
 
 def content_hash(row: Row) -> str:

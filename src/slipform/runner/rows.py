@@ -179,10 +179,10 @@ class Template:
     def fill(self, row: Mapping[str, Any]) -> str:
         """Return the prompt for a row; a missing value is empty."""
         if not self.pieces:
-            return as_text(row)
+            return as_json(row).decode()
         parts = [self.pieces[0]]
         for column, piece in zip(self.columns, self.pieces[1:], strict=True):
-            parts += (as_text(row.get(column)), piece)
+            parts += (as_text(row.get(column), column), piece)
         return "".join(parts)
 
 
@@ -200,24 +200,22 @@ WHOLE_ROW = Template((), ())
 """The default template: the row itself, as JSON."""
 
 
-def as_text(value: Any) -> str:
-    """Return a cell as text for the prompt: strings as they are, empty for a missing value, JSON for the rest."""
+def as_text(value: Any, column: str) -> str:
+    """Return a column's cell as text: strings as they are, empty for a missing value, JSON for the rest."""
     if isinstance(value, str):
         return value
     if value is None:
         return ""
     if isinstance(value, date | datetime | time):
         return value.isoformat()
-    if isinstance(value, bytes):
-        return _decoded(value)
-    return as_json(value).decode()
-
-
-def _decoded(value: bytes) -> str:
     try:
-        return value.decode()
+        return value.decode() if isinstance(value, bytes) else as_json(value).decode()
     except UnicodeDecodeError as error:
-        raise ConfigError("A column of the prompt holds bytes that are no text", hint="Decode it first.") from error
+        raise ConfigError(
+            f"The column {column!r} holds bytes that are no text",
+            where=column,
+            hint="Decode it, or name another column.",
+        ) from error
 
 
 def as_json(value: Any) -> bytes:

@@ -440,7 +440,7 @@ def to_text(schema: Mapping[str, Any]) -> bytes:
     except (TypeError, ValueError, RecursionError):
         pass
     try:
-        return json.dumps(schema, allow_nan=False, default=_plain_mapping, separators=(",", ":")).encode(
+        return json.dumps(schema, allow_nan=False, default=plain_mapping, separators=(",", ":")).encode(
             "utf-8", "strict"
         )
     except (TypeError, ValueError, RecursionError) as error:
@@ -448,7 +448,8 @@ def to_text(schema: Mapping[str, Any]) -> bytes:
         raise SchemaError(f"This schema cannot be written as JSON: {reason}", hint="Give plain JSON values.") from error
 
 
-def _plain_mapping(value: object) -> object:
+def plain_mapping(value: object) -> object:
+    """Give a mapping that JSON encoders do not know as a dict; `TypeError` for anything else."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is no JSON value")

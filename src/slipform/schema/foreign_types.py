@@ -41,15 +41,18 @@ def msgspec_document(shape: Any) -> dict[str, Any]:
     """Return the JSON Schema of a type that msgspec knows, with the root written out in place of a reference."""
     document = msgspec.json.schema(shape)
     if set(document) == {"$ref", "$defs"}:
-        root = document["$defs"][document["$ref"].removeprefix("#/$defs/")]
-        return {**root, "$defs": document["$defs"]} if len(document["$defs"]) > 1 or _refers(root) else root
+        itself, definitions = document["$ref"], document["$defs"]
+        root = definitions[itself.removeprefix("#/$defs/")]
+        if not _refers(definitions, itself):
+            definitions = {name: each for name, each in definitions.items() if each is not root}
+        return {**root, "$defs": definitions} if definitions else root
     return document
 
 
-def _refers(node: Any) -> bool:
+def _refers(node: Any, target: str) -> bool:
     if isinstance(node, dict):
-        return "$ref" in node or any(map(_refers, node.values()))
-    return isinstance(node, list) and any(map(_refers, node))
+        return node.get("$ref") == target or any(_refers(each, target) for each in node.values())
+    return isinstance(node, list) and any(_refers(each, target) for each in node)
 
 
 def msgspec_violation(error: msgspec.ValidationError, value: Any) -> Violation:

@@ -176,7 +176,7 @@ class Schema(Generic[T]):
             raise _refused(self.name, list(islice(not_json(value), 100))) from error
 
     def __repr__(self) -> str:
-        return f"Schema({self.name!r}, {shown(self.document)})"
+        return f"Schema({self.name!r}, {self.document!r:.200})"
 
 
 @lru_cache(maxsize=512)
