@@ -16,6 +16,7 @@ from slipform.library.client import Client
 from slipform.providers.downgrade_file import downgrade_file, remembered_downgrades
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
+from slipform.proxy.console.access import console_secret, link_token
 from slipform.testing import Answer, FakeVendor, Received, Step, calling, rejected
 from tests.cli.conftest import Cli
 from tests.conftest import PERSON
@@ -268,3 +269,28 @@ def test_what_refusals_taught_is_shown_for_a_model_and_by_the_doctor(
     assert "openai/stubborn does not take a schema on its native channel" in doctor
     assert "openai/picky does not take this schema on its native channel" in doctor
     assert "secret" not in stubborn + picky + doctor
+
+
+def test_console_prints_a_link_that_signs_in_and_opens_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    done = cli("console", "--port", "8123")
+    assert done.code == 0
+    assert done.out.strip() == f"http://127.0.0.1:8123/console/#t={link_token(console_secret())}"
+    assert opened == [done.out.strip()]
+    assert cli("console", "--no-open").code == 0
+    assert len(opened) == 1
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        ("console: 'off'", ("The console is switched off", "server.console", "Set it to `auto` or `on`")),
+        ("keys_file: keys.json", ("takes an operator's key", "server.keys_file", "slipform keys add NAME --operator")),
+    ],
+)
+def test_console_says_why_there_is_no_link(cli: Cli, folder: Path, server: str, said: tuple[str, ...]) -> None:
+    (folder / "slipform.yaml").write_text(f"server: {{{server}}}\n")
+    done = cli("console")
+    assert (done.code, done.out) == (3, "")
+    assert [each for each in said if each not in " ".join(done.err.split())] == []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,9 @@ from slipform.proxy.console.access import console_secret, link_token
 from slipform.proxy.console.history import CallHistory
 from slipform.proxy.console.rows import matches, parse_query
 from slipform.proxy.observability.call_record import CallRecord, CallTrace
-from slipform.testing import FakeModel
+from slipform.testing import FakeModel, FakeVendor
 from tests.proxy.proxying import ADA, ASK, FORMAT, Reply, call, chat, keys_path, proxied
+from tests.proxy.served import Served
 from tests.waiting import until
 
 API = "/console/api/v1/"
@@ -251,3 +255,116 @@ def test_the_pages_files_are_small_and_ask_nobody_else() -> None:
         text = file.read_text("utf-8")
         assert "innerHTML" not in text
         assert "https://" not in text
+
+
+def test_a_session_that_is_ended_takes_its_cookie_away(served: str) -> None:
+    ended = call(served, f"{API}session", {}, own(served, cookie=cookie(served)), method="DELETE")
+    assert ended.status == 200
+    name = cookie(served).partition("=")[0]
+    assert ended.headers["set-cookie"].startswith(f"{name}=; ")
+    assert ended.headers["set-cookie"].endswith("Max-Age=0")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "said"),
+    [
+        ("PUT", "session", {}, 405, "made with POST and ended with DELETE"),
+        ("POST", "session", "{", 400, "The body is not JSON"),
+        ("POST", "session", "[]", 400, "not a JSON object"),
+        ("POST", "rejudge", {"text": 3}, 400, "`text` and `schema` are needed"),
+        ("GET", "me/more", None, 404, "There is nothing at GET /console/api/v1/me/more"),
+        ("GET", "nothing", None, 404, "There is nothing at /console/api/v1/nothing"),
+        ("PUT", "stats", {}, 404, "There is nothing at PUT /console/api/v1/stats"),
+        ("GET", "requests/none", None, 404, "There is no call 'none'"),
+        ("PUT", "requests/none/pin", {}, 404, "There is no call 'none'"),
+        ("POST", "providers/none/check", {}, 404, "There is no provider 'none'"),
+        ("DELETE", "lessons", {"key": "a", "lesson": "b"}, 404, "not among what was learnt"),
+    ],
+)
+def test_what_the_console_does_not_have_is_told(
+    served: str, method: str, path: str, body: Any, status: int, said: str
+) -> None:
+    connection = http.client.HTTPConnection(urlsplit(served).netloc, timeout=30)
+    raw = body if isinstance(body, str) or body is None else json.dumps(body)
+    with closing(connection):
+        connection.request(method, API + path, raw, own(served, cookie=cookie(served)))
+        response = connection.getresponse()
+        told = json.loads(response.read())
+    assert response.status == status
+    assert said in told["error"]["message"]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "x", "", "-1", "1e999"])
+@pytest.mark.parametrize("field", ["requests?limit", "requests?before", "stats?window"])
+def test_a_figure_that_is_none_is_read_as_the_usual_one(served: str, field: str, value: str) -> None:
+    assert isinstance(read(served, f"{field}={value}", cookie(served)), dict)
+
+
+@pytest.mark.parametrize("minutes", ["nan", "inf", None, [], 1e999, -3])
+def test_words_are_never_kept_for_longer_than_that_may_last(served: str, minutes: Any) -> None:
+    reply = call(served, f"{API}tracing", {"minutes": str(minutes)}, own(served, cookie=cookie(served)))
+    assert reply.status == 200
+    until = (reply.json["tracing"] or {}).get("until", 0.0)
+    assert until < time.time() + 25 * 3600
+
+
+def test_the_list_is_emptied_but_for_what_is_pinned_also_on_disk(tmp_path: Path) -> None:
+    settings = {"server": {"history": str(tmp_path / "calls.sqlite")}}
+    with proxied({"fake": FakeModel([ADA])}, settings) as address:
+        session = cookie(address)
+        for _ in range(3):
+            assert chat(address).status == 200
+        pinned = read(address, "requests", session)["rows"][1]["id"]
+        assert (
+            call(address, f"{API}requests/{pinned}/pin", {}, own(address, cookie=session), method="PUT").status == 200
+        )
+        assert call(address, f"{API}requests", {}, own(address, cookie=session), method="DELETE").json == {"ok": True}
+        left = read(address, "requests", session)
+    assert [row["id"] for row in left["pinned"]] == [pinned]
+    assert {row["id"] for row in left["rows"]} <= {pinned}
+
+
+def test_with_traces_of_failures_only_the_words_of_calls_that_fail_are_kept() -> None:
+    settings = {"server": {"traces": "failures"}}
+    with proxied({"fake": FakeModel([CANARY, ADA])}, settings, attempts=1) as address:
+        session = cookie(address)
+        assert [chat(address).status, chat(address).status] == [422, 200]
+        fine, failed = (
+            read(address, f"requests/{row['id']}", session) for row in read(address, "requests", session)["rows"]
+        )
+    assert CANARY in failed["trace"]["texts"][0]
+    assert fine["trace"] is None
+    assert fine["absent"] == "Only the words of calls that fail are kept (`server.traces: failures`)."
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="several workers need fork")
+def test_the_console_of_one_worker_shows_and_changes_what_all_of_them_have(
+    started: Callable[..., Served], tmp_path: Path
+) -> None:
+    with FakeVendor([ADA]) as vendor:
+        served = started(vendor, workers=2, environment={"XDG_STATE_HOME": str(tmp_path)})
+        address = f"http://{served.host}:{served.port}"
+        session = cookie(address)
+        served.wait_for(lambda: read(address, "me", session)["workers"] == {"count": 2, "reached": 2})
+        forged = call(address, f"{API}me", headers={"x-slipform-worker": "0" * 64})
+        assert forged.status == 401, "only another worker knows the word"
+        events = http.client.HTTPConnection(served.host, served.port, timeout=30)
+        with closing(events):
+            events.request("GET", f"{API}events", headers={"cookie": session})
+            stream = events.getresponse()
+            assert stream.status == 200
+            for _ in range(12):  # the system deals connections out: all twelve to one worker is a chance of 1 in 2,048
+                assert served.ask() == 200
+            rows = {row["id"] for row in read(address, "requests", session)["rows"]}
+            assert len(rows) == 12
+            told: set[str] = set()
+            while told < rows:
+                line = stream.readline()
+                assert line, "the events ended"
+                told |= {identity for identity in rows if identity.encode() in line}
+        assert read(address, "me", session)["kept"]["rows"] == 12
+        assert read(address, "stats", session)["calls"] == 12
+        assert call(address, f"{API}tracing", {"minutes": 1}, own(address, cookie=session)).status == 200
+        assert all(read(address, "me", session)["traces"]["tracing"] for _ in range(8))
+        assert call(address, f"{API}requests", {}, own(address, cookie=session), method="DELETE").status == 200
+        assert read(address, "requests", session)["rows"] == []

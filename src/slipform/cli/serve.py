@@ -352,11 +352,13 @@ def console(
     from slipform.proxy.serve import console_link
 
     settings = load_settings(config)
+    if settings.server.console == "off":
+        raise ConfigError("The console is switched off", where="server.console", hint="Set it to `auto` or `on`.")
     link = console_link(settings, f"127.0.0.1:{port or settings.server.port}")
     if link is None:
         raise ConfigError(
             "This server's console takes an operator's key",
-            where="server.keys_file" if settings.server.keys_file else "server.console",
+            where="server.keys_file",
             hint="Open /console/ in a browser, and sign in with a key made by `slipform keys add NAME --operator`.",
         )
     typer.echo(link)

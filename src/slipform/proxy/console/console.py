@@ -388,6 +388,8 @@ class Console:
             return self._trace_for_a_while(given if method == "POST" else None)
         if (method, name, rest) == ("DELETE", "requests", ""):
             self.history.clear()
+            if self.history.archive is not None:  # what the page reads next is to be without them
+                await asyncio.to_thread(self.history.archive.flush)
             return {"ok": True}
         if (method, name) == ("DELETE", "lessons"):
             key, lesson = str(given.get("key") or ""), str(given.get("lesson") or "")
@@ -510,6 +512,7 @@ def _parsed(body: bytes) -> Mapping[str, Any]:
 
 def _number(value: Any, default: float) -> float:
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError):
         return default
+    return number if math.isfinite(number) else default
