@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +16,7 @@ from typer.testing import CliRunner
 from slipform.cli.serve import app
 from slipform.errors import ConfigError
 from slipform.proxy.admission.key_file import KeyFile, read_keys
-from slipform.proxy.admission.keys import add_key, disable_key, remove_key
+from slipform.proxy.admission.keys import add_key, change_key, disable_key, remove_key, user_name
 
 
 @pytest.fixture
@@ -132,6 +134,32 @@ def test_names_are_given_once_and_must_exist(path: Path) -> None:
         add_key(path, "ada")
     with pytest.raises(ConfigError, match="no key 'eve'"):
         remove_key(path, "eve")
+    with pytest.raises(ConfigError, match="no key 'eve'"):
+        disable_key(path, "eve")
+    with pytest.raises(ConfigError, match="no key 'eve'"):
+        change_key(path, "eve", {"requests_per_minute": 3})
+
+
+@pytest.mark.skipif(not hasattr(os, "fchmod"), reason="files have no modes here")
+def test_a_file_that_may_not_be_rewritten_is_left_as_it_is_and_says_whose_it_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_key(path, "ada")
+    before = path.read_bytes()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    with pytest.raises(ConfigError) as raised:
+        add_key(path, "bob")
+    owner = user_name(path.stat().st_uid)
+    assert f"Nothing was changed: {path} belongs to {owner} (mode 0600)" in str(raised.value)
+    assert "Operation not permitted" in str(raised.value)
+    assert raised.value.where == str(path)
+    assert f"sudo -u {owner} slipform keys" in (raised.value.hint or "")
+    assert path.read_bytes() == before
+    assert not path.with_name("keys.json.new").exists()
 
 
 def test_the_command_makes_lists_disables_and_removes_keys(path: Path, tmp_path: Path) -> None:
