@@ -202,6 +202,8 @@ def test_the_openapi_subset_is_turned_into_json_schema() -> None:
         },
     }
     assert list(to_json_schema(schema)["properties"]) == ["a", "b", "c"]
+    counts = {"minItems": "3", "maxItems": "²", "maxLength": "9" * 5_000}
+    assert to_json_schema(counts) == {**counts, "minItems": 3}, "what is no number is left for the check of the schema"
 
 
 @pytest.mark.parametrize("api", APIS)

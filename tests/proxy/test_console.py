@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -85,8 +86,15 @@ def test_the_page_is_open_and_strict_and_its_data_needs_a_session(served: str) -
     assert sign_in(served, token="wrong").status == 401
     session = cookie(served)
     assert read(served, "me", session)["version"]
-    forged = session[:-1] + ("0" if session[-1] != "0" else "1")
-    assert call(served, f"{API}me", headers={"cookie": forged}).status == 401
+    name, until, *rest = re.split(r"[=.]", session)
+    digit = "0" if session[-1] != "0" else "1"
+    for forged in (
+        session[:-1] + digit,
+        f"{name}=²..{rest[-1]}",
+        f"{name}={'9' * 5_000}..{rest[-1]}",
+        f"{name}={until}",
+    ):
+        assert call(served, f"{API}me", headers={"cookie": forged}).status == 401
 
 
 @pytest.mark.parametrize("path", ["/console/", "/console/static/app.js", f"{API}me", f"{API}events"])

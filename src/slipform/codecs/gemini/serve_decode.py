@@ -33,6 +33,7 @@ from slipform.schema import ResponseFormat
 
 _OWN_FILES = re.compile(r"gs://|https://generativelanguage\.googleapis\.com/|files/")
 """Addresses that only Google can open."""
+_DIGITS = re.compile(r"[0-9]{1,18}")
 _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
 _NAMES = {
     "any_of": "anyOf",
@@ -75,7 +76,7 @@ def _value(key: str, value: Any) -> Any:
         return _sub(value)
     if key in ("anyOf", "oneOf", "allOf", "prefixItems") and isinstance(value, list):
         return [_sub(item) for item in value]
-    if key in _COUNTS and isinstance(value, str) and value.isdigit():
+    if key in _COUNTS and isinstance(value, str) and _DIGITS.fullmatch(value):
         return int(value)
     if key in ("minimum", "maximum") and isinstance(value, float) and value.is_integer():
         return int(value)

@@ -39,10 +39,12 @@ class IncomingForm:
     def __init__(
         self, boundary: bytes, pieces: AsyncIterator[bytes], max_bytes: int, declared: int | None = None
     ) -> None:
+        self._max_bytes = max_bytes
+        if declared is not None:
+            self._check_size(declared)
         self._boundary = boundary
         self._reader = FormReader(boundary)
         self._pieces = pieces
-        self._max_bytes = max_bytes
         self._declared = declared
         self._waiting: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 — `close` does
         self._made: IO[bytes] | None = None
@@ -50,8 +52,6 @@ class IncomingForm:
         self._fields: dict[str, bytes] = {}
         self._complete: set[str] = set()
         self._open: PartHead | None = None
-        if declared is not None:
-            self._check_size(declared)
 
     def close(self) -> None:
         """Let go of what waits on disk."""
@@ -201,6 +201,8 @@ class LineRenamer:
             check_fields(body, api or "openai-chat")
         self.files.update(file_ids(body))
         model = body.get("model")
+        if model is not None and not isinstance(model, str):
+            raise RequestError("The model is no name", where=f"{where}.model", hint="Name it as `provider/model`.")
         if model not in self._known:
             name, provider, upstream = self._resolve(model)
             if self._target is not None and self._target[0] != name:

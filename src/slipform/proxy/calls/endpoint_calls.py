@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from slipform.codecs.answer import read_json
 from slipform.codecs.model_name import check_name, shown
 from slipform.codecs.request_fields import dumps, read_body
 from slipform.codecs.vendor_errors import openai_error
@@ -454,7 +455,7 @@ class EndpointForwarder:
                 record.status, record.outcome = status, "upstream_error"
                 await _send_json(send, status, data, record.headers())
                 return
-            answer = read_body(data)
+            answer = read_json(data)
             entries = [each for each in answer.get("data") or () if isinstance(each, dict)]
             ids = [str(each.get("id")) for each in entries]
             mine = await store.owned(target.name, row.lists, call.caller.id, ids) if store is not None else set(ids)
@@ -530,7 +531,7 @@ def _may_use_provider(caller: Caller, provider: str, router: Router) -> bool:
 
 def _page_size(query: dict[str, str]) -> int:
     text = query.get("limit", "20")
-    if not text.isdigit() or len(text) > 5 or not int(text):
+    if not text.isascii() or not text.isdigit() or len(text) > 5 or not int(text):
         raise RequestError(f"{shown(text)} is no number of resources", where="limit")
     query["limit"] = str(max(100, int(text)))
     return int(text)

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,8 @@ from slipform.proxy.admission.refusals import KeyRefused, NotAllowed
 COOKIE = "slipform_console"
 _ATTRIBUTES = "Path=/console; HttpOnly; SameSite=Strict"
 _SECONDS = 12 * 3600
+_UNTIL = re.compile(r"[0-9]{1,15}")
+"""The end of a session, in seconds."""
 _LINK_TIMES = 48
 _OPERATORS_ONLY = "Make one with `slipform keys add NAME --operator`."
 
@@ -137,7 +140,7 @@ class ConsoleAccess:
         for part in headers.get(b"cookie", b"").decode("latin-1").split(";"):
             name, _, value = part.strip().partition("=")
             pieces = value.split(".")
-            if name != wanted or len(pieces) != 3 or not pieces[0].isdigit():
+            if name != wanted or len(pieces) != 3 or not _UNTIL.fullmatch(pieces[0]):
                 continue
             until, key_id, signature = int(pieces[0]), pieces[1], pieces[2]
             if (
