@@ -91,6 +91,64 @@ def test_what_fits_is_valid_under_the_whole_schema(
         assert accepts(schema, value)
 
 
+ITEM = st.sampled_from(
+    [{"type": "string"}, {"type": "integer"}, {"$ref": "#/$defs/words"}, {"const": "x"}, True, False]
+)
+LATEST, OLD = "https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"
+WORDS = {"$defs": {"words": {"type": "array", "items": {"type": "string"}}}}
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    first=st.lists(ITEM, min_size=1, max_size=4),
+    rest=ITEM,
+    least=st.integers(0, 5),
+    more=st.integers(0, 3),
+    tokens=st.integers(20, 400),
+    values=st.lists(st.lists(st.sampled_from(["x", "long " * 9, 3, ["x"], []]), max_size=6), max_size=12),
+    old=st.booleans(),
+)
+def test_a_fitted_tuple_is_within_the_tuple(
+    first: list[Any], rest: Any, least: int, more: int, tokens: int, values: list[Any], old: bool
+) -> None:
+    parts = {"items": first, "additionalItems": rest} if old else {"prefixItems": first, "items": rest}
+    schema = {
+        "$schema": OLD if old else LATEST,
+        "type": "array",
+        **parts,
+        "minItems": least,
+        "maxItems": least + more,
+        **WORDS,
+    }
+    fitted = fit(schema, tokens).schema
+    assert [each for each in values if accepts(fitted, each) and not accepts(schema, each)] == []
+
+
+@pytest.mark.parametrize(
+    ("first", "rest", "draft"), [("prefixItems", "items", LATEST), ("items", "additionalItems", OLD)]
+)
+def test_what_follows_a_tuple_has_room_too(first: str, rest: str, draft: str) -> None:
+    parts: dict[str, Any] = {first: [{"const": "head"}], rest: {"$ref": "#/$defs/words"}}
+    schema = {"$schema": draft, "type": "array", **parts, **WORDS}
+    fitted = fit(schema, 300)
+    assert accepts(fitted.schema, ["head", ["a"], ["b"]])
+    assert 2 <= fitted.schema["maxItems"] < 40
+    assert fitted.left_out == ()
+    asked = fit({**schema, "minItems": 4}, 40).schema
+    assert (asked["minItems"], asked["maxItems"]) == (4, 4), "what is required stays, whatever it costs"
+    constraint = constrain(schema, 300)
+    assert constraint.exact
+    assert "fitted-0" in constraint.rule, "the grammar is the fitted one"
+
+
+def test_parts_of_a_tuple_without_room_are_named() -> None:
+    many = {"type": "array", "prefixItems": [{"type": "string"}] * 40}
+    assert fit(many, 200).left_out == (("prefixItems",),)
+    assert len(fit(many, 200).schema["prefixItems"]) == fit(many, 200).schema["maxItems"] < 40
+    long = {"type": "array", "items": {"type": "string"}, "minItems": 99}
+    assert fit({"type": "array", "prefixItems": [{"type": "string"}], "items": long}, 100).left_out == (("items",),)
+
+
 @pytest.mark.skipif(WORLD is None, reason="the real-world schemas are not here")
 def test_real_schemas_are_only_ever_narrowed() -> None:
     assert WORLD

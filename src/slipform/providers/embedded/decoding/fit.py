@@ -20,6 +20,7 @@ from slipform.providers.embedded.decoding.cost import (
     Costs,
     key_cost,
     keyed,
+    spaced,
     types_of,
     widths,
 )
@@ -212,7 +213,7 @@ class _Fitting:
         first, items = tuple_parts(changed)
         least: int = changed.get("minItems", 0)
         if first:
-            self._tuple(changed, first, at, tokens)
+            self._tuple(changed, first, items, at, tokens)
             return
         item = self.costs.of(items)
         most = changed.get("maxItems", math.inf)
@@ -230,25 +231,34 @@ class _Fitting:
         share = max((tokens - 2) / max(count, 1) - 2, item.least)
         changed["items"] = self.into(items, (*at, "items"), share)
 
-    def _tuple(self, changed: dict[str, Any], first: list[Json], at: Pointer, tokens: float) -> None:
-        key = "items" if isinstance(changed.get("items"), list) else "prefixItems"
-        costs = [self.costs.of(each) for each in first]
-        count = max(min(len(first), changed.get("minItems", 0)), _how_many(costs, tokens - 2))
-        count = min(count, changed.get("maxItems", count))
-        shares = distribute_tokens(
-            [Cost(c.least + 2, c.comfortable + 2, c.wanted + 2) for c in costs[:count]], tokens - 2
+    def _tuple(self, changed: dict[str, Any], first: list[Json], rest: Json, at: Pointer, tokens: float) -> None:
+        """As many of the first items as there is room for, then of the others; required ones stay."""
+        key, beyond = (
+            ("items", "additionalItems") if isinstance(changed.get("items"), list) else ("prefixItems", "items")
         )
+        least, most = changed.get("minItems", 0), changed.get("maxItems", math.inf)
+        costs = [spaced(self.costs.of(each)) for each in first]
+        count = int(min(max(min(len(first), least), _how_many(costs, tokens - 2)), most))
+        further = 0
+        if count == len(first) and (other := spaced(self.costs.of(rest))).least < math.inf:
+            room = tokens - 2 - sum(cost.comfortable for cost in costs)
+            further = int(max(least - count, min(most - count, room / other.comfortable, math.sqrt(0.8 * tokens)), 0))
+            costs += [other] * further
+        shares = distribute_tokens(costs[: count + further], tokens - 2)
         changed[key] = [
             self.into(each, (*at, key, str(number)), share - 2)
-            for number, (each, share) in enumerate(zip(first[:count], shares, strict=True))
+            for number, (each, share) in enumerate(zip(first[:count], shares, strict=False))
         ]
-        if changed.get("minItems", 0) <= count:
-            changed["maxItems"] = count
-            changed.pop("additionalItems", None)
-            if key == "prefixItems":
-                changed.pop("items", None)
+        changed.pop(beyond, None)
+        if not count:
+            del changed[key]  # an empty tuple is no valid schema
+        if further:
+            changed[beyond] = self.into(rest, (*at, beyond), min(shares[count:]) - 2)
+        changed["maxItems"] = count + further
         if count < len(first):
             self.left_out[(*at, key)] = None
+        elif not further and rest is not False and most > count:
+            self.left_out[(*at, beyond)] = None
 
     def _object(self, changed: dict[str, Any], at: Pointer, tokens: float, asked: frozenset[str]) -> None:
         listed: dict[str, Json] = dict(changed.get("properties") or {})
@@ -355,7 +365,7 @@ def distribute_tokens(costs: list[Cost], tokens: float) -> list[float]:
 
 def _how_many(costs: list[Cost], tokens: float) -> int:
     for number, cost in enumerate(costs):
-        tokens -= cost.comfortable + 2
+        tokens -= cost.comfortable
         if tokens < 0:
             return number
     return len(costs)
