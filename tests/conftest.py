@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadGroupScheduling
 
+import slipform
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
@@ -56,6 +57,16 @@ class OneWorkerPerFile(LoadGroupScheduling):  # type: ignore[misc] # xdist has n
 
     def _split_scope(self, nodeid: str) -> str:
         return str(super()._split_scope(nodeid)).partition("::")[0]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Run nothing while a compiled module is older than its source: it hides the edit that is to be tested."""
+    package = Path(slipform.__file__).parent
+    for compiled in (*package.rglob("*.so"), *package.rglob("*.pyd")):
+        source = compiled.with_name(f"{compiled.name.partition('.')[0]}.py")
+        if source.exists() and compiled.stat().st_mtime < source.stat().st_mtime:
+            told = f"{source} was edited after it was compiled: run `make .venv/.built`, or delete {compiled}"
+            pytest.exit(told, returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneWorkerPerFile:

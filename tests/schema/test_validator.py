@@ -190,6 +190,15 @@ def test_keywords_that_only_mean_something_in_the_whole_are_reported(keyword: st
     assert [found.keyword for found in violations({keyword: False}, value)] == [keyword]
 
 
+@pytest.mark.parametrize("kind", ["email", "idn-email"])
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [("ada@example.com", True), ("Ada <ada@example.com>", False), ("<ada@example.com>", False), ('"a b"@c.de', True)],
+)
+def test_a_mail_address_is_the_address_alone(kind: str, text: str, fits: bool) -> None:
+    assert compile_schema({"format": kind}).is_valid(text) is fits
+
+
 def test_formats_may_be_a_mere_remark() -> None:
     assert compile_schema({"format": "email"}, formats="ignored").is_valid("x")
     assert not compile_schema({"format": "email"}).is_valid("x")

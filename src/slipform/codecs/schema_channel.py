@@ -1,27 +1,4 @@
-"""Choose how a request asks for its shape: the vendor's native mode, a forced tool or the prompt.
-
-Quirks a codec knows (`Capabilities.quirks`):
-
-- `no_native_with_tools`: a schema on the native channel and tools exclude each other; the tool channel is used then.
-- `required_only`: a tool call can be required, but not of one named tool.
-- `no_strict`: the vendor does not know `strict`; it is left out.
-- `no_parallel_switch`: `parallel_tool_calls` is left out.
-- `usage_always`: usage comes in streams without asking; `stream_options` is left out.
-- `no_logprobs`: the vendor gives no probabilities of tokens; they are not asked for.
-- `random_seed`: the seed is spelled `random_seed` (Mistral).
-- `short_tool_ids`: tool call ids must be nine letters or digits (Mistral).
-- `reasoning_object`: effort goes in `reasoning: {"effort": …}` (OpenRouter).
-- `thinking_object`: thinking is switched with `thinking: {"type": …}` (DeepSeek, Z.ai).
-- `require_parameters`: routes that ignore a parameter are refused (OpenRouter).
-- `replay_reasoning`: tool-calling turns must be sent back with their `reasoning_content` (DeepSeek).
-- `top_k`: Chat Completions servers that take `top_k` all the same.
-- `mid_system`: system messages may stand between other turns (some Claude models).
-- `schema_in_prompt`: the server holds the model to a schema without showing it; the prompt shows it, too.
-- `list_keys`: a small model, whose prompt names the keys although the channel carries the schema.
-- `guided`: it takes `guided_regex`, `guided_grammar` and grammars in `structured_outputs` (vLLM).
-- `gbnf`: it takes a `grammar` (llama.cpp).
-- `body_version`: `anthropic_version` goes in the body and the model in the path (Claude on Vertex and Bedrock).
-"""
+"""Choose how a request asks for its shape: the vendor's native mode, a forced tool or the prompt."""
 
 from __future__ import annotations
 

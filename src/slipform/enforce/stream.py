@@ -1,4 +1,4 @@
-"""One enforced call without I/O: EnforcedCall, EarlyStop."""
+"""One enforced call without I/O: what to ask, and what of a growing answer may leave."""
 
 from __future__ import annotations
 

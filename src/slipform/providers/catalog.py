@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
 from slipform.codecs import CODECS, Capabilities
+from slipform.codecs.request_fields import QUIRKS
 from slipform.errors import ConfigError
 from slipform.schema import OutputStrategy
 from slipform.schema.lowering.dialects import OpenObjects, dialect_names
@@ -185,9 +186,11 @@ def load_catalog(rows: Mapping[str, Mapping[str, Any]] | None = None) -> Catalog
 
 @functools.cache
 def _builtin() -> Catalog:
-
     text = resources.files("slipform.providers").joinpath("catalog.toml").read_text("utf-8")
-    rows = tomllib.loads(text)
+    try:
+        rows = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:  # only whoever edits it sees this
+        raise ConfigError(f"The catalogue cannot be read: {error}", where="catalog.toml") from error
     vendors: dict[str, Vendor] = {}
     # A row may be `like` one further down, so the ones that are like nobody are read first.
     for name in sorted(rows, key=lambda name: any("like" in pattern for pattern in rows[name].get("patterns", ()))):
@@ -312,6 +315,8 @@ def _values(value: object, where: str) -> dict[str, Any]:
             read[name] = item
         elif name == "quirks":
             read[name] = frozenset(_texts(item, inner))
+            for quirk in sorted(read[name] - QUIRKS.keys()):
+                raise _unknown(quirk, QUIRKS, inner, what="quirk")
         elif name == "max_tokens_field" and item is None:
             read[name] = None
         elif name == "open_objects":
@@ -338,7 +343,7 @@ def _choice(options: tuple[str, ...]) -> Callable[[object, str], str]:
 def _codec(value: object, where: str) -> str:
     name = _text(value, where)
     if name not in CODECS:
-        raise _wrong(value, f"one of {', '.join(sorted(CODECS))}", where)
+        raise _unknown(name, CODECS, where, what="codec")
     return name
 
 

@@ -85,6 +85,13 @@ def _reads(read: Callable[[str], object], text: str) -> bool:
     return True
 
 
+def _is_address(name: str) -> Callable[[str], bool]:
+    """Whether a text is a mail address and no more: the validator's own check takes `Ada <ada@example.com>`."""
+    is_valid = jsonschema_rs.validator_for({"format": name}, validate_formats=True).is_valid
+    return lambda text: not text.endswith(">") and is_valid(text)
+
+
+JSON_FORMATS: dict[str, Callable[[str], bool]] = {name: _is_address(name) for name in ("email", "idn-email")}
 PYTHON_FORMATS: dict[str, Callable[[str], bool]] = {
     "date-time": is_datetime,
     "time": is_time,
@@ -236,7 +243,7 @@ class Compiled:
                 registry = self._documents()
             return jsonschema_rs.validator_for(
                 schema,
-                formats=PYTHON_FORMATS if self._formats == "python" else None,
+                formats=PYTHON_FORMATS if self._formats == "python" else JSON_FORMATS,
                 validate_formats=self._formats != "ignored",
                 registry=registry,
                 pattern_options=FancyRegexOptions(backtrack_limit=MAX_NAME_STEPS if counted else MAX_STEPS),
