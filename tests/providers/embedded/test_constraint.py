@@ -143,3 +143,54 @@ def test_definitions_that_speak_of_an_object_with_others_are_merged_with_them() 
 
 def test_json_mode_is_an_object_of_any_shape() -> None:
     assert schema_in(any_object(64))["type"] == "object"
+
+
+def node(child: dict[str, Any], **properties: Any) -> dict[str, Any]:
+    """A schema of nodes, each with a child that is one, too."""
+    return {
+        "$defs": {"n": {"type": "object", "properties": {"c": child, "v": {"type": "integer"}, **properties}}},
+        "type": "object",
+        "properties": {"root": {"$ref": "#/$defs/n"}},
+        "required": ["root"],
+        "additionalProperties": False,
+    }
+
+
+AGAIN = {"$ref": "#/$defs/n"}
+
+
+@pytest.mark.parametrize("certain", [False, True])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        node({**AGAIN, "minProperties": 1}),
+        node({**AGAIN, "required": ["v"]}),
+        node({**AGAIN, "required": ["c"]}),
+        node({"allOf": [AGAIN, {"required": ["c"]}]}),
+        node({**AGAIN, "required": ["c", "d"]}, d={**AGAIN, "required": ["c", "d"]}),
+    ],
+    ids=["counted", "a value", "itself", "itself, in allOf", "itself, twice"],
+)
+def test_a_reference_to_itself_with_something_beside_it_ends(schema: dict[str, Any], certain: bool) -> None:
+    constraint = constrain(schema, 300, certain=certain)
+    assert grammar_problem(constraint.grammar) is None
+    assert '"root"' in constraint.rule, "the rest of the schema is held"
+
+
+@pytest.mark.parametrize(("keyword", "bound"), [("minimum", 2**63), ("exclusiveMaximum", -(10**20))])
+def test_a_bound_that_the_engine_cannot_count_to_is_dropped_alone(keyword: str, bound: int) -> None:
+    number = {"type": "integer", keyword: bound}
+    schema = {"type": "object", "properties": {"a": number, "b": number, "name": {"type": "string"}}, "required": ["a"]}
+    constraint = constrain(schema, 300)
+    assert [warning.path for warning in constraint.warnings] == [f"/properties/{name}/{keyword}" for name in ("a", "b")]
+    assert '"name": {"type": "string"' in constraint.rule
+
+
+def test_a_schema_too_deep_for_the_engine_still_gives_json_of_the_right_kind() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(80):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    constraint = constrain(schema, 300)
+    assert grammar_problem(constraint.grammar) is None
+    assert not constraint.exact
+    assert "recursion limit" in constraint.warnings[0].message

@@ -54,6 +54,8 @@ _LONGEST_KEY = 40
 _REPEATED = 12
 """How often a part of a key may repeat."""
 
+_MOST_MERGES = 400
+_DEEPEST_MERGE = 30
 _ONLY_REQUIRE = ANNOTATIONS | {"required"}
 _SPEAKS_OF = {
     "array": ("items", "prefixItems", "additionalItems"),
@@ -111,6 +113,9 @@ class _Fitting:
     names: dict[tuple[str, int], str] = field(default_factory=dict)
     left_out: dict[Pointer, None] = field(default_factory=dict)
     kept_references: bool = False
+    merges: int = 0
+    nested: int = 0
+    """How many merges deep: a reference with something beside it may lead to itself, and need itself."""
 
     def into(self, sub: Json, at: Pointer, tokens: float) -> dict[str, Any]:
         """The subschema, narrowed to answers of so many tokens."""
@@ -142,10 +147,14 @@ class _Fitting:
 
     def _together(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
         """What several schemas say of one value, in one schema if there is one."""
-        one = merged(sub, self.root)
+        self.merges += 1
+        one = merged(sub, self.root) if self.merges <= _MOST_MERGES and self.nested < _DEEPEST_MERGE else None
         if one is None:
             return self._as_it_is(sub, tokens)
-        return self.into(one, at, tokens)
+        self.nested += 1
+        held = self.into(one, at, tokens)
+        self.nested -= 1
+        return held
 
     def _definitions(self) -> dict[str, Any]:
         return {key: self.root[key] for key in DEFINITIONS if key in self.root}

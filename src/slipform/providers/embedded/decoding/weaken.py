@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -260,7 +260,11 @@ def _helpful(schema: Mapping[str, Any], reason: str, certain: bool) -> list[_Edi
         if problem(edit.made(schema)) != reason:
             return [edit]
     # Equal offences in several places give equal messages: take them one at a time.
-    return edits[:1] if re.match(r"Unknown format|oneOf|regex|lookaround|circular|min/max", reason) else []
+    return (
+        edits[:1]
+        if re.match(r"Unknown format|oneOf|regex|lookaround|circular|min/max|Failed to generate", reason)
+        else []
+    )
 
 
 def _restored(
@@ -297,6 +301,12 @@ def _edits(schema: Mapping[str, Any], reason: str, certain: bool) -> Iterator[_E
         yield from _formats(schema, found[1], SPELLINGS | PLAINEST if certain else SPELLINGS)
     elif reason.startswith("oneOf"):
         yield from _one_of(schema)
+    elif "integer range" in reason:
+        yield from _drop(
+            schema,
+            frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
+            lambda bound: isinstance(bound, int) and abs(bound) >= 2**63,
+        )
     elif "regex" in reason:
         if certain:
             yield from _anchors(schema)
@@ -319,10 +329,12 @@ def _formats(schema: Mapping[str, Any], name: str, spellings: Mapping[str, str])
             yield _Edit((*pointer, "format"), None, "dropped", harmless=sub["format"] not in FORMATS)
 
 
-def _drop(schema: Mapping[str, Any], keywords: frozenset[str]) -> Iterator[_Edit]:
+def _drop(
+    schema: Mapping[str, Any], keywords: frozenset[str], where: Callable[[Any], bool] = lambda _: True
+) -> Iterator[_Edit]:
     for pointer, sub in subschemas(schema):
-        for keyword in sub:
-            if keyword in keywords:
+        for keyword, value in sub.items():
+            if keyword in keywords and where(value):
                 yield _Edit((*pointer, keyword), None, "dropped")
 
 
