@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from slipform.errors import SlipformError, UpstreamTimeout
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
 from slipform.library.async_client import AsyncClient
 from slipform.providers.catalog import load_catalog
-from slipform.providers.concurrency import throttled
+from slipform.providers.concurrency import ThrottledTransport, throttled
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
@@ -367,3 +368,56 @@ async def test_forwarded_bytes_are_settled_over_redis_for_both_proxies(redis: Re
             assert until(lambda to=address: call(to, "/v1/chat/completions", body).status == 200)  # type: ignore[misc]
         for each in routers:
             each.close()
+
+
+class Opened:
+    """A transport that answers at once, with a stream that has only a head."""
+
+    status, headers = 200, dict[str, str]()
+
+    def open(self, request: HttpRequest) -> Any:
+        return self
+
+    async def open_async(self, request: HttpRequest) -> Any:
+        return self
+
+
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "async"])
+@pytest.mark.parametrize("over", ["this process", "redis"])
+async def test_a_call_that_waits_looks_again_and_starts_when_others_took_less(
+    monkeypatch: pytest.MonkeyPatch, redis: RedisServer, over: str, blocking: bool
+) -> None:
+    limits = MinuteLimits(tokens=10)
+    budget = shared(redis, f"look-{blocking}", limits) if over == "redis" else VendorBudget(limits)
+    first = budget.reserve(PATIENT)
+    assert first is not None
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 1:
+            budget.cancel(first)
+            if over == "redis":
+                assert until(lambda: budget.remaining(waiting[0], 60.0) < 1)
+
+    async def sleep_async(seconds: float) -> None:
+        sleep(seconds)
+
+    waiting: list[Reservation] = []
+    reserve = budget.reserve
+
+    def reserve_and_note(request: HttpRequest) -> Reservation | None:
+        if (held := reserve(request)) is not None:
+            waiting.append(held)
+        return held
+
+    monkeypatch.setattr(budget, "reserve", reserve_and_note)
+    transport = ThrottledTransport(cast("Any", Opened()), None, budget)
+    if blocking:
+        monkeypatch.setattr("slipform.providers.concurrency.time.sleep", sleep)
+        transport.open(PATIENT)
+    else:
+        monkeypatch.setattr("slipform.providers.concurrency.asyncio.sleep", sleep_async)
+        await transport.open_async(PATIENT)
+    assert slept[0] == pytest.approx(15, abs=1), "a quarter of the minute that it was told"
+    assert sum(slept[1:]) < 2
