@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import socket
 import ssl
+import struct
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from slipform.providers.network import blocking, client, connections
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.connections import AddressInfo
-from slipform.providers.network.transport import Timeouts, TransportFault
+from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault, Upload
 from slipform.testing import FakeVendor
 from tests.providers.network.conftest import Certificate, make_certificate
 from tests.providers.network.servers import HELLO, Server, Side, always, once, post, proxy, read_request
@@ -272,3 +277,73 @@ def test_the_surplus_of_idle_connections_is_closed() -> None:
         assert vendor.wait_until(lambda v: v.open_connections == 1)
         transport.close()
         assert vendor.wait_until(lambda v: v.open_connections == 0)
+
+
+def uploading(url: str, sent: list[int], count: int, *, sized: bool, loop: str) -> tuple[int, bytes]:
+    """Upload so many pieces of 64 KiB; status and body of the answer. `sent` has the piece that was taken last."""
+    piece = b"x" * 65_536
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for sent[0] in range(1, count + 1):
+            yield piece
+
+    async def run() -> tuple[int, bytes]:
+        upload = Upload(pieces(), count * len(piece) if sized else None)
+        timeouts = Timeouts(first_byte=20, between_chunks=20, total=30)
+        transport = HttpTransport(proxy="none")
+        try:
+            stream = await transport.open_async(HttpRequest(url, {}, b"", timeouts, upload=upload))
+            return stream.status, await stream.read()
+        finally:
+            transport.close()
+
+    return (uvloop.run if loop == "uvloop" else asyncio.run)(run())
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("sized", [True, False], ids=["a length", "chunks"])
+def test_an_upload_is_sent_whole_as_it_arrives(sized: bool, loop: str) -> None:
+    got: list[int] = []
+
+    def count(sock: socket.socket) -> None:
+        file = sock.makefile("rb")
+        file.readline()
+        headers = http.client.parse_headers(file)
+        if sized:
+            got.append(len(file.read(int(headers["content-length"]))))
+        else:
+            assert headers["transfer-encoding"] == "chunked"
+            while size := int(file.readline(), 16):
+                got.append(len(file.read(size + 2)) - 2)
+        sock.sendall(HELLO)
+
+    with Server(count) as server:
+        assert uploading(server.url, [0], 20, sized=sized, loop=loop) == (200, b"hello")
+    assert sum(got) == 20 * 65_536
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("sized", [True, False], ids=["a length", "chunks"])
+def test_a_server_that_answers_before_the_end_of_an_upload_and_reads_no_more_is_heard(sized: bool, loop: str) -> None:
+    over = threading.Event()
+
+    def refuse(sock: socket.socket) -> None:
+        while b"\r\n\r\n" not in sock.recv(65_536):
+            pass
+        sock.sendall(b"HTTP/1.1 413 Too Large\r\ncontent-length: 9\r\n\r\ntoo large")
+        over.wait(30)
+
+    sent = [0]
+    with Server(refuse) as server:
+        assert uploading(server.url, sent, 2_000, sized=sized, loop=loop) == (413, b"too large")
+        over.set()
+    assert sent[0] < 2_000, "it got no more of it"
+
+
+def test_a_server_that_hangs_up_in_an_upload_is_a_fault() -> None:
+    def hang_up(sock: socket.socket) -> None:
+        sock.recv(65_536)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with Server(hang_up) as server, pytest.raises(TransportFault):
+        uploading(server.url, [0], 2_000, sized=True, loop="asyncio")

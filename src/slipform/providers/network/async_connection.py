@@ -78,6 +78,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             stream.fail(error)
         else:
+            if self._drained is not None:
+                self._wake_writer()
             stream.on_data(nbytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -111,8 +113,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._drained.set_result(None)
 
     async def drain(self, seconds: float | None) -> None:
-        """Wait until all bytes are sent or the connection is closed; raises `TimeoutError` when nothing moves."""
-        while self.is_sending and not self._is_lost:
+        """Wait until all bytes are sent, the server answers or the connection is closed; raises `TimeoutError`.
+
+        A server that answers before it has read everything may never read the rest.
+        """
+        while self.is_sending and not self._is_lost and not self.reader.has_head:
             self._drained = self.loop.create_future()
             async with asyncio.timeout(seconds):
                 await self._drained
@@ -238,12 +243,12 @@ class ResponseStream:
         async for piece in upload.pieces:
             if self._error is not None and not reader.has_head:
                 raise self._error
+            if piece and not reader.has_head:
+                connection.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
+                await connection.drain(self._deadlines.remaining("between_chunks"))
             if reader.has_head:
                 reader.end_after()
                 return
-            if piece:
-                connection.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
-                await connection.drain(self._deadlines.remaining("between_chunks"))
         if is_chunked:
             connection.write(b"0\r\n\r\n")
         self._deadlines.request_sent()
