@@ -148,7 +148,6 @@ class Beside:
         for number in range(int(n)):
             record = CallRecord(f"old-{number}", api="openai-chat", model="old", schema="order", enforced=True)
             record.started -= 20_000 - number
-            record.ended = record.started + 0.1
             entry = history.begin(record)
             history.end(entry, record)
             oldest = oldest or entry
