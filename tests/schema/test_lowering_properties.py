@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slipform.errors import SchemaError, UnsupportedSchemaError
+from slipform.schema.lowering.lift import lift_deep
 from slipform.schema.lowering.lowered import Lowered, lower
 from tests.schema.lowering_encode import encode
 from tests.schema.lowering_linter import lint
@@ -85,6 +87,22 @@ def test_lifting_never_raises(dialect: str, data: st.DataObject) -> None:
         document = dict(lowered.schema)
         lowered.lift(data.draw(values(document, document)))
         lowered.lift(data.draw(JSON))
+
+
+@modest
+@given(data=st.data())
+def test_a_value_too_deep_for_the_stack_is_lifted_like_any_other(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    value = data.draw(values(schema, schema))
+    lowered = lowered_or_impossible(schema, value, data.draw(st.sampled_from(DIALECTS)))
+    if lowered is None or lowered.plan is None:
+        return
+    sent = [data.draw(JSON)]
+    with contextlib.suppress(SchemaError):  # the dialect is closed to some of the caller's values
+        sent.append(encode(lowered, value))
+    for each in sent:
+        deep = lift_deep(lowered.plan.root, each, lowered.plan.active)
+        assert json.dumps(deep, default=repr) == json.dumps(lowered.lift(each), default=repr)
 
 
 @pytest.mark.parametrize("dialect", ["gemini", "llguidance", "openai", "anthropic"])
