@@ -92,6 +92,22 @@ def test_balancers_have_time_to_notice(started: Callable[..., Served]) -> None:
         assert served.process.wait(20) == 0
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not say who the workers are")
+def test_workers_stop_when_their_supervisor_is_gone(started: Callable[..., Served]) -> None:
+    with FakeVendor(["hi"]) as vendor:
+        served = started(vendor, workers=2)
+        children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
+        assert len(children) == 2
+        served.process.kill()
+
+        def have_stopped() -> bool:
+            states = [Path(f"/proc/{child}/stat") for child in children]
+            return all(not each.exists() or each.read_text().rpartition(")")[2].split()[0] == "Z" for each in states)
+
+        served.wait_for(have_stopped)
+        served.wait_for(lambda: "".join(served.lines).count("the supervisor is gone: stopping") == 2)
+
+
 def test_workers_share_a_port_and_their_metrics_and_are_replaced_when_they_die(
     started: Callable[..., Served],
 ) -> None:

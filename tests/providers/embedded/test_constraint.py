@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from slipform.errors import UnsupportedSchemaError
+from slipform.errors import LocalModelError, UnsupportedSchemaError
+from slipform.providers.embedded.decoding import patterns
 from slipform.providers.embedded.decoding.constrain import Constraint, any_object, constrain
 from slipform.providers.embedded.decoding.patterns import grammar_problem
 from tests.conftest import PERSON
@@ -194,3 +197,32 @@ def test_a_schema_too_deep_for_the_engine_still_gives_json_of_the_right_kind() -
     assert grammar_problem(constraint.grammar) is None
     assert not constraint.exact
     assert "recursion limit" in constraint.warnings[0].message
+
+
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As where another engine decodes, with the Python package's grammars."""
+
+    def absent() -> str:
+        raise LocalModelError("not installed")
+
+    monkeypatch.setattr(patterns, "engine_folder", absent)
+    patterns._checker.cache_clear()
+    yield
+    patterns._checker.cache_clear()
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_without_the_engine_the_python_package_judges_grammars() -> None:
+    assert grammar_problem("%llguidance {}\nstart: /a/") is None
+    problem = grammar_problem("%llguidance {}\nstart: nothing")
+    assert problem is not None
+    assert "nothing" in problem
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_without_either_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(LocalModelError, match="needs llguidance") as raised:
+        grammar_problem("%llguidance {}\nstart: /a/")
+    assert raised.value.hint == "Run `pip install 'slipform[local]'`."
