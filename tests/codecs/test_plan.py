@@ -24,6 +24,8 @@ from slipform.ir import (
     Sampling,
     Text,
     Tool,
+    ToolCall,
+    ToolResult,
 )
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from slipform.schema.lowering.emit import LoweringLoss
@@ -335,3 +337,56 @@ def test_a_tools_schema_may_be_any_mapping(name: str) -> None:
     request = ModelRequest("m", (Message.user("x"),), tools=(Tool("save", parameters, "Save it."),))
     sent = make_codec(name, Capabilities(tools=True)).encode_request(request, stream=False).body
     assert '"a":{"type":' in sent.decode().lower().replace('"string"', "").replace(" ", "")
+
+
+def encoded(request: ModelRequest, *quirks: str) -> tuple[dict[str, Any], list[str]]:
+    """What Chat Completions is sent by a vendor with these quirks, and which fields are lost or approximated."""
+    codec = make_codec("openai-chat", Capabilities(tools=True, reasoning=True, quirks=frozenset(quirks)))
+    sent = codec.encode_request(request, stream=False)
+    return json.loads(sent.body), [str(warning.path) for warning in sent.warnings]
+
+
+@pytest.mark.parametrize(
+    ("quirk", "reasoning", "sent", "lost"),
+    [
+        ("", {"effort": "high"}, {"reasoning_effort": "high"}, []),
+        ("", {"enabled": False}, {"reasoning_effort": "none"}, []),
+        ("", {"enabled": True}, {}, ["reasoning.enabled"]),
+        ("", {"effort": "low", "budget": 9}, {"reasoning_effort": "low"}, ["reasoning.budget"]),
+        ("reasoning_object", {"effort": "high"}, {"reasoning": {"effort": "high"}}, []),
+        ("reasoning_object", {"budget": 9, "enabled": True}, {"reasoning": {"max_tokens": 9, "enabled": True}}, []),
+        ("thinking_object", {"effort": "none"}, {"thinking": {"type": "disabled"}}, []),
+        ("thinking_object", {"enabled": True}, {"thinking": {"type": "enabled"}}, []),
+        ("thinking_object", {"effort": "low"}, {"thinking": {"type": "enabled"}, "reasoning_effort": "low"}, []),
+        ("thinking_object", {"enabled": False, "budget": 9}, {"thinking": {"type": "disabled"}}, ["reasoning.budget"]),
+    ],
+)
+def test_reasoning_is_asked_for_in_the_vendors_own_field(
+    quirk: str, reasoning: dict[str, Any], sent: dict[str, Any], lost: list[str]
+) -> None:
+    body, left = encoded(ModelRequest("m", (Message.user("x"),), reasoning=reasoning), quirk)
+    assert {key: body[key] for key in ("reasoning", "thinking", "reasoning_effort") if key in body} == sent
+    assert left == lost
+
+
+CALLED = (
+    Message.user("x"),
+    Message("assistant", (ToolCall("c1", "f", "{}"),)),
+    Message("tool", (ToolResult("c1", (Text("1"),)),)),
+)
+
+
+@pytest.mark.parametrize(
+    ("extra", "thinking", "lost"),
+    [
+        ({}, {"type": "disabled"}, ["reasoning"]),
+        ({"thinking": {"type": "disabled"}}, {"type": "disabled"}, []),
+        ({"thinking": {"type": "enabled"}}, {"type": "enabled"}, ["reasoning"]),
+        ({"thinking": True}, True, ["reasoning"]),
+        ({"thinking": "on"}, "on", ["reasoning"]),
+    ],
+)
+def test_a_turn_whose_thinking_is_not_known_does_not_think(extra: Any, thinking: Any, lost: list[str]) -> None:
+    request = ModelRequest("m", CALLED, extra=extra, extra_for="openai-chat")
+    body, left = encoded(request, "thinking_object", "replay_reasoning")
+    assert (body["thinking"], left) == (thinking, lost)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipform.codecs.request_fields import SAMPLING, Capabilities, Encoding, data_url, encode_function, open_turns
@@ -98,8 +98,9 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> 
 
 def _switch_off_thinking(body: dict[str, Any], request: ModelRequest, out: Encoding) -> None:
     """Such a server wants its thinking back with the calls, and refuses a turn without it, unless it does not think."""
-    wanted = body.get("thinking") or request.extra.get("thinking") or {}
-    if wanted.get("type") == "disabled" or "thinking_object" not in out.quirks:
+    wanted = body.get("thinking") or request.extra.get("thinking")
+    is_off = isinstance(wanted, Mapping) and wanted.get("type") == "disabled"
+    if is_off or "thinking_object" not in out.quirks:
         return
     for index, message in open_turns(request.messages):
         if not any(isinstance(part, Reasoning) for part in message.parts):
