@@ -6,15 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slipform.providers.embedded.decoding.budget import limits_for, narrow
 from slipform.providers.embedded.decoding.constrain import constrain
 from slipform.providers.embedded.decoding.fit import fit
 from slipform.providers.embedded.decoding.forms import merged
 from slipform.providers.embedded.decoding.patterns import bounded, twins
 from slipform.schema import Schema
+from tests.conftest import examples
+from tests.schema.test_keywords import ITEMS, KEYS, OBJECTS, VALUES
 
 TREE = {
     "type": "object",
@@ -89,6 +93,30 @@ def test_what_fits_is_valid_under_the_whole_schema(
     }
     if accepts(fit(schema, tokens).schema, value):
         assert accepts(schema, value)
+
+
+@pytest.mark.parametrize("how", ["fitted", "narrowed"])
+@settings(deadline=None, max_examples=examples(400), suppress_health_check=list(HealthCheck))
+@given(
+    drawn=st.one_of(
+        st.tuples(st.just("array"), ITEMS, st.lists(st.lists(VALUES, max_size=3), max_size=8)),
+        st.tuples(st.just("object"), OBJECTS, st.lists(st.dictionaries(KEYS, VALUES, max_size=3), max_size=8)),
+    ),
+    least=st.integers(0, 3),
+    tokens=st.sampled_from([30, 100, 500]),
+)
+def test_whatever_is_given_room_is_valid_under_the_schema(how: str, drawn: Any, least: int, tokens: int) -> None:
+    kind, keywords, values = drawn
+    schema = {"type": kind, **keywords, **({"minProperties": least} if kind == "object" else {})}
+    made = fit(schema, tokens).schema if how == "fitted" else narrow(schema, limits_for(schema, tokens))
+    allowed = jsonschema_rs.Draft202012Validator(schema)
+    held = jsonschema_rs.Draft202012Validator(made)
+    assert [each for each in values if held.is_valid(each) and not allowed.is_valid(each)] == []
+
+
+def test_an_object_that_needs_more_keys_than_it_lists_is_not_closed_to_those() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "minProperties": 2}
+    assert not accepts(fit(schema, 200).schema, {"a": 1})
 
 
 ITEM = st.sampled_from(

@@ -170,7 +170,8 @@ def _number(schema: Mapping[str, Any], key: str) -> Any:
 
 def _narrow_array(changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> None:
     least = max(changed.get("minItems", 0), len(tuple_parts(changed)[0]))
-    changed["maxItems"] = max(least, min(limits.items, changed.get("maxItems", limits.items)))
+    most = max(least, limits.items)
+    changed["maxItems"] = min(most, changed.get("maxItems", most))
     if not branch and "items" not in changed and "prefixItems" not in changed:
         changed["items"] = anything(limits, 0)
 

@@ -263,7 +263,7 @@ class _Fitting:
             del changed[key]  # an empty tuple is no valid schema
         if further:
             changed[beyond] = self.into(rest, (*at, beyond), min(shares[count:]) - 2)
-        changed["maxItems"] = count + further
+        changed["maxItems"] = int(min(count + further, most))
         if count < len(first):
             self.left_out[(*at, key)] = None
         elif not further and rest is not False and most > count:
@@ -287,12 +287,18 @@ class _Fitting:
             changed |= self._as_it_is(changed, tokens)
             return
         listed = {name: each for name, each in held.items() if each is not False or name in listed}
+        optional = [name for name, each in listed.items() if name not in required and each is not False]
+        lacking = changed.get("minProperties", 0) - len(required)
+        if lacking > len(optional):  # it takes names that the schema does not list
+            changed |= self._as_it_is(changed, tokens)
+            return
         if beyond or isinstance(more, Mapping):
             self.left_out[(*at, "patternProperties" if beyond else "additionalProperties")] = None
         changed.pop("patternProperties", None)
         changed["additionalProperties"] = False
-        if (lacking := changed.pop("minProperties", 0) - len(required)) > 0:
-            required += [name for name in listed if name not in required][:lacking]
+        changed.pop("minProperties", None)
+        if lacking > 0:
+            required += optional[:lacking]
             changed["required"] = required
         needed = frozenset(required) | asked
         kept = self._kept(listed, needed, at, tokens - 2, changed.pop("maxProperties", len(listed)))
