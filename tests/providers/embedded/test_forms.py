@@ -8,12 +8,16 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from slipform.providers.embedded.decoding.forms import DecodingForm, merged, other_words, outside
 from slipform.providers.embedded.decoding.patterns import are_apart, without_inner_anchors
 from slipform.providers.embedded.decoding.rewrite import settle
 from slipform.providers.embedded.decoding.weaken import closed_up, prune
 from slipform.schema.keywords import intersection
+from tests.conftest import examples
+from tests.schema.test_keywords import ITEMS, KEYS, OBJECTS, PARTS, VALUES
 
 
 def test_nothing_changes_in_a_schema_that_compiles() -> None:
@@ -148,3 +152,40 @@ def test_a_part_of_a_tuple_is_left_out_with_what_follows_it() -> None:
     shorter, done = prune(schema, weak, [("prefixItems", "1", "pattern")])
     assert done
     assert shorter == {"type": "array", "prefixItems": [{"type": "null"}], "minItems": 1, "maxItems": 1}
+
+
+def combined(plain: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Schemas that say something of these with `not`, choices, conditions and dependencies, two levels deep."""
+
+    def within(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        two = st.lists(inner, min_size=2, max_size=2)
+        more = st.one_of(
+            st.fixed_dictionaries({"not": inner}),
+            *(st.fixed_dictionaries({word: two}) for word in ("oneOf", "anyOf", "allOf")),
+            st.fixed_dictionaries({"if": inner, "then": inner}, optional={"else": inner}),
+            st.fixed_dictionaries({"dependentSchemas": st.fixed_dictionaries({"a": inner})}),
+        )
+        return st.builds(lambda one, other: {**one, **other} if isinstance(one, dict) else one, inner, more)
+
+    return within(st.one_of(plain, within(plain)))
+
+
+@pytest.mark.parametrize(
+    ("plain", "values"),
+    [
+        (PARTS, VALUES | st.sampled_from([2.5, True, ""])),
+        (OBJECTS, st.dictionaries(KEYS, VALUES, max_size=3) | VALUES),
+        (ITEMS, st.lists(VALUES, max_size=3) | VALUES),
+    ],
+    ids=["scalars", "objects", "arrays"],
+)
+def test_every_value_of_an_alternative_is_valid(plain: st.SearchStrategy[Any], values: st.SearchStrategy[Any]) -> None:
+    @settings(max_examples=examples(400), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(combined(plain), st.lists(values, max_size=10))
+    def check(schema: Any, instances: list[Any]) -> None:
+        allowed = jsonschema_rs.Draft202012Validator(schema)
+        for form in DecodingForm(schema if isinstance(schema, dict) else {}).of(schema):
+            held = jsonschema_rs.Draft202012Validator(form)
+            assert [each for each in instances if held.is_valid(each) and not allowed.is_valid(each)] == []
+
+    check()
