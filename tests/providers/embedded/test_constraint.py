@@ -226,3 +226,17 @@ def test_without_either_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPat
     with pytest.raises(LocalModelError, match="needs llguidance") as raised:
         grammar_problem("%llguidance {}\nstart: /a/")
     assert raised.value.hint == "Run `pip install 'slipform[local]'`."
+
+
+@pytest.mark.parametrize(
+    "text", [{"pattern": '"' * 200}, {"pattern": r'^(?:"[^"]*"|\\.)*$', "minLength": 50}], ids=["quotes", "a string"]
+)
+def test_a_pattern_of_escapes_that_is_too_much_is_dropped_and_the_rest_still_bounded(text: dict[str, Any]) -> None:
+    properties = {"x": {"type": "string", **text}, "y": {"type": "string"}}
+    constraint = constrain({"type": "object", "properties": properties, "required": ["x", "y"]}, 300)
+    assert grammar_problem(constraint.grammar) is None
+    assert [warning.path for warning in constraint.warnings] == ["/properties/x/pattern"]
+    held = schema_in(constraint)["properties"]
+    assert "pattern" not in held["x"]
+    assert held["x"]["maxLength"] < 300
+    assert held["y"]["maxLength"] < 300

@@ -244,7 +244,8 @@ def _constrained(source: str, max_tokens: int, certain: bool) -> Constraint:
             return narrowed
     plainer, dropped = without_escapes(held.schema)
     losses = held.losses + tuple(DroppedKeyword(pointer, "the engine does not take it") for pointer in dropped)
-    return Constraint(_spell(plainer), _warnings(dataclasses.replace(held, losses=losses)), wrapped)
+    weaker = dataclasses.replace(held, schema=plainer, losses=losses)
+    return _narrowed(weaker, max_tokens, wrapped) or Constraint(_spell(plainer), _warnings(weaker), wrapped)
 
 
 def _narrowed(held: ConstraintCandidate, max_tokens: int, wrapped: bool) -> Constraint | None:
