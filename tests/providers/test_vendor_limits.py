@@ -393,15 +393,15 @@ async def test_a_call_that_waits_looks_again_and_starts_when_others_took_less(
     assert first is not None
     slept: list[float] = []
 
-    def sleep(seconds: float) -> None:
+    def pass_time(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == 1:
             budget.cancel(first)
             if over == "redis":
                 assert until(lambda: budget.remaining(waiting[0], 60.0) < 1)
 
-    async def sleep_async(seconds: float) -> None:
-        sleep(seconds)
+    async def pass_time_async(seconds: float) -> None:
+        pass_time(seconds)
 
     waiting: list[Reservation] = []
     reserve = budget.reserve
@@ -414,10 +414,10 @@ async def test_a_call_that_waits_looks_again_and_starts_when_others_took_less(
     monkeypatch.setattr(budget, "reserve", reserve_and_note)
     transport = ThrottledTransport(cast("Any", Opened()), None, budget)
     if blocking:
-        monkeypatch.setattr("slipform.providers.concurrency.time.sleep", sleep)
+        monkeypatch.setattr("slipform.providers.concurrency.time.sleep", pass_time)
         transport.open(PATIENT)
     else:
-        monkeypatch.setattr("slipform.providers.concurrency.asyncio.sleep", sleep_async)
+        monkeypatch.setattr("slipform.providers.concurrency.asyncio.sleep", pass_time_async)
         await transport.open_async(PATIENT)
     assert slept[0] == pytest.approx(15, abs=1), "a quarter of the minute that it was told"
     assert sum(slept[1:]) < 2
