@@ -8,7 +8,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import attrs
 import msgspec
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from slipform import UNSET, Client, SchemaError
 from slipform.providers.router import Router
@@ -109,3 +109,33 @@ def test_a_type_that_holds_itself_keeps_its_definition_and_no_other_is_written_t
     assert list(Schema.of(Tree).document["$defs"]) == ["Tree"]
     assert list(Schema.of(Box).document["$defs"]) == ["Size"]
     assert "$defs" not in Schema.of(Size).document
+
+
+@dataclasses.dataclass
+class Part:
+    count: Annotated[int, msgspec.Meta(ge=1)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "good", "bad"),
+    [
+        (Part, {"count": 1}, {"count": 0}),
+        (list[Annotated[str, msgspec.Meta(min_length=2)]], ["ab"], ["a"]),
+        (dict[str, Part], {"a": {"count": 1}}, {"a": {"count": 0}}),
+    ],
+)
+def test_rules_for_msgspec_count_in_types_that_pydantic_knows_too(shape: Any, good: Any, bad: Any) -> None:
+    schema = Schema.of(shape)
+    assert (schema.validate(good), len(schema.validate(bad))) == ([], 1)
+    assert schema.to_python(good)
+
+
+def test_names_that_only_pydantic_finds_are_left_to_it() -> None:
+    class Leaf(BaseModel):
+        n: int
+
+    class Branch(BaseModel):
+        leaf: Leaf
+        again: Branch | None = None
+
+    assert Schema.of(Branch).to_python({"leaf": {"n": 1}}) == Branch(leaf=Leaf(n=1))

@@ -241,3 +241,19 @@ def test_what_is_no_tool_says_why_and_what_to_do(function: Any, message: str, hi
         signature_of(function)
     assert message in str(raised.value)
     assert hint in (raised.value.hint or "")
+
+
+def many_times(times: Annotated[int, msgspec.Meta(ge=1)] = 3) -> int:
+    """Do it.
+
+    Args:
+        times: How often.
+    """
+    return times
+
+
+def test_rules_for_msgspec_count_in_a_tools_parameters() -> None:
+    document = signature_of(many_times).arguments.document
+    assert document["properties"]["times"] == {
+        "type": "integer", "minimum": 1, "description": "How often.", "default": 3,
+    }  # fmt: skip

@@ -17,7 +17,13 @@ from typing_extensions import TypeForm
 from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, SchemaViolationError
 from slipform.schema.document import join_pointer
-from slipform.schema.foreign_types import MsgspecAdapter, modern_typed_dicts, msgspec_document, msgspec_violation
+from slipform.schema.foreign_types import (
+    MsgspecAdapter,
+    has_msgspec_rules,
+    modern_typed_dicts,
+    msgspec_document,
+    msgspec_violation,
+)
 from slipform.schema.limits import MAX_SCHEMA_BYTES, is_light_text, not_json, plain_copy, plainly_json
 from slipform.schema.spec import JsonSchemaSpec, ResponseFormat, fit_name, name_of
 from slipform.schema.validator import Formats, find_violations, prepare
@@ -186,6 +192,9 @@ def _of_type(shape: Any, _order: str) -> Schema[Any]:
     from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
     from pydantic_core import SchemaError as CoreSchemaError
 
+    if has_msgspec_rules(shape):
+        with contextlib.suppress(TypeError, NameError):
+            return Schema(name_of(shape), msgspec_document(shape), MsgspecAdapter(shape))
     broken = PydanticUserError, PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, CoreSchemaError, NameError
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(modern_typed_dicts(shape))

@@ -18,7 +18,7 @@ import msgspec
 from typing_extensions import TypedDict
 
 from slipform.errors import SchemaError
-from slipform.schema.foreign_types import modern_typed_dicts
+from slipform.schema.foreign_types import has_msgspec_rules, modern_typed_dicts
 from slipform.schema.limits import not_json
 from slipform.schema.python_types import Schema
 
@@ -90,10 +90,13 @@ def _read(function: Callable[..., Any], name: str | None) -> Signature:
     for parameter in parameters:
         _check(parameter, hints, called)
     positional = tuple(each.name for each in parameters if each.kind is each.POSITIONAL_ONLY)
+    notes = [_pydantic_note, _msgspec_note]
+    if any(has_msgspec_rules(hint) for hint in hints.values()):
+        notes.reverse()
     try:
-        schema = _arguments(called, {each.name: _field(each, hints, described, _pydantic_note) for each in parameters})
-    except SchemaError:  # attrs classes or msgspec structs among them
-        schema = _arguments(called, {each.name: _field(each, hints, described, _msgspec_note) for each in parameters})
+        schema = _arguments(called, {each.name: _field(each, hints, described, notes[0]) for each in parameters})
+    except SchemaError:  # attrs classes or msgspec structs among them, or pydantic's models
+        schema = _arguments(called, {each.name: _field(each, hints, described, notes[1]) for each in parameters})
     return Signature(called, description, schema, positional)
 
 
