@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,8 +14,14 @@ from hypothesis import strategies as st
 
 from slipform.codecs import APIS, CODECS, Capabilities, EncodedRequest, StreamDecoder, find_api, make_codec
 from slipform.codecs.framing import encode_frame
+from slipform.enforce import Wording
+from slipform.enforce.prompts import first_request
 from slipform.errors import SlipformError
 from slipform.ir.reducer import Reducer, Snapshot
+from slipform.providers.catalog import load_catalog
+from slipform.schema import OutputStrategy
+from tests.codecs.accounting import Place, with_other
+from tests.codecs.wire_features import FEATURES
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | st.text(max_size=3)
 KEYS = st.sampled_from(
@@ -110,3 +118,48 @@ def test_any_body_as_an_error(codec: str, body: bytes, status: int) -> None:
 def test_any_object_as_a_request(api: str, data: dict[str, Any]) -> None:
     error = raised(lambda: find_api(api).decode_request(data, path="/v1/models/m:generateContent"))
     assert error is None or error.http_status == 400
+
+
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    1e300,
+    "",
+    "²",
+    [],
+    {},
+    [None],
+    [[]],
+    ["a"],
+    {"a": {"b": [1, None]}},
+    {"type": 3},
+)
+"""What stands where something else is expected."""
+
+
+def places(value: Any, place: Place = ()) -> Iterator[Place]:
+    """Every place of a request."""
+    if place:
+        yield place
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(item, (*place, key))
+
+
+@pytest.mark.parametrize("api", FEATURES)
+def test_any_value_in_any_place_of_a_request_is_understood_or_refused(api: str) -> None:
+    vendors = [(vendor.codec, vendor.capabilities("any")) for vendor in load_catalog().vendors.values()]
+    codecs = itertools.cycle([make_codec(name, able) for name, able in vendors])
+
+    def sent(body: dict[str, Any]) -> None:
+        served = find_api(api).decode_request(body, path="/v1/models/m:generateContent")
+        asked = first_request(served.request, OutputStrategy.PROMPTED, Wording()).request
+        for request in (served.request, asked):
+            next(codecs).encode_request(request, stream=served.stream)
+
+    for feature in FEATURES[api].values():
+        for place, odd in itertools.product(places(feature), ODD):
+            error = raised(partial(sent, with_other(feature, place, odd)))
+            assert error is None or error.http_status in (400, 422), (place, odd)

@@ -65,6 +65,13 @@ def test_what_is_said_of_the_schema_joins_the_system_message_there_is() -> None:
     assert worded.messages[0].text.endswith("\n\nBe brief.")
 
 
+def test_a_system_message_without_words_takes_those_of_the_prompt() -> None:
+    own = REQUEST.replace(messages=(Message("system", ()), Message.user("hi")))
+    worded = first_request(own, OutputStrategy.PROMPTED, Wording()).request
+    assert [message.role for message in worded.messages] == ["system", "user"]
+    assert worded.messages[0].text.startswith("Return ONLY")
+
+
 def test_a_schema_that_the_server_does_not_show_stands_in_the_prompt_too() -> None:
     worded = first_request(REQUEST, OutputStrategy.NATIVE, Wording(schema_in_prompt=True)).request
     assert worded.messages[0].text.startswith("Return ONLY valid JSON matching this schema: ")

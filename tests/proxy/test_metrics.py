@@ -24,7 +24,7 @@ from slipform.proxy.observability.metrics import Metrics, WorkerAddress
 from slipform.schema import OutputStrategy
 from slipform.testing import FakeModel
 from tests.conftest import PERSON
-from tests.proxy.asgi import get, post
+from tests.proxy.asgi import call, get, post
 
 ASK: dict[str, Any] = {"model": "fake/m", "messages": [{"role": "user", "content": "Ada is 36"}]}
 WANTED = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
@@ -112,6 +112,17 @@ async def test_an_app_has_its_own_registry() -> None:
     await post(first, "/v1/chat/completions", ASK)
     assert b"slipform_requests_total{" in (await get(first, "/metrics")).body
     assert b"slipform_requests_total{" not in (await get(second, "/metrics")).body
+
+
+@pytest.mark.parametrize("query", [b"a=%C2%B2", b"b=%ff", b"=&&=;", b"worker=%D9%A3"])
+async def test_an_odd_query_keeps_nobody_from_the_metrics(query: bytes) -> None:
+    assert (await call(app_for("hi"), "GET", "/metrics", query=query)).status == 200
+
+
+async def test_a_query_of_very_many_fields_is_refused() -> None:
+    reply = await call(app_for("hi"), "GET", "/metrics", query=b"&".join([b"a=1"] * 65))
+    assert reply.status == 400
+    assert b"more than 64 fields" in reply.body
 
 
 async def test_openmetrics_is_given_to_those_who_ask_for_it() -> None:

@@ -175,14 +175,14 @@ def _strict_shape(tool: Tool, out: Encoding, rule: StrictRule, used: dict[str, i
     except UnsupportedSchemaError as error:
         out.lose(f"{path}.strict", f"Sent without strict mode: {error.message}.", "approximated")
         return None
-    limits = dialect(dialect_name).limits
-    total = _add(dict(used), shape.schema, tool=True)
-    over = next((name for name in used if total[name] > limits[name]), None)
-    if shape.strict and over is not None:
-        why = f"all strict schemas together have {total[over]} {over.replace('_', ' ')}, at most {limits[over]}"
-        out.lose(f"{path}.strict", f"Sent without strict mode: {why}.", "approximated")
-        return None
-    if shape.strict:
+    if shape.strict and used:
+        limits = dialect(dialect_name).limits
+        total = _add(dict(used), shape.schema, tool=True)
+        over = next((name for name in used if total[name] > limits[name]), None)
+        if over is not None:
+            why = f"all strict schemas together have {total[over]} {over.replace('_', ' ')}, at most {limits[over]}"
+            out.lose(f"{path}.strict", f"Sent without strict mode: {why}.", "approximated")
+            return None
         used.update(total)
     where = f"{path}.parameters"
     out.losses.extend(dataclasses.replace(loss, path=f"{where}{loss.path or ''}") for loss in shape.losses)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from slipform.bounded import BoundedCache
 from slipform.enforce.coercion import ABSENT, PatchEdit, Steps, at, is_portable
 from slipform.enforce.patching import apply
-from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Text, ToolResult
+from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Part, Text, ToolResult
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema, Violation
 from slipform.schema.document import DEFINITIONS, followed, locate, to_text, with_plain_references
 from slipform.schema.examples import example
@@ -409,14 +409,14 @@ _EXAMPLES = BoundedCache[bytes, str]("examples in prompts", entries=256, max_byt
 
 def _with_system(said: str, messages: Sequence[Message]) -> tuple[Message, ...]:
     """The messages with this said first, in the system message there is: many chat templates take only one."""
-    if messages and messages[0].role == "system":
-        first, *others = messages[0].parts
-        if isinstance(first, Text) and not first.extra:  # one text, too: not every server takes a list of parts
-            parts = (Text(f"{said}\n\n{first.text}"), *others)
-        else:
-            parts = (Text(f"{said}\n\n"), *messages[0].parts)
-        return (messages[0].replace(parts=parts), *messages[1:])
-    return (Message.system(said), *messages)
+    if not messages or messages[0].role != "system":
+        return (Message.system(said), *messages)
+    parts: tuple[Part, ...] = messages[0].parts
+    if parts and isinstance(parts[0], Text) and not parts[0].extra:  # one text: not every server takes a list of parts
+        parts = (Text(f"{said}\n\n{parts[0].text}"), *parts[1:])
+    else:
+        parts = (Text(f"{said}\n\n" if parts else said), *parts)
+    return (messages[0].replace(parts=parts), *messages[1:])
 
 
 def _for_a_small_model(request: ModelRequest, schema: Mapping[str, Any], said: str) -> ModelRequest:

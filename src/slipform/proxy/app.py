@@ -8,7 +8,6 @@ import time
 from collections.abc import Coroutine, Sequence
 from importlib import import_module
 from typing import Any
-from urllib.parse import parse_qs
 
 from slipform.codecs import Api, find_api
 from slipform.codecs.model_name import check_name
@@ -47,6 +46,7 @@ from slipform.proxy.http_server.asgi import (
     cycle_of,
     decompressed,
     read_body,
+    read_query,
     run_until_disconnected,
     send_bytes,
     send_json,
@@ -271,7 +271,7 @@ class App:
                 if located is not None and row is not None:
                     guard.check_host(headers, _bound(scope))
                     request = EndpointCall(
-                        located, headers, _query(scope), _origin(scope, headers), receive, exchange, caller, record,
+                        located, headers, read_query(scope), _origin(scope, headers), receive, exchange, caller, record,
                         admission,
                     )  # fmt: skip
                     work = deployment.gate.answer_endpoint(request, out)
@@ -437,7 +437,7 @@ class App:
         await send_json(send, 200, pages.spend(caller.name, budget, standing, time.time()))
 
     async def _metrics_page(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
-        alone = parse_qs(scope.get("query_string", b"")).get(b"worker") == [b"self"]
+        alone = read_query(scope).get("worker") == "self"
         accept = headers.get(b"accept", b"").decode("latin-1")
         if self._worker is None or alone:
             page, kind = self.metrics.render(accept)
@@ -459,13 +459,6 @@ class ShuttingDownError(SlipformError):
 
 
 _SEE_LOG = "See the server's log."
-
-
-def _query(scope: Scope) -> dict[str, str]:
-    if not scope.get("query_string"):
-        return {}
-    found = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=64)
-    return {name: values[-1] for name, values in found.items()}
 
 
 def _origin(scope: Scope, headers: dict[bytes, bytes]) -> str:

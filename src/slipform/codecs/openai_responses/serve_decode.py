@@ -28,7 +28,7 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
     shaping, thinking, streaming = data.optional("text"), data.optional("reasoning"), data.optional("stream_options")
     wanted = shaping.optional("format")
     shape, json_mode = _format(wanted)
-    asked = {key: thinking.get(key) for key in ("effort", "summary")}
+    asked = {key: thinking.optional_text(key) for key in ("effort", "summary")}
     reasoning = {key: value for key, value in asked.items() if value is not None}
     stream = data.flag("stream") is True
     request = ModelRequest(

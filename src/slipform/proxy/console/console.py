@@ -13,7 +13,7 @@ from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
 import orjson
 
@@ -31,7 +31,7 @@ from slipform.proxy.console.other_workers import LAST_EVENT, OtherWorkers
 from slipform.proxy.console.rows import FIELDS, matches, narrowest, parse_query
 from slipform.proxy.console.static_files import ROOT, SECURITY_HEADERS, serve_page
 from slipform.proxy.deployment import Deployment
-from slipform.proxy.http_server.asgi import Receive, Scope, Send, read_body, send_page
+from slipform.proxy.http_server.asgi import Receive, Scope, Send, read_body, read_query, send_page
 from slipform.proxy.observability.call_record import CallRecord, CallTrace, Header
 from slipform.proxy.observability.metrics import WorkerAddress
 from slipform.schema.limits import LARGE_BYTES
@@ -168,7 +168,7 @@ class Console:
             raise UnknownPathError(
                 f"There is nothing at {method} {path}", hint="`server.console: on` serves a console."
             )
-        query = {key: values[-1] for key, values in parse_qs(scope.get("query_string", b"").decode("latin-1")).items()}
+        query = read_query(scope)
         name, _, rest = path.removeprefix(API).partition("/")
         if self.workers.is_one(headers):
             await self._answer(method, name, rest, query, ANYBODY, scope, receive, send, alone=True)

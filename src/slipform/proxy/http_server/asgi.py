@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias
+from urllib.parse import parse_qs
 
 import orjson
 
@@ -16,6 +17,7 @@ from slipform.proxy.http_server.request_cycle import RequestCycle
 from slipform.proxy.observability.call_record import CallRecord, Header
 
 _MAX_CAPTURED = 64 * 1024
+_MAX_QUERY_FIELDS = 64
 _LARGE = 64 * 1024
 """Bytes from which decompression leaves the event loop."""
 
@@ -110,6 +112,15 @@ def cycle_of(scope: Scope, send: Send) -> RequestCycle | None:
     """Return the request cycle of our own server, if no middleware wraps `send`; else None."""
     cycle = scope.get("extensions", _NO_EXTENSIONS).get("slipform")
     return cycle if isinstance(cycle, RequestCycle) and send == cycle.send else None
+
+
+def read_query(scope: Scope) -> dict[str, str]:
+    """Return the fields of the query, of each the last value; raises `RequestError` for very many."""
+    try:
+        found = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=_MAX_QUERY_FIELDS)
+    except ValueError:
+        raise RequestError(f"The query has more than {_MAX_QUERY_FIELDS} fields") from None
+    return {name: values[-1] for name, values in found.items()}
 
 
 async def read_body(
