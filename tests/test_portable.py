@@ -42,7 +42,7 @@ print(client.ask({"type": "object", "properties": {"age": {"type": "integer"}}},
 """
 
 SERVES = """
-import tempfile, urllib.request
+import tempfile, http.client
 from slipform.config import Settings
 from slipform.errors import ConfigError
 from slipform.library.async_client import AsyncClient
@@ -58,8 +58,10 @@ app = App(AsyncClient(router=Router({"fake": FakeModel(["hi"])})), Settings())
 async def answered():
     server, listening = HttpServer(app), socket.create_server(("127.0.0.1", 0))
     await server.start([listening])
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}/healthz"
-    print(await asyncio.to_thread(lambda: urllib.request.urlopen(address).status))
+    client = http.client.HTTPConnection(*listening.getsockname())
+    await asyncio.to_thread(client.request, "GET", "/healthz")
+    print((await asyncio.to_thread(client.getresponse)).status)
+    client.close()
     await server.stop(1)
 
 asyncio.run(answered())

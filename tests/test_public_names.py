@@ -7,6 +7,7 @@ A change here is a change for users. When it is meant, write the snapshot anew: 
 
 from __future__ import annotations
 
+import enum
 import importlib
 import inspect
 import json
@@ -36,6 +37,8 @@ DOCUMENTED = (
 
 def parameters(thing: Any) -> str:
     """The names and kinds of what a callable takes; annotations are for type checkers and left out."""
+    if isinstance(thing, enum.EnumMeta):
+        return " | ".join(thing.__members__)
     try:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):

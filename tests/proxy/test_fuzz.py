@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -100,7 +101,8 @@ async def test_a_deep_body_goes_through_where_its_bytes_can(app: App) -> None:
     assert (await post(app, "/v1/chat/completions", twice)).status == 200
     deeper = twice.replace(b": 1}", b": " + b"[" * 700 + b"]" * 700 + b"}")
     reply = await post(app, "/v1/chat/completions", deeper)
-    assert (reply.status, "too deeply" in reply.body.decode()) == (400, True)
+    refused = (reply.status, "too deeply" in reply.body.decode()) == (400, True)
+    assert refused or (sys.version_info >= (3, 12) and reply.status == 200)  # which reads as deep as `orjson` does
 
 
 def text_of(api: str) -> bytes:
