@@ -116,7 +116,7 @@ async def _serve(app: App, settings: ServerSettings, listening: socket.socket, w
     sockets = [listening]
     if worker is not None:
         sockets.append(_own_socket(worker))
-        tasks.add(loop.create_task(_stop_when_orphaned(asked, os.getppid())))
+        tasks.add(loop.create_task(_stop_when_orphaned(asked, worker.supervisor)))
     if not await server.start(sockets):
         sys.exit(_NOT_STARTED)
     await asked.stopping.wait()

@@ -91,13 +91,14 @@ class _WorkerPool:
                 self._start(index)
 
     def _start(self, index: int) -> None:
+        supervisor = os.getpid()  # asked here: the child may come to life when it is gone already
         child = os.fork()
         if child == 0:
-            self._be_worker(index)
+            self._be_worker(index, supervisor)
         self._alive[child] = index
         self._born[index] = time.monotonic()
 
-    def _be_worker(self, index: int) -> None:
+    def _be_worker(self, index: int, supervisor: int) -> None:
         """The child's life; it never returns into the supervisor's code."""
         status = 1
         try:
@@ -107,7 +108,7 @@ class _WorkerPool:
             for other, each in enumerate(self._sockets):
                 if other != index and each is not self._sockets[index]:
                     each.close()
-            worker = WorkerAddress(index, len(self._sockets), self._folder)
+            worker = WorkerAddress(index, len(self._sockets), self._folder, supervisor)
             serve_on(self._sockets[index], self._settings_path, self._in_force, worker)
             status = 0
         except SlipformError as error:

@@ -25,7 +25,6 @@ KEY: Final = 4
 COLON: Final = 5
 AFTER: Final = 6
 DONE: Final = 7
-
 # Inside a token.
 STRING: Final = 8
 ESCAPE: Final = 9
@@ -35,7 +34,6 @@ HIGH_ESCAPE: Final = 12
 NUMBER: Final = 13
 LITERAL: Final = 14
 FAILED: Final = 15
-
 # States from here on belong to the lenient scanner.
 OTHER: Final = 16
 EXPECTED: Final = {
@@ -583,8 +581,7 @@ class JsonScanner:
 
     def in_literal(self, text: str, i: int) -> int:
         """Inside true, false or null."""
-        word = self.word
-        matched = self.matched
+        word, matched = self.word, self.matched
         piece = text[i : i + len(word) - matched]
         if not word.startswith(piece, matched):
             while text[i] == word[matched]:

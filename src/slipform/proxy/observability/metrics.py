@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -284,6 +285,8 @@ class WorkerAddress:
     index: int
     count: int
     folder: Path
+    supervisor: int = field(default_factory=os.getppid)
+    """The process that started it: a worker stops when that one is gone."""
 
     def socket_path(self, index: int | None = None) -> Path:
         """Return the socket on which a worker serves the others.
