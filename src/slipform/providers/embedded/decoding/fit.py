@@ -273,7 +273,7 @@ class _Fitting:
         listed: dict[str, Json] = dict(changed.get("properties") or {})
         required = list(changed.get("required", ()))
         more = changed.get("additionalProperties", True)
-        if changed.get("maxProperties", math.inf) < len(set(required)):
+        if changed.get("maxProperties", math.inf) < max(len(set(required)), changed.get("minProperties", 0)):
             changed["enum"] = []  # no value fits
             return
         if not listed and not required and not asked:
