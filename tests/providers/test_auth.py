@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import pickle
+from typing import Any
 
 import pytest
 
 from slipform.errors import AuthenticationError, SlipformError, UpstreamError
+from slipform.providers import call
 from slipform.providers.auth import Secret, authorise, from_environment, scrub, scrub_error
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
@@ -130,6 +132,16 @@ def test_keys_show_nowhere(face: SyncFace | AsyncFace, caplog: pytest.LogCapture
     for text in shown:
         assert KEY not in text
         assert "t0ps3cret" not in text
+
+
+@pytest.mark.parametrize("steps", [call.answer, call.stream])
+def test_no_variable_of_a_call_shows_its_key_to_who_reports_errors_with_them(steps: Any) -> None:
+    provider = HttpProvider("openai", base_url="http://h", codec=ChatCodec, api_key=KEY)
+    under_way = steps(provider._endpoint, ask())
+    effect = next(under_way)
+    inner = under_way.gi_yieldfrom  # what sends, and holds what it sends
+    assert inner.gi_frame.f_locals["prepared"].authorised.secrets == (Secret(KEY),)
+    assert KEY not in repr([effect, under_way.gi_frame.f_locals, inner.gi_frame.f_locals])
 
 
 def test_a_request_does_not_show_its_headers_or_query() -> None:

@@ -29,6 +29,9 @@ class OpenEffect(msgspec.Struct, frozen=True):
     request: HttpRequest
     words: tuple[bytes, ...] = ()
 
+    def __repr__(self) -> str:  # the words are keys
+        return f"OpenEffect({self.request!r})"
+
 
 class FetchEffect(msgspec.Struct, frozen=True):
     """Send this, and come back with the answer's head and, where its status is a success, with its whole body.
@@ -38,6 +41,9 @@ class FetchEffect(msgspec.Struct, frozen=True):
 
     request: HttpRequest
     words: tuple[bytes, ...] = ()
+
+    def __repr__(self) -> str:  # the words are keys
+        return f"FetchEffect({self.request!r})"
 
 
 class ReadEffect(NamedTuple):

@@ -43,6 +43,9 @@ class PreparedCall(msgspec.Struct, frozen=True):
     warnings: tuple[ModelWarning, ...] = ()
     timeouts: Timeouts = _USUAL
 
+    def __repr__(self) -> str:  # whoever reports errors with their variables sees this
+        return f"PreparedCall({self.provider}/{self.model})"
+
     def http(self, timeouts: Timeouts) -> HttpRequest:
         """The request for the transport."""
         sent = self.authorised
