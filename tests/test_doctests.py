@@ -17,7 +17,10 @@ def examples() -> Iterator[tuple[str, str, str, int]]:
     """Every docstring with an example: its module, the name it stands under, its text and line."""
     for path in sorted(SOURCE.rglob("*.py")):
         module = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-        for node in ast.walk(ast.parse(path.read_text())):
+        source = path.read_text()
+        if ">>>" not in source:
+            continue
+        for node in ast.walk(ast.parse(source)):
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             text = ast.get_docstring(node, clean=False)

@@ -38,7 +38,17 @@ async function made(context, isKept) {
 }
 
 const text = (page, selector) => page.$eval(selector, (node) => node.textContent);
-const until = (page, test, ...values) => page.waitForFunction(test, { timeout: 40000, polling: 30 }, ...values);
+/** Wait until a test holds in a page; one that fails because the page is not there yet (or is being left) is asked again. */
+async function until(page, test, ...values) {
+  const end = Date.now() + 40000;
+  let last = 'it does not hold';
+  while (Date.now() < end) {
+    try { if (await page.evaluate(test, ...values)) return; } catch (error) { last = error.message; }
+    await new Promise((resolve) => { setTimeout(resolve, 30); });
+  }
+  const shown = await page.evaluate(() => document.body.innerText.slice(0, 500)).catch(String);
+  throw new Error(`waited 40 s for ${test} (${last}) at ${page.url()}, which shows ${JSON.stringify(shown)}`);
+}
 const titled = (page, title) => until(page, (each) => document.querySelector('h1')?.textContent === each, title);
 const SCHEMA = { type: 'object', properties: { name: { type: 'string' }, age: { type: 'integer', minimum: 0, maximum: 150 } }, required: ['name', 'age'], additionalProperties: false };
 const LIVE = { stream: true, slipform: { stream_mode: 'live' } };
@@ -657,7 +667,7 @@ const late = () => new Promise((_, fail) => { setTimeout(() => fail(new Error('t
 for (const [name, check] of Object.entries(checks)) {
   if (words.length && !words.includes(name.split(' ')[0].replace(',', ''))) continue;
   const began = Date.now();
-  try { await Promise.race([check(), late()]); results[name] = ''; } catch (error) { results[name] = `${String(error.message || error).slice(0, 1500)} (${(/console_browser\.mjs:\d+/.exec(error.stack) || ['?'])[0]})`; }
+  try { await Promise.race([check(), late()]); results[name] = ''; } catch (error) { results[name] = `${String(error.message || error).slice(0, 1500)} (${(error.stack.match(/console_browser\.mjs:\d+/g) || ['?']).join(' < ')})`; }
   console.error(`${Date.now() - began} ms ${name.slice(0, 60)} ${results[name].slice(0, 600)}`);
 }
 console.log(JSON.stringify(results));
