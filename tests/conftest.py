@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadGroupScheduling
 
 import slipform
@@ -99,6 +100,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def examples(number: int) -> int:
     """As many examples of a property as this run has time for."""
     return number if THOROUGH else max(number // 4, 10)
+
+
+settings.register_profile("slipform", max_examples=examples(200))
+settings.load_profile("slipform")
 
 
 @pytest.fixture(autouse=True, scope="session")

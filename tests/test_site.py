@@ -40,7 +40,6 @@ DOCS = ROOT / "docs"
 SITE = ROOT / "build" / "docs"
 DRIVER = Path(__file__).with_name("site_browser.mjs")
 PAGES = [path for _, _, path in website.pages_of(website.load_config()["nav"])]
-HANDFUL = ["index.html 1280 light", "index.html 390 dark", "benchmarks.html 390 light", "api/calls.html 1280 dark"]
 ALL = [
     f"{page.removesuffix('.md')}.html {width} {scheme}"
     for page in PAGES
@@ -155,27 +154,22 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-def looked_at(site: Path, looks: list[str]) -> dict[str, str]:
+def looked_at(site: Path) -> dict[str, str]:
     """What is wrong with the pages, as the driver sees them in a browser."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        found = in_browser(DRIVER, f"http://127.0.0.1:{server.server_port}", str(site), *looks, timeout=1700)
+        found = in_browser(DRIVER, f"http://127.0.0.1:{server.server_port}", str(site), *ALL, timeout=1700)
     finally:
         server.shutdown()
         server.server_close()
     return {name: wrong for name, wrong in found.items() if wrong}
 
 
-@pytest.mark.timeout(600)
-def test_a_handful_of_pages_and_the_search_in_a_browser(site: Path) -> None:
-    assert looked_at(site, HANDFUL) == {}
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_all_pages_in_a_browser(site: Path) -> None:
-    assert looked_at(site, ALL) == {}
+def test_all_pages_and_the_search_in_a_browser(site: Path) -> None:
+    assert looked_at(site) == {}
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from slipform.cli.litellm_settings import KIND_OF, TAKEN
 from slipform.config import Settings, read_settings
 from slipform.engine.setup import router_of
 from tests.codecs.recorded import SHARED
+from tests.conftest import examples
 
 CONFIGS = SHARED / "litellm-configs"
 FILES = sorted(path.name for path in CONFIGS.glob("*.y*ml*")) if CONFIGS.is_dir() else []
@@ -306,7 +307,7 @@ ENTRY = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     st.fixed_dictionaries(
         {"model_list": st.lists(ENTRY | SCALARS, max_size=4)},

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from slipform.codecs.framing import Event, EventStreamDecoder, encode_frame
 from slipform.errors import TruncatedError, UpstreamError
+from tests.conftest import examples
 
 FRAMES = st.lists(st.tuples(st.text(min_size=1, max_size=8), st.binary(max_size=40)), max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(FRAMES, st.integers(1, 30))
 def test_frames_are_read_however_they_are_split(frames: list[tuple[str, bytes]], size: int) -> None:
     body = b"".join(encode_frame({":event-type": name, ":message-type": "event"}, data) for name, data in frames)

@@ -22,6 +22,7 @@ from slipform.providers.catalog import load_catalog
 from slipform.schema import OutputStrategy
 from tests.codecs.accounting import Place, with_other
 from tests.codecs.wire_features import FEATURES
+from tests.conftest import examples
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | st.text(max_size=3)
 KEYS = st.sampled_from(
@@ -58,7 +59,7 @@ def raised(run: Callable[[], object]) -> SlipformError | None:
 
 
 @pytest.mark.parametrize("codec", list(CODECS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=OBJECTS)
 def test_any_object_as_an_answer(codec: str, data: dict[str, Any]) -> None:
     codec_ = make_codec(codec, Capabilities())
@@ -66,7 +67,7 @@ def test_any_object_as_an_answer(codec: str, data: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("codec", list(CODECS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(events=st.lists(st.tuples(TYPES, OBJECTS), max_size=4))
 def test_any_events_as_a_stream(codec: str, events: list[tuple[str, dict[str, Any]]]) -> None:
     decoder, reducer = make_codec(codec, Capabilities()).decode_stream(EncodedRequest("", b"")), Reducer()
@@ -95,7 +96,7 @@ def read_all(decoder: StreamDecoder, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", list(CODECS))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(body=st.binary(max_size=60))
 def test_any_bytes_as_a_stream(codec: str, body: bytes) -> None:
     decoder = make_codec(codec, Capabilities()).decode_stream(EncodedRequest("", b""))
@@ -104,7 +105,7 @@ def test_any_bytes_as_a_stream(codec: str, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", list(CODECS))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(body=st.binary(max_size=40) | JSON.map(lambda value: json.dumps(value).encode()), status=st.integers(400, 599))
 def test_any_body_as_an_error(codec: str, body: bytes, status: int) -> None:
     error = make_codec(codec, Capabilities()).decode_error(status, {}, body)
@@ -113,7 +114,7 @@ def test_any_body_as_an_error(codec: str, body: bytes, status: int) -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(160), deadline=None)
 @given(data=OBJECTS)
 def test_any_object_as_a_request(api: str, data: dict[str, Any]) -> None:
     error = raised(lambda: find_api(api).decode_request(data, path="/v1/models/m:generateContent"))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from slipform.codecs.framing import Framing, JsonArrayDecoder, NdjsonDecoder
 from slipform.errors import UpstreamError
+from tests.conftest import examples
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=6),
@@ -22,7 +23,7 @@ def decode(framing: Framing, body: bytes, size: int) -> list[object]:
     return [json.loads(event.data) for event in [*events, *framing.finish()]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(OBJECTS, st.integers(1, 40), st.sampled_from(["\n", "\r\n", "\n\n"]), st.booleans())
 def test_lines_are_read_however_they_are_split(
     values: list[dict[str, object]], size: int, newline: str, closed: bool
@@ -31,7 +32,7 @@ def test_lines_are_read_however_they_are_split(
     assert decode(NdjsonDecoder(), body.encode(), size) == values
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(OBJECTS, st.integers(1, 40), st.integers(0, 2))
 def test_the_elements_of_an_array_are_read_as_they_complete(
     values: list[dict[str, object]], size: int, indent: int

@@ -20,6 +20,7 @@ from slipform.codecs.stream_decoder import StreamDecoder
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ToolDelta
 from slipform.ir.response import plain_chunks
+from tests.conftest import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SPELLINGS: list[dict[str, Any]] = [{}, {"separators": (",", ":")}, {"ensure_ascii": False}]
@@ -45,7 +46,7 @@ def read_apart(*events: bytes) -> list[CompletionChunk]:
     return [chunk for data in events for chunk in read(data)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.lists(TEXT, min_size=2, max_size=6), st.sampled_from(SPELLINGS))
 def test_an_event_that_is_like_the_one_before_gives_the_chunk_it_would_give_alone(
     texts: list[str], spelling: dict[str, Any]
@@ -132,7 +133,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(EVENTS, min_size=1, max_size=12),
     st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\n\n", b"\n: comment\n\n"]),
@@ -199,7 +200,7 @@ def test_text_alone_is_written_as_a_chunk_of_it_is(api: str) -> None:
     assert as_text.finish() == as_chunks.finish()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.lists(TEXT.filter(bool), min_size=1, max_size=6), st.booleans(), TEXT)
 def test_a_piece_of_text_is_written_as_any_other_delta(texts: list[str], usage: bool, model: str) -> None:
     served = ServedRequest(ModelRequest(model, ()), stream=True, options={"include_usage": usage})

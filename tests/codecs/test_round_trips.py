@@ -28,6 +28,7 @@ from slipform.ir import (
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.schema import JsonSchemaSpec, ResponseFormat
 from tests.codecs.loopback import as_chunks
+from tests.conftest import examples
 
 CAPABILITIES = Capabilities(native=True, tools=True, forced_tool=True, json_mode=True)
 SCHEMA = {
@@ -108,7 +109,7 @@ def comparable(request: ModelRequest) -> Any:
 
 
 @pytest.mark.parametrize("api", APIS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(request=requests(), stream=st.booleans())
 def test_a_request_is_read_back_as_it_was(api: str, request: ModelRequest, stream: bool) -> None:
     encoded = make_codec(api, CAPABILITIES).encode_request(request, stream=stream)
@@ -153,7 +154,7 @@ SERVED = ServedRequest(ModelRequest("m", ()), options={"include_usage": True})
 
 
 @pytest.mark.parametrize("api", APIS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(response=responses())
 def test_an_answer_is_read_back_as_it_was(api: str, response: ModelResponse) -> None:
     body = find_api(api).encode_response(response, SERVED)
@@ -162,7 +163,7 @@ def test_an_answer_is_read_back_as_it_was(api: str, response: ModelResponse) -> 
 
 
 @pytest.mark.parametrize("api", APIS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(response=responses(), size=st.integers(1, 60))
 def test_a_streamed_answer_is_read_back_as_it_was(api: str, response: ModelResponse, size: int) -> None:
     encoder = find_api(api).encode_stream(SERVED)

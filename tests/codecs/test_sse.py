@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from slipform.codecs.framing import Event, SseDecoder
 from slipform.errors import UpstreamError
+from tests.conftest import examples
 
 
 def decode(pieces: list[bytes]) -> list[Event]:
@@ -58,7 +59,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(LINES, st.sampled_from([b"\n", b"\r\n", b"\r"]), st.lists(st.integers(0, 200), max_size=8))
 def test_where_the_bytes_are_split_does_not_matter(lines: list[bytes], newline: bytes, cuts: list[int]) -> None:
     body = newline.join(lines)

@@ -18,6 +18,7 @@ from slipform.ir.reducer import Reducer, Snapshot
 from slipform.providers.http import HttpProvider
 from slipform.testing import Answer, Api, FakeVendor, Received, calling
 from slipform.testing.vendor import Raw, rejected
+from tests.conftest import examples
 from tests.providers.conftest import QUICK
 
 ODD = "files.read/all"
@@ -105,7 +106,7 @@ def test_calls_come_back_under_the_callers_names(
     assert len({call.arguments for call in response.tool_calls}) == len(TOOLS)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(120))
 @given(st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=6, unique=True))
 def test_names_stay_apart_and_lead_back(names: list[str]) -> None:
     request = ModelRequest("m", (Message.user("x"),), tools=tuple(Tool(name, {}) for name in names))

@@ -14,6 +14,7 @@ from slipform.enforce.stream import EnforcedStream
 from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, ToolDelta
 from slipform.ir.response import PassThroughSink
 from slipform.schema import OutputStrategy, Schema
+from tests.conftest import examples
 
 SCHEMA: Schema[Any] = Schema.of(
     {"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}, "required": ["a"]}
@@ -92,7 +93,7 @@ class Taking:
 ANSWERS = ['{"a": "x \\u00e9\\n", "n": 12}', 'Sure: {"a":"x"} and so on' * 9, '{"a":"x","n":"no"}', '{"n":1,"a":[2]}']
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     st.sampled_from(ANSWERS),
     st.lists(st.integers(1, 9), min_size=1, max_size=60),

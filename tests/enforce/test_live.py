@@ -19,7 +19,7 @@ from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
 from slipform.schema import JsonSchemaSpec, ResponseFormat, Schema
 from slipform.testing import FakeModel
-from tests.conftest import PERSON
+from tests.conftest import PERSON, examples
 from tests.enforce.test_patch import MENDED
 
 ORDER: dict[str, Any] = {
@@ -125,7 +125,7 @@ async def streamed(
 
 
 @pytest.mark.covers("S2-73", "C11")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     order=ORDERS,
     fault=st.sampled_from(FAULTS),
@@ -154,7 +154,7 @@ async def test_what_has_left_begins_the_answer_whatever_the_model_writes_and_how
             json.loads(left)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(order=ORDERS, cuts=st.lists(st.integers(1, 12), min_size=1, max_size=6))
 async def test_a_valid_answer_leaves_the_same_however_it_is_cut(order: Any, cuts: list[int]) -> None:
     text = json.dumps(order, indent=1)

@@ -17,7 +17,7 @@ from slipform.engine.drive import Mode, run_stream_blocking
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, Tool, ToolDelta
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
-from tests.conftest import PERSON
+from tests.conftest import PERSON, examples
 from tests.enforce.test_live import FAULTS, ORDER, ORDERS
 
 WEATHER: dict[str, Any] = {
@@ -328,7 +328,7 @@ def answers(draw: st.DrawFn) -> list[Any]:
 
 
 @pytest.mark.covers("C11")
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     first=answers(),
     second=answers(),

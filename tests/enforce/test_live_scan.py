@@ -16,6 +16,7 @@ from slipform.text.resolve_plan import form_of
 from slipform.text.scanner import NUMBER, JsonScanner, ScanListener, _run_end
 from slipform.text.strict import LAST_INTEGER, NUMBER_ENDS
 from slipform.text.tracker import Tracker
+from tests.conftest import examples
 
 A_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 VALUES = st.recursive(
@@ -47,7 +48,7 @@ def fed(text: str, sizes: list[int]) -> tuple[JsonScanner, str]:
     return one, "".join(out)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]), st.lists(st.integers(1, 7), min_size=1, max_size=4))
 def test_blanks_are_left_out_wherever_the_text_is_cut(
     value: Any, ascii_only: bool, indent: int | None, sizes: list[int]
@@ -59,7 +60,7 @@ def test_blanks_are_left_out_wherever_the_text_is_cut(
     assert one.offset - one.blank_count == len(out)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(VALUES, st.integers(0, 200), st.lists(st.integers(1, 7), min_size=1, max_size=4))
 def test_a_text_that_was_cut_is_json_with_its_closers(value: Any, cut: int, sizes: list[int]) -> None:
     whole = json.dumps({"k": [value]}, separators=(",", ":"))
@@ -99,7 +100,7 @@ def test_a_number_at_the_root_ends_with_the_text() -> None:
     assert one.complete
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.text("-+.eE0123", max_size=7))
 def test_a_number_is_known_as_far_as_it_is_written(word: str) -> None:
     found = A_NUMBER.fullmatch(word)
@@ -113,7 +114,7 @@ def test_a_number_is_known_as_far_as_it_is_written(word: str) -> None:
         assert has_stopped(one) is not begins
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(VALUES, st.lists(st.integers(1, 5), min_size=1, max_size=4))
 def test_a_listener_that_takes_no_notice_lets_everything_be_read(value: Any, sizes: list[int]) -> None:
     one, text, at, turn = JsonScanner(MAX_DEPTH, ScanListener()), json.dumps([value]), 0, 0

@@ -18,6 +18,7 @@ from slipform.text.parser import Parser
 from slipform.text.resolve_plan import NormalForm, form_of
 from slipform.text.scanner import JsonScanner
 from slipform.text.tracker import Tracker
+from tests.conftest import examples
 from tests.text.test_parser import cut
 from tests.text.test_resolve import json_values, schemas
 
@@ -56,7 +57,7 @@ def verdict_on(schema: Any, text: str, places: list[int], *, exact: bool) -> tup
     return where, scanner.error, scanner.notes, scanner.complete and where is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(schemas, texts(), CUTS, st.booleans())
 def test_the_verdict_is_the_same_however_the_text_is_cut(
     schema: Any, text: str, places: list[int], exact: bool
@@ -66,7 +67,7 @@ def test_the_verdict_is_the_same_however_the_text_is_cut(
     assert verdict_on(schema, text, list(range(len(text))), exact=exact) == whole
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(texts(), CUTS, st.booleans())
 def test_a_parser_reads_the_same_however_the_text_is_cut(text: str, places: list[int], lenient: bool) -> None:
     whole = parser = Parser(lenient=lenient)
@@ -77,7 +78,7 @@ def test_a_parser_reads_the_same_however_the_text_is_cut(text: str, places: list
     assert (parser.value, parser.error, parser.notes) == (whole.value, whole.error, whole.notes)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(texts(), CUTS)
 def test_parser_and_gate_agree_on_where_strict_json_breaks(text: str, places: list[int]) -> None:
     parser = Parser(max_depth=MAX_DEPTH).feed(text)
@@ -91,7 +92,7 @@ def test_parser_and_gate_agree_on_where_strict_json_breaks(text: str, places: li
         assert scanner.error.index == parser.error.index
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(schemas, texts(), CUTS, st.sampled_from([Switches(), NO_PATCHES]))
 def test_what_leaves_begins_the_judged_text_and_nothing_valid_is_refused(
     schema: Any, text: str, places: list[int], switches: Switches

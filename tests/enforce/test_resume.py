@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from slipform.enforce.judging import dumps
 from slipform.enforce.release import continue_from
+from tests.conftest import examples
 
 SCALARS = st.none() | st.booleans() | st.integers(-99, 99) | st.text(max_size=5)
 VALUES = st.recursive(
@@ -29,7 +30,7 @@ def shuffled(value: Any, order: random.Random) -> Any:
     return {key: shuffled(value[key], order) for key in keys}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(VALUES, st.randoms(use_true_random=False), st.data())
 def test_any_beginning_of_the_same_value_can_be_gone_on_from(value: Any, order: random.Random, data: Any) -> None:
     """C11: what has left stays, and the whole is the new value."""
@@ -43,7 +44,7 @@ def test_any_beginning_of_the_same_value_can_be_gone_on_from(value: Any, order: 
     assert json.loads(text) == value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(VALUES, VALUES, st.data())
 def test_what_cannot_be_gone_on_from_is_given_up_never_bent(sent_of: Any, value: Any, data: Any) -> None:
     other = dumps(sent_of)

@@ -20,12 +20,13 @@ from slipform.ir import (
 )
 from slipform.ir.choice_merge import CallTable
 from slipform.ir.response import resolve_finish
+from tests.conftest import examples
 
 COUNTS = st.none() | st.integers(0, 100)
 USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(160), deadline=None)
 @given(USAGES, USAGES)
 def test_usage_adds_up_and_missing_is_not_zero(left: Usage, right: Usage) -> None:
     total = left + right

@@ -24,7 +24,7 @@ def judge() -> Iterator[Judge]:
         yield running
 
 
-@pytest.mark.parametrize("shard", range(SHARDS if THOROUGH else SHARDS // 3))
+@pytest.mark.parametrize("shard", range(SHARDS if THOROUGH else SHARDS // 5))
 def test_no_invalid_answer_and_no_internal_error_leaves_the_proxy(judge: Judge, shard: int) -> None:
     size = CASES // SHARDS
     kinds: list[str] = []

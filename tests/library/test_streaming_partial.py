@@ -17,6 +17,7 @@ from slipform.library.partial_types import kind_of
 from slipform.schema import Schema
 from slipform.text.parser import Parser
 from slipform.text.tree import PENDING
+from tests.conftest import examples
 
 
 class Colour(Enum):
@@ -234,7 +235,7 @@ def test_the_string_of_a_union_grows_where_it_can_only_stay_a_string(shape: Any,
 
 
 @given(st.integers(1, 12), st.lists(st.builds(Point, st.integers(0, 99), st.integers(0, 99)), max_size=5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_last_partial_has_what_the_type_itself_makes(size: int, points: list[Point]) -> None:
     text = "[" + ",".join(f'{{"x": {each.x}, "y": {each.y}}}' for each in points) + "]"
     assert list(partials(list[Point], text, size)[-1]) == Schema.of(list[Point]).to_python(

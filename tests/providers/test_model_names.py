@@ -20,6 +20,7 @@ from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.testing import FakeVendor, Raw
+from tests.conftest import examples
 
 MARK = "claude-mark"
 IN_THE_PATH = ["bedrock", "gemini", "vertex", "vertex-anthropic"]
@@ -122,7 +123,7 @@ def upstream() -> Iterator[FakeVendor]:
 
 @pytest.mark.parametrize("vendor", IN_THE_PATH)
 @given(name=st.lists(SIGNS, min_size=1, max_size=8).map("".join) | st.text(min_size=1, max_size=20))
-@settings_of(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings_of(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_sent_lies_where_the_codec_puts_models_or_is_refused(
     upstream: FakeVendor, vendor: str, name: str
 ) -> None:

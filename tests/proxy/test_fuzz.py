@@ -20,11 +20,12 @@ from slipform.providers.router import Router
 from slipform.proxy import App
 from slipform.proxy.calls.routes import api_at
 from slipform.testing import Answer, FakeModel, FakeVendor
+from tests.conftest import examples
 from tests.proxy.asgi import Reply, post
 from tests.proxy.fuzzing import APIS, WRONG, check, places, replaced, samples, without
 from tests.proxy.test_openapi import obedient
 
-MODEST = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+MODEST = settings(max_examples=examples(120), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),

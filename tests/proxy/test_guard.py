@@ -32,7 +32,7 @@ from slipform.proxy.admission.admission import AdmissionControl, Caller, check_e
 from slipform.proxy.admission.keys import add_key, disable_key, remove_key
 from slipform.proxy.admission.refusals import KeyRefused, NotAllowed
 from slipform.testing import Answer, FakeModel, FakeVendor, Raw
-from tests.conftest import PERSON, serving
+from tests.conftest import PERSON, examples, serving
 from tests.proxy.proxying import ADA, ASK, FORMAT, call, chat, keys_path, proxied
 from tests.waiting import until
 
@@ -212,7 +212,7 @@ def test_a_client_that_goes_away_gives_its_place_back_and_the_vendor_stops() -> 
     ),
     query=st.one_of(st.binary(max_size=40), st.binary(max_size=40).map(lambda rest: b"key=" + rest)),
 )
-@settings_of(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings_of(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_sent_as_a_key_is_refused_and_nothing_else(
     headers: dict[bytes, bytes], query: bytes, keys: Path, key: str
 ) -> None:

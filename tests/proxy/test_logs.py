@@ -27,7 +27,7 @@ from slipform.proxy import App
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.proxy.observability.logs import log_request, redact, set_up
 from slipform.testing import FakeModel
-from tests.conftest import PERSON
+from tests.conftest import PERSON, examples
 from tests.proxy.asgi import post
 from tests.waiting import until_async
 
@@ -212,7 +212,7 @@ def test_keys_are_masked_wherever_they_stand(logging_to: Start) -> None:
 @given(
     st.text(alphabet=st.characters(codec="utf-8"), max_size=80), st.from_regex(r"sk-[A-Za-z0-9]{20,40}", fullmatch=True)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_a_key_is_masked_whatever_stands_before_it(before: str, key: str) -> None:
     assert key not in redact(f"{before} {key} after")
     assert redact("plain words, nothing hidden") == "plain words, nothing hidden"

@@ -19,7 +19,7 @@ from slipform.proxy import App
 from slipform.proxy.admission.refusals import NotAllowed
 from slipform.proxy.calls.model_names import check_fields
 from slipform.testing import FakeVendor
-from tests.conftest import PERSON, serving
+from tests.conftest import PERSON, examples, serving
 from tests.proxy.asgi import call as call_app
 from tests.proxy.proxying import ADA, ASK, FORMAT, call, keys_path
 from tests.proxy.wire import Reply, post, provider_of
@@ -247,7 +247,7 @@ _NESTED = st.recursive(
     fields=st.dictionaries(st.sampled_from(["metadata", "user", "x", 'y"model']), _NESTED, max_size=3),
     first=st.booleans(),
 )
-@settings_of(max_examples=100, deadline=None)
+@settings_of(max_examples=examples(200), deadline=None)
 def test_the_alias_is_renamed_and_all_else_is_as_it_was(proxy: Proxy, fields: dict[str, Any], first: bool) -> None:
     named = {"model": "cheap", "messages": TALK}
     body = {**named, **fields} if first else {**fields, **named}

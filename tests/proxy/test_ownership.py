@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from slipform.proxy.admission.keys import add_key
 from slipform.proxy.calls.endpoints import ROWS, EndpointRow
 from slipform.proxy.calls.resources import unmark
+from tests.conftest import examples
 from tests.proxy.account import KEY
 from tests.proxy.proxying import call, proxied
 from tests.proxy.test_endpoints import raw_post, upstream
@@ -105,7 +106,7 @@ def created_kinds() -> list[EndpointRow]:
     )
 )
 @settings(
-    max_examples=6, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
+    max_examples=examples(12), deadline=None, derandomize=True, database=None, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 def test_no_row_shows_one_key_what_is_anothers(makers: list[tuple[str, EndpointRow]]) -> None:

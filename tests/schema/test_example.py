@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from slipform.schema import Schema, example
 from slipform.schema.examples import FORMATS, matching
 from slipform.schema.validator import violations
+from tests.conftest import examples
 from tests.schema.data import needs_real_world, real_world
 from tests.schema.strategies import schemas
 
@@ -98,7 +99,7 @@ def test_the_text_is_compact_json() -> None:
     assert big.text == str(2**70)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(160), deadline=None)
 @given(schemas())
 def test_an_example_validates_and_is_always_the_same(schema: dict[str, Any]) -> None:
     found = example(schema)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from slipform.errors import SchemaError, UnsupportedSchemaError
 from slipform.schema.lowering.lift import lift_deep
 from slipform.schema.lowering.lowered import Lowered, lower
+from tests.conftest import examples
 from tests.schema.lowering_encode import encode
 from tests.schema.lowering_linter import lint
 from tests.schema.lowering_strategies import JSON, schemas, validator, values
@@ -21,7 +22,7 @@ from tests.schema.lowering_strategies import JSON, schemas, validator, values
 DIALECTS = ["openai", "anthropic", "gemini", "cohere", "llguidance"]
 LINTED = ("openai", "azure", "anthropic", "gemini")
 
-modest = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+modest = settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 def lowered_or_impossible(schema: dict[str, Any], value: Any, dialect: str, **options: Any) -> Lowered | None:

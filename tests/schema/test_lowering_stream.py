@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from slipform.errors import SchemaError
 from slipform.schema.lowering.lift_plan import PENDING
 from slipform.schema.lowering.lowered import lower
+from tests.conftest import examples
 from tests.schema.lowering_encode import encode
 from tests.schema.lowering_strategies import schemas, validator, values
 
@@ -49,7 +50,7 @@ def grew(before: Any, after: Any) -> bool:
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic", "cohere", "gemini"])
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data())
 def test_nothing_shown_is_taken_back_and_the_end_is_the_whole(dialect: str, data: st.DataObject) -> None:
     schema = data.draw(schemas())

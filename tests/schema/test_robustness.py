@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from slipform.errors import SchemaError
 from slipform.schema import Schema, example, strict_findings, summarize
+from tests.conftest import examples
 
 KEYWORDS = st.sampled_from(
     [
@@ -69,7 +70,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.dictionaries(KEYWORDS, VALUES, max_size=5), VALUES)
 def test_garbage_is_answered_or_refused(document: dict[str, Any], value: Any) -> None:
     for found in strict_findings(document):

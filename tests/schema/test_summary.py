@@ -11,6 +11,7 @@ from slipform.errors import SchemaError
 from slipform.schema import Schema, summarize
 from slipform.schema.document import followed, with_plain_references
 from slipform.schema.validator import violations
+from tests.conftest import examples
 from tests.schema.data import needs_real_world, real_world
 from tests.schema.strategies import schemas
 
@@ -142,7 +143,7 @@ def test_too_long_descriptions_go_before_structure_does() -> None:
 
 
 @pytest.mark.covers("S0-40", "S2-56")
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(160), deadline=None)
 @given(schemas(), st.integers(0, 300))
 def test_a_summary_is_json_within_its_cap_and_means_the_same_when_whole(schema: dict[str, Any], limit: int) -> None:
     whole = summarize(schema, 100_000)

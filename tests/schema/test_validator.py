@@ -13,6 +13,7 @@ from slipform.errors import SchemaError
 from slipform.schema import Schema, fingerprint
 from slipform.schema.validator import compile_schema, violations
 from slipform.schema.violations import Violation, json_path, shown
+from tests.conftest import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
@@ -35,7 +36,7 @@ def shuffled(value: Any) -> Any:
 
 
 @pytest.mark.covers("S2-09")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(JSON, JSON)
 def test_a_fingerprint_names_the_meaning_and_nothing_else(one: Any, other: Any) -> None:
     assert fingerprint({"const": one, "type": "x"}) == fingerprint({"type": "x", "const": shuffled(one)})
@@ -204,7 +205,7 @@ def test_formats_may_be_a_mere_remark() -> None:
     assert not compile_schema({"format": "email"}).is_valid("x")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(160), deadline=None)
 @given(st.data())
 def test_violations_agree_with_the_validators_own(data: st.DataObject) -> None:
     leaf = st.sampled_from(

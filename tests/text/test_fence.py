@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform.text.fence import FenceResult, JsonFenceDetector, StartFinder
+from tests.conftest import examples
 
 
 def run(chunks: list[str] | str, **options: Any) -> tuple[str, FenceResult, JsonFenceDetector]:
@@ -179,7 +180,7 @@ class TestPrefixLimit:
         assert run([])[1].failed
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(160), deadline=None)
 @given(
     st.text(alphabet='ab{}[]"<>/ \\1:', max_size=30),
     st.lists(st.integers() | st.text(max_size=4), max_size=3)

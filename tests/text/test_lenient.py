@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from slipform.text.parser import Parser
 from slipform.text.tree import PENDING, Note
+from tests.conftest import examples
 
 from .test_parser import cut, jsonish, parse, same, values
 
@@ -130,7 +131,7 @@ def test_a_scalar_alone_is_known_at_the_end(text: str) -> None:
     assert parser.finish().complete
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(160), deadline=None)
 @given(values, st.lists(st.integers(0, 300)))
 def test_valid_json_needs_no_repair(value: Any, places: list[int]) -> None:
     text = json.dumps({"value": value})
@@ -141,7 +142,7 @@ def test_valid_json_needs_no_repair(value: Any, places: list[int]) -> None:
 
 
 @pytest.mark.covers("S3-61")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     jsonish.map(lambda text: '{"' + text) | jsonish.map(lambda text: '["", ' + text) | st.text(max_size=40),
     st.lists(st.integers(0, 60)),
@@ -154,7 +155,7 @@ def test_any_text_in_any_chunking_gives_the_same_and_never_raises(text: str, pla
     assert whole.complete or whole.error is not None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(alphabet="{}[]'\"`“”,:/*#.+-_$0xeNaTrue \\u\n…\ufeff;=1", max_size=40), st.lists(st.integers(0, 60)))
 def test_any_mixture_of_oddities_gives_the_same_in_any_chunking(text: str, places: list[int]) -> None:
     whole = parse("{'k': [" + text, lenient=True)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from slipform.text.parser import Parser
 from slipform.text.tree import PENDING, ParserDelta
+from tests.conftest import examples
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(
@@ -25,7 +26,7 @@ values = st.recursive(
     max_leaves=25,
 )
 jsonish = st.text(alphabet='{}[]",:\\/u0d8cetrufalsn1-.+ \n\té😀\x00x', max_size=40)
-modest = settings(max_examples=80, deadline=None)
+modest = settings(max_examples=examples(160), deadline=None)
 
 
 def cut(text: Any, places: Iterable[int]) -> list[Any]:

@@ -15,6 +15,7 @@ from slipform.errors import JsonEnforcementError
 from slipform.text.loads import load
 from slipform.text.repair import repair
 from slipform.text.repair.tokens import apply_edits
+from tests.conftest import examples
 
 TEXTS = st.text(max_size=12) | st.sampled_from(
     ["it's", 'q"q', "a, b: c", "{x}", "\\n", "```json", "</think>", "// x", "😀"]
@@ -28,7 +29,7 @@ CONTAINERS = st.lists(VALUES, max_size=4) | st.dictionaries(TEXTS, VALUES, max_s
 NEARLY_JSON = st.text(alphabet="{}[]\",:\\'\n/`<# +1a.-“e&;tn", max_size=60)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
 def test_what_was_dumped_is_loaded_again(value: Any, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
@@ -38,7 +39,7 @@ def test_what_was_dumped_is_loaded_again(value: Any, ascii_only: bool, indent: i
     assert repair(text).edits == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(CONTAINERS, st.booleans())
 def test_a_document_cut_anywhere_keeps_what_was_closed_and_invents_nothing(value: Any, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
@@ -71,7 +72,7 @@ def _is_prefix(part: Any, whole: Any) -> bool:
     return part is whole
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(CONTAINERS, st.randoms(use_true_random=False))
 def test_damaged_json_is_repaired_on_record_or_refused(value: Any, rng: random.Random) -> None:
     characters = list(json.dumps(value, ensure_ascii=False))
@@ -84,7 +85,7 @@ def test_damaged_json_is_repaired_on_record_or_refused(value: Any, rng: random.R
     _check("".join(characters))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(NEARLY_JSON)
 def test_any_text_is_repaired_on_record_or_refused(text: str) -> None:
     _check(text)
@@ -150,7 +151,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(RECORDS, st.booleans(), st.randoms(use_true_random=False))
 def test_a_closed_record_is_never_lost_to_a_wrong_bracket(
     records: list[dict[str, Any]], wrapped: bool, rng: random.Random

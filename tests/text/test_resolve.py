@@ -15,6 +15,7 @@ from slipform.schema.patterns import search
 from slipform.text.parser import Parser
 from slipform.text.resolve import Match, NoMatch, ResolveCache, resolve
 from slipform.text.tracker import Mismatch
+from tests.conftest import examples
 
 from .test_parser import cut, is_prefix, nodes, same
 
@@ -316,7 +317,7 @@ def bigger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 schemas = st.recursive(leaf_schemas, bigger, max_leaves=8)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(schemas, leaf_schemas, json_values, st.lists(st.integers(0, 80)))
 def test_the_verdict_on_a_complete_text_is_the_validators(
     schema: Any, other: Any, value: Any, places: list[int]
@@ -340,7 +341,7 @@ def test_the_verdict_on_a_complete_text_is_the_validators(
 
 
 @pytest.mark.covers("S3-73", "S3-74", "S3-77")
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(160), deadline=None)
 @given(schemas, json_values, st.lists(st.integers(0, 80)), st.booleans())
 def test_what_did_not_change_is_the_same_object(schema: Any, value: Any, places: list[int], read_too: bool) -> None:
     schema = {"items": {"anyOf": [schema, True]}, "type": "array"}

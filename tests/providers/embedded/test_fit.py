@@ -73,7 +73,7 @@ def test_branches_that_do_not_fit_are_left_out_while_one_does() -> None:
     assert len(fit(schema, 4000).schema["anyOf"]) == 2
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(120))
 @given(
     names=st.lists(st.sampled_from("abcdef"), min_size=1, unique=True),
     required=st.sets(st.sampled_from("abcdef"), max_size=3),
@@ -126,7 +126,7 @@ LATEST, OLD = "https://json-schema.org/draft/2020-12/schema", "http://json-schem
 WORDS = {"$defs": {"words": {"type": "array", "items": {"type": "string"}}}}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(200))
 @given(
     first=st.lists(ITEM, min_size=1, max_size=4),
     rest=ITEM,

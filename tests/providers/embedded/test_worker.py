@@ -196,7 +196,7 @@ def test_kills_under_load_lose_nothing(engine: WorkerEngine, provider: LocalProv
 
     with ThreadPoolExecutor(4) as pool:
         asking = [pool.submit(ask) for _ in range(4)]
-        for _ in range(20 if THOROUGH else 6):
+        for _ in range(20 if THOROUGH else 3):
             with contextlib.suppress(LocalModelError):
                 engine.warm()
             generated.clear()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from slipform.providers.network.http1 import ResponseReader, encode_connect, encode_request
 from slipform.providers.network.transport import HttpRequest, ProtocolError
+from tests.conftest import examples
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKS = OK + b"transfer-encoding: chunked\r\n\r\n"
@@ -109,7 +110,7 @@ def one_by_one(answer: bytes) -> list[bytes]:
     answer=st.sampled_from([FIXED, CHUNKED, INTERIM, GZIP]),
     cuts=st.lists(st.integers(1, 150), max_size=12),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_an_answer_reads_alike_however_it_is_split(answer: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(cut for cut in set(cuts) if cut < len(answer)), len(answer)]
     reader, body = read([answer[a:b] for a, b in itertools.pairwise(edges)])
