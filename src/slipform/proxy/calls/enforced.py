@@ -131,8 +131,8 @@ class StreamWriter:
 
     async def finish(self) -> None:
         """Write the end."""
-        await self._end(self._encoder.finish())
         _tell(self._left_out.values())
+        await self._end(self._encoder.finish())
 
     async def fail(self, error: SlipformError) -> None:
         """End with an error."""
