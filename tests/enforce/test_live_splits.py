@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform.enforce import ReleaseGate, Requirement, Switches, judge
-from slipform.enforce.judging import dumps
 from slipform.enforce.release import MAX_DEPTH
 from slipform.errors import SlipformError
 from slipform.ir import ModelResponse
@@ -17,6 +16,7 @@ from slipform.schema import Schema
 from slipform.text.parser import Parser
 from slipform.text.resolve_plan import NormalForm, form_of
 from slipform.text.scanner import JsonScanner
+from slipform.text.strict import compact_json
 from slipform.text.tracker import Tracker
 from tests.conftest import examples
 from tests.text.test_parser import cut
@@ -109,5 +109,5 @@ def test_what_leaves_begins_the_judged_text_and_nothing_valid_is_refused(
     edits = () if verdict.patched is None else verdict.patched.edits
     # What a repair makes of a text need not begin like it, nor what is taken out of an object around it.
     if verdict.ok and parser.error is None and not parser.notes and all(edit.steps for edit in edits):
-        assert gates[1].rest(dumps(verdict.value)) is not None
+        assert gates[1].rest(compact_json(verdict.value)) is not None
         assert gates[1].fault is None or not gates[1].confirmed(Requirement(wanted, switches=switches))

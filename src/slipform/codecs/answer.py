@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import orjson
-
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
@@ -26,13 +24,14 @@ from slipform.ir import (
 from slipform.ir.logprobs import LOGPROBS
 from slipform.ir.response import NO_USAGE, resolve_finish
 from slipform.schema import OutputStrategy
+from slipform.text.strict import compact_json, parse
 
 
 def read_json(body: bytes) -> dict[str, Any]:
     """A whole answer as a JSON object; an answer that is an error is raised as one, whatever its HTTP status was."""
     try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        data = parse(body)
+    except ValueError as error:
         shown = body[:200].decode("utf-8", "replace")
         raise UpstreamError(
             f"The model's answer is not JSON: {shown or '(nothing)'}",
@@ -67,7 +66,7 @@ def arguments_text(value: Any) -> str:
     """
     if isinstance(value, str):
         return value or "{}"
-    return "{}" if value is None else orjson.dumps(value).decode()
+    return "{}" if value is None else compact_json(value)
 
 
 def function_calls(calls: Any) -> list[Part]:
@@ -83,8 +82,8 @@ def function_calls(calls: Any) -> list[Part]:
 def arguments_object(text: str) -> Any:
     """Tool arguments as the object that some vendors want them in; text that is no object goes under `arguments`."""
     try:
-        value = orjson.loads(text or "{}")
-    except orjson.JSONDecodeError:
+        value = parse(text or "{}")
+    except ValueError:
         return {"arguments": text}
     return value if isinstance(value, dict) else {"arguments": value}
 
@@ -212,11 +211,11 @@ def lifted_call(call: ToolCall, lifts: Mapping[str, Lift]) -> ToolCall:
 def lifted_arguments(arguments: str, lift: Lift) -> str:
     """Arguments in the caller's shape; what is no JSON stays as it is, for whoever repairs it."""
     try:
-        value = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
+        value = parse(arguments or "{}")
+    except ValueError:
         return arguments
     moved = lift(value)
-    return arguments if moved == value else orjson.dumps(moved).decode()
+    return arguments if moved == value else compact_json(moved)
 
 
 def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
@@ -227,13 +226,13 @@ def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
     if LOGPROBS in answer.extra:
         return answer.replace(lift=lift)
     try:
-        value = orjson.loads(answer.text)
-    except orjson.JSONDecodeError:
+        value = parse(answer.text)
+    except ValueError:
         return answer.replace(lift=lift)
     moved = lift(value)
     if moved == value:
         return answer
-    text = orjson.dumps(moved).decode()
+    text = compact_json(moved)
     parts = tuple(Text(text) if isinstance(part, Text) and part.text == answer.text else part for part in answer.parts)
     return answer.replace(text=text, parts=parts)
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-import orjson
-
 from slipform.codecs.request_fields import Fields, mapping, text
 from slipform.errors import RequestError
 from slipform.ir import ModelWarning
+from slipform.text.strict import parse
 
 _FIELDS: Final = frozenset(
     {"guided_json", "guided_choice", "structured_outputs", "json_schema", "format", "functions", "function_call"}
@@ -271,8 +270,8 @@ def _document(value: Any, where: str) -> Mapping[str, Any]:
     """A schema, or its JSON text."""
     if isinstance(value, str):
         try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError as error:
+            value = parse(value)
+        except ValueError as error:
             raise RequestError(f"The schema is not JSON: {error}", where=where) from error
     return mapping(value, where)
 

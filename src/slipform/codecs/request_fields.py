@@ -38,6 +38,7 @@ from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.document import plain_mapping
 from slipform.schema.lowering.dialects import OpenObjects
 from slipform.schema.python_types import cached_format
+from slipform.text.strict import parse
 
 if TYPE_CHECKING:
     from slipform.codecs.schema_channel import SchemaChannel
@@ -54,8 +55,8 @@ def read_body(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(body, Mapping):
         return dict(body)
     try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        data = parse(body)
+    except ValueError as error:
         raise RequestError(f"The body is not JSON: {error}", hint="Send a JSON object.") from error
     if not isinstance(data, dict):
         raise RequestError("The body is not a JSON object", hint="Send a JSON object.")
@@ -573,7 +574,7 @@ def dumps(value: Any) -> bytes:
 
 
 def _dumps_unusual(value: Any) -> bytes:
-    """The same for what `orjson` does not write: arguments that a model has nested more than 254 levels deep."""
+    """The same for what `orjson` does not write: integers beyond 64 bits, arguments nested more than 254 levels."""
     try:
         return json.dumps(value, default=plain_mapping, separators=(",", ":")).encode()
     except RecursionError:

@@ -15,6 +15,7 @@ from slipform.codecs.tool_names import restored_chunks
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import TruncatedError, UpstreamError
 from slipform.ir import CompletionChunk, Lift, ToolDelta
+from slipform.text.strict import parse
 
 _loads: Final = orjson.loads
 _MOST_TEMPLATES = 4
@@ -218,8 +219,8 @@ class StreamDecoder:
                 self._done = True
                 continue
             try:
-                value = orjson.loads(data)
-            except orjson.JSONDecodeError:
+                value = parse(data)
+            except ValueError:
                 if not data.strip():
                     continue
                 self._fault = _fault_in_text(name, data)

@@ -13,13 +13,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-import orjson
-
 from slipform.errors import SlipformError
 from slipform.ir import ModelRequest, ModelWarning, Role
 from slipform.schema import ResponseFormat
 from slipform.schema.python_types import cached_format, cached_schema
 from slipform.schema.spec import fit_name
+from slipform.text.strict import parse
 
 AdoptionMode: TypeAlias = Literal["off", "json_mode", "all"]
 """Where schemas are taken from prompts: nowhere, from system messages of requests in JSON mode, or everywhere."""
@@ -149,8 +148,8 @@ def _format(library: str, where: str, schema: Mapping[str, Any]) -> Adopted | No
 
 def _json(text: str) -> Mapping[str, Any] | None:
     try:
-        value = orjson.loads(text.encode("utf-8", "replace"))
-    except orjson.JSONDecodeError:
+        value = parse(text.encode("utf-8", "replace"))
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

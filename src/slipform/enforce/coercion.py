@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import orjson
-
 from slipform.schema import Schema, Violation
 from slipform.schema.document import DEFINITIONS, REF, REFERENCES, followed, locate, reference_steps, subschemas
 from slipform.text.resolve_plan import Alternative
+from slipform.text.strict import parse
 from slipform.text.tracker_facts import kind_of
 
 if TYPE_CHECKING:
@@ -139,8 +138,8 @@ def _number(text: str, types: frozenset[str]) -> int | float | None:
 
 def _nested(text: str, types: frozenset[str]) -> Iterator[Coerced]:
     try:
-        inner = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        inner = parse(text)
+    except ValueError:
         return
     if ("object" in types and isinstance(inner, dict)) or ("array" in types and isinstance(inner, list)):
         yield Coerced(inner, "JSON inside text")

@@ -30,7 +30,7 @@ from slipform.schema.document import followed, lookup, reference_of, with_plain_
 from slipform.text.loads import Loaded, LoadWarning, left_out, load, type_of
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.runaway import Runaway, is_periodic, runaway_in
-from slipform.text.strict import conflicting_keys
+from slipform.text.strict import compact_json, conflicting_keys
 
 _MOST_NODES = 100
 _LONGEST_EXCERPT = 40
@@ -221,7 +221,6 @@ __all__ = [
     "Validator",
     "Verdict",
     "answer_text",
-    "dumps",
     "judge",
     "judge_arguments",
     "judge_value",
@@ -269,7 +268,7 @@ def _calls_vendor_tool(response: ModelResponse) -> bool:
 def judge_value(value: Any, standard: Requirement) -> Verdict:
     """Hold a value that is already parsed to the same standard."""
     if standard.schema is None:
-        return Verdict(value=value, candidate=dumps(value))
+        return Verdict(value=value, candidate=compact_json(value))
     return _held_to(value, Loaded(value, 0, 0), standard, standard.schema)
 
 
@@ -381,7 +380,7 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
     if not schema.fits(value):
         patched = patch(value, schema, standard.switches)
         value, found = patched.value, patched.violations
-    candidate, text = _written(value)
+    candidate, text = _encoded(value)
     if candidate == loaded.source and ":\\" not in candidate:
         # What reads the same when it is written again has no key twice, and this one no path.
         notes = loaded.notes
@@ -393,7 +392,7 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         if said and standard.switches.coerce and (mended := patch_for_type(value, schema, said)) is not None:
             value = mended.value
             patched = mended if patched is None else Patched(value, (*patched.edits, *mended.edits))
-            candidate, text = _written(value)
+            candidate, text = _encoded(value)
             typed, said = schema.read(value, text)
         found = said or _own_checks(value, typed, standard)
     return Verdict(
@@ -519,17 +518,12 @@ def answer_text(response: ModelResponse) -> str:
     return next((call.arguments for call in response.tool_calls if call.name == RESERVED_TOOL), response.text)
 
 
-def dumps(value: Any) -> str:
-    """Compact JSON; integers of any size and lone surrogates are kept."""
-    return _written(value)[0]
-
-
-def _written(value: Any) -> tuple[str, bytes | None]:
+def _encoded(value: Any) -> tuple[str, bytes | None]:
     """Compact JSON, and the same as bytes unless it holds what strict writers refuse."""
     try:
         text = orjson.dumps(value)
     except TypeError:
-        return json.dumps(value, separators=(",", ":")), None
+        return compact_json(value), None
     return text.decode(), text
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 
-import orjson
-
-from slipform.enforce.judging import dumps
 from slipform.ir import RESERVED_TOOL, ModelResponse, ToolCall
 from slipform.ir.parts import with_content
+from slipform.text.strict import compact_json, parse
 
 _BETWEEN = "\n\n"
 
@@ -78,6 +76,6 @@ def _by_name(calls: Sequence[ToolCall], new: list[ToolCall]) -> dict[str, ToolCa
 def _meaning(call: ToolCall) -> tuple[str, str]:
     """What a call says, however it is written."""
     try:
-        return call.name, dumps(orjson.loads(call.arguments or "{}"))
-    except orjson.JSONDecodeError:
+        return call.name, compact_json(parse(call.arguments or "{}"))
+    except ValueError:
         return call.name, call.arguments

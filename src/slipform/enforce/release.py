@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from slipform.enforce.coercion import PatchableFaults, Switches
-from slipform.enforce.judging import Requirement, dumps, judge
+from slipform.enforce.judging import Requirement, judge
 from slipform.ir import ModelResponse
 from slipform.ir.response import StreamFault, StreamFigures
 from slipform.schema import Schema
@@ -31,6 +31,7 @@ from slipform.text.scanner import (
     STRING,
     JsonScanner,
 )
+from slipform.text.strict import compact_json
 from slipform.text.tracker import Mismatch, Tracker
 from slipform.text.tree import Frame
 
@@ -79,7 +80,7 @@ def _tail(scanner: JsonScanner, value: Any, half: str) -> str:
     key, out = scanner.key, ":" if scanner.state == COLON else ""
     if STRING <= scanner.state <= HIGH_ESCAPE and scanner.in_key:
         begun = "".join(scanner.pieces)
-        endings = {name: dumps(name[len(begun) :])[1:] for name in left if name.startswith(begun)}
+        endings = {name: compact_json(name[len(begun) :])[1:] for name in left if name.startswith(begun)}
         names = [name for name in endings if endings[name].startswith(half)]
         _must(bool(names))
         key = names[0]
@@ -110,8 +111,8 @@ def _missing(scanner: JsonScanner, value: Any) -> str:
     if scanner.in_text():
         begun = scanner.open_text()
         _must(isinstance(value, str) and value.startswith(begun))
-        return dumps(value[len(begun) :])[1:]
-    text, begun = dumps(value), ""
+        return compact_json(value[len(begun) :])[1:]
+    text, begun = compact_json(value), ""
     if scanner.state == NUMBER:
         begun = "".join(scanner.digits)
     elif scanner.state == LITERAL:
@@ -128,8 +129,9 @@ def _same(one: Any, other: Any) -> bool:
 def _rest(between: str, left: Any) -> str:
     """The last members or items and their bracket."""
     if isinstance(left, list):
-        return (between if left else "") + ",".join(map(dumps, left)) + "]"
-    return (between if left else "") + ",".join(f"{dumps(key)}:{dumps(value)}" for key, value in left.items()) + "}"
+        return (between if left else "") + ",".join(map(compact_json, left)) + "]"
+    pairs = [f"{compact_json(key)}:{compact_json(value)}" for key, value in left.items()]
+    return (between if left else "") + ",".join(pairs) + "}"
 
 
 def _must(fact: bool) -> None:
@@ -288,7 +290,7 @@ class ReleaseGate:
         sent = written[: self._left]
         if final.startswith(sent):
             return final[len(sent) :], final
-        if self.complete and dumps(json.loads(written)) == final:
+        if self.complete and compact_json(json.loads(written)) == final:
             return written[len(sent) :], written
         again = continue_from(sent, json.loads(final))
         return None if again is None else (again[len(sent) :], again)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-import orjson
-
 from slipform.bounded import BoundedCache
 from slipform.codecs import BoundCodec, Capabilities
 from slipform.codecs.schema_channel import wraps_root
@@ -25,6 +23,7 @@ from slipform.providers.concurrency import off_loop
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
+from slipform.schema.limits import json_text
 from slipform.schema.python_types import cached_schema
 
 _STRENGTH = (OutputStrategy.PROMPTED, OutputStrategy.TOOL, OutputStrategy.NATIVE)
@@ -110,7 +109,7 @@ class ModelRoute:
         if cached is None or (cached.options is not options and cached.options != options):
             plan = _planned(self, request, options, schema, self._capabilities(request, schema))
             cached = _CachedPlan(options, plan)
-            size = _TIMES_TEXT * len(orjson.dumps(wanted.json_schema.schema, default=repr))
+            size = _TIMES_TEXT * len(json_text(wanted.json_schema.schema))
             _PLANS.put(key, cached, _LEAST + size)
         return cached.plan
 

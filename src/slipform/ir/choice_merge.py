@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from slipform.ir.messages import Part, Reasoning, Text, ToolCall
 from slipform.ir.response import CompletionChunk, FinishReason, ToolDelta
+from slipform.text.strict import compact_json
 
 
 class OpenCall:
@@ -29,7 +28,7 @@ class OpenCall:
             merge_extra(self.extra, delta.extra)
         arguments: Any = delta.arguments
         if arguments:
-            self.pieces.append(arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode())
+            self.pieces.append(arguments if isinstance(arguments, str) else compact_json(arguments))
 
     def known_id(self, answer_id: str | None) -> str:
         """Return the id of the call; a missing one is built from the answer's id and the call's position."""

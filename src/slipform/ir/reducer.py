@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-import orjson
-
 from slipform.errors import (
     EmptyAnswerError,
     EnforcementError,
@@ -20,6 +18,7 @@ from slipform.ir.choice_merge import ChoiceBuilder, OpenCall, merge_extra
 from slipform.ir.messages import UNRESOLVED, ToolCall
 from slipform.ir.request import RESERVED_TOOL, ModelWarning
 from slipform.ir.response import CompletionChunk, Lift, ModelResponse, Usage, resolve_finish
+from slipform.text.strict import compact_json
 from slipform.text.tree import ParseError
 
 
@@ -376,7 +375,7 @@ class Reducer:
             is_answer = not calls or text.lstrip()[:1] in ("{", "[")
             resolved = self._final_value(pieces, expected=check and is_answer)
             if lift is not None and resolved is not UNRESOLVED:
-                text, lift = orjson.dumps(resolved).decode(), None
+                text, lift = compact_json(resolved), None
         return ModelResponse(
             text=text,
             tool_calls=tuple(calls.values()),

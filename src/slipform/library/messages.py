@@ -11,12 +11,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 from slipform.codecs import find_api
 from slipform.codecs.request_fields import media_from_url
-from slipform.enforce.judging import dumps, violation_error
+from slipform.enforce.judging import violation_error
 from slipform.errors import RequestError
 from slipform.ir import Media, Message, Text
 from slipform.ir.messages import Opaque
 from slipform.schema import Schema
 from slipform.schema.summary import summarize
+from slipform.text.strict import compact_json
 
 PromptPart: TypeAlias = str | Text | Media
 Prompt: TypeAlias = PromptPart | Message | Mapping[str, Any] | Sequence[PromptPart | Message | Mapping[str, Any]]
@@ -209,7 +210,7 @@ def example_messages(examples: Sequence[tuple[Any, Any]], schema: Schema[Any] | 
         if schema is not None and (found := schema.check(value)):
             error = violation_error(found, what="The answer of an example is")
             raise RequestError(error.message, where=f"examples[{index}]", hint="Correct the example.")
-        text = value if schema is None and isinstance(value, str) else dumps(value)
+        text = value if schema is None and isinstance(value, str) else compact_json(value)
         messages += (*messages_of(prompt), Message.assistant(text))
     return tuple(messages)
 

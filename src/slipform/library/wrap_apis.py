@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, get_args
 
-import orjson
-
 from slipform.codecs import Api, BoundCodec, Capabilities, EncodedRequest, ServedRequest, find_api, make_codec
 from slipform.enforce import Outcome
 from slipform.errors import RequestError
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
+from slipform.text.strict import parse
 
 _ENCODED: Final = EncodedRequest("", b"")
 _TOOLS: Final = ("tools", "tool_choice")
@@ -73,7 +72,7 @@ class WrappedApi:
         before = body.get(self.messages_field)
         if isinstance(before, str):
             before = [{"role": "user", "content": before}]
-        encoded = orjson.loads(self.codec.encode_request(ModelRequest("unknown", tuple(messages)), stream=False).body)
+        encoded = parse(self.codec.encode_request(ModelRequest("unknown", tuple(messages)), stream=False).body)
         return {**body, self.messages_field: [*(before or ()), *encoded[self.messages_field]]}
 
     def with_answer(self, response: Any, outcome: Outcome) -> Any:
@@ -81,7 +80,7 @@ class WrappedApi:
         copy = response.model_copy(deep=True)
         if outcome.response.tool_calls:
             body = self.serving.encode_response(outcome.answer, ServedRequest(ModelRequest("unknown", ())))
-            self.set_calls(copy, type(response).construct(**orjson.loads(body)))
+            self.set_calls(copy, type(response).construct(**parse(body)))
         else:
             self.set_text(copy, outcome.text)
         if copy.usage is not None and len(outcome.report.attempts) > 1:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar, cast
 
-import orjson
-
 from slipform.codecs import ServedRequest
 from slipform.codecs.answer import lifted
 from slipform.enforce import Budget, Outcome, Plan, Report
@@ -24,6 +22,7 @@ from slipform.providers.base import as_chunks
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
 from slipform.schema.lowering.lift_plan import PENDING
 from slipform.schema.lowering.lowered import lower
+from slipform.text.strict import compact_json, parse
 
 _CLOSURE_NAMES: Final = ("response_format", "text_format", "output_format")
 
@@ -178,7 +177,7 @@ class _WrappedCall:
         body = b"".join((*map(encoder.feed, as_chunks(answer)), encoder.finish()))
         for line in body.split(b"\n"):
             if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
-                yield self.api.build_event(orjson.loads(data))
+                yield self.api.build_event(parse(data))
 
     def sdk_response(self, response: Any, outcome: Outcome) -> Any:
         """Return the SDK's response unchanged when it was valid at once, else a copy that holds the valid answer."""
@@ -213,8 +212,8 @@ class _WrappedCall:
         if self.schema is None and self.request.response_format is None and not self.request.json_mode:
             return True
         try:
-            return orjson.dumps(orjson.loads(answer.text)) == orjson.dumps(outcome.value)
-        except orjson.JSONDecodeError:
+            return compact_json(parse(answer.text)) == compact_json(outcome.value)
+        except ValueError:
             return False
 
 

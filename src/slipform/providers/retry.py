@@ -22,6 +22,7 @@ from slipform.errors import UpstreamError
 from slipform.ir import DowngradeWarning, ModelWarning
 from slipform.providers.network.transport import TransportFault
 from slipform.schema import OutputStrategy, ResponseFormat
+from slipform.schema.limits import json_text
 
 Lesson: TypeAlias = Literal[
     "no_native",
@@ -158,7 +159,11 @@ def schema_key(base_url: str, model: str, wanted: ResponseFormat | None) -> str 
     """The key of what holds for one schema only; another schema may well be taken by the same model."""
     if wanted is None:
         return None
-    text = orjson.dumps(wanted.json_schema.schema, option=orjson.OPT_SORT_KEYS, default=repr)
+    schema = wanted.json_schema.schema
+    try:
+        text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS, default=repr)
+    except TypeError:  # integers beyond 64 bits
+        text = json_text(schema)
     return f"{model_key(base_url, model)} {hashlib.sha256(text).hexdigest()[:16]}"
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-import orjson
-
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
 from slipform.text.reasoning import answer_span, has_marker
-from slipform.text.strict import duplicates, has_unique_keys, parse
+from slipform.text.strict import compact_json, duplicates, has_unique_keys, parse
 
 if TYPE_CHECKING:
     from slipform.text.repair import NanPolicy
@@ -195,7 +193,7 @@ def only_json(text: str) -> str:
     loaded = load(text, _OBJECT_OR_ARRAY)
     if not isinstance(loaded.value, dict | list):
         raise _no_json_error(text, loaded.start, "it is neither an object nor an array")
-    return _compact(loaded.value)
+    return compact_json(loaded.value)
 
 
 class _ContainerHint:
@@ -288,15 +286,6 @@ def accepts(hint: Hint, name: str) -> bool:
     """Whether the value may be of JSON type `name`."""
     types = hint.root_types
     return types is None or name in types or (name == "integer" and "number" in types)
-
-
-def _compact(value: Any) -> str:
-    try:
-        return str(orjson.dumps(value), "utf-8")  # typed so that it compiles where orjson is not installed
-    except TypeError:
-        import json
-
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _strict_error(text: str, error: ValueError) -> JsonEnforcementError:

@@ -16,7 +16,7 @@ _BIG_INTEGER: Final = b"0" * 19
 _TOKENS: Final = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+(:)?|[{}\[\]]', re.DOTALL)
 
 
-def parse(text: str) -> Any:
+def parse(text: str | bytes) -> Any:
     """Return the value of a valid JSON text; raises `ValueError` (mostly with `pos`) for any other.
 
     Integers keep all their digits, which `orjson` alone would round to floats beyond 64 bits. Every sixth character is
@@ -25,7 +25,7 @@ def parse(text: str) -> Any:
     >>> parse("[12345678901234567890123]")
     [12345678901234567890123]
     """
-    data = text.encode()
+    data = text.encode() if isinstance(text, str) else text
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -37,11 +37,32 @@ def parse(text: str) -> Any:
     return value
 
 
-def _parse_exactly(text: str) -> Any:
+def _parse_exactly(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_float=_finite, parse_constant=_finite)
     except RecursionError:
         raise ValueError("It is nested too deeply to keep the digits of its big integers") from None
+
+
+def compact_json(value: Any) -> str:
+    """A value as compact JSON; integers keep all their digits here too.
+
+    >>> compact_json({"n": 12345678901234567890123})
+    '{"n":12345678901234567890123}'
+    """
+    try:
+        return str(orjson.dumps(value), "utf-8")  # typed so that it compiles where orjson is not installed
+    except TypeError:  # also lone surrogates, which are escaped, and what is nested deeply
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text if _is_text(text) else json.dumps(value, separators=(",", ":"))
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _finite(number: str) -> float:

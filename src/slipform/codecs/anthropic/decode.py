@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from slipform.codecs.answer import Finishes, arguments_text, build_answer, count, rest_of, usage_of
 from slipform.codecs.anthropic.encode import NAME
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
+from slipform.text.strict import compact_json, parse
 
 FINISH: Finishes = {
     "end_turn": "stop",
@@ -201,7 +200,7 @@ class AnthropicEvents:
         if kind == "tool_use":
             whole = block.get("input")
             if whole and not block.get("streamed"):
-                return [CompletionChunk(tool_calls=(ToolDelta(index, arguments=orjson.dumps(whole).decode()),))]
+                return [CompletionChunk(tool_calls=(ToolDelta(index, arguments=compact_json(whole)),))]
         elif kind not in (None, "text"):
             return [CompletionChunk(parts=(Opaque(NAME, _with_input(block)),))]
         return []
@@ -238,6 +237,6 @@ def _with_input(block: dict[str, Any]) -> dict[str, Any]:
     if not partial:
         return block
     try:
-        return {**block, "input": orjson.loads(partial)}
-    except orjson.JSONDecodeError:
+        return {**block, "input": parse(partial)}
+    except ValueError:
         return {**block, "input": partial}

@@ -10,8 +10,6 @@ from itertools import pairwise
 from secrets import token_hex
 from typing import Any
 
-import orjson
-
 from slipform.codecs.answer import (
     FINISH_MISSING,
     Finishes,
@@ -28,6 +26,7 @@ from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, Media, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
 from slipform.ir.logprobs import LOGPROBS
+from slipform.text.strict import compact_json, parse
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"](.*?)['\"]\]")
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
@@ -65,7 +64,7 @@ class PartialCall:
     @property
     def arguments(self) -> str:
         """The arguments as JSON text."""
-        return orjson.dumps(self._args).decode()
+        return compact_json(self._args)
 
     def _put(self, path: str, value: Any, *, grow: bool) -> None:
         steps: list[str | int] = [int(m[2]) if m[2] is not None else m[1] or m[3] or "" for m in _STEP.finditer(path)]
@@ -124,8 +123,8 @@ _CANDIDATE = frozenset({"content", "finishReason", "index", "finish_reason"})
 def join_answers(body: bytes) -> dict[str, Any]:
     """One answer; a stream asked for without `alt=sse` is an array of answers, each with the new parts only."""
     try:
-        answers = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        answers = parse(body)
+    except ValueError:
         answers = None
     if not isinstance(answers, list) or len(answers) < 2 or not all(isinstance(item, dict) for item in answers):
         return read_json(body)

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from slipform.codecs.answer import arguments_object
 from slipform.codecs.model_name import url_path
 from slipform.codecs.request_fields import Capabilities, Encoding, encode_function, open_turns
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.ir import RESERVED_TOOL, Media, Message, ModelRequest, NamedTool, Part, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
+from slipform.text.strict import parse
 
 NAME = "gemini"
 
@@ -207,8 +206,8 @@ def result_object(said: str, *, failed: bool) -> dict[str, Any]:
     if failed:
         return {"error": said}
     try:
-        value = orjson.loads(said)
-    except orjson.JSONDecodeError:
+        value = parse(said)
+    except ValueError:
         value = None
     return value if isinstance(value, dict) else {"output": said}
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.gemini.decode import camel
@@ -30,6 +28,7 @@ from slipform.ir import (
     ToolResult,
 )
 from slipform.schema import ResponseFormat
+from slipform.text.strict import compact_json
 
 _OWN_FILES = re.compile(r"gs://|https://generativelanguage\.googleapis\.com/|files/")
 """Addresses that only Google can open."""
@@ -365,7 +364,7 @@ def _result(part: Fields, ids: _Ids) -> ToolResult:
     (key,) = response if len(response) == 1 else ("",)
     failed = key == "error"
     said = response[key] if failed or (key == "output" and isinstance(response[key], str)) else response
-    words = said if isinstance(said, str) else orjson.dumps(said).decode()
+    words = said if isinstance(said, str) else compact_json(said)
     extra = _with_id(part.rest({"functionResponse": answer}), "functionResponse", given)
     if result_object(words, failed=failed) != response:
         extra[RESPONSE] = response

@@ -6,8 +6,6 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from slipform.codecs.answer import Finishes, arguments_object, build_answer, count, function_calls, rest_of, usage_of
 from slipform.codecs.codec import Codec
 from slipform.codecs.framing import NdjsonDecoder
@@ -32,6 +30,7 @@ from slipform.ir import (
     Usage,
 )
 from slipform.schema import OutputStrategy
+from slipform.text.strict import compact_json
 
 NAME = "ollama"
 
@@ -228,7 +227,7 @@ class OllamaEvents:
     def _call(self, call: Mapping[str, Any]) -> ToolDelta:
         function = call.get("function") or {}
         arguments = function.get("arguments")
-        text = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
+        text = arguments if isinstance(arguments, str) else compact_json(arguments or {})
         self._calls += 1
         return ToolDelta(self._calls - 1, call.get("id") or None, function.get("name"), text)
 

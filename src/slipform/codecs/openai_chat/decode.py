@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from slipform.codecs.answer import FINISH_MISSING, Finishes, arguments_text, build_answer, count, rest_of, usage_of
 from slipform.codecs.openai_chat.encode import NAME
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
+from slipform.text.strict import compact_json
 
 FINISH: Finishes = {
     "stop": "stop",
@@ -333,7 +332,7 @@ def _delta(call: Mapping[str, Any]) -> ToolDelta:
         function = {"name": function, "arguments": call.get("arguments")} if isinstance(function, str) else _NO_EXTRA
     arguments = function.get("arguments")
     if type(arguments) is not str:
-        arguments = "" if arguments is None else orjson.dumps(arguments).decode()
+        arguments = "" if arguments is None else compact_json(arguments)
     index = call.get("index")
     more = call.get("extra_content")
     return ToolDelta(
