@@ -22,6 +22,7 @@ from slipform.errors import LocalModelError
 from slipform.ir import Message, ModelRequest, ModelResponse
 from slipform.providers.embedded import LocalProvider
 from slipform.providers.embedded.engine import Event
+from slipform.providers.embedded.llama import limit_spin_waits
 from slipform.providers.embedded.weights import SMOLLM2, find
 from slipform.providers.embedded.worker import WorkerEngine, WorkerLostError
 from slipform.schema import JsonSchemaSpec, ResponseFormat
@@ -31,7 +32,7 @@ from tests.waiting import until, until_async
 
 pytestmark = [pytest.mark.local, pytest.mark.xdist_group("local")]
 
-LONG = {"type": "array", "items": {"type": "integer", "maximum": 9, "minimum": 0}, "minItems": 60, "maxItems": 60}
+LONG = {"type": "array", "items": {"type": "integer", "maximum": 9, "minimum": 0}, "minItems": 30, "maxItems": 30}
 BODY = {"messages": [{"role": "user", "content": "Count up."}], "max_tokens": 400, "temperature": 0}
 
 
@@ -84,7 +85,7 @@ def test_a_worker_that_dies_is_replaced_and_the_answer_given(
         answer = pool.submit(provider.complete, request())
         assert until(lambda: generated)
         kill(engine)
-        assert len(json.loads(answer.result(60).text)) == 60
+        assert len(json.loads(answer.result(60).text)) == 30
     assert engine.pid not in (None, first)
 
 
@@ -100,7 +101,7 @@ def test_a_stream_that_has_begun_ends_in_a_clear_error(engine: WorkerEngine, pro
 async def test_async_requests_survive_too(
     engine: WorkerEngine, provider: LocalProvider, generated: list[Event]
 ) -> None:
-    tasks = [asyncio.create_task(provider.complete_async(request(60))) for _ in range(3)]
+    tasks = [asyncio.create_task(provider.complete_async(request(30))) for _ in range(3)]
     assert await until_async(lambda: generated)
     kill(engine)
     assert all(answer.usage.output for answer in await asyncio.gather(*tasks))
@@ -215,6 +216,19 @@ def test_kills_under_load_lose_nothing(engine: WorkerEngine, provider: LocalProv
 def memory(engine: WorkerEngine) -> int:
     status = Path(f"/proc/{engine.pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+def test_the_threads_of_the_engine_spin_shortly_unless_the_environment_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    limit_spin_waits()
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
+    assert 100 <= int(os.environ["GOMP_SPINCOUNT"]) <= 10_000
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    limit_spin_waits()
+    assert os.environ["GOMP_SPINCOUNT"] == "7"
 
 
 def test_the_worker_imports_nothing_of_slipform() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from slipform.bounded import BoundedCache
 from slipform.errors import LocalModelError
 from slipform.providers.embedded.engine import engine_folder
-from slipform.providers.embedded.llama import disable_spin_waits
+from slipform.providers.embedded.llama import limit_spin_waits
 from slipform.schema.document import Pointer, replaced, subschemas
 
 _NAME = "[a-zA-Z0-9]{1,20}(-[a-zA-Z0-9]{1,10}){0,3}"
@@ -168,7 +168,7 @@ class _Checker:
 
 @cache
 def _checker() -> _Checker | None:
-    disable_spin_waits()
+    limit_spin_waits()
     try:
         folder = Path(engine_folder(), "xllamacpp")
     except LocalModelError:  # another engine decodes, under the Python package's grammars
