@@ -34,6 +34,9 @@ THOROUGH = bool(os.environ.get("SLIPFORM_THOROUGH"))
 """`make test-all` sets it: whole corpora, and every example that a property was meant to be tried with."""
 # Hundreds of tests start Python anew: without bytecode on disk each of them compiles the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+if not THOROUGH:
+    # Tests share the cores: there, two threads of the embedded model that wait for each other cost twice what one does.
+    os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 sys.dont_write_bytecode = False
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to a background job, and children inherit
     signal.signal(signal.SIGINT, signal.default_int_handler)
