@@ -121,6 +121,27 @@ def test_any_object_as_a_request(api: str, data: dict[str, Any]) -> None:
     assert error is None or error.http_status == 400
 
 
+CALLS = {
+    "anthropic": '{"type":"message","content":[{"type":"tool_use","id":"t","name":"f","input":%s}]}',
+    "gemini": '{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":%s}}]},"finishReason":"STOP"}]}',
+    "ollama": '{"message":{"tool_calls":[{"function":{"name":"f","arguments":%s}}]},"done":true}',
+    "bedrock": '{"output":{"message":{"content":[{"toolUse":{"toolUseId":"t","name":"f","input":%s}}]}}}',
+}
+
+
+@pytest.mark.parametrize("depth", [200, 600, 990, 1000, 1010, 1100, 5000])
+@pytest.mark.parametrize("codec", CALLS)
+def test_arguments_of_any_depth_are_read_as_they_are_or_refused(codec: str, depth: int) -> None:
+    arguments = '{"a":' * depth + "1" + "}" * depth
+    answer = (CALLS[codec] % arguments).encode()
+    try:
+        response = make_codec(codec, Capabilities()).decode_response(answer, EncodedRequest("", b""))
+    except SlipformError:
+        assert depth > 600
+    else:
+        assert response.tool_calls[0].arguments == arguments
+
+
 ODD: tuple[Any, ...] = (
     None,
     True,

@@ -45,7 +45,7 @@ def _parse_exactly(text: str | bytes) -> Any:
 
 
 def compact_json(value: Any) -> str:
-    """A value as compact JSON; integers keep all their digits here too.
+    """A value as compact JSON; integers keep all their digits here too. Raises `ValueError` for great depth.
 
     >>> compact_json({"n": 12345678901234567890123})
     '{"n":12345678901234567890123}'
@@ -53,16 +53,18 @@ def compact_json(value: Any) -> str:
     try:
         return str(orjson.dumps(value), "utf-8")  # typed so that it compiles where orjson is not installed
     except TypeError:  # also lone surrogates, which are escaped, and what is nested deeply
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        return text if _is_text(text) else json.dumps(value, separators=(",", ":"))
+        return _written_exactly(value)
 
 
-def _is_text(text: str) -> bool:
+def _written_exactly(value: Any) -> str:
     try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         text.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return json.dumps(value, separators=(",", ":"))
+    except RecursionError:
+        raise ValueError("It is nested too deeply to be written") from None
+    return text
 
 
 def _finite(number: str) -> float:
