@@ -68,74 +68,66 @@ def test_an_answer_has_the_digits_that_the_model_wrote(
 
 ARGUMENTS = f'{{"id": {DIGITS}}}'
 TOOL = {"name": "city", "parameters": CITY}
-CONVERSATIONS: dict[str, tuple[str, str]] = {
+CONVERSATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": (
         "/v1/chat/completions",
-        json.dumps(
-            {
-                "messages": [
-                    {"role": "user", "content": "Which?"},
-                    {
-                        "role": "assistant",
-                        "tool_calls": [
-                            {"id": "c1", "type": "function", "function": {"name": "city", "arguments": ARGUMENTS}}
-                        ],
-                    },
-                    {"role": "tool", "tool_call_id": "c1", "content": ARGUMENTS},
-                ],
-                "tools": [{"type": "function", "function": TOOL}],
-            }
-        ),
+        {
+            "messages": [
+                {"role": "user", "content": "Which?"},
+                {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {"id": "c1", "type": "function", "function": {"name": "city", "arguments": ARGUMENTS}}
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "c1", "content": ARGUMENTS},
+            ],
+            "tools": [{"type": "function", "function": TOOL}],
+        },
     ),
     "messages": (
         "/v1/messages",
-        json.dumps(
-            {
-                "max_tokens": 100,
-                "messages": [
-                    {"role": "user", "content": "Which?"},
-                    {
-                        "role": "assistant",
-                        "content": [{"type": "tool_use", "id": "c1", "name": "city", "input": {"id": BIG}}],
-                    },
-                    {
-                        "role": "user",
-                        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": ARGUMENTS}],
-                    },
-                ],
-                "tools": [{"name": "city", "input_schema": CITY}],
-            }
-        ),
+        {
+            "max_tokens": 100,
+            "messages": [
+                {"role": "user", "content": "Which?"},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "c1", "name": "city", "input": {"id": BIG}}],
+                },
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "c1", "content": ARGUMENTS}],
+                },
+            ],
+            "tools": [{"name": "city", "input_schema": CITY}],
+        },
     ),
     "gemini": (
         "/v1beta/models/m:generateContent",
-        json.dumps(
-            {
-                "contents": [
-                    {"role": "user", "parts": [{"text": "Which?"}]},
-                    {"role": "model", "parts": [{"functionCall": {"name": "city", "args": {"id": BIG}}}]},
-                    {
-                        "role": "user",
-                        "parts": [{"functionResponse": {"name": "city", "response": {"id": BIG}}}],
-                    },
-                ],
-                "tools": [{"functionDeclarations": [TOOL]}],
-            }
-        ),
+        {
+            "contents": [
+                {"role": "user", "parts": [{"text": "Which?"}]},
+                {"role": "model", "parts": [{"functionCall": {"name": "city", "args": {"id": BIG}}}]},
+                {
+                    "role": "user",
+                    "parts": [{"functionResponse": {"name": "city", "response": {"id": BIG}}}],
+                },
+            ],
+            "tools": [{"functionDeclarations": [TOOL]}],
+        },
     ),
     "ollama": (
         "/api/chat",
-        json.dumps(
-            {
-                "stream": False,
-                "messages": [
-                    {"role": "user", "content": "Which?"},
-                    {"role": "assistant", "tool_calls": [{"function": {"name": "city", "arguments": {"id": BIG}}}]},
-                    {"role": "tool", "tool_name": "city", "content": ARGUMENTS},
-                ],
-                "tools": [{"type": "function", "function": TOOL}],
-            }
-        ),
+        {
+            "stream": False,
+            "messages": [
+                {"role": "user", "content": "Which?"},
+                {"role": "assistant", "tool_calls": [{"function": {"name": "city", "arguments": {"id": BIG}}}]},
+                {"role": "tool", "tool_name": "city", "content": ARGUMENTS},
+            ],
+            "tools": [{"type": "function", "function": TOOL}],
+        },
     ),
 }
 """A call of a tool and its result, as the APIs write them, in the text or as objects."""
@@ -155,8 +147,8 @@ async def exchanged(vendor: Api, step: Step, path: str, body: dict[str, Any]) ->
 @pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("api", CONVERSATIONS)
 async def test_calls_keep_them_in_the_turns_of_a_conversation_and_in_its_answer(api: str, vendor: Api) -> None:
-    path, text = CONVERSATIONS[api]
-    sent, got = await exchanged(vendor, calling(("city", ARGUMENTS)), path, {"model": "m", **json.loads(text)})
+    path, body = CONVERSATIONS[api]
+    sent, got = await exchanged(vendor, calling(("city", ARGUMENTS)), path, {"model": "m", **body})
     assert sent.count(DIGITS) == 2
     assert DIGITS in got
     assert "e+29" not in sent + got

@@ -623,7 +623,7 @@ const checks = {
       await page.goto(`${origin}/console/${path}`, { waitUntil: 'load' });
       await until(page, () => document.querySelector('main h1') && !document.querySelector('main')?.textContent.includes('checking …'));
       await page.evaluate(axe);
-      for (const [theme, width, rules] of [['light', 1280, null], ['dark', 1280, ['color-contrast']], ['dark', 390, ['color-contrast', 'target-size']], ['light', 390, null], ['light', 640, []]]) {
+      for (const [theme, width, rules] of [['light', 1280, null], ['dark', 1280, ['color-contrast']], ['dark', 390, null], ['light', 390, ['color-contrast', 'target-size']], ['light', 640, []]]) {
         await page.setViewport({ width, height: 800 });
         const [found, sideways] = await page.evaluate(async (each, only) => {
           document.documentElement.dataset.theme = each;
