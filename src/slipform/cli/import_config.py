@@ -93,28 +93,21 @@ def convert_litellm(config: Path, environment: Mapping[str, str]) -> tuple[str, 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[Place, str]]:
     """What a file and those it includes say, and the line of each part."""
-    import yaml
-
     from slipform.config.load import node_lines
     from slipform.errors import ConfigError
+    from slipform.yaml_reader import YamlError, read_yaml
 
     if path.resolve() in seen:
         raise ConfigError("The files include each other", where=str(path))
     try:
         text = path.read_text(encoding="utf-8-sig")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        data, node = read_yaml(text)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"The file cannot be read: {reason}", where=str(path)) from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark is not None else 1
+    except YamlError as error:
         hint = "A Helm or Jinja template has to be rendered first." if "{{" in text else None
-        problem = getattr(error, "problem", None) or error
-        raise ConfigError(f"The file is not YAML: {problem}", where=f"{path}:{line}", hint=hint) from error
-    except RecursionError:
-        raise ConfigError("The file is nested too deeply", where=str(path)) from None
+        raise ConfigError(f"The file is not YAML: {error}", where=f"{path}:{error.line}", hint=hint) from error
     if not isinstance(data, dict):
         raise ConfigError("The file is no LiteLLM configuration: it has no settings", where=f"{path}:1")
     lines = {place: f"{path.name}:{line}" for place, line in node_lines(node, ())}

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel, to_snake
 
 from slipform.errors import ConfigError
+from slipform.yaml_reader import YamlError, read_yaml
 
 Path: TypeAlias = tuple[str | int, ...]
 M = TypeVar("M", bound=BaseModel)
@@ -28,13 +29,9 @@ def read_model(model: type[M], text: str, name: str, environment: Mapping[str, s
     Raises `ConfigError` with the file `name` and the line, or the variable, of every mistake.
     """
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"The config is not YAML: {error.problem}", where=f"{name}:{line}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"The config is not YAML: {error}", where=name) from error
+        data, node = read_yaml(text)
+    except YamlError as error:
+        raise ConfigError(f"The config is not YAML: {error}", where=f"{name}:{error.line}") from error
     locations = {path: f"{name}:{line}" for path, line in node_lines(node, ())}
     if duplicate := _find_duplicate(node, ()):
         path, line = duplicate
@@ -78,10 +75,9 @@ def _read_value(model: type[BaseModel], path: Path, text: str, where: str) -> An
     if str in choices and not (text.lstrip().startswith("[") and any(get_origin(each) is list for each in choices)):
         return text
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        reason = getattr(error, "problem", None) or "it cannot be read"
-        raise ConfigError(f"The value is not YAML: {reason}", where=where) from error
+        return read_yaml(text).value
+    except YamlError as error:
+        raise ConfigError(f"The value is not YAML: {error}", where=where) from error
 
 
 def _set_value(data: dict[str, Any], path: Path, value: Any, where: str) -> None:

@@ -19,7 +19,6 @@ MINIMAL_OBJECT: Mapping[str, Any] = MappingProxyType({"type": "object", "additio
 GENERIC_LIST: Mapping[str, Any] = MappingProxyType({"type": "array", "items": {"type": "object"}})
 """Any list of objects; it does not meet the vendors' strict rules."""
 
-_MAX_VALUES = 500_000
 _SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
 
@@ -96,7 +95,7 @@ def read_file(path: Path) -> Schema[Any]:
         if path.stat().st_size > 2 * MAX_SCHEMA_BYTES:
             raise ConfigError(f"This schema's file is over {2 * MAX_SCHEMA_BYTES:,} bytes long", where=str(path))
         text = path.read_text("utf-8")
-        document = json.loads(text) if path.suffix.lower() == ".json" else _from_yaml(text)
+        document = _parse(text, path.suffix)
     except (OSError, ValueError, RecursionError) as error:
         said = " ".join(str(error).split())[:300]
         raise ConfigError(f"This schema cannot be read: {said}", where=str(path), hint="Correct the file.") from error
@@ -106,26 +105,12 @@ def read_file(path: Path) -> Schema[Any]:
         raise ConfigError(f"This file holds no usable JSON Schema: {error}", where=str(path)) from error
 
 
-def _from_yaml(text: str) -> Any:
-    """YAML's aliases let a few lines stand for gigabytes; such a document is refused before it is unfolded."""
-    import yaml  # only those who keep schemas as YAML pay for it
+def _parse(text: str, suffix: str) -> Any:
+    if suffix.lower() == ".json":
+        return json.loads(text)
+    from slipform.yaml_reader import read_yaml  # imported only where schemas are kept as YAML
 
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
-    count = 0
-    stack: list[Any] = [document]
-    while stack:
-        item = stack.pop()
-        count += 1
-        if count > _MAX_VALUES:
-            raise ValueError("its aliases unfold to too many values")
-        if isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-    return document
+    return read_yaml(text).value
 
 
 def _from_reference(reference: str) -> Schema[Any]:
