@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 import slipform
 from slipform import errors
-from slipform.cli import app
+from slipform.cli.program import app
 from slipform.config import Settings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from slipform.cli import app as program
+from slipform.cli.program import app as program
 from slipform.cli.serve import app
 from slipform.codecs import Capabilities
 from slipform.config import Settings, read_settings

@@ -346,6 +346,20 @@ def test_with_traces_of_failures_only_the_words_of_calls_that_fail_are_kept() ->
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="several workers need fork")
+def test_workers_share_sessions_where_nothing_can_be_written(started: Callable[..., Served], tmp_path: Path) -> None:
+    unwritable = tmp_path / "a file, not a folder"
+    unwritable.touch()
+    with FakeVendor([ADA]) as vendor:
+        served = started(vendor, workers=3, environment={"XDG_STATE_HOME": str(unwritable)})
+        served.wait_for(lambda: any("#t=" in line for line in served.lines))
+        token = next(line.partition("#t=")[2].strip() for line in served.lines if "#t=" in line)
+        address = f"http://{served.host}:{served.port}"
+        session = cookie(address, token=token)
+        statuses = [call(address, f"{API}me", headers={"cookie": session}).status for _ in range(30)]
+    assert statuses == [200] * 30
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="several workers need fork")
 def test_the_console_of_one_worker_shows_and_changes_what_all_of_them_have(
     started: Callable[..., Served], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,6 +145,55 @@ def test_workers_share_a_port_and_their_metrics_and_are_replaced_when_they_die(
         assert served.process.wait(30) == 0
         with pytest.raises(OSError, match="refused"):
             served.get("/healthz")
+
+
+def _catches_sighup(process: subprocess.Popen[str]) -> bool:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) & 1 << (signal.SIGHUP - 1))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not say what a process catches")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_reload_signal_before_the_server_listens_does_not_end_it(workers: int, tmp_path: Path) -> None:
+    file = tmp_path / "slipform.yaml"
+    provider = "{fake: {kind: openai, base_url: 'http://127.0.0.1:9/v1'}}"
+    file.write_text(f"server: {{port: 0, log: json}}\ndefault_model: fake/m\nproviders: {provider}\n")
+    program = [sys.executable, "-c", "from slipform.cli import main; main()", "serve", "--config", str(file)]
+    with subprocess.Popen([*program, "--workers", str(workers)], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert until(lambda: _catches_sighup(process))
+            process.send_signal(signal.SIGHUP)
+            announced = process.stderr.readline()
+            port = re.search(r"http://127.0.0.1:(\d+)", announced)
+            assert port is not None, announced + process.stderr.read()
+            process.send_signal(signal.SIGHUP)
+            ready = f"http://127.0.0.1:{port[1]}/readyz"
+
+            def has_reloaded() -> bool:
+                process.send_signal(signal.SIGHUP)
+                with urllib.request.urlopen(ready, timeout=10) as response:
+                    return bool(json.load(response)["config"] > 1)
+
+            assert until(has_reloaded, ignoring=(OSError,))
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not say who the workers are")
+def test_a_worker_that_hangs_is_replaced(started: Callable[..., Served]) -> None:
+    with FakeVendor(["hi"]) as vendor:
+        served = started(vendor, workers=2)
+        children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children")
+        before = children.read_text().split()
+        os.kill(int(before[0]), signal.SIGSTOP)
+        served.wait_for(lambda: any("does not answer its supervisor" in line for line in served.lines))
+        served.wait_for(lambda: before[0] not in (now := children.read_text().split()) and len(now) == 2)
+        served.wait_for(lambda: len(served.samples("process_start_time_seconds")) == 2)
+        assert {served.ask() for _ in range(20)} == {200}
 
 
 def test_heads_that_are_too_large_are_refused(started: Callable[..., Served]) -> None:

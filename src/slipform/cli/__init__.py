@@ -1,86 +1,25 @@
-"""Run the command line.
-
-Only typer and the requested command are imported, so that `--help` and completion answer at once.
-"""
+"""Run the command line."""
 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
-from typing import Annotated
 
-import typer
-
-from slipform import __version__
-
-__all__ = ["app", "main"]
-
-_COMMANDS = {
-    "ask": "slipform.cli.ask:ask",
-    "fix": "slipform.cli.fix:fix",
-    "check": "slipform.cli.schema:check",
-    "ground": "slipform.cli.ground:ground",
-    "schema": "slipform.cli.schema:schema",
-    "models": "slipform.cli.models:models",
-    "init": "slipform.cli.settings:init",
-    "doctor": "slipform.cli.doctor:doctor",
-    "serve": "slipform.cli.serve:serve",
-    "console": "slipform.cli.serve:console",
-    "keys": "slipform.cli.serve:app",
-    "spend": "slipform.cli.spend:spend",
-    "import": "slipform.cli.import_config:app",
-    "run": "slipform.cli.batch:run",
-    "batch": "slipform.cli.batch:batch",
-    "review": "slipform.cli.review:review",
-    "eval": "slipform.cli.evaluate:evaluate",
-}
-
-
-def _version(requested: bool) -> None:
-    if requested:
-        from slipform.build_info import build_in_use
-
-        typer.echo(f"slipform {__version__} ({build_in_use()})")
-        raise typer.Exit
-
-
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_version, is_eager=True, help="Show the version, and whether it is compiled."
-        ),
-    ] = False,
-) -> None:
-    """Any language model, answering in the shape of your JSON Schema."""
-    del version
-
-
-def app(requested: str | None = None) -> typer.Typer:
-    """Return the program with the requested command only, or with all of them when there is no such command.
-
-    >>> [command.name for command in app("serve").registered_commands]
-    ['serve']
-    """
-    program = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
-    program.callback()(_options)
-    for name in [requested] if requested in _COMMANDS else _COMMANDS:
-        module, _, attribute = _COMMANDS[name].partition(":")
-        command = getattr(import_module(module), attribute)
-        if isinstance(command, typer.Typer):
-            program.add_typer(command, name=name)
-        else:
-            program.command(name)(command)
-    return program
+__all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line; an error is printed in one paragraph, without a traceback."""
+    command = sys.argv[1] if len(sys.argv) > 1 else None
+    if command == "serve":  # before the imports below, which take longer than a supervisor may wait with its signal
+        from slipform.proxy.reload_signal import defer_reload
+
+        defer_reload()
+    from slipform.cli.program import app
     from slipform.cli.terminal import Exit, exit_for, print_failure, print_message, silence_closed_pipe
     from slipform.errors import SlipformError
 
     try:
-        app(sys.argv[1] if len(sys.argv) > 1 else None)()
+        app(command)()
     except SlipformError as error:
         print_failure(error)
         raise SystemExit(exit_for(error)) from None

@@ -10,6 +10,7 @@ from pathlib import Path
 import orjson
 
 from slipform.providers.retry import DOWNGRADE_SECONDS, LESSONS, Downgrade, MemoryDowngrades
+from slipform.state_folder import state_folder
 
 _log = logging.getLogger("slipform.providers")
 _MOST_LINES = 2_000
@@ -17,9 +18,8 @@ _LONGEST_KEY = 2_000
 
 
 def downgrade_file() -> Path:
-    """The file: `slipform/downgrades.jsonl` in `$XDG_STATE_HOME`, or in the user's own state folder."""
-    folder = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(folder) / "slipform" / "downgrades.jsonl"
+    """Return the path of the file, in the state folder."""
+    return state_folder() / "downgrades.jsonl"
 
 
 def read_downgrades(path: Path) -> list[Downgrade]:

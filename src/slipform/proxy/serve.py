@@ -21,9 +21,11 @@ from slipform.errors import ConfigError, LocalModelError
 from slipform.proxy.admission.admission import check_exposed, is_loopback
 from slipform.proxy.app import App
 from slipform.proxy.deployment import Deployment, InForce, client_of, load
+from slipform.proxy.heartbeats import TICK_SECONDS
 from slipform.proxy.http_server.server import HttpServer
 from slipform.proxy.http_server.state import ServerLimits, Trusted
 from slipform.proxy.observability.metrics import WorkerAddress
+from slipform.proxy.reload_signal import defer_reload
 
 _SECONDS = 30.0
 
@@ -52,7 +54,6 @@ def trimmer() -> Callable[[], object] | None:
 _log = logging.getLogger("slipform.server")
 _NOT_STARTED = 3
 """How the process ends when the application does not start."""
-_ORPHAN_CHECK_SECONDS = 1.0
 _OTHER_FILES = 64
 """Files that are open for something else than connections, at most: logs, keys, the embedded model."""
 _COLLECT_AFTER = 20_000
@@ -110,13 +111,16 @@ async def _serve(app: App, settings: ServerSettings, listening: socket.socket, w
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
+    early = defer_reload()
     _hear("SIGHUP", reload)
+    if early.is_requested:
+        reload()
     _hear("SIGINT", asked.to_stop)
     _hear("SIGTERM", asked.to_stop)
     sockets = [listening]
     if worker is not None:
         sockets.append(_own_socket(worker))
-        tasks.add(loop.create_task(_stop_when_orphaned(asked, worker.supervisor)))
+        tasks.add(loop.create_task(_answer_to_supervisor(asked, worker)))
     if not await server.start(sockets):
         sys.exit(_NOT_STARTED)
     await asked.stopping.wait()
@@ -200,9 +204,11 @@ def _own_socket(worker: WorkerAddress) -> socket.socket:
     return made
 
 
-async def _stop_when_orphaned(asked: _StopSignals, parent: int) -> None:
-    while os.getppid() == parent:  # noqa: ASYNC110 — nothing tells of it
-        await asyncio.sleep(_ORPHAN_CHECK_SECONDS)
+async def _answer_to_supervisor(asked: _StopSignals, worker: WorkerAddress) -> None:
+    """Report that the event loop runs, and stop when there is nobody to report to."""
+    while os.getppid() == worker.supervisor:
+        worker.report_alive()
+        await asyncio.sleep(TICK_SECONDS)
     _log.warning("the supervisor is gone: stopping")
     asked.stopping.set()
 
@@ -231,6 +237,7 @@ def serve(
     Other machines are let in only with a file of keys, or `insecure`. SIGHUP reads the settings again, SIGTERM and
     SIGINT drain and stop, a second one stops at once.
     """
+    defer_reload()
     if insecure:  # in the environment, where the workers and every reload find it
         os.environ["SLIPFORM_SERVER__ALLOW_ANONYMOUS"] = "true"
     reading = load_config(settings_path)

@@ -13,11 +13,15 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from slipform.errors import SlipformError
+from slipform.proxy.console.access import console_secret
 from slipform.proxy.deployment import REFUSED, Deployment, InForce, client_of, deploy, load
+from slipform.proxy.heartbeats import Heartbeats
 from slipform.proxy.observability.metrics import WorkerAddress
+from slipform.proxy.reload_signal import defer_reload
 from slipform.proxy.serve import bound_host, serve_on
 
 _log = logging.getLogger("slipform.server")
@@ -25,6 +29,8 @@ _TICK = 0.1
 _SHORT_LIFE = 2.0
 """A worker that dies younger is started again only after as long."""
 _AFTER_DRAIN = 10.0
+_LATE_TICK = 2.0
+"""A tick of the supervisor that comes so late says that the whole machine stood still, not that a worker hangs."""
 
 
 def supervise(
@@ -39,6 +45,7 @@ def supervise(
     with in_force.reading.locating_mistakes():
         _let_go(deploy(client_of(in_force.reading.settings), in_force.reading, bound=bound_host(sockets[0])))
     announce()
+    console_secret()  # made before the fork: where it cannot be written to a file, each worker would make its own
     folder = Path(tempfile.mkdtemp(prefix="slipform-"))
     crew = _WorkerPool(sockets, settings_path, folder, in_force)
     try:
@@ -69,19 +76,29 @@ class _WorkerPool:
         self._due: dict[int, float] = {}
         """When a worker is to be started."""
         self._deadline: float | None = None
+        self._heartbeats = Heartbeats(len(sockets))
 
     def run(self) -> None:
+        early = defer_reload()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda got, _: self._signals.append(got))
+        if early.is_requested:
+            self._signals.append(signal.SIGHUP)
         self._due = dict.fromkeys(range(len(self._sockets)), 0.0)
+        last_tick = time.monotonic()
         while self._alive or self._deadline is None:
             self._start_due()
             while self._signals:
                 self._heed(self._signals.popleft())
             self._reap()
+            self._kill_hung()
             if self._deadline is not None and time.monotonic() > self._deadline:
                 self._tell(signal.SIGKILL)
             time.sleep(_TICK)
+            now = time.monotonic()
+            if now - last_tick > _LATE_TICK:
+                self._heartbeats.postpone(now - last_tick)
+            last_tick = now
 
     def _start_due(self) -> None:
         now = time.monotonic()
@@ -91,6 +108,7 @@ class _WorkerPool:
                 self._start(index)
 
     def _start(self, index: int) -> None:
+        self._heartbeats.start(index, time.monotonic())
         supervisor = os.getpid()  # asked here: the child may come to life when it is gone already
         child = os.fork()
         if child == 0:
@@ -103,12 +121,14 @@ class _WorkerPool:
         status = 1
         try:
             os.setpgid(0, 0)  # Ctrl-C is the supervisor's to hear
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
+            defer_reload()
             for other, each in enumerate(self._sockets):
                 if other != index and each is not self._sockets[index]:
                     each.close()
-            worker = WorkerAddress(index, len(self._sockets), self._folder, supervisor)
+            report_alive = partial(self._heartbeats.beat, index)
+            worker = WorkerAddress(index, len(self._sockets), self._folder, supervisor, report_alive)
             serve_on(self._sockets[index], self._settings_path, self._in_force, worker)
             status = 0
         except SlipformError as error:
@@ -129,6 +149,18 @@ class _WorkerPool:
             _log.error("worker %d (process %d) ended: %s; starting another", index, child, _how(status))
             lived = time.monotonic() - self._born[index]
             self._due[index] = time.monotonic() + (0 if lived > _SHORT_LIFE else _SHORT_LIFE)
+
+    def _kill_hung(self) -> None:
+        """Kill workers whose event loop has stopped; `_reap` replaces them. While they drain they may take longer."""
+        if self._deadline is not None:
+            return
+        now = time.monotonic()
+        for child, index in self._alive.items():
+            if self._heartbeats.is_hung(index, now):
+                _log.error("worker %d (process %d) does not answer its supervisor: killing it", index, child)
+                self._heartbeats.start(index, now)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
 
     def _heed(self, number: int) -> None:
         if number != signal.SIGHUP:

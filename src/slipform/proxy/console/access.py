@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from slipform.config import ServerSettings
 from slipform.proxy.admission.admission import ANYBODY, AdmissionControl, Caller, is_loopback
 from slipform.proxy.admission.refusals import KeyRefused, NotAllowed
+from slipform.state_folder import state_folder
 
 COOKIE = "slipform_console"
 _ATTRIBUTES = "Path=/console; HttpOnly; SameSite=Strict"
@@ -40,7 +41,7 @@ class NoSession(KeyRefused):
 
 def console_secret() -> bytes:
     """The secret that sessions are signed with: the file's, or a new one; this process's own if it cannot be kept."""
-    return _kept_secret(secret_path())
+    return _kept_secret(state_folder() / "console.secret")
 
 
 @cache
@@ -59,12 +60,6 @@ def _kept_secret(file: Path) -> bytes:
         kept = file.read_bytes()
         return kept if len(kept) >= 32 else made
     return made
-
-
-def secret_path() -> Path:
-    """Where the secret is kept."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "slipform" / "console.secret"
 
 
 def link_token(secret: bytes) -> str:

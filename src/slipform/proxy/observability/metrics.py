@@ -287,6 +287,8 @@ class WorkerAddress:
     folder: Path
     supervisor: int = field(default_factory=os.getppid)
     """The process that started it: a worker stops when that one is gone."""
+    report_alive: Callable[[], None] = lambda: None
+    """Tells the supervisor that this worker's event loop runs."""
 
     def socket_path(self, index: int | None = None) -> Path:
         """Return the socket on which a worker serves the others.

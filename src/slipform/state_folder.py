@@ -1,0 +1,20 @@
+"""Name the folder where slipform keeps what it has learned between two starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def state_folder() -> Path:
+    """Return the folder that a service manager gives (`STATE_DIRECTORY`), else the user's own."""
+    given = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    if given:
+        return Path(given)
+    state = os.environ.get("XDG_STATE_HOME")
+    if state:
+        return Path(state) / "slipform"
+    try:
+        return Path.home() / ".local" / "state" / "slipform"
+    except RuntimeError:  # a user without a home, as in some containers: a folder that cannot be written
+        return Path(os.devnull) / "slipform"
