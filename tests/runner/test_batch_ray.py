@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,29 @@ def test_a_cluster_that_does_not_answer_is_an_error_soon(tmp_path: Path, listeni
     assert f"The Ray cluster cannot be reached: {'it does not' if listening else 'Connection refused'}" in done.stderr
     assert f"RAY_ADDRESS={address}" in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def _speak_http2_and_no_more(listening: socket.socket) -> None:
+    """Answer every connection with a frame of HTTP/2 settings, as Ray's control service does, and then nothing."""
+    connections = []
+    with contextlib.suppress(OSError):  # the test closes the socket
+        while True:
+            connection, _ = listening.accept()
+            connection.sendall(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+            connections.append(connection)
+
+
+@pytest.mark.slow
+def test_a_cluster_that_speaks_and_never_comes_up_is_an_error_within_20_seconds(tmp_path: Path) -> None:
+    with FakeVendor(answer_http) as vendor, socket.create_server(("127.0.0.1", 0)) as other:
+        prepared(tmp_path, vendor, 3)
+        threading.Thread(target=_speak_http2_and_no_more, args=[other], daemon=True).start()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        done = command(*JOB, "--engine", "ray", cwd=tmp_path, more={"RAY_ADDRESS": address})
+    assert done.returncode == 1
+    (error,) = (line for line in done.stderr.splitlines() if line.startswith("slipform: "))  # Ray writes lines, too
+    assert "The Ray cluster cannot be reached: no answer within 10 s" in error
+    assert f"RAY_ADDRESS={address}" in error
 
 
 def named(name: str, *more: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ several event loops that these may have.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import threading
 from base64 import b64decode
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from slipform.enforce.judging import violation_error
-from slipform.errors import ConfigError, SchemaViolationError, SlipformError, UpstreamError
+from slipform.errors import ConfigError, SchemaViolationError, SlipformError, UpstreamError, UpstreamTimeout
 from slipform.ir import Media, Tool
 from slipform.schema import Schema
 
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from mcp.types import Tool as McpTool
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_CLOSE_SECONDS = 5.0
+"""How long a session may take to end."""
+_MAX_PAGES = 100
+_MAX_BYTES = 10_000_000
+"""Of all tools that a server lists, and of one result."""
 
 
 class McpServer:
@@ -37,12 +43,14 @@ class McpServer:
             client.ask(Answer, "…", tools=server.tools)
 
     The server is the address of one (Streamable HTTP), a command that starts one as a list, or whatever `mcp.Client`
-    takes. `prefix` stands before the names of its tools, where two servers have tools of one name.
+    takes. `prefix` stands before the names of its tools, where two servers have tools of one name. `timeout` is how
+    many seconds it may take to connect and list its tools, and to answer each call.
     """
 
-    def __init__(self, server: Any, *, prefix: str = "") -> None:
+    def __init__(self, server: Any, *, prefix: str = "", timeout: float = 60.0) -> None:
         self._server = server
         self._prefix = prefix
+        self._timeout = timeout
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
@@ -55,7 +63,10 @@ class McpServer:
             target=lambda: asyncio.run(self._serve(connected)), name="slipform-mcp", daemon=True
         )
         self._thread.start()
-        self.tools = connected.result()
+        try:
+            self.tools = connected.result(self._timeout + _CLOSE_SECONDS)
+        except TimeoutError:
+            raise self._too_slow("connect and list its tools") from None
         return self
 
     def __exit__(
@@ -64,7 +75,7 @@ class McpServer:
         if self._loop is not None and self._stop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(2 * _CLOSE_SECONDS)
 
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.__enter__)
@@ -76,17 +87,34 @@ class McpServer:
 
     async def _serve(self, connected: Future[tuple[Tool, ...]]) -> None:
         """Connect, list the tools, and keep the session until the server is left."""
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
         try:
-            async with _client(self._server) as client:
-                connected.set_result(tuple([self._tool(each, client) for each in await _listed(client)]))
+            async with asyncio.timeout(self._timeout) as deadline, _client(self._server) as client:
+                tools = await _list_tools(client, self._server)
+                deadline.reschedule(None)
+                connected.set_result(tuple([self._tool(each, client) for each in tools]))
                 await self._stop.wait()
-        except SlipformError as error:
-            connected.set_exception(error)
+                deadline.reschedule(self._loop.time() + _CLOSE_SECONDS)
         except Exception as error:
-            if connected.done():
+            if not connected.done():
+                connected.set_exception(self._connect_error(error))
+            elif not self._stop.is_set():
                 raise
-            connected.set_exception(_unreachable(self._server, error))
+
+    def _connect_error(self, error: Exception) -> SlipformError:
+        if isinstance(error, SlipformError):
+            return error
+        if isinstance(error, TimeoutError):
+            return self._too_slow("connect and list its tools")
+        return _unreachable(self._server, error)
+
+    def _too_slow(self, action: str) -> UpstreamTimeout:
+        return UpstreamTimeout(
+            f"The MCP server did not {action} within {self._timeout:g} s",
+            where=_server_name(self._server),
+            hint="Check that it works, or give `McpServer` a longer `timeout`.",
+        )
 
     def _tool(self, tool: McpTool, client: McpClient) -> Tool:
         output: Schema[Any] | None = (
@@ -96,8 +124,15 @@ class McpServer:
 
         async def run(**arguments: Any) -> Any:
             """Call the tool on the session's event loop, from whichever loop this one is."""
-            future = asyncio.run_coroutine_threadsafe(client.call_tool(tool.name, arguments), loop)
+            future = asyncio.run_coroutine_threadsafe(call(arguments), loop)
             return read_result(tool.name, await asyncio.wrap_future(future), output)
+
+        async def call(arguments: dict[str, Any]) -> CallToolResult:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    return await client.call_tool(tool.name, arguments)
+            except TimeoutError:
+                raise self._too_slow(f"answer a call of the tool {tool.name!r}") from None
 
         name = _NOT_IN_NAMES.sub("_", self._prefix + tool.name)[:64]
         return Tool(name, tool.input_schema, tool.description or tool.title, function=run)
@@ -105,6 +140,14 @@ class McpServer:
 
 def read_result(name: str, result: CallToolResult, output: Schema[Any] | None) -> Any:
     """Return what a tool gave; raises `UpstreamError`, or `SchemaViolationError` where it breaks its `outputSchema`."""
+    size = sum(len(block.model_dump_json()) for block in result.content)
+    if result.structured_content is not None:
+        size += len(json.dumps(result.structured_content))
+    if size > _MAX_BYTES:
+        raise UpstreamError(
+            f"The MCP tool {name!r} returned {size:,} bytes, and at most {_MAX_BYTES:,} are read",
+            hint="Ask the tool for less.",
+        )
     if result.is_error:
         raise UpstreamError(_text(result.content) or f"The MCP tool {name!r} failed")
     if output is not None:
@@ -152,16 +195,25 @@ def _client(server: Any) -> McpClient:
     return Client(server)
 
 
-async def _listed(client: McpClient) -> list[McpTool]:
-    """Return all tools, of all pages."""
+async def _list_tools(client: McpClient, server: Any) -> list[McpTool]:
+    """Return the tools of all pages; raises `UpstreamError` for a list that is too long."""
     tools: list[McpTool] = []
     cursor: str | None = None
-    while True:
+    size = 0
+    for _ in range(_MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
+        size += sum(len(tool.model_dump_json()) for tool in page.tools)
         cursor = page.next_cursor
+        if size > _MAX_BYTES:
+            break
         if cursor is None:
             return tools
+    raise UpstreamError(
+        f"The MCP server lists over {_MAX_PAGES} pages or {_MAX_BYTES:,} bytes of tools",
+        where=_server_name(server),
+        hint="Use a server that offers fewer tools.",
+    )
 
 
 def _unreachable(server: Any, error: BaseException) -> UpstreamError:
@@ -170,8 +222,15 @@ def _unreachable(server: Any, error: BaseException) -> UpstreamError:
         error = error.exceptions[0]
     failure = UpstreamError(
         f"The MCP server cannot be reached: {type(error).__name__}: {error}",
-        where=server if isinstance(server, str) else " ".join(server) if isinstance(server, list | tuple) else None,
+        where=_server_name(server),
         hint="Check the address or the command.",
     )
     failure.__cause__ = error
     return failure
+
+
+def _server_name(server: Any) -> str | None:
+    """Return the address or the command of a server, for an error message."""
+    if isinstance(server, list | tuple):
+        return " ".join(server)
+    return server if isinstance(server, str) else None

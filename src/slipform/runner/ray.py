@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from slipform.errors import ConfigError, SlipformError, UpstreamError
 from slipform.named_schemas import schema_named
@@ -23,8 +27,13 @@ from slipform.runner.call import FinishedRow, RowCaller, row_caller
 from slipform.runner.jobs import BatchJob, Task
 from slipform.schema import Schema
 
+T = TypeVar("T")
+_PROBE_SECONDS = 4.0
+"""How long the address of a cluster may take to accept a connection, and to speak."""
 _CONNECT_SECONDS = 10.0
-"""How long a cluster that was named may take to answer."""
+"""How long a cluster whose address speaks may take until it is connected: with the probe, an error within 20 s."""
+_START_SECONDS = 120.0
+"""How long Ray may take to start on this machine."""
 _ACTOR_SECONDS = 60.0
 """How long the first actor may take to be ready, and one to replace the last that was lost."""
 _LOSSES_PER_ROW = 3
@@ -191,7 +200,7 @@ async def caller_on_ray(local: RowCaller) -> AsyncIterator[RayCaller]:
     started_here = not ray.is_initialized()
     if started_here:
         _connect(ray)
-    processors = int(ray.cluster_resources().get("CPU", 1))
+    processors = int(_bounded(ray.cluster_resources, _CONNECT_SECONDS).get("CPU", 1))
     caller = RayCaller(ray, local, max(1, min(processors, local.job.concurrency)))
     try:
         yield caller
@@ -207,17 +216,47 @@ def _connect(ray: Any) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdigit():
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS) as connection:
+            with socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS) as connection:
                 connection.sendall(_HTTP2_PREFACE)
                 spoken = connection.recv(_HTTP2_FRAME_HEAD)
         except OSError as error:
             raise _unreachable(address, error.strerror or "it does not answer in time") from error
         if spoken[3:4] != _HTTP2_SETTINGS:
             raise _unreachable(address, "what listens there is not Ray")
+    logging.getLogger("ray._private.worker").addFilter(_is_not_about_threads)
+    init = partial(ray.init, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
-        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
+        _bounded(init, _CONNECT_SECONDS if address else _START_SECONDS)
     except (OSError, RuntimeError, ValueError) as error:
         raise _unreachable(address, str(error).strip()) from error
+
+
+def _is_not_about_threads(record: logging.LogRecord) -> bool:
+    """Drop Ray's remark that it was not started in the main thread, where nothing could bound it."""
+    return "not the main thread" not in record.getMessage()
+
+
+def _bounded(call: Callable[[], T], seconds: float) -> T:
+    """Return what a call of Ray's returns; raises `ConfigError` when that takes too long.
+
+    Ray goes on trying for ever, e.g. when it replaces 127.0.0.1 by an address on which the cluster does not listen. Its
+    calls cannot be cancelled: the thread is left behind, and ends with the process.
+    """
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001 — raised again in the thread that waits
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="slipform-ray", daemon=True).start()
+    try:
+        return outcome.result(seconds)
+    except TimeoutError:
+        if outcome.done():
+            raise
+        raise _unreachable(os.environ.get("RAY_ADDRESS", ""), f"no answer within {seconds:.0f} s") from None
 
 
 # Ray's control service speaks gRPC: whoever does answers the first bytes of HTTP/2 with a frame of settings.

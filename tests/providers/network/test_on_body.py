@@ -166,6 +166,33 @@ async def test_what_arrives_right_after_a_piece_that_was_enough_is_kept_for_the_
         sockets.close()
 
 
+async def test_nothing_is_pushed_between_a_failure_and_the_task_that_it_is_raised_in() -> None:
+    """A reader that had gone on to the end would be told of the failure too late to translate it."""
+
+    async def hang(writer: asyncio.StreamWriter) -> None:
+        await for_ever()
+
+    async with answering(hang) as (url, _):
+        sockets = transport()
+        stream = await sockets.open_async(request(url))
+        pushed: list[bytes] = []
+
+        def take(data: bytes) -> bool:
+            pushed.append(data)
+            return True
+
+        waiting = asyncio.create_task(stream.on_body(take))
+        await asyncio.sleep(0)
+        stream.fail(TimeoutError())
+        piece = framed(b"late") + END
+        stream._connection.get_buffer(-1)[: len(piece)] = piece
+        stream._connection.buffer_updated(len(piece))
+        with pytest.raises(TransportFault):
+            await waiting
+        assert pushed == []
+        sockets.close()
+
+
 async def test_what_goes_wrong_with_a_piece_is_raised_where_it_is_waited_for_and_ends_the_connection() -> None:
     async with answering(pieces) as (url, connections):
         sockets = transport()

@@ -320,6 +320,7 @@ class ResponseStream:
     def fail(self, error: Exception) -> None:
         """Raise this in the task that waits for the response, now or at its next wait."""
         self._error = error
+        self._push = None  # what arrives before that task runs must not reach a reader that has failed
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
 
