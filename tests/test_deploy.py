@@ -60,8 +60,45 @@ def test_the_container_is_an_ordinary_user_and_stops_in_good_order() -> None:
     assert dict(steps)["STOPSIGNAL"] == "SIGTERM"
     assert words.index("USER") < words.index("ENTRYPOINT")
     assert "HEALTHCHECK" in words
-    for name in re.findall(r"--constraint (\S+)", "\n".join(lines)):
+    for name in re.findall(r"--requirement (\S+)", "\n".join(lines)):
         assert (ROOT / name).is_file()
+
+
+def test_the_images_base_and_packages_are_pinned_by_hash() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    assert re.findall(r"^FROM (?!\S+@sha256:[0-9a-f]{64})", text, re.MULTILINE) == []
+    installs = re.findall(r"pip (?:install|wheel) (.*)", text)
+    assert installs
+    assert [each for each in installs if "--require-hashes" not in each and "--no-deps" not in each] == []
+
+
+def _pins(path: Path) -> dict[str, str]:
+    pins = re.findall(r"^([A-Za-z0-9._-]+)(?:\[\S+\])?==([^\s;\\]+)", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pins}
+
+
+def test_the_image_installs_the_versions_that_the_tests_run_with() -> None:
+    tested = _pins(ROOT / "constraints.txt")
+    for file in (DEPLOY / "requirements.txt", DEPLOY / "build-requirements.txt"):
+        locked = _pins(file)
+        assert len(locked) > 5
+        differing = {name: version for name, version in locked.items() if tested.get(name, version) != version}
+        assert differing == {}, f"{file.name}: run .ci/lock"
+
+
+def test_actions_are_pinned_to_commits_and_tools_by_hash() -> None:
+    workflows = list((ROOT / ".github" / "workflows").glob("*.yml"))
+    assert workflows
+    text = "\n".join(each.read_text() for each in workflows)
+    assert re.findall(r"uses: (?!\S+@[0-9a-f]{40} # v)\S+", text) == []
+    installs = re.findall(r"pip install (.*)", text)
+    assert [each for each in installs if "--require-hashes" not in each and "--constraint" not in each] == []
+
+
+def test_the_balancer_takes_what_the_server_takes() -> None:
+    size = re.search(r"client_max_body_size (\d+)m;", (DEPLOY / "nginx.conf").read_text())
+    assert size is not None
+    assert int(size[1]) * 1024 * 1024 == read_settings("").server.max_file_bytes
 
 
 def test_the_balancer_lets_streams_through() -> None:

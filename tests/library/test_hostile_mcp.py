@@ -69,9 +69,10 @@ def test_a_server_that_does_not_list_its_tools_is_cut_off(mode: str, problem: st
 
 
 def test_a_call_that_is_not_answered_ends(tmp_path: Path) -> None:
-    with McpServer(hostile(tmp_path, "no call"), timeout=2) as connected:
-        with pytest.raises(UpstreamTimeout, match="did not answer a call of the tool 't1' within 2 s"):
-            asyncio.run(connected.tools[0].call({}))
+    problem = "did not answer a call of the tool 't1' within 2 s"
+    server = McpServer(hostile(tmp_path, "no call"), timeout=2)
+    with server as connected, pytest.raises(UpstreamTimeout, match=problem):
+        asyncio.run(connected.tools[0].call({}))
 
 
 def test_a_result_of_fifty_megabytes_is_an_error() -> None:
