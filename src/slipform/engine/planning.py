@@ -104,7 +104,7 @@ class ModelRoute:
                 request.frame.keep(self._frame_key(request), _CachedPlan(options, plan))
             return plan
         speaker = self._speaker(wanted)
-        key = (shape, wanted.strategy, wanted.strict, speaker, provider.name == LOCAL)
+        key = (shape, wanted.strategy, wanted.strict, speaker, _provider_guard(provider))
         cached = _PLANS.get(key)
         if cached is None or (cached.options is not options and cached.options != options):
             plan = _planned(self, request, options, schema, self._capabilities(request, schema))
@@ -120,8 +120,8 @@ class ModelRoute:
         found = request.frame.find(self._frame_key(request))
         return found.plan if isinstance(found, _CachedPlan) and found.options is options else None
 
-    def _frame_key(self, request: ModelRequest) -> tuple[str, BoundCodec | Capabilities, bool]:
-        return "plan", self._speaker(request.response_format), self.provider.name == LOCAL
+    def _frame_key(self, request: ModelRequest) -> tuple[str, BoundCodec | Capabilities, Guard | None]:
+        return "plan", self._speaker(request.response_format), _provider_guard(self.provider)
 
     def _speaker(self, wanted: ResponseFormat | None) -> BoundCodec | Capabilities:
         """What tells apart the models that answers are planned for, after all that was learned of them."""
@@ -162,7 +162,7 @@ class _CachedPlan:
     plan: Plan
 
 
-_PlanKey: TypeAlias = tuple[Schema[Any] | tuple[str, bytes], OutputStrategy, bool, BoundCodec | Capabilities, bool]
+_PlanKey: TypeAlias = tuple[Schema[Any] | tuple[str, bytes], OutputStrategy, bool, BoundCodec | Capabilities, Guard | None]
 _PLANS = BoundedCache[_PlanKey, _CachedPlan]("plans", entries=128, max_bytes=32_000_000)
 """By shapes that nobody can change, a `Schema` or name and text of what `cached_format` has made, and by who is asked
 in which way: an endpoint makes one codec for what a model can do after all it has learned."""
@@ -191,6 +191,7 @@ def _planned(
     capabilities: Capabilities,
 ) -> Plan:
     _check_price(route, options)
+    provider_guard = _provider_guard(route.provider)
     wanted = request.response_format
     strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
     chosen, stronger, wording = _channel(capabilities, strategy, options)
@@ -211,12 +212,25 @@ def _planned(
         repair=options.repair,
         validators=options.validators,
         on_failure=options.on_failure,
-        guard=Guard.of(request.extra, options.guard),
-        guarded_decoding=route.provider.name == LOCAL,
+        guard=Guard.of(request.extra, _default_guard(options, provider_guard)),
+        guarded_decoding=provider_guard is not None,
         backoff_seconds=options.backoff_seconds,
         keep_text=options.keep_text,
         price=_pricing(route.router, options.prices) if options.prices else None,
     )
+
+
+def _provider_guard(provider: Provider) -> Guard | None:
+    """Return the guards that a provider was made with; None for one whose decoding cannot be guarded."""
+    guard: Guard | None = getattr(provider, "guard", None)
+    return guard
+
+
+def _default_guard(options: Options, provider_guard: Guard | None) -> Guard:
+    """Return the guards of a call that sets none itself: those of its options, else those of its provider."""
+    if provider_guard is None or options.guard != Guard():
+        return options.guard
+    return provider_guard
 
 
 def _check_price(route: ModelRoute, options: Options) -> None:

@@ -86,12 +86,16 @@ class PenaltyLogitsProcessor:
 class Pieces:
     """Tokens in, whole characters out: what `generate` is given as its streamer."""
 
-    def __init__(self, tokenizer: Any, stop: tuple[str, ...], forward: Forward) -> None:
+    def __init__(
+        self, tokenizer: Any, stop: tuple[str, ...], forward: Forward, timed_prompt: int | None = None
+    ) -> None:
+        """`timed_prompt` is the size of the prompt, where every piece is to report the tokens used so far."""
         self.count = 0
         self.over = False
         """Whether generation is to end here: cancelled, or at a stop sequence."""
         self.stopped = False
         self._tokenizer, self._stop, self._forward = tokenizer, stop, forward
+        self._timed_prompt = timed_prompt
         self._tokens: list[int] = []
         self._sent = 0
         self._prompt = True
@@ -118,7 +122,13 @@ class Pieces:
         piece = text[self._sent : len(text) - held_back] if held_back else text[self._sent :]
         if piece and not piece.endswith(_UNFINISHED):
             self._sent += len(piece)
-            self.over = self._forward({"choices": [{"delta": {"content": piece}}]}) or self.over
+            self.over = self._forward(self._chunk(piece)) or self.over
+
+    def _chunk(self, piece: str) -> dict[str, Any]:
+        chunk: dict[str, Any] = {"choices": [{"delta": {"content": piece}}]}
+        if self._timed_prompt is not None:
+            chunk["timings"] = {"prompt_n": self._timed_prompt, "predicted_n": self.count}
+        return chunk
 
 
 class TransformersModel:
@@ -158,7 +168,8 @@ class TransformersModel:
             forward({"error": {"code": 400, "type": "exceed_context_size_error", "message": message}})
             return
         room = min(int(body["max_tokens"]), self._context - size)
-        pieces = Pieces(self._tokenizer, tuple(body.get("stop") or ()), forward)
+        timed_prompt = size if body.get("timings_per_token") else None
+        pieces = Pieces(self._tokenizer, tuple(body.get("stop") or ()), forward, timed_prompt)
         with self._lock:
             ended = self._generate(prompt, body, room, pieces)
         if pieces.over and not pieces.stopped:
@@ -260,6 +271,7 @@ class TransformersProvider:
             options=options,
             stop_hook=stop_hook,
         )
+        self.guard = self._local.guard
 
     def for_callers(self, models: Collection[str]) -> TransformersProvider:
         """The same for callers from outside: these models, and no path or download of the callers' choice."""

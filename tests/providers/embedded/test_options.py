@@ -22,6 +22,7 @@ from slipform.providers.embedded.decoding.constrain import KEY
 from slipform.providers.embedded.decoding.patterns import grammar_problem
 from slipform.providers.embedded.engine import Cancel, Event
 from slipform.providers.router import Router
+from slipform.providers.transformers import TransformersProvider
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from slipform.text.fence import JsonFenceDetector
 from tests.conftest import PERSON
@@ -201,12 +202,18 @@ class Turns(Scripted):
         return cancel
 
 
-def test_enforced_calls_fail_hard_as_with_any_provider_after_their_attempts_and_with_a_report() -> None:
+@pytest.mark.covers("S0-54", "S0-64")
+@pytest.mark.parametrize("is_set_on_the_provider", [False, True])
+@pytest.mark.parametrize("provider_class", [LocalProvider, TransformersProvider])
+def test_enforced_calls_fail_hard_as_with_any_provider_after_their_attempts_and_with_a_report(
+    provider_class: type[LocalProvider] | type[TransformersProvider], is_set_on_the_provider: bool
+) -> None:
+    hard = Guard(response_format_fail_hard=True)
+
     def respond(*turns: str) -> Outcome:
-        client = Client(
-            router=Router({"local": LocalProvider(lambda _: Turns(*turns))}),
-            options=Options(budget=Budget(attempts=2), guard=Guard(response_format_fail_hard=True)),
-        )
+        provider = provider_class(lambda _: Turns(*turns), options=hard if is_set_on_the_provider else None)
+        options = Options(budget=Budget(attempts=2), guard=Guard() if is_set_on_the_provider else hard)
+        client = Client(router=Router({"local": provider}), options=options)
         return client.respond(asked().replace(model="local/any.gguf"))
 
     outcome = respond("Sorry, I cannot.", '{"name": "Ada", "age": 36}')
@@ -218,6 +225,21 @@ def test_enforced_calls_fail_hard_as_with_any_provider_after_their_attempts_and_
     assert isinstance(report, Report)
     assert [attempt.outcome for attempt in report.attempts] == ["not_json", "schema_violation"]
     assert [attempt.usage.output for attempt in report.attempts] == [1, 1]
+
+
+@pytest.mark.covers("S0-47")
+@pytest.mark.parametrize("provider_class", [LocalProvider, TransformersProvider])
+def test_enforced_calls_force_the_start_wherever_the_engine_can(
+    provider_class: type[LocalProvider] | type[TransformersProvider],
+) -> None:
+    engine = Scripted('{"name": "Ada", "age": 36}')
+    client = Client(
+        router=Router({"local": provider_class(lambda _: engine)}),
+        options=Options(guard=Guard(force_json_start=True)),
+    )
+    outcome = client.respond(asked().replace(model="local/any.gguf"))
+    assert engine.body["grammar"]
+    assert [warning.code for warning in outcome.report.warnings] == []
 
 
 @pytest.mark.covers("S0-51", "S0-52")

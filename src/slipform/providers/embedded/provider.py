@@ -87,7 +87,8 @@ class LocalProvider:
         )
         self._engines = Engines(load or partial(_load, engine_class, settings))
         self._has_own_weights = load is None
-        self._options = options or Guard()
+        self.guard = options or Guard()
+        """Applied to direct calls, and to enforced ones that set none themselves."""
         self._stop_hook = stop_hook
         self._allowed_models: frozenset[str] | None = None
         """The models that the proxy's callers may name, besides known ones with weights here; None for any."""
@@ -193,7 +194,7 @@ class LocalProvider:
                 f"The weights of {model} are not on the server, which fetches nothing for a request",
                 hint=f"Run `slipform models pull {model}` there.",
             )
-        return prepare(request, self._options, self._stop_hook), self._engines.get(model)
+        return prepare(request, self.guard, self._stop_hook), self._engines.get(model)
 
     def _has_weights(self, model: str) -> bool:
         return not self._has_own_weights or find(KNOWN[model]) is not None
