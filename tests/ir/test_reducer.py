@@ -460,3 +460,34 @@ def test_an_answer_in_the_vendor_s_shape_is_lifted_while_it_grows_where_that_can
     reducer.push(CompletionChunk(text="}", finish="stop"))
     answer = reducer.finish()
     assert (answer.text, answer.content_resolved, answer.lift) == ('{"name":"Ada"}', {"name": "Ada"}, None)
+
+
+@pytest.mark.covers("S3-55")
+def test_arguments_that_the_token_limit_cut_are_not_resolved() -> None:
+    reducer = Reducer()
+    reducer.start(Snapshot(tools={"find": {"type": "object", "properties": {"name": {"type": "string"}}}}))
+    reducer.push(CompletionChunk(tool_calls=(ToolDelta(0, "c1", "find", '{"name":"half a na'),)))
+    reducer.push(CompletionChunk(finish="length"))
+    (call,) = reducer.finish().tool_calls
+    assert call.arguments == '{"name":"half a na'
+    assert call.arguments_resolved is UNRESOLVED
+
+
+def test_text_that_leads_up_to_a_call_is_not_an_error() -> None:
+    reducer = Reducer()
+    reducer.start(Snapshot({"type": "object"}, tools={"find": {"type": "object"}}))
+    reducer.push(CompletionChunk("Let me look. "))
+    reducer.push(CompletionChunk(tool_calls=(ToolDelta(0, "c1", "find", "{}"),), finish="tool_calls"))
+    assert reducer.error is None
+    assert reducer.finish().text == "Let me look. "
+
+
+@pytest.mark.covers("S3-36")
+def test_a_schema_that_the_caller_changes_in_mid_stream_changes_nothing() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    reducer = Reducer()
+    reducer.start(Snapshot(schema))
+    reducer.push(CompletionChunk('{"a": '))
+    schema["properties"] = {"a": {"type": "string"}}
+    reducer.push(CompletionChunk("1}", finish="stop"))
+    assert reducer.finish().content_resolved == {"a": 1}

@@ -203,3 +203,18 @@ def test_a_strategy_may_be_given_by_its_name() -> None:
     assert shape.with_strategy("native") == shape.with_strategy(OutputStrategy.NATIVE)
     with pytest.raises(ConfigError, match="There is no strategy 'natively'"):
         shape.with_strategy("natively")
+
+
+@pytest.mark.covers("S4-18")
+def test_a_provider_that_does_not_step_down_sends_the_same_request_on_every_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k-123456")
+    with FakeVendor(refusing(native="Invalid schema: too many states")) as vendor:
+        provider = f"{{kind: openai, base_url: '{vendor.base_url}', step_down: false}}"
+        settings = read_settings(f"default_model: v/m-1\nproviders:\n  v: {provider}\n")
+        client = Client(router=router_of(settings))
+        for _ in range(2):
+            with pytest.raises(UpstreamRequestError, match="too many states"):
+                client.ask(PERSON, "Ada is 36")
+        assert [channel(request) for request in vendor.requests] == ["native", "native"]

@@ -40,6 +40,7 @@ _SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule, OpenObjects], WireSch
     "encoded schemas", entries=256, max_bytes=32_000_000
 )
 """By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
+_AS_IT_IS = "identity"
 _LEAST = 2_000
 _TIMES_TEXT = 50
 """How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
@@ -47,13 +48,20 @@ _TIMES_TEXT = 50
 
 def format_schema(wanted: ResponseFormat, capabilities: Capabilities, rule: StrictRule) -> WireSchema:
     """The wanted schema in the dialect of the native channel; an `UnsupportedSchemaError` where that has no words."""
-    return _format(wanted, capabilities, capabilities.dialect, rule)
+    is_sent_as_it_is = _is_best_effort(wanted, rule) and wanted.json_schema.schema.get("type") == "object"
+    return _format(wanted, capabilities, _AS_IT_IS if is_sent_as_it_is else capabilities.dialect, rule)
+
+
+def _is_best_effort(wanted: ResponseFormat, rule: StrictRule) -> bool:
+    """Whether the caller wants no strict mode, and the API can do without: there a schema needs no rewriting."""
+    return not wanted.strict and rule != "always"
 
 
 def tool_schema(wanted: ResponseFormat, out: Encoding, rule: StrictRule) -> WireSchema:
     """The wanted schema as a tool's parameters; without strict mode where the strict dialect has no words for it."""
+    dialect_name = ANY_TOOL if _is_best_effort(wanted, rule) else out.capabilities.tool_dialect
     try:
-        return _format(wanted, out.capabilities, out.capabilities.tool_dialect, rule)
+        return _format(wanted, out.capabilities, dialect_name, rule)
     except UnsupportedSchemaError as error:
         out.lose("response_format.strict", f"Sent without strict mode: {error.message}.", "approximated")
         return _format(dataclasses.replace(wanted, strict=False), out.capabilities, ANY_TOOL, rule)

@@ -99,6 +99,8 @@ class ProviderSettings(_Block):
     """An `http://` or `https://` proxy, or `none`; the environment's by default."""
     strategy: Literal["auto", "native", "tool", "prompted"] = "auto"
     """Pins how schemas are asked for: the vendor's native mode, a forced tool or the prompt; no other is ever taken."""
+    step_down: bool = True
+    """Whether a call is repeated in a simpler form after a refusal; if not, a refusal is an error."""
     capabilities: dict[str, bool | str | list[str]] = {}
     """What its models can do, where the catalogue is wrong: native, tools, forced_tool, json_mode, dialect, …"""
 

@@ -11,7 +11,7 @@ from slipform.enforce.coercion import Switches
 from slipform.enforce.judging import SchemaHint, violation_error
 from slipform.enforce.patching import Patched, patch, patch_for_type
 from slipform.errors import JsonEnforcementError
-from slipform.schema import JsonSchemaSpec, Schema
+from slipform.schema import JsonSchemaSpec, ResponseFormat, Schema
 from slipform.text.loads import LoadWarning, left_out, load, only_json, value_of
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.strict import compact_json
@@ -45,7 +45,7 @@ def loads(text: str, schema: Schema[T], *, strict: bool = False, nan: Literal["r
 @overload
 def loads(
     text: str,
-    schema: dict[str, Any] | JsonSchemaSpec | str,
+    schema: dict[str, Any] | JsonSchemaSpec | ResponseFormat | str,
     *,
     strict: bool = False,
     nan: Literal["refuse", "null"] = "refuse",

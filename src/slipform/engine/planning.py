@@ -162,7 +162,9 @@ class _CachedPlan:
     plan: Plan
 
 
-_PlanKey: TypeAlias = tuple[Schema[Any] | tuple[str, bytes], OutputStrategy, bool, BoundCodec | Capabilities, Guard | None]
+_PlanKey: TypeAlias = tuple[
+    Schema[Any] | tuple[str, bytes], OutputStrategy, bool, BoundCodec | Capabilities, Guard | None
+]
 _PLANS = BoundedCache[_PlanKey, _CachedPlan]("plans", entries=128, max_bytes=32_000_000)
 """By shapes that nobody can change, a `Schema` or name and text of what `cached_format` has made, and by who is asked
 in which way: an endpoint makes one codec for what a model can do after all it has learned."""

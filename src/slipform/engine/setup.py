@@ -23,7 +23,7 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.connections import NO_PROXY, read_proxy, tls_context
 from slipform.providers.network.transport import ProtocolError, Timeouts, Transport
-from slipform.providers.retry import DowngradeStore, RetryPolicy
+from slipform.providers.retry import DowngradeStore, NoDowngrades, RetryPolicy
 from slipform.providers.router import ModelTarget, Router
 from slipform.providers.vendor_limits import MinuteLimits, SharedBudget, VendorBudget
 
@@ -204,7 +204,7 @@ def router_of(
                 retries=retries,
                 settings=given.settings if given else None,
                 transport=_transport(name, given, settings.redis, vendor.codec),
-                lessons=lessons,
+                lessons=lessons if given is None or given.step_down else NoDowngrades(),
             )
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **alias_targets(settings)}
     return Router(providers, aliases=aliases, default=settings.default_model)

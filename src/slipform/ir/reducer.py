@@ -18,6 +18,7 @@ from slipform.ir.choice_merge import ChoiceBuilder, OpenCall, merge_extra
 from slipform.ir.messages import UNRESOLVED, ToolCall
 from slipform.ir.request import RESERVED_TOOL, ModelWarning
 from slipform.ir.response import CompletionChunk, Lift, ModelResponse, Usage, resolve_finish
+from slipform.schema.limits import plain_copy
 from slipform.text.strict import compact_json
 from slipform.text.tree import ParseError
 
@@ -148,7 +149,7 @@ State: TypeAlias = Literal["idle", "streaming", "committing", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The facts of the request that the reducer needs.
+    """The facts of the request that the reducer needs, as they are when it is made: schemas are copied.
 
     `emulated` says whether the schema was sent as the reserved tool; with None (unknown), its call is the answer if it
     comes, else the text. `tools` has the schemas of the caller's tools; those in `deferred` get a value only once
@@ -159,6 +160,13 @@ class Snapshot:
     emulated: bool | None = False
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     deferred: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.response_schema:
+            object.__setattr__(self, "response_schema", plain_copy(self.response_schema))
+        if self.tools:
+            copies = {name: plain_copy(schema) for name, schema in self.tools.items()}
+            object.__setattr__(self, "tools", copies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +272,13 @@ class Reducer:
 
     @property
     def error(self) -> str | None:
-        """The error of the text or of a tool call's arguments so far, which `finish` will raise."""
-        self._content_value(self._source())
-        if self._output is not None and self._output.error is not None:
+        """The error so far of a tool call's arguments, or of the text, which is the answer unless a call follows it."""
+        calls = self._caller_calls()
+        pieces = self._source()
+        self._content_value(pieces)
+        if self._output is not None and self._output.error is not None and self._is_answer(pieces, bool(calls)):
             return self._output.error
-        for call in self._caller_calls():
+        for call in calls:
             self._open_call(call)
         return next((each.error for each in self._channels.values() if each.error is not None), None)
 
@@ -327,6 +337,11 @@ class Reducer:
         hidden = (RESERVED_TOOL,) if final else (None, RESERVED_TOOL)
         return [call for call in calls if call.name not in hidden]
 
+    @staticmethod
+    def _is_answer(pieces: list[str], has_calls: bool) -> bool:
+        """Whether the text is the answer; beside a call, only one that begins like JSON is."""
+        return not has_calls or "".join(pieces).lstrip()[:1] in ("{", "[")
+
     def _content_value(self, pieces: list[str]) -> Any:
         # On the tool channel text may precede the call; it is the answer only if no call ever comes.
         if self._snapshot.response_schema is None or (self._snapshot.emulated and self._output_call() is None):
@@ -371,9 +386,7 @@ class Reducer:
         calls = {call.position: self._close_call(call, check) for call in open_calls}
         resolved, lift = UNRESOLVED, self._lift
         if self._snapshot.response_schema is not None:
-            # Beside a call only text that begins like JSON is the answer; other text leads up to the call.
-            is_answer = not calls or text.lstrip()[:1] in ("{", "[")
-            resolved = self._final_value(pieces, expected=check and is_answer)
+            resolved = self._final_value(pieces, expected=check and self._is_answer(pieces, bool(calls)))
             if lift is not None and resolved is not UNRESOLVED:
                 text, lift = compact_json(resolved), None
         return ModelResponse(
@@ -406,7 +419,7 @@ class Reducer:
                 where=f"tool_calls[{call.position}].arguments",
                 details={"arguments": closed.arguments},
             )
-        return replace(closed, arguments_resolved=channel.value)
+        return closed if channel.error is not None else replace(closed, arguments_resolved=channel.value)
 
     def _final_value(self, pieces: list[str], *, expected: bool) -> Any:
         if not any(piece.strip() for piece in pieces):

@@ -24,6 +24,7 @@ from slipform.library.request import (
     TextOverrides,
     held_for,
     held_for_text,
+    requested_format,
     set_up,
     shape_kind,
 )
@@ -81,7 +82,7 @@ class AsyncClient:
     async def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Result[Any]:
         """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
-        held = held_for(schema, prompt, self.model, self.options, given)
+        held = held_for(schema, prompt, self.model, self.options, given, requested_format(shape))
         return result_of(schema, await converse_async(self.router, held, schema))
 
     @overload
@@ -93,7 +94,7 @@ class AsyncClient:
     def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> AsyncStream[Any]:
         """Stream the answer: partial values first, then the whole; see `AsyncStream`."""
         schema: Schema[Any] = Schema.of(shape)
-        held = held_for(schema, prompt, self.model, self.options, given)
+        held = held_for(schema, prompt, self.model, self.options, given, requested_format(shape))
         return AsyncStream(Session(self.router, held, schema, shape_kind(shape)))
 
     async def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:

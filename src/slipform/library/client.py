@@ -23,6 +23,7 @@ from slipform.library.request import (
     TextOverrides,
     held_for,
     held_for_text,
+    requested_format,
     set_up,
     shape_kind,
 )
@@ -89,7 +90,7 @@ class Client:
     def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Result[Any]:
         """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
-        held = held_for(schema, prompt, self.model, self.options, given)
+        held = held_for(schema, prompt, self.model, self.options, given, requested_format(shape))
         return result_of(schema, converse(self.router, held, schema))
 
     @overload
@@ -101,7 +102,7 @@ class Client:
     def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Stream[Any]:
         """Stream the answer: partial values first, then the whole; see `Stream`."""
         schema: Schema[Any] = Schema.of(shape)
-        held = held_for(schema, prompt, self.model, self.options, given)
+        held = held_for(schema, prompt, self.model, self.options, given, requested_format(shape))
         return Stream(Session(self.router, held, schema, shape_kind(shape)))
 
     def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:

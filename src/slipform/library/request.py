@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from slipform.config import Settings
 
 T_contra = TypeVar("T_contra", contravariant=True)
-RawSchema: TypeAlias = Mapping[str, Any] | JsonSchemaSpec | str
+RawSchema: TypeAlias = Mapping[str, Any] | JsonSchemaSpec | ResponseFormat | str
 Models: TypeAlias = str | Sequence[str] | None
 Config: TypeAlias = "Settings | Path | str"
 
@@ -72,15 +72,23 @@ _NAMES = frozenset(Overrides.__annotations__)
 
 
 def held_for(
-    schema: Schema[Any], prompt: Prompt, model: Models, options: Options, overrides: Overrides[Any]
+    schema: Schema[Any],
+    prompt: Prompt,
+    model: Models,
+    options: Options,
+    overrides: Overrides[Any],
+    requested: ResponseFormat | None = None,
 ) -> Conversing:
-    """Return a conversation that ends in an answer of this shape.
+    """Return a conversation that ends in an answer of this shape; `requested` is the caller's own format, if any.
 
     >>> held = held_for(Schema.of(int), "How many?", "local", Options(), {"max_attempts": 2})
     >>> held.request.model, held.options.budget.attempts
     ('local', 2)
     """
-    response_format = _response_format(schema)
+    if requested is None:
+        response_format = _response_format(schema)
+    else:
+        response_format = dataclasses.replace(requested, json_schema=schema.spec)
     if not overrides:
         return Conversing(ModelRequest(first_of(model), messages_of(prompt), response_format), model or "", options)
     _refuse_unknown(overrides, _NAMES)
@@ -174,7 +182,12 @@ def _refuse_unknown(overrides: Mapping[str, Any], allowed: frozenset[str]) -> No
 
 def shape_kind(shape: Any) -> Kind:
     """Return the parts of a shape; those of a JSON Schema or a ready `Schema` are plain JSON."""
-    return ANY if isinstance(shape, Schema | Mapping | JsonSchemaSpec | str) else kind_of(shape)
+    return ANY if isinstance(shape, Schema | Mapping | JsonSchemaSpec | ResponseFormat | str) else kind_of(shape)
+
+
+def requested_format(shape: Any) -> ResponseFormat | None:
+    """Return a shape that is a response format, with its strictness and strategy; None for any other."""
+    return shape if isinstance(shape, ResponseFormat) else None
 
 
 def set_up(

@@ -21,7 +21,7 @@ from slipform.providers.auth import Authorised, Secret, authorise, from_environm
 from slipform.providers.catalog import Vendor
 from slipform.providers.network.transport import HttpRequest, Timeouts
 from slipform.providers.refusals import record_refusal
-from slipform.providers.retry import DowngradeStore, MemoryDowngrades, RetryPolicy
+from slipform.providers.retry import DowngradeStore, MemoryDowngrades, NoDowngrades, RetryPolicy
 from slipform.schema import OutputStrategy, ResponseFormat
 
 _USUAL: Final = Timeouts()
@@ -218,6 +218,8 @@ class Endpoint:
 
     def learn(self, error: UpstreamError, request: ModelRequest, prepared: PreparedCall) -> bool:
         """Remember what a refusal of the request teaches; True when repeating it is worthwhile."""
+        if isinstance(self.store, NoDowngrades):
+            return False
         text = f"{error.message} {error.details.get('param') or ''} {error.details.get('code') or ''}"
         taught = record_refusal(text, request, prepared.capabilities)
         if taught is None:
@@ -230,7 +232,7 @@ class Endpoint:
 
     def note_ignored(self, request: ModelRequest, prepared: PreparedCall) -> None:
         """Remember that the model's answer does not even begin like the schema that its native channel was given."""
-        if "schema_in_prompt" in prepared.capabilities.quirks:
+        if "schema_in_prompt" in prepared.capabilities.quirks or isinstance(self.store, NoDowngrades):
             return
         self._remember("schema_unseen", request, about_schema=False)
         logger.warning("%s/%s ignored the schema; the prompt shows it from now on", self.name, request.model)

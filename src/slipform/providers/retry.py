@@ -69,6 +69,18 @@ class DowngradeStore(Protocol):
         ...
 
 
+class NoDowngrades:
+    """A store that learns nothing: a refusal is an error, and `auto` means the same for every call."""
+
+    def get(self, key: str) -> frozenset[str]:
+        """Return nothing."""
+        del key
+        return frozenset()
+
+    def add(self, key: str, lesson: str) -> None:
+        """Do nothing."""
+
+
 class Downgrade(NamedTuple):
     """One lesson, what it is about, and for how many seconds more it counts."""
 

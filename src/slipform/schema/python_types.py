@@ -81,13 +81,13 @@ class Schema(Generic[T]):
     def of(cls, shape: type[S]) -> Schema[S]: ...
     @overload
     @classmethod
-    def of(cls, shape: Mapping[str, Any] | JsonSchemaSpec | str) -> Schema[Any]: ...
+    def of(cls, shape: Mapping[str, Any] | JsonSchemaSpec | ResponseFormat | str) -> Schema[Any]: ...
     @overload
     @classmethod
     def of(cls, shape: TypeForm[S]) -> Schema[S]: ...
     @classmethod
     def of(cls, shape: Any) -> Schema[Any]:
-        """The schema of a Python type, of a JSON Schema (as a dict or as JSON text), or of a spec.
+        """The schema of a Python type, of a JSON Schema (a dict or JSON text), of a spec or of a response format.
 
         >>> Schema.of({"type": "integer"}).validate(3)
         []
@@ -96,6 +96,8 @@ class Schema(Generic[T]):
             return _of_type(shape, "")
         if isinstance(shape, Schema):
             return shape
+        if isinstance(shape, ResponseFormat):
+            shape = shape.json_schema
         if isinstance(shape, JsonSchemaSpec):
             return cls(shape.name, shape.schema)
         if isinstance(shape, str):

@@ -89,7 +89,13 @@ class JsonSchemaSpec:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> JsonSchemaSpec:
-        """Read the serialised form back, unchecked: the codec validates when it encodes."""
+        """Read the serialised form back; its name and schema are validated when they are encoded.
+
+        Raises `ConfigError` where one is missing.
+        """
+        for key in ("name", "schema"):
+            if key not in data:
+                raise ConfigError(f"JsonSchemaSpec: `{key}` is missing", where=key)
         spec = object.__new__(cls)
         object.__setattr__(spec, "name", data["name"])
         object.__setattr__(spec, "schema", data["schema"])
@@ -186,12 +192,14 @@ class ResponseFormat:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ResponseFormat:
-        """Read the serialised form back; `strict` is true and `strategy` auto when absent."""
-        return cls(
-            JsonSchemaSpec.from_dict(data["json_schema"]),
-            strict=data.get("strict", True),
-            strategy=OutputStrategy(data.get("strategy", "auto")),
-        )
+        """Read the serialised form back; `strict` is true and `strategy` auto when absent.
+
+        Raises `ConfigError` for a missing schema and for a strategy that does not exist.
+        """
+        if "json_schema" not in data:
+            raise ConfigError("ResponseFormat: `json_schema` is missing", where="json_schema")
+        spec = JsonSchemaSpec.from_dict(data["json_schema"])
+        return cls(spec, strict=data.get("strict", True), strategy=data.get("strategy", OutputStrategy.AUTO))
 
 
 def _strict(cls: type[ResponseFormat], spec: JsonSchemaSpec) -> ResponseFormat:

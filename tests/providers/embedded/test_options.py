@@ -206,7 +206,7 @@ class Turns(Scripted):
 @pytest.mark.parametrize("is_set_on_the_provider", [False, True])
 @pytest.mark.parametrize("provider_class", [LocalProvider, TransformersProvider])
 def test_enforced_calls_fail_hard_as_with_any_provider_after_their_attempts_and_with_a_report(
-    provider_class: type[LocalProvider] | type[TransformersProvider], is_set_on_the_provider: bool
+    provider_class: type[LocalProvider | TransformersProvider], is_set_on_the_provider: bool
 ) -> None:
     hard = Guard(response_format_fail_hard=True)
 
@@ -230,7 +230,7 @@ def test_enforced_calls_fail_hard_as_with_any_provider_after_their_attempts_and_
 @pytest.mark.covers("S0-47")
 @pytest.mark.parametrize("provider_class", [LocalProvider, TransformersProvider])
 def test_enforced_calls_force_the_start_wherever_the_engine_can(
-    provider_class: type[LocalProvider] | type[TransformersProvider],
+    provider_class: type[LocalProvider | TransformersProvider],
 ) -> None:
     engine = Scripted('{"name": "Ada", "age": 36}')
     client = Client(
