@@ -216,3 +216,18 @@ def test_native_answers_of_a_vendors_shape_are_judged_at_their_end() -> None:
     watch.follow_no_schema()
     assert not watch.feed('{"items": [{"key": "a", "value": 1}], "rest": null')
     assert Capabilities().auto_strategy is OutputStrategy.PROMPTED
+
+
+@pytest.mark.covers("S0-23")
+@pytest.mark.parametrize(
+    "prose", ["As shown in [1], ", "In [1, 2] and []: ", "Begin with {}, then: ", "[[1], [2]] is not it. "]
+)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_stopping_after_the_json_does_not_stop_at_brackets_the_schema_cannot_begin_with(prose: str, size: int) -> None:
+    schema = Schema.of({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
+    answer = '{"name": "Ada"}'
+    watch = EarlyStop(Guard(stop_after_json=True), schema)
+    text = prose + answer
+    stops = [watch.feed(text[at : at + size]) for at in range(0, len(text), size)]
+    assert stops == [False] * (len(stops) - 1) + [True]
+    assert watch.error is None

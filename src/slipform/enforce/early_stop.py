@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from slipform.enforce.coercion import Switches
-from slipform.enforce.judging import runaway_error, violation_error
+from slipform.enforce.judging import root_types, runaway_error, violation_error
 from slipform.enforce.patching import patch
 from slipform.errors import EnforcementError, JsonEnforcementError, RunawayError
 from slipform.ir import CompletionChunk, ModelResponse
@@ -47,8 +48,16 @@ class EarlyStop:
 
     def feed(self, text: str) -> bool:
         """Take the next piece of text; whether to stop here."""
-        if self.over or not text:
-            return self.over
+        pieces = _UP_TO_A_CLOSING_BRACKET.findall(text) if self._guard.stop_after_json else (text,)
+        for piece in pieces:
+            if self.over:
+                break
+            self._feed_piece(piece)
+        return self.over
+
+    def _feed_piece(self, text: str) -> None:
+        if not text:
+            return
         self._fence.add_chunk(text)
         found = self._fence.process()
         if self._guard.response_format_fail_hard and found.failed:
@@ -56,8 +65,27 @@ class EarlyStop:
         elif found.delta:
             self._follow(found.delta)
         if self._guard.stop_after_json and self._is_complete(found.complete):
-            self.over = True
-        return self.over
+            if self.over or self._may_be_answer():
+                self.over = True
+            else:
+                self._restart()
+
+    def _may_be_answer(self) -> bool:
+        """Whether the JSON that has closed is one the schema can begin with: `[1]` in prose is not an object."""
+        if self._schema is None or self._parser.error is not None:
+            return True
+        value = self._parser.value
+        if not value:
+            return self._schema.fits(value)
+        types = root_types(self._schema.document)
+        return types is None or ("array" if isinstance(value, list) else "object") in types
+
+    def _restart(self) -> None:
+        """Look for JSON in what follows."""
+        self._fence = self._guard.detector()
+        self._parser = Parser(lenient=True)
+        self._cache = ResolveCache()
+        self._next_look = None
 
     def _is_complete(self, brackets_closed: bool) -> bool:
         """Whether the JSON has closed, as the lenient parser has it; where that gives up, the brackets tell."""
@@ -104,6 +132,7 @@ def _is_finished(violation: Violation, open_path: tuple[str | int, ...] | None) 
     return open_path is None or open_path[: len(steps)] != steps
 
 
+_UP_TO_A_CLOSING_BRACKET: Final = re.compile(r"[^\]}]*[\]}]|[^\]}]+")
 _ENCODED: Final = (b'"contentEncoding"', b'"format"', b'"maxLength"')
 _MOST_NODES: Final = 200
 
