@@ -8,7 +8,7 @@ import pytest
 
 from slipform.enforce import Budget, Outcome, Plan, Report, Wording, enforce
 from slipform.enforce.prompts import first_request
-from slipform.errors import JsonEnforcementError, RefusalError, SchemaViolationError, SlipformError
+from slipform.errors import JsonEnforcementError, RefusalError, SchemaViolationError, SlipformError, UpstreamTimeout
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Tool, Usage
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from tests.conftest import PERSON
@@ -151,6 +151,30 @@ def test_whichever_budget_ends_first_ends_the_loop_with_all_that_was_learnt(budg
     assert len(error.report.attempts) == 2
     assert error.report.cost == pytest.approx(0.02)
     assert "budget of" in (error.hint or "")
+
+
+def test_a_retry_that_runs_out_of_the_calls_time_reports_what_was_wrong_before_it() -> None:
+    now = [0.0]
+    limited = dataclasses.replace(plan(), budget=Budget(9, seconds=2), clock=lambda: now[0])
+    steps = enforce(REQUEST, limited)
+    next(steps)
+    now[0] = 1.8
+    steps.send(ModelResponse(text='{"name": "Ada"}'))
+    now[0] = 2.0
+    with pytest.raises(SchemaViolationError, match='"age" is missing') as caught:
+        steps.throw(UpstreamTimeout("No complete answer within 0.2 s", hint="Raise `runtime.timeout_seconds`."))
+    assert "budget of seconds" in (caught.value.hint or "")
+
+
+def test_a_first_answer_that_runs_out_of_the_calls_time_names_that_limit() -> None:
+    now = [0.0]
+    limited = dataclasses.replace(plan(), budget=Budget(9, seconds=2), clock=lambda: now[0])
+    steps = enforce(REQUEST, limited)
+    next(steps)
+    now[0] = 2.0
+    with pytest.raises(UpstreamTimeout, match="within 2 s") as caught:
+        steps.throw(UpstreamTimeout("No complete answer within 1.99 s", hint="Raise `runtime.timeout_seconds`."))
+    assert "enforcement.max_seconds" in (caught.value.hint or "")
 
 
 def test_an_answer_that_did_not_fit_is_asked_for_again_shorter_and_without_it() -> None:

@@ -26,20 +26,24 @@ ASKED = ModelRequest("fake/m", (Message.user("a secret of mine"),), WANTED)
 
 @pytest.mark.covers("S1-43", "S1-44", "S1-45", "S1-46", "S1-47", "S1-48", "S1-49", "S1-50", "S1-51", "S1-52")
 def test_a_call_is_logged_with_its_figures_and_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
-    model = FakeModel(["no JSON", '{"age": 36}', "no JSON"], models=("m",))
+    model = FakeModel(["no JSON", '{"age": 36}', "{'age': 36}"], models=("m",))
     client = Client(router=Router({"fake": model}), options=Options())
     with caplog.at_level(logging.INFO, logger="slipform.calls"):
         with pytest.raises(JsonEnforcementError):
             client.respond(ASKED)
         client.respond(ASKED)
-    failed, passed = (record.__dict__["slipform"] for record in caplog.records)
+        client.respond(ASKED)
+    failed, passed, repaired = (record.__dict__["slipform"] for record in caplog.records)
     assert (failed["outcome"], passed["outcome"]) == ("not_json", "ok")
     assert (passed["provider"], passed["model"], passed["require_json"]) == ("fake", "m", True)
     assert passed["repair_attempted"] == "no"
+    assert repaired["repair_attempted"] == "yes"
     assert {"use_response_schema", "streaming", "timeout", "latency", "input_tokens"} <= set(passed)
     assert "secret" not in caplog.text
     written = " ".join(record.getMessage() for record in caplog.records)
-    assert "36" not in written.replace(f"{passed['latency']}", "").replace(f"{failed['latency']}", "")
+    assert "36" not in written.replace(f"{passed['latency']}", "").replace(f"{failed['latency']}", "").replace(
+        f"{repaired['latency']}", ""
+    )
 
 
 @pytest.mark.covers("C15", "C16", "S4-28")

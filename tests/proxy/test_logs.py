@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import logging
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform import AsyncClient, Budget, Options
+from slipform import AsyncClient, Budget, Client, Options
 from slipform.config import ServerSettings, Settings
 from slipform.engine.setup import options_of
 from slipform.engine.tracing import pairs
@@ -25,7 +26,7 @@ from slipform.ir import ModelResponse, Usage
 from slipform.providers.router import Router
 from slipform.proxy import App
 from slipform.proxy.observability.call_record import CallRecord
-from slipform.proxy.observability.logs import log_request, redact, set_up
+from slipform.proxy.observability.logs import LogFormatter, log_request, redact, set_up
 from slipform.testing import FakeModel
 from tests.conftest import PERSON, examples
 from tests.proxy.asgi import post
@@ -331,3 +332,13 @@ async def test_the_line_of_a_request_names_its_warnings(logging_to: Start) -> No
     )
     (line,) = stream.getvalue().splitlines()
     assert "several_candidates" in json.loads(line)["warnings"]
+
+
+def test_the_line_of_a_librarys_call_has_every_field_once(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(router=Router({"fake": FakeModel(['{"a": 1}'], models=("m",))}))
+    with caplog.at_level(logging.INFO, logger="slipform.calls"):
+        client.ask({"type": "object"}, "go", model="fake/m")
+    line = LogFormatter("text").format(caplog.records[0])
+    names = re.findall(r" (\w+)=", line)
+    assert "outcome" in names
+    assert sorted(names) == sorted(set(names))

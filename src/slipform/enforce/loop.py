@@ -33,6 +33,7 @@ from slipform.errors import (
     RunawayError,
     SlipformError,
     TruncatedError,
+    UpstreamTimeout,
 )
 from slipform.ir import RESERVED_TOOL, DowngradeWarning, ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.logprobs import LOGPROBS, cut_logprobs, fit_logprobs
@@ -71,19 +72,20 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     if calls is None:
         calls = CallCount(plan.budget.calls)
         request = request.replace(calls=calls)
-    request, warnings = _guarded(request, plan)
-    turn, said = _Turn(request, plan.strategy), warnings
-    if plan.strategy is OutputStrategy.PROMPTED or plan.wording.list_keys or plan.wording.schema_in_prompt:
-        first = first_request(request, plan.strategy, plan.wording)
-        turn, said = _Turn(first.request, plan.strategy), (*warnings, *first.warnings)
+    request, guard_warnings = _guarded(request, plan)
+    turn, prompt_warnings = _first_turn(request, plan)
     standard = _standard(plan, request)
-    report = Report((), said) if said else _UNTRIED
+    warnings = (*guard_warnings, *prompt_warnings)
+    report = Report((), warnings) if warnings else _UNTRIED
+    verdict: Verdict | None = None
     while True:
         sent = plan.clock()
         try:
             response = yield turn.request
         except SlipformError as error:
             error.report = report
+            if _is_out_of_time(error, plan, started):
+                raise _out_of_time(error, verdict, report, plan) from error
             raise
         if turn.before is not None:
             response = with_kept_calls(turn.before, turn.wrong, response)
@@ -108,6 +110,14 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             raise failure
         if turn.before is None or verdict.wrong_calls:
             turn = _next(request, response, verdict, len(report.attempts), plan)
+
+
+def _first_turn(request: ModelRequest, plan: Plan) -> tuple[_Turn, tuple[ModelWarning, ...]]:
+    """Return the first request, with the schema in its prompt where the strategy needs it there."""
+    if plan.strategy is OutputStrategy.PROMPTED or plan.wording.list_keys or plan.wording.schema_in_prompt:
+        first = first_request(request, plan.strategy, plan.wording)
+        return _Turn(first.request, plan.strategy), first.warnings
+    return _Turn(request, plan.strategy), ()
 
 
 def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
@@ -309,6 +319,23 @@ def _failure(verdict: Verdict, report: Report, ended: str | None, guard: Guard) 
     error.details.setdefault("attempts", count)
     # Whatever went wrong, those who read the list find it there.
     error.details.setdefault("validation_errors", error.to_dict()["details"]["validation_errors"])
+    return error
+
+
+def _is_out_of_time(error: SlipformError, plan: Plan, started: float) -> bool:
+    """Whether the call's time budget is spent; timers of event loops may run out a millisecond early."""
+    seconds = plan.budget.seconds
+    if seconds is None or not isinstance(error, UpstreamTimeout):
+        return False
+    return plan.clock() - started >= seconds - 0.01
+
+
+def _out_of_time(error: SlipformError, verdict: Verdict | None, report: Report, plan: Plan) -> SlipformError:
+    """Return the failure of a call whose time budget ran out: what was wrong with its last answer, if it had one."""
+    if verdict is not None:
+        return _failure(verdict, report, "seconds", plan.guard)
+    error.message = f"No complete answer within {plan.budget.seconds:g} s"
+    error.hint = "Raise `enforcement.max_seconds`, or the call's `timeout`."
     return error
 
 

@@ -364,8 +364,13 @@ def _record_call(
         "input_tokens": usage.input,
         "output_tokens": usage.output,
         "attempts": len(attempts) + unanswered,
-        "repair_attempted": "yes" if len(attempts) + unanswered > 1 else "no",
+        "repair_attempted": "yes" if len(attempts) + unanswered > 1 or _is_repaired(report) else "no",
         "warnings": ",".join(sorted({warning.code for warning in warnings})) or None,
         "outcome": outcome,
     }
-    _log.info("call %s", pairs(fields), extra={"slipform": fields})
+    # Formatters that know the fields write the event before them, and not the message, which has them for all others.
+    _log.info("call %s", pairs(fields), extra={"slipform": fields, "slipform_event": "call"})
+
+
+def _is_repaired(report: object) -> bool:
+    return isinstance(report, Report) and (report.repaired or report.patched)

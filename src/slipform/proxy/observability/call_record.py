@@ -17,7 +17,7 @@ from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelResponse, Usage
 
 Header = tuple[bytes, bytes]
-SharedFields = tuple[str, str, str, str, str, str, bool, str, bool, float | None, int]
+SharedFields = tuple[str, str, str, str, str, str, bool, str, bool, float | None, int, bool]
 EndingFields = tuple[int, str, int | None, int]
 
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
@@ -217,10 +217,12 @@ class CallRecord(msgspec.Struct):
 
     def names(self) -> SharedFields:
         """Return the fields that many calls share and whose values callers and operators chose."""
-        attempts = 0 if self.report is None else len(self.report.attempts)
+        report = self.report
+        attempts = 0 if report is None else len(report.attempts)
+        is_repaired = report is not None and (report.repaired or report.patched)
         return (self.api, self.caller[:_MAX_NAME], self.model[:_MAX_NAME], self.provider[:_MAX_NAME],
                 self.upstream_model[:_MAX_NAME], self.strategy, self.enforced,
-                self.schema[:64], self.stream, self.timeout, attempts)  # fmt: skip
+                self.schema[:64], self.stream, self.timeout, attempts, is_repaired)  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
         """Return the fields that differ from call to call, except the id."""
@@ -255,7 +257,9 @@ class CallRecord(msgspec.Struct):
 @lru_cache(maxsize=512)
 def name_fields(names: SharedFields) -> Mapping[str, Any]:
     """Return the shared fields by name, without empty ones."""
-    api, caller, model, provider, upstream_model, strategy, enforced, schema, stream, timeout, attempts = names
+    api, caller, model, provider, upstream_model, strategy, enforced, schema, stream, timeout, attempts, repaired = (
+        names
+    )
     fields = {
         "api": api,
         "caller": caller or None,
@@ -269,7 +273,7 @@ def name_fields(names: SharedFields) -> Mapping[str, Any]:
         "streaming": stream,
         "timeout": timeout,
         "attempts": attempts,
-        "repair_attempted": "yes" if attempts > 1 else "no",
+        "repair_attempted": "yes" if attempts > 1 or repaired else "no",
     }
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -91,7 +91,8 @@ class LogFormatter(logging.Formatter):
         """Return the line of a record."""
         fields: dict[str, Any] = record.__dict__.get("slipform", {})
         trace = self.formatException(record.exc_info) if record.exc_info else None
-        line = self._line(record.created, record.levelname.lower(), record.name, record.getMessage(), fields, trace)
+        message = record.__dict__.get("slipform_event") or record.getMessage()
+        line = self._line(record.created, record.levelname.lower(), record.name, message, fields, trace)
         return redact(line, self._secrets)
 
     def request(self, record: CallRecord, at: float) -> str:
