@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -48,7 +48,7 @@ MAX_TOKENS = 1024
 _EXTRA_SAMPLING = ("min_p", "repeat_penalty")
 """Sampling parameters of the engine that are read from a request's `extra`."""
 
-_KNOWN_EXTRA = frozenset({*_EXTRA_SAMPLING, "n", *(field.name for field in fields(Guard))})
+_KNOWN_EXTRA = frozenset({*_EXTRA_SAMPLING, "n"})
 
 _AS_WRITTEN = Switches(coerce=False, drop_extra=False, rename_keys=False, fill_constants=False)
 
@@ -217,7 +217,7 @@ def _unsupported(request: ModelRequest) -> tuple[ModelWarning, ...]:
         texts.append(LossyEncode("unsupported", "The embedded model has no reasoning to switch on.", "reasoning"))
     if any(isinstance(part, Reasoning) for message in request.messages for part in message.parts):
         texts.append(LossyEncode("unsupported", "Earlier reasoning is not shown to the embedded model.", "messages"))
-    for name, value in request.extra.items():
+    for name, value in Guard.without(request.extra).items():
         if name not in _KNOWN_EXTRA and value not in (None, False):
             texts.append(LossyEncode("unsupported", f"The embedded model does not heed {name!r}.", f"extra.{name}"))
     return tuple(texts)
