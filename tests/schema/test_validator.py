@@ -283,3 +283,12 @@ def test_a_violation_made_by_hand_guesses_its_path() -> None:
 )
 def test_values_are_shown_short(value: Any, text: str) -> None:
     assert shown(value) == text
+
+
+@pytest.mark.parametrize(
+    "address", ["http://json-schema.org/draft-06/schema#", "https://json-schema.org/draft/2020-12/schema"]
+)
+def test_a_schema_with_a_metaschemas_id_is_explained_like_any_other(address: str) -> None:
+    schema = Schema.of({"$schema": address, "$id": address, "properties": {"bar": {"enum": ["a", "b"]}}})
+    assert [violation.instance_path for violation in schema.validate({"bar": "d"})] == ["/bar"]
+    assert schema.validate({"bar": "a"}) == []

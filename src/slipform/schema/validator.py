@@ -120,8 +120,17 @@ _DRAFTS = {
 _FOREIGN = re.compile(r"Resource '(.*?)' is not present", re.DOTALL)
 _NOWHERE = re.compile(r"(?:Pointer|Anchor) '(.*?)' does not exist", re.DOTALL)
 _METASCHEMA = re.compile(r"Unknown meta-schema: '(.*?)'", re.DOTALL)
+_METASCHEMA_ID = re.compile(r"https?://json-schema\.org/(?:draft-\d\d|draft/20\d\d-\d\d)/schema#?")
 Formats: TypeAlias = Literal["json", "python", "ignored"]
 """`format` as JSON Schema means it, as Python types mean it, or as a mere remark."""
+
+
+def _without_metaschema_id(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document whose id is not a metaschema's: references to its own parts would lead into the metaschema."""
+    own_id = document.get("$id", document.get("id"))
+    if not isinstance(own_id, str) or not _METASCHEMA_ID.fullmatch(own_id):
+        return document
+    return {name: value for name, value in document.items() if name not in ("$id", "id")}
 
 
 class Compiled:
@@ -140,6 +149,7 @@ class Compiled:
         self, document: dict[str, Any], *, formats: Formats = "json", resources: Mapping[str, Any] | None = None,
         text: bytes | None = None,
     ) -> None:  # fmt: skip
+        document = _without_metaschema_id(document)
         self.document = document
         self.draft = draft_of(document)
         self._formats: Formats = formats
