@@ -218,3 +218,18 @@ class Everything(BaseModel):
 def test_python_types_are_acceptable_to_the_vendors(dialect: str, shape: Any) -> None:
     lowered = lower(Schema.of(shape).document, dialect, open_objects="auto")
     assert lint(lowered.schema, dialect) == []
+
+
+def test_a_union_is_lifted_by_the_branch_that_was_written_where_a_shared_key_is_optional_in_one() -> None:
+    """The branch that may leave the key out must not take objects in which it has the other branch's kind."""
+    branches = [
+        {"properties": {"state": {"enum": ["PR"]}}},
+        {"properties": {"country": {"enum": ["ITA"]}, "state": {}, "postalCode": {}}},
+        {"properties": {"country": {}, "state": {"enum": ["ZA"]}, "postalCode": {}}},
+        {"properties": {"country": {}, "state": {}, "postalCode": {"type": "string"}}},
+    ]
+    schema = {"properties": {"address": {"oneOf": branches}, **{f"p{n}": {} for n in range(14)}}}
+    lowered = lower(schema, "anthropic", open_objects="auto")
+    written = {"country": '"USA"', "state": '"CA"', "postalCode": [], "extra_properties": []}
+    lifted = lowered.lift({"address": written, "extra_properties": []})
+    assert lifted == {"address": {"country": "USA", "state": "CA"}}

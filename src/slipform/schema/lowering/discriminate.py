@@ -209,8 +209,12 @@ class _Settler:
                 return ("has", key, frozenset())
         for key in shared:
             kinds = self._kinds(one.properties[key])
-            if key in one.required and kinds.isdisjoint(self._kinds(other.properties[key])):
-                return ("kind", key, kinds)
+            other_kinds = self._kinds(other.properties[key])
+            if kinds.isdisjoint(other_kinds):
+                if key in one.required:
+                    return ("kind", key, kinds)
+                if key in other.required:
+                    return ("other_kind", key, other_kinds)
         for key in other.properties:
             if key in other.required and one.closed and key not in one.properties:
                 return ("lacks", key, frozenset())

@@ -268,6 +268,8 @@ def passes(test: Test, value: Mapping[str, Any]) -> bool:
         return not there
     if word == "kind":
         return there and kind_of(value[key]) in wanted
+    if word == "other_kind":
+        return not there or kind_of(value[key]) not in wanted
     found = there and not isinstance(value[key], dict | list) and json_key(value[key]) in wanted
     return found if word == "in" else not found
 

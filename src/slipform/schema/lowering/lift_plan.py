@@ -119,8 +119,11 @@ class Ref:
 
 Plan: TypeAlias = Same | TextPlan | Record | Items | Pairs | Tuple | Wrapped | NullBox | ChoicePlan | Union | Ref
 
-Test: TypeAlias = tuple[Literal["has", "lacks", "in", "out", "kind"], str, frozenset[str]]
-"""A question about one key of an object: is it there, is it not, does its value or its JSON type belong to a set."""
+Test: TypeAlias = tuple[Literal["has", "lacks", "in", "out", "kind", "other_kind"], str, frozenset[str]]
+"""A question about one key of an object: is it there, is it not, does its value or its JSON type belong to a set.
+
+`out` and `other_kind` hold for objects without the key, too.
+"""
 
 
 @dataclass(slots=True, eq=False)

@@ -349,7 +349,7 @@ class _Union:
 def _sure(test: Test, value: dict[str, Any]) -> bool:
     """Whether a growing object already answers a test for good: the key is there, and its value is whole."""
     word, key, _ = test
-    return key in value and (word in ("has", "lacks", "kind") or next(reversed(value)) != key)
+    return key in value and (word in ("has", "lacks", "kind", "other_kind") or next(reversed(value)) != key)
 
 
 @dataclass(slots=True)
