@@ -376,3 +376,16 @@ def test_what_only_the_whole_answer_can_mend_does_not_stop_a_stream(document: di
     for char in json.dumps(value):
         live.feed(char)
         assert live.fault is None or not live.confirmed(Requirement(schema)), live.closed_text()
+
+
+@pytest.mark.parametrize("draft", ["draft-04", "draft-06", "draft-07"])
+async def test_what_stands_beside_a_reference_does_not_count_before_2019(draft: str) -> None:
+    schema = {
+        "$schema": f"http://json-schema.org/{draft}/schema#",
+        "type": "object",
+        "properties": {"a": {"type": "string", "$ref": "#/definitions/o"}},
+        "definitions": {"o": {"type": "object", "required": ["x"]}},
+    }
+    left, outcome, model = await streamed(schema, '{"a": {"x": 1}}')
+    assert isinstance(outcome, Outcome)
+    assert (json.loads(left), outcome.value, len(model.requests)) == ({"a": {"x": 1}}, {"a": {"x": 1}}, 1)

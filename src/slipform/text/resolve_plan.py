@@ -21,6 +21,7 @@ from slipform.schema.document import (
     DYNAMIC_REF,
     RECURSIVE_REF,
     REF,
+    draft_of,
     found_at,
     lookup,
     reference_of,
@@ -252,6 +253,8 @@ class NormalForm:
         self.exact: bool = exact
         self.document: Any = with_plain_references(schema) if isinstance(schema, Mapping) else schema
         """The schema with plain references."""
+        self.reference_hides_siblings: bool = isinstance(schema, Mapping) and draft_of(schema) <= 7
+        """Whether nothing beside a `$ref` counts, as the validator has it up to draft 7."""
         self.leaves: dict[int, Leaf] = {}
         self.nodes: dict[tuple[int, ...], Node] = {}
         self.choices: int = 0
@@ -283,15 +286,12 @@ class NormalForm:
             return [()]
         if nesting > _MAX_NESTING:
             return self.anything
-        ways: list[tuple[Leaf, ...]] = [self.leaf(schema)]
         reference = reference_of(schema)
+        if reference is not None and self.reference_hides_siblings:
+            return self.referenced(reference, targets, nesting)
+        ways: list[tuple[Leaf, ...]] = [self.leaf(schema)]
         if reference is not None:
-            target = lookup(self.document, reference)
-            if target is None:  # it leads out of the document
-                ways = self.both(ways, self.anything)
-            # A reference that leads back to itself before any child says nothing.
-            elif id(target) not in targets:
-                ways = self.both(ways, self.expand(target, (*targets, id(target)), nesting + 1))
+            ways = self.both(ways, self.referenced(reference, targets, nesting))
         parts = schema.get("allOf")
         if isinstance(parts, list):
             for part in parts:
@@ -305,6 +305,15 @@ class NormalForm:
                     choice.extend(found if keyword == "anyOf" or len(branches) < 2 else self.marked(found))
                 ways = self.both(ways, choice)
         return ways
+
+    def referenced(self, reference: str, targets: tuple[int, ...], nesting: int) -> list[tuple[Leaf, ...]]:
+        """The alternatives of the schema that a reference leads to."""
+        target = lookup(self.document, reference)
+        if target is None:  # it leads out of the document
+            return self.anything
+        if id(target) in targets:  # a reference that leads back to itself before any child says nothing
+            return [()]
+        return self.expand(target, (*targets, id(target)), nesting + 1)
 
     def marked(self, ways: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
         """The same, in an exact form known to be of one branch of a `oneOf`."""
