@@ -1,0 +1,555 @@
+"""Rewrite a growing JSON text from a vendor's shape to the caller's, piece by piece.
+
+The plan of a lowered schema says what each part of the vendor's text stands for. One generator follows each open part
+of the text: it is sent the scanner's events, and writes the caller's text as soon as it is known. What cannot be
+written before something later has arrived (a value whose key comes after it, an object whose branch is still open)
+waits by itself; everything before it has been written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from slipform.schema.lowering.lift import holds, parse_text, passes
+from slipform.schema.lowering.lift_plan import (
+    SAME,
+    ChoicePlan,
+    FieldPlan,
+    Items,
+    LiftPlan,
+    NullBox,
+    Pairs,
+    Plan,
+    Record,
+    Ref,
+    Table,
+    Test,
+    TextPlan,
+    Tuple,
+    Union,
+    Wrapped,
+    kind_of,
+)
+from slipform.text.scanner import JsonScanner, ScanListener
+from slipform.text.strict import compact_json
+
+OBJECT: Final = "{"
+ARRAY: Final = "["
+KEY: Final = ":"
+TEXT_OPENED: Final = '"'
+TEXT: Final = "…"
+SCALAR: Final = "="
+CLOSED: Final = "}"
+_KINDS: Final = {OBJECT: "object", ARRAY: "array", TEXT_OPENED: "string"}
+_JSON_IN_TEXT: Final = ("{", "[", '"')
+"""What JSON in a string begins with that may be written as it grows: a number or a word may turn out to be text."""
+
+
+class Event(NamedTuple):
+    """Something that the vendor's text holds: a bracket, a key, a piece of a string, a scalar."""
+
+    kind: str
+    value: Any = None
+    spelling: str = ""
+    """A number as it is written."""
+
+
+Steps: TypeAlias = Generator[None, Event, None]
+"""Follows one value of the vendor's text."""
+Begin: TypeAlias = Callable[[], None]
+"""Writes what stands before a value: its comma and its key."""
+_OPENED: Final = Event(OBJECT)
+_CLOSED: Final = Event(CLOSED)
+
+
+class _NotLiftable(Exception):  # noqa: N818 — control flow: only the whole answer can be lifted
+    """The text does not have the vendor's shape."""
+
+
+class _Container:
+    """An object or array of the caller's text that is being written."""
+
+    __slots__ = ("count", "keys")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.keys: set[str] = set()
+
+
+class LiftedText(ScanListener):
+    """Follows one answer: `feed` it the vendor's JSON text, and it gives the caller's.
+
+    >>> from slipform.schema.lowering import lower
+    >>> schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}
+    >>> lifted = LiftedText(lower(schema, "openai", open_objects="closed").plan)
+    >>> lifted.feed('{"a": "grow'), lifted.feed('ing", "b": nu'), lifted.feed("ll}")
+    ('{"a":"grow', 'ing"', '}')
+    """
+
+    def __init__(self, plan: LiftPlan, max_depth: int = 256) -> None:
+        super().__init__()
+        self.follows_text = True
+        self.failed = False
+        """Whether the text strays from the vendor's shape, so that only the whole answer can tell what it says."""
+        self._active = plan.active
+        self._scanner = JsonScanner(max_depth, self)
+        self._written: list[str] = []
+        self._sink = self._written
+        """Where text is written to: what leaves, or what waits."""
+        self._waiting: deque[Event] = deque()
+        """Events that were read ahead, to be followed again."""
+        self._steps = self._root(plan.root)
+        next(self._steps)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the vendor's JSON has closed."""
+        return self._scanner.complete
+
+    @property
+    def offset(self) -> int:
+        """How many characters of the vendor's text have been read."""
+        return self._scanner.offset
+
+    def feed(self, text: str) -> str:
+        """Take the next piece of the vendor's text; returns what it adds to the caller's."""
+        self._scanner.feed(text)
+        self._scanner.blanks.clear()
+        if self._scanner.error is not None or self._scanner.notes:
+            self.failed = True
+        written = "".join(self._written)
+        self._written.clear()
+        return "" if self.failed else written
+
+    # Called by the scanner.
+
+    def opened(self, is_object: bool, start: int) -> bool:
+        """Follow the bracket that opens a container."""
+        del start
+        return self._send(_OPENED if is_object else Event(ARRAY))
+
+    def key(self, key: str) -> bool:
+        """Follow a key."""
+        return self._send(Event(KEY, key))
+
+    def text_opened(self) -> bool:
+        """Follow the quote that opens a string."""
+        return self._send(Event(TEXT_OPENED))
+
+    def text(self, text: str) -> bool:
+        """Follow what an open string has grown to."""
+        return self._send(Event(TEXT, text))
+
+    def scalar(self, value: Any) -> bool:
+        """Follow the end of a string, number or literal."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return self._send(Event(SCALAR, value, "".join(self._scanner.digits) if is_number else ""))
+
+    def closed(self, container: Any) -> bool:
+        """Follow the bracket that closes a container."""
+        del container
+        return self._send(_CLOSED)
+
+    def _send(self, event: Event) -> bool:
+        try:
+            self._steps.send(event)
+        except StopIteration:
+            return True
+        except (_NotLiftable, RecursionError):
+            self.failed = True
+        return not self.failed
+
+    # What follows the parts of the text.
+
+    def _root(self, plan: Plan) -> Steps:
+        first = yield from self._next()
+        yield from self._value(plan, first, _nothing)
+
+    def _next(self) -> Generator[None, Event, Event]:
+        """Return the next event: one that waits to be followed again, else the next of the text."""
+        if self._waiting:
+            return self._waiting.popleft()
+        return (yield)
+
+    def _write(self, text: str) -> None:
+        self._sink.append(text)
+
+    def _value(self, plan: Plan, first: Event, begin: Begin) -> Steps:
+        """Follow one value; `begin` is called before anything of it is written, and never for an absent one."""
+        while isinstance(plan, Ref) and plan.target is not None:
+            plan = plan.target
+        steps = self._active_steps(plan, first, begin) if id(plan) in self._active else None
+        if steps is None:
+            begin()
+            steps = self._same(first)
+        yield from steps
+
+    def _active_steps(self, plan: Plan, first: Event, begin: Begin) -> Steps | None:
+        """Return what follows a value that is encoded; None for one that does not have the encoded shape."""
+        match plan, first.kind:
+            case Union(table=Table() as table), _:
+                return self._union(table, first, begin)
+            case TextPlan(), '"':
+                return self._json_in_text(begin)
+            case Record(), "{":
+                return self._record(plan, begin)
+            case Wrapped(), "{":
+                return self._wrapped(plan, begin)
+            case ChoicePlan(), "{":
+                return self._choice(plan, begin)
+            case Tuple(), "{":
+                return self._tuple(plan, begin)
+            case Items(), "[":
+                return self._items(plan, begin)
+            case Pairs(), "[":
+                return self._pairs(plan, begin)
+            case NullBox(), "[":
+                return self._null_box(plan, begin)
+            case _:
+                return None
+
+    def _same(self, first: Event) -> Steps:
+        """Copy a value that stands for itself."""
+        kind = first.kind
+        if kind == SCALAR:
+            self._write(first.spelling or compact_json(first.value))
+        elif kind == TEXT_OPENED:
+            yield from self._string()
+        elif kind == OBJECT:
+            yield from self._record(_ANY_RECORD, _nothing)
+        elif kind == ARRAY:
+            yield from self._items(_ANY_ITEMS, _nothing)
+
+    def _string(self) -> Steps:
+        """Copy a string as it grows."""
+        self._write('"')
+        length = 0
+        while True:
+            event = yield from self._next()
+            if len(event.value) > length:
+                self._write(compact_json(event.value[length:])[1:-1])
+                length = len(event.value)
+            if event.kind == SCALAR:
+                self._write('"')
+                return
+
+    def _json_in_text(self, begin: Begin) -> Steps:
+        """Write the JSON that a string holds; a string that holds none stands for itself."""
+        length = 0
+        is_growing = False
+        while True:
+            event = yield from self._next()
+            text: str = event.value
+            if not is_growing and text.lstrip()[:1] in _JSON_IN_TEXT:
+                is_growing = True
+                begin()
+            if event.kind == SCALAR and not is_growing:
+                begin()
+                self._write(compact_json(parse_text(text)))
+                return
+            if is_growing:
+                self._write(text[length:])
+                length = len(text)
+            if event.kind == SCALAR:
+                return
+
+    def _record(self, plan: Record, begin: Begin) -> Steps:
+        begin()
+        self._write("{")
+        container = _Container()
+        held: dict[str, str] = {}
+        others = plan.values if plan.extra is None else SAME
+        while (event := (yield from self._next())) is not _CLOSED:
+            name: str = event.value
+            first = yield from self._next()
+            if name == plan.extra and first.kind == ARRAY:
+                yield from self._extra_pairs(plan, container, held)
+                continue
+            if name == plan.extra and first.kind == OBJECT:
+                raise _NotLiftable
+            member = self._member(container, plan.names.get(name, name))
+            entry = plan.fields.get(name)
+            yield from self._value(others, first, member) if entry is None else self._field(entry, first, member)
+        for name, text in held.items():
+            if name not in container.keys:
+                self._member(container, name)()
+                self._write(text)
+        self._write("}")
+
+    def _member(self, container: _Container, name: str) -> Begin:
+        """Return what writes the comma and the key of a member."""
+
+        def begin() -> None:
+            if name in container.keys:
+                raise _NotLiftable
+            container.keys.add(name)
+            self._write(f"{',' if container.count else ''}{compact_json(name)}:")
+            container.count += 1
+
+        return begin
+
+    def _item(self, container: _Container) -> Begin:
+        """Return what writes the comma before an item."""
+
+        def begin() -> None:
+            if container.count:
+                self._write(",")
+            container.count += 1
+
+        return begin
+
+    def _field(self, entry: FieldPlan, first: Event, begin: Begin) -> Steps:
+        """Follow a property that may be absent in the vendor's own way; an absent one is not written."""
+        if entry.mode == "null" and first.kind == SCALAR and first.value is None:
+            return
+        if entry.mode in ("empty", "box") and first.kind == ARRAY:
+            item = yield from self._next()
+            if item is _CLOSED:
+                return
+            if entry.mode == "box":
+                yield from self._value(entry.plan, item, begin)
+                yield from self._skip_rest()
+                return
+            self._waiting.appendleft(item)
+        yield from self._value(entry.plan, first, begin)
+
+    def _extra_pairs(self, plan: Record, container: _Container, held: dict[str, str]) -> Steps:
+        """Write pairs as members of the object they belong to; one that names a listed property waits for the end."""
+        listed = {plan.names.get(name, name) for name in plan.fields}
+        while (event := (yield from self._next())) is not _CLOSED:
+            yield from self._pair(plan.values, event, container, listed, held)
+
+    def _pairs(self, plan: Pairs, begin: Begin) -> Steps:
+        begin()
+        self._write("{")
+        container = _Container()
+        while (event := (yield from self._next())) is not _CLOSED:
+            yield from self._pair(plan.value, event, container, frozenset(), {})
+        self._write("}")
+
+    def _pair(
+        self,
+        plan: Plan,
+        first: Event,
+        container: _Container,
+        listed: set[str] | frozenset[str],
+        held: dict[str, str],
+    ) -> Steps:
+        """Write one pair as a member: as it grows where its key comes first. The first pair of a key counts."""
+        if first.kind != OBJECT:
+            yield from self._skip(first)
+            return
+        key: str | None = None
+        text: str | None = None
+        is_written = False
+        while (event := (yield from self._next())) is not _CLOSED:
+            value = yield from self._next()
+            if event.value == "key":
+                captured: list[Any] = []
+                yield from self._read_scalar(value, captured)
+                key = captured[0] if captured and isinstance(captured[0], str) else None
+            elif event.value != "value":
+                yield from self._skip(value)
+            elif key is not None and key not in container.keys and key not in listed:
+                is_written = True
+                yield from self._value(plan, value, self._member(container, key))
+            else:
+                with self._capturing() as pieces:
+                    yield from self._value(plan, value, _nothing)
+                text = "".join(pieces)
+        if key is None or text is None or is_written or key in container.keys:
+            return
+        if key in listed:
+            held.setdefault(key, text)
+            return
+        self._member(container, key)()
+        self._write(text)
+
+    def _items(self, plan: Items, begin: Begin) -> Steps:
+        begin()
+        self._write("[")
+        container = _Container()
+        item = self._item(container)
+        while (event := (yield from self._next())) is not _CLOSED:
+            at = container.count
+            yield from self._value(plan.prefix[at] if at < len(plan.prefix) else plan.rest, event, item)
+        self._write("]")
+
+    def _tuple(self, plan: Tuple, begin: Begin) -> Steps:
+        """Write the places of a tuple in their order; one that comes early waits, and an absent one ends the array."""
+        begin()
+        self._write("[")
+        container = _Container()
+        item = self._item(container)
+        names = list(plan.places)
+        if plan.rest_key is not None:
+            names.append(plan.rest_key)
+        waiting: dict[str, str | None] = {}
+        at = 0
+        while (event := (yield from self._next())) is not _CLOSED:
+            name: str = event.value
+            first = yield from self._next()
+            if at < len(names) and name == names[at]:
+                count = container.count
+                yield from self._place(plan, name, first, item)
+                at = at + 1 if container.count > count or name == plan.rest_key else len(names)
+            else:
+                with self._capturing() as pieces:
+                    yield from self._place(plan, name, first, self._item(_Container()))
+                waiting[name] = "".join(pieces) or None
+            while at < len(names) and names[at] in waiting:
+                text = waiting.pop(names[at])
+                at = len(names) if text is None else at + 1
+                if text is not None:
+                    item()
+                    self._write(text)
+        self._write("]")
+
+    def _place(self, plan: Tuple, name: str, first: Event, begin: Begin) -> Steps:
+        entry = plan.places.get(name)
+        if entry is not None:
+            yield from self._field(entry, first, begin)
+        elif name == plan.rest_key and first.kind == ARRAY:
+            while (event := (yield from self._next())) is not _CLOSED:
+                yield from self._value(plan.rest, event, begin)
+        else:
+            yield from self._skip(first)
+
+    def _wrapped(self, plan: Wrapped, begin: Begin) -> Steps:
+        is_written = False
+        while (event := (yield from self._next())) is not _CLOSED:
+            first = yield from self._next()
+            if event.value == plan.key:
+                is_written = True
+                yield from self._value(plan.plan, first, begin)
+            else:
+                yield from self._skip(first)
+        if not is_written:
+            raise _NotLiftable
+
+    def _null_box(self, plan: NullBox, begin: Begin) -> Steps:
+        first = yield from self._next()
+        if first is _CLOSED:
+            begin()
+            self._write("null")
+            return
+        yield from self._value(plan.plan, first, begin)
+        yield from self._skip_rest()
+
+    def _choice(self, plan: ChoicePlan, begin: Begin) -> Steps:
+        """Write the first item of the first alternative that holds one; null where none does."""
+        is_written = False
+        while (event := (yield from self._next())) is not _CLOSED:
+            first = yield from self._next()
+            option = plan.options.get(event.value)
+            if is_written or option is None or first.kind != ARRAY:
+                yield from self._skip(first)
+                continue
+            item = yield from self._next()
+            if item is not _CLOSED:
+                is_written = True
+                yield from self._value(option[0], item, begin)
+                yield from self._skip_rest()
+        if not is_written:
+            begin()
+            self._write("null")
+
+    def _union(self, table: Table, first: Event, begin: Begin) -> Steps:
+        if first.kind != OBJECT:
+            plan = table.by_kind.get(_KINDS.get(first.kind) or kind_of(first.value))
+        else:
+            chosen: list[Plan | None] = []
+            yield from self._choose(table, chosen)
+            plan = chosen[0]
+        yield from self._value(SAME if plan is None else plan, first, begin)
+
+    def _choose(self, table: Table, chosen: list[Plan | None]) -> Steps:
+        """Read an object until it is known which alternative it is; what was read is followed again."""
+        read: list[Event] = []
+        known: dict[str, Any] = {}
+        open_key: str | None = None
+        depth = 0
+        while True:
+            decided, plan = _alternative(table, known, open_key)
+            if decided:
+                break
+            event = yield from self._next()
+            read.append(event)
+            if depth == 0 and event is _CLOSED:
+                plan = next((plan for tests, plan in table.objects if holds(tests, known)), None)
+                break
+            if event.kind == KEY and depth == 0:
+                open_key = event.value
+            elif depth == 0 and open_key is not None:
+                known[open_key] = _PLACEHOLDERS.get(event.kind, event.value)
+                if event.kind == SCALAR:
+                    open_key = None
+            if event.kind in (OBJECT, ARRAY):
+                depth += 1
+            elif event is _CLOSED:
+                depth -= 1
+                if depth == 0:
+                    open_key = None
+        self._waiting.extendleft(reversed(read))
+        chosen.append(plan)
+
+    def _skip(self, first: Event) -> Steps:
+        """Read past a value."""
+        with self._capturing():
+            yield from self._same(first)
+
+    def _skip_rest(self) -> Steps:
+        """Read past the remaining items of an array."""
+        while (event := (yield from self._next())) is not _CLOSED:
+            yield from self._skip(event)
+
+    def _read_scalar(self, first: Event, captured: list[Any]) -> Steps:
+        """Read past a value, and add it to `captured` if it is a scalar."""
+        event = first
+        if first.kind == TEXT_OPENED:
+            while event.kind != SCALAR:
+                event = yield from self._next()
+        if event.kind == SCALAR:
+            captured.append(event.value)
+        else:
+            yield from self._skip(first)
+
+    @contextmanager
+    def _capturing(self) -> Iterator[list[str]]:
+        """Write to a list of its own instead of to what leaves."""
+        outer = self._sink
+        pieces: list[str] = []
+        self._sink = pieces
+        try:
+            yield pieces
+        finally:
+            self._sink = outer
+
+
+def _nothing() -> None:
+    """Write nothing before the root, or before what is written elsewhere."""
+
+
+_ANY_RECORD: Final = Record({})
+_ANY_ITEMS: Final = Items((), SAME)
+_PLACEHOLDERS: Final[Mapping[str, Any]] = {OBJECT: {}, ARRAY: [], TEXT_OPENED: ""}
+
+
+def _alternative(table: Table, known: dict[str, Any], open_key: str | None) -> tuple[bool, Plan | None]:
+    """Return whether the keys so far decide which alternative an open object is, and its plan."""
+    for tests, plan in table.objects:
+        if any(_is_sure(test, known, open_key) and not passes(test, known) for test in tests):
+            continue
+        if all(_is_sure(test, known, open_key) for test in tests):
+            return True, plan
+        return False, None
+    return False, None
+
+
+def _is_sure(test: Test, known: dict[str, Any], open_key: str | None) -> bool:
+    """Whether an open object already answers a test for good: the key is there, and its value, if asked, is whole."""
+    word, key, _ = test
+    return key in known and (word in ("has", "lacks", "kind", "other_kind") or key != open_key)
