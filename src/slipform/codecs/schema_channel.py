@@ -13,7 +13,7 @@ from slipform.codecs.wire_schemas import StrictRule, WireSchema, format_schema, 
 from slipform.errors import RequestError, UnsupportedSchemaError
 from slipform.ir import RESERVED_TOOL, Lift, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
 from slipform.schema import OutputStrategy, ResponseFormat
-from slipform.schema.lowering.lift_plan import PENDING
+from slipform.schema.lowering.lift_plan import PENDING, SAME, LiftPlan, Wrapped
 
 
 class SchemaChannel(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ def choose_channel(
             out.losses.append(ModelWarning("tools_with_prompted", message, "tools"))
         json_object = capabilities.json_mode and not request.tools
         schema, prompted = wanted.json_schema.schema, OutputStrategy.PROMPTED
-        lift = Lift({}, _unwrapped, lambda: _unwrapped_so_far, PENDING) if wraps_root(capabilities, request) else None
+        lift = _UNWRAPPING if wraps_root(capabilities, request) else None
         tools, lifts = lower_tools(request.tools, out, tool_rule)
         return SchemaChannel(
             prompted, name, schema, False, json_object, reasoning, tools, choice, parallel, lift, (), lifts
@@ -140,6 +140,12 @@ def _unwrapped(value: Any) -> Any:
 def _unwrapped_so_far(value: Any, *, done: bool) -> Any:
     """What a stream shows of it: nothing before the key is there."""
     return PENDING if value == {} and not done else _unwrapped(value)
+
+
+_WRAPPED = Wrapped("value", SAME)
+_UNWRAPPING = Lift(
+    {}, _unwrapped, lambda: _unwrapped_so_far, PENDING, LiftPlan(_WRAPPED, frozenset({id(_WRAPPED)}), {}, {})
+)
 
 
 def refuse_reserved(request: ModelRequest) -> None:

@@ -120,7 +120,7 @@ def _lowered(
         losses.append(LossyEncode("lossy_encode", message, breach.path, "approximated"))
         strict = False
     # The way back, when there is a way to go.
-    lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING)
+    lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING, lowered.plan)
     return WireSchema(lowered.schema, strict, lift, tuple(losses))
 
 

@@ -11,8 +11,10 @@ from slipform.enforce.judging import Requirement, judge
 from slipform.ir import ModelResponse
 from slipform.ir.response import StreamFault, StreamFigures
 from slipform.schema import Schema
+from slipform.schema.lowering.lift_plan import LiftPlan
 from slipform.schema.violations import json_path
 from slipform.text.fence import StartFinder
+from slipform.text.lifted import LiftedText
 from slipform.text.parser import chain_of
 from slipform.text.resolve_plan import form_of
 from slipform.text.scanner import (
@@ -181,6 +183,14 @@ class ReleaseGate:
         self._received = 0
         self._json_at = 0
         self._added = 0
+        self._lifted: LiftedText | None = None
+
+    def lift_with(self, plan: LiftPlan | None) -> None:
+        """Follow text in a vendor's shape, as this plan lifts it; without a plan only the whole can be lifted."""
+        if plan is None or self._received:
+            self.give_up()
+        else:
+            self._lifted = LiftedText(plan, MAX_DEPTH)
 
     @property
     def sent(self) -> bool:
@@ -216,11 +226,12 @@ class ReleaseGate:
         """What became of the characters of the answer, of which `text` is all."""
         fault = None
         if self.fault is not None:
-            at = min(self._json_at + self._scanner.offset, max(len(text) - 1, 0))
+            offset = self._scanner.offset if self._lifted is None else self._lifted.offset
+            at = min(self._json_at + offset, max(len(text) - 1, 0))
             where = json_path(self.fault.path)
             fault = StreamFault(at, len(text[:at].encode("utf-8", "surrogatepass")), where, self.fault.message)
         received = max(self._received, len(text))
-        return StreamFigures(received, self._left, self._added - self._left, received - self._added, fault)
+        return StreamFigures(received, self._left, self._added - self._left, max(received - self._added, 0), fault)
 
     def give_up(self) -> None:
         """Let nothing more through: only the whole answer can tell what becomes of it."""
@@ -241,6 +252,22 @@ class ReleaseGate:
                 return ""
             text = found
             self._json_at = self._received - len(text)
+        if self._lifted is not None:
+            return self._feed_lifted(text, self._lifted)
+        return self._follow(text)
+
+    def _feed_lifted(self, text: str, lifted: LiftedText) -> str:
+        """Follow what a piece of the vendor's text adds to the caller's."""
+        if lifted.complete:
+            self._after += len(text.strip())
+            return ""
+        own_text = lifted.feed(text)
+        if lifted.failed:
+            self.give_up()
+            return ""
+        return self._follow(own_text) if own_text else ""
+
+    def _follow(self, text: str) -> str:
         scanner = self._scanner
         taken = scanner.feed(text)
         added = text if taken == len(text) else text[:taken]

@@ -87,6 +87,8 @@ class EnforcedStream:
         self._first = True
         self._watched: GuardedAnswer | None = None
         self._runaway = RunawayStop(plan.schema)
+        self._lift: Any = None
+        """What turns the vendor's shape into the caller's, where the schema had to be rewritten."""
         self._id: Any = None
         self._model: Any = None
         self.stopped = False
@@ -215,7 +217,8 @@ class EnforcedStream:
         if chunk.model is not None:
             self._model = chunk.model
         if chunk.lift is not None and self._gate is not None:
-            self._gate.give_up()  # the text is in the vendor's shape, not in the caller's
+            self._lift = chunk.lift
+            self._gate.lift_with(chunk.lift.plan)
         calls = self._calls
         if calls is not None and calls.any_open and (chunk.text or chunk.reasoning):
             self._leave(calls.end(), certain)  # something else has begun
@@ -276,7 +279,10 @@ class EnforcedStream:
             self._output_called, self._output_index = True, delta.index
             if gate is not None and not self._by_tool and not gate.sent and self._plan.schema is not None:
                 # The codec chose the tool instead of the native mode; what was said before it is not the answer.
-                self._gate, self._by_tool = ReleaseGate(self._plan.schema, self._plan.switches), True
+                self._gate = ReleaseGate(self._plan.schema, self._plan.switches)
+                self._by_tool = True
+                if self._lift is not None:
+                    self._gate.lift_with(self._lift.plan)
         if self._output_called and delta.index == self._output_index and delta.name in (None, RESERVED_TOOL):
             if self._by_tool and not self._prose and self._gate is not None and isinstance(delta.arguments, str):
                 piece = self._followed(delta.arguments, self._gate)
@@ -336,7 +342,7 @@ class EnforcedStream:
         if not self.stopped or not self._leads:
             return response
         if gate is not None and gate.fault is not None:
-            return response.replace(text=gate.closed_text(), tool_calls=(), parts=(), finish="stop")
+            return response.replace(text=gate.closed_text(), tool_calls=(), parts=(), finish="stop", lift=None)
         return response if self._calls is None else self._calls.closed(response)
 
     def settled(self, outcome: Outcome) -> tuple[list[CompletionChunk], Outcome]:

@@ -13,6 +13,7 @@ import msgspec
 from slipform.errors import EnforcementError
 from slipform.ir.messages import UNRESOLVED, Media, Message, Opaque, Part, Reasoning, Text, ToolCall
 from slipform.ir.request import ModelWarning, record_repr
+from slipform.schema.lowering.lift_plan import LiftPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Lift:
     whole: Callable[[Any], Any]
     growing: Callable[[], Callable[..., Any]] | None = None
     pending: Any = None
+    plan: LiftPlan | None = None
+    """The same as data, for texts that are lifted while they grow; None where only the whole can be."""
 
     def __call__(self, value: Any) -> Any:
         """Return the value in the caller's shape."""
